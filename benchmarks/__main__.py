@@ -53,6 +53,12 @@ def measure_serving() -> Tables:
     return serving.measure_serving()
 
 
+def measure_sandbox() -> Tables:
+    from benchmarks import sandbox
+
+    return sandbox.measure_sandbox()
+
+
 BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "device": measure_device,
     "fleet": measure_fleet,
@@ -63,8 +69,9 @@ BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "cpu": measure_cpu,
     "cuda": measure_cuda,
     "footprint": measure_footprint,
+    "sandbox": measure_sandbox,
 }
-DEFAULT = ("device", "fleet", "coordinator", "serving")
+DEFAULT = ("device", "sandbox", "fleet", "coordinator", "serving")
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.report import Figure, Tables, progress
+from moonfed.sandbox.policy import available_level
 
 if TYPE_CHECKING:
     from moonfed.experiments.child_processes import ChildProcesses
@@ -41,7 +42,7 @@ print(next(line for line in pathlib.Path("/proc/self/status").read_text().splitl
 """
 TORCH = "import numpy, torch"
 # All that the child imports before it has a plan and data.
-CHILDS_OWN = f"{TORCH}\nimport moonfed.edge_client.worker.main, moonfed.edge_client.worker.trainer"
+CHILDS_OWN = f"{TORCH}\nimport moonfed.edge_client.worker.sandboxed, moonfed.edge_client.worker.trainer"
 
 
 def measure_footprint(starts: int = 5) -> Tables:
@@ -139,7 +140,7 @@ def _start_device(installation: _Installation) -> float:
     began = time.perf_counter()
     device = installation.fleet.start(
         *(DEVICE, "moonfed-client", "run", "--data", str(installation.directory / "data.npz")),
-        *("--state", str(installation.state)),
+        *("--state", str(installation.state), "--sandbox", available_level()),
     )
     log = installation.fleet.logs / f"{DEVICE}.log"
     while "connected to the coordinator" not in log.read_text():

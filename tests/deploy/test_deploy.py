@@ -121,6 +121,14 @@ def test_the_unit_is_valid_for_systemd(tmp_path: Path) -> None:
     assert "moonfed-client.service" not in done.stderr  # warnings, such as of an unknown name, name the file
 
 
+def test_the_unit_permits_what_the_sandbox_of_plans_needs() -> None:
+    """Systemd's group of a service's system calls has none of these, and a call outside it would end the process."""
+    unit = (DEPLOY / "moonfed-client.service").read_text()
+    permitted = {word for line in re.findall(r"^SystemCallFilter=(.*)$", unit, re.MULTILINE) for word in line.split()}
+    assert permitted >= {"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "seccomp"}
+    assert "SystemCallErrorNumber=EPERM" in unit, "where systemd does not know them, the client explains itself"
+
+
 def command_lines() -> Iterator[tuple[str, list[str]]]:
     """Return (location, arguments) of every moonfed-client command line."""
     for image in IMAGES:

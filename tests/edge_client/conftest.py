@@ -26,6 +26,7 @@ from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors, tensor_specs
 from moonfed.export.optimiser import Sgd
 from moonfed.manifest import FILES, PLAN_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.sandbox.policy import available_level
 from moonfed.tensors import write_model
 from moonfed.training_spec import TrainingSpec
 from moonfed.transport import to_message
@@ -38,6 +39,7 @@ FEATURES = InputSpec(kind="features", shape=(6,))
 TASK = "0" * 64  # the digest of an assignment
 CLASSES = ("left", "middle", "right")
 PROGRAM = Path(sys.executable).with_name("moonfed-client")
+SANDBOX = available_level()  # strict, unless this kernel is an old one
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,19 @@ class Device:
         if not (self.state / "identity").exists():
             self.enrol()
         self.process = subprocess.Popen(
-            [str(PROGRAM), "run", "--data", str(data), "--state", str(self.state), "--threads", "1", *options],
+            [
+                str(PROGRAM),
+                "run",
+                "--data",
+                str(data),
+                "--state",
+                str(self.state),
+                "--threads",
+                "1",
+                "--sandbox",
+                SANDBOX,
+                *options,
+            ],
             cwd=self.directory,
             stderr=subprocess.PIPE,
             text=True,

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
+import psutil
 import pytest
 
+from moonfed.edge_client.worker.messages import Job, WorkerSettings
 from tests.edge_client.conftest import Bundle, Device
 from tests.support.device_coordinator import Coordinator
 
 pytestmark = pytest.mark.usefixtures("fresh_programs")  # forked programs have imported everything
 OTHER_PARTS = {f"moonfed.{part}" for part in ("export", "serving", "release", "coordinator", "experiments")}
 PARENT = "moonfed.edge_client.agent.main, moonfed.edge_client.agent.session, moonfed.edge_client.agent.worker_process"
-CHILD = (
-    "moonfed.edge_client.worker.main, moonfed.edge_client.worker.trainer, moonfed.edge_client.training.local_training"
-)
+READER = "moonfed.edge_client.worker.reader"
+TRAINER = "moonfed.edge_client.worker.sandboxed, moonfed.edge_client.worker.trainer"
 
 
 def packages_after(modules: str) -> set[str]:
@@ -38,14 +41,21 @@ def test_the_parent_is_light() -> None:
     assert not found & {"torch", "numpy", "typer", "PIL", *OTHER_PARTS}
 
 
-def test_the_worker_imports_no_other_part() -> None:
-    found = packages_after(CHILD)
+def test_the_trainer_imports_no_other_part() -> None:
+    found = packages_after(TRAINER)
     assert {"moonfed.edge_client", "torch", "numpy"} <= found
-    assert not found & {"grpc", "typer", *OTHER_PARTS}
+    assert not found & {"grpc", "typer", "cryptography", *OTHER_PARTS}
 
 
-def test_the_worker_starts_without_torch() -> None:
-    assert "torch" not in packages_after("moonfed.edge_client.worker.main")
+def test_the_reader_imports_no_torch_and_no_other_part() -> None:
+    found = packages_after(READER)
+    assert {"moonfed.edge_client", "numpy"} <= found
+    assert not found & {"torch", "grpc", "typer", "cryptography", *OTHER_PARTS}
+
+
+def test_a_trainer_enters_the_sandbox_before_it_imports_anything_that_starts_threads() -> None:
+    found = packages_after("moonfed.edge_client.worker.sandboxed")
+    assert not found & {"torch", "numpy"}
 
 
 def test_a_device_that_has_trained_has_imported_no_other_part_and_its_agent_nothing_heavy(
@@ -56,7 +66,7 @@ def test_a_device_that_has_trained_has_imported_no_other_part_and_its_agent_noth
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Record sys.modules of both processes: the worker's when its second round begins, the parent's when it ends."""
+    """Record sys.modules of two processes: the reader's when its second round begins, the parent's when it ends."""
     hook = tmp_path / "hook"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(
@@ -66,28 +76,59 @@ def test_a_device_that_has_trained_has_imported_no_other_part_and_its_agent_noth
     )
     monkeypatch.setenv("PYTHONPATH", str(hook), prepend=os.pathsep)
     data = user_module(
-        "import sitecustomize; sitecustomize.dump(f'worker-{os.getpid()}.modules')\n"
+        "import sitecustomize; sitecustomize.dump(f'reader-{os.getpid()}.modules')\n"
         "return np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32), np.arange(40) % 3"
     )
     device.start(data)
     for number in (1, 2):
         coordinator.assign(bundle.assignment(round=number))
         coordinator.wait_for_update(number)
-    parent, worker = device.processes()
-    mapped = {Path(entry.path).name for entry in parent.memory_maps()}
-    assert not any("torch" in name or "multiarray" in name for name in mapped)
-    assert any("torch" in entry.path for entry in worker.memory_maps())
+    parent, *children = device.processes()
+    assert not any("torch" in name or "multiarray" in name for name in mapped(parent))
+    (trainer,) = (child for child in children if any("torch" in name for name in mapped(child)))
+    assert not any("cygrpc" in name or "rust" in name for name in mapped(trainer)), "no network, no identity"
+    (reader,) = (child for child in children if child != trainer)
     device.stop()
-    for file, part in ((f"{parent.pid}.modules", {"grpc"}), (f"worker-{worker.pid}.modules", {"torch", "user_data"})):
-        modules = (tmp_path / file).read_text().split()
-        found = packages(modules)
+    for file, part in ((f"{parent.pid}.modules", {"grpc"}), (f"reader-{reader.pid}.modules", {"numpy", "user_data"})):
+        found = packages((tmp_path / file).read_text().split())
         assert {"sitecustomize", "moonfed.edge_client", *part} <= found
-        assert not found & OTHER_PARTS
-        assert file.startswith("worker") or not found & {"torch", "numpy", "typer"}
-    assert "moonfed.edge_client.training.local_training" in modules
+        assert not found & {"torch", *OTHER_PARTS}
+        assert file.startswith("reader") or not found & {"numpy", "typer"}
 
 
-def test_the_agent_does_not_grow_with_the_rounds_and_its_memory_settings_do_not_affect_the_worker(
+def mapped(process: psutil.Process) -> set[str]:
+    """The names of the files that a process has mapped."""
+    return {Path(entry.path).name for entry in process.memory_maps()}
+
+
+def test_a_trainer_that_has_trained_has_imported_no_other_part(
+    new_job: Callable[..., Job], samples: Path, tmp_path: Path
+) -> None:
+    settings = WorkerSettings(state=str(tmp_path), device="cam-1", data=str(samples), accelerator="cpu", holdout=0.0)
+    script = (
+        "import json, sys\n"
+        "from moonfed.edge_client.worker.messages import Job, WorkerSettings\n"
+        "from tests.support.in_process_training import InProcessTraining\n"
+        "settings, jobs = json.loads(sys.stdin.read())\n"
+        "training = InProcessTraining(WorkerSettings(**settings))\n"
+        "for job in jobs: training.train(Job.from_document(job))\n"
+        "print(*sys.modules)\n"
+    )
+    jobs = [new_job(round=number).to_document() for number in (1, 2)]
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input=json.dumps([asdict(settings), jobs]),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    found = packages(done.stdout.split())
+    assert {"moonfed.edge_client", "torch", "numpy"} <= found
+    assert not found & {"grpc", "typer", "cryptography", *OTHER_PARTS}
+
+
+def test_the_agent_does_not_grow_with_the_rounds_and_its_memory_settings_do_not_affect_the_children(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
     device.start(samples)
@@ -99,6 +140,8 @@ def test_the_agent_does_not_grow_with_the_rounds_and_its_memory_settings_do_not_
         sizes.append(device.processes()[0].memory_info().rss)
     assert sizes[-1] - sizes[1] < 1_000_000
     assert sizes[-1] < 60_000_000
-    parent, worker = device.processes()
+    parent, *children = device.processes()
+    assert len(children) == 2
     assert "MALLOC_ARENA_MAX" in parent.environ()
-    assert not any("MALLOC" in name or "MOONFED" in name for name in worker.environ())
+    inherited = {name for child in children for name in child.environ()}
+    assert not {name for name in inherited if "MALLOC" in name or "MOONFED_CLIENT" in name}

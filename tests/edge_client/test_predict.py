@@ -19,7 +19,7 @@ from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors, tensor_specs
 from moonfed.manifest import FILES, PLAN_FILE, InputSpec, Manifest
 from moonfed.tensors import write_model
-from tests.edge_client.conftest import CLASSES, FEATURES, PROGRAM, Bundle, write_samples
+from tests.edge_client.conftest import CLASSES, FEATURES, PROGRAM, SANDBOX, Bundle, write_samples
 from tests.support.compiled import cached_plan
 from tests.support.device_coordinator import PATIENCE
 
@@ -29,7 +29,17 @@ PICTURES = InputSpec(kind="image", shape=(8, 8, 3))
 
 
 def predict(state: Path, *arguments: str | Path, code: int = 0) -> tuple[str, str]:
-    command = [str(PROGRAM), "predict", *map(str, arguments), "--state", str(state), "--threads", "1"]
+    command = [
+        str(PROGRAM),
+        "predict",
+        *map(str, arguments),
+        "--state",
+        str(state),
+        "--threads",
+        "1",
+        "--sandbox",
+        SANDBOX,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == code, done.stderr
     return done.stdout, done.stderr

@@ -10,6 +10,7 @@ import pytest
 from moonfed import plan
 from moonfed.edge_client.settings import MEMORY_FORMATS, PRECISIONS, DeviceSettings
 from moonfed.errors import InvalidInput
+from moonfed.sandbox.policy import available_level
 from moonfed.sizes import parse_size
 
 USUAL: dict[str, Any] = {
@@ -21,6 +22,7 @@ USUAL: dict[str, Any] = {
     "insecure": False,
     "coordinator": "",
     "name": "",
+    "sandbox": available_level(),
 }
 
 
@@ -54,6 +56,11 @@ def test_an_invalid_size_is_rejected(text: str) -> None:
         ("accelerator", "tpu", "device is 'tpu'; it must be 'cpu' or 'cuda'"),
         ("precision", "half", "precision is 'half'; it must be 'float32', 'bfloat16' or 'float16'"),
         ("memory_format", "NHWC", "memory-format is 'NHWC'; it must be 'contiguous' or 'channels-last'"),
+        (
+            "labels",
+            {"sandbox": "strict"},
+            "label is sandbox='strict'; it must have another name, because this one reports the level of --sandbox",
+        ),
         ("max_steps", 0, "max-steps is 0; it must be a whole number from 1"),
         ("max_seconds", 0.0, "max-seconds is 0.0; it must be a number above 0"),
         ("max_seconds", float("inf"), "max-seconds is inf; it must be a number above 0"),

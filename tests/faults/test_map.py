@@ -169,6 +169,11 @@ TESTS: dict[int, list[str]] = {
         "coordinator.aggregation.test_robust_prototypes::test_a_poisoned_class_mean_does_not_move_the_prototype_and_is_reported",
         "coordinator.aggregation.test_robust_runs::test_a_norm_clip_bounds_how_far_poisoned_devices_get",
     ],
+    33: [
+        "edge_client.agent.test_worker_process::test_the_device_survives_a_worker_that_dies",
+        "edge_client.test_attacks::test_a_device_survives_every_attack_and_trains_the_next_round",
+        "edge_client.test_attacks::test_profile_and_predict_reject_every_attack",
+    ],
     34: [
         "coordinator.test_server::test_a_coordinator_imports_no_torch_no_runtime_and_no_export",
         "faults.test_decoders::test_a_file_that_would_execute_code_when_loaded_is_rejected_unopened",
@@ -205,6 +210,25 @@ TESTS: dict[int, list[str]] = {
         "proto.test_transport::test_backoff_grows_is_capped_and_is_reset",
         "proto.test_transport::test_devices_that_lost_their_coordinator_together_do_not_come_back_together",
     ],
+    39: [
+        "edge_client.test_attacks::test_a_device_survives_every_attack_and_trains_the_next_round",
+        "edge_client.test_attacks::test_profile_and_predict_reject_every_attack",
+        "edge_client.worker.test_sandboxed::test_no_program_of_a_device_imports_from_its_working_directory",
+        "edge_client.worker.test_sandboxed::test_torchs_own_threads_are_in_the_sandbox_too",
+        "proto.inspection.test_operators::test_operators_that_reach_beyond_their_tensors_are_rejected",
+        "proto.sandbox.test_policy::test_other_files_are_out_of_reach",
+    ],
+    40: [
+        "edge_client.test_attacks::test_a_device_survives_every_attack_and_trains_the_next_round",
+        "edge_client.test_attacks::test_profile_and_predict_reject_every_attack",
+        "proto.inspection.test_archive::test_code_that_runs_at_loading_is_rejected",
+    ],
+    41: [
+        "edge_client.test_attacks::test_a_device_survives_every_attack_and_trains_the_next_round",
+        "edge_client.test_attacks::test_profile_and_predict_reject_every_attack",
+        "edge_client.worker.test_sandboxed::test_the_process_has_no_more_than_it_needs",
+        "proto.sandbox.test_policy::test_network_programs_and_other_processes_are_out_of_reach",
+    ],
     43: ["test_documentation::test_whoever_reads_the_readme_knows_what_an_author_of_plans_can_read"],
     47: [
         "coordinator.runs.test_create::test_a_graph_that_names_another_file_starts_no_run",
@@ -214,6 +238,12 @@ TESTS: dict[int, list[str]] = {
     49: [
         "serving.test_repository::test_a_config_names_only_files_of_its_model",
         "serving.test_repository::test_a_model_whose_config_names_a_file_elsewhere_is_not_loaded",
+    ],
+    51: [
+        "edge_client.agent.test_child_process::test_a_child_is_killed_at_its_time_limit_though_it_reports_progress",
+        "edge_client.test_attacks::test_a_device_survives_every_attack_and_trains_the_next_round",
+        "edge_client.test_attacks::test_profile_and_predict_reject_every_attack",
+        "proto.sandbox.test_policy::test_resources_are_limited",
     ],
     54: [
         "coordinator.rpc.test_rate_limit::test_a_guesser_is_limited_by_its_address_however_often_it_reconnects",

@@ -19,6 +19,7 @@ from moonfed.experiments.child_processes import ChildProcesses, run
 from moonfed.experiments.datasets import load_dataset
 from moonfed.experiments.partition import PartitionSettings, write_partition
 from moonfed.identity import load_identity
+from moonfed.sandbox.policy import available_level
 from moonfed.tensors import Vector, open_model
 from moonfed.transport import fetch_blob, from_message, open_channel
 from moonfed.v1 import control_pb2
@@ -108,7 +109,7 @@ class Federation:
         source = data or str(self.parts / f"device-{name.split('-')[1]}.npz")
         self.fleet.start(
             *(name, "moonfed-client", "run", "--data", source, "--state", str(self.directory / name)),
-            *("--threads", "1", *options),
+            *("--threads", "1", "--sandbox", available_level(), *options),
         )
 
     def start_device_for(self, rounds: int, name: str, *options: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import importlib
+import json
 import logging
 import os
 import signal
@@ -12,8 +14,13 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypedDict
+
+from moonfed.edge_client.agent.sandboxed_process import START
+from moonfed.edge_client.agent.worker_process import START_READER
+from moonfed.edge_client.cli import AGENT
 
 PROGRAMS = {
     "moonfed-client": "moonfed.edge_client.cli",
@@ -21,19 +28,23 @@ PROGRAMS = {
     "moonfed-coordinator": "moonfed.coordinator.cli.program",
     "moonfed-export": "moonfed.export.cli.program",
 }
+PATCHES = "PATCHES_OF_TESTS"  # names modules that change a program before it runs
 READY = b"ready\n"  # says the fork server when it has imported everything
-WORKER = "moonfed.edge_client.worker.main"
-MODULES = (WORKER, "moonfed.edge_client.agent.main", "tests.faults.program", "tests.replicas.program")
+MODULES = ("tests.faults.program", "tests.replicas.program")
 MAINS = {f"from {module} import main; main()": module for module in PROGRAMS.values()}
+AGENT_MODULE = "moonfed.edge_client.agent.main"
+CHILDREN = {START_READER: "moonfed.edge_client.worker.reader", START: "moonfed.edge_client.worker.sandboxed"}
+SCRIPTS = {**MAINS, **CHILDREN, AGENT: AGENT_MODULE}
 BIN = Path(sys.executable).parent
 
 
 class Request(TypedDict):
-    """A program to become."""
+    """A program to become; `files`: the numbers of the descriptors that it inherits besides its standard streams."""
 
     command: list[str]
     cwd: str
     env: dict[str, str]
+    files: list[int]
 
 
 class AnyPopen(subprocess.Popen[Any]):
@@ -45,8 +56,9 @@ def module_of(command: object) -> str:
     if not isinstance(command, (list, tuple)) or not command:
         return ""
     program, *words = map(os.fspath, command)
+    words = [word for word in words if word != "-I"]
     if program == sys.executable and len(words) >= 2:
-        found = {"-m": {module: module for module in MODULES}, "-c": MAINS}.get(words[0], {})
+        found = {"-m": {module: module for module in MODULES}, "-c": SCRIPTS}.get(words[0], {})
         return found.get(words[1], "")
     path = Path(program)
     return PROGRAMS.get(path.name, "") if path.parent == BIN else ""
@@ -56,7 +68,7 @@ def become(request: Request, streams: Sequence[int]) -> NoReturn:
     """Run a program in this process, which has just been forked, and exit as it would."""
     code = 1
     try:
-        _reset(streams)
+        _reset(streams, request["files"])
         os.chdir(request["cwd"])
         code = _run(request["command"], request["env"])
     except BaseException:
@@ -65,15 +77,21 @@ def become(request: Request, streams: Sequence[int]) -> NoReturn:
         os._exit(code)
 
 
-def _reset(streams: Sequence[int]) -> None:
+def _reset(streams: Sequence[int], files: Sequence[int]) -> None:
+    """Give the process these descriptors and no others: three standard streams, then `files` by their numbers."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    copies = [os.dup(stream) for stream in streams]  # they may have each other's numbers
-    for standard, copy in enumerate(copies):
-        os.dup2(copy, standard)
-    os.closerange(3, max([*streams, *copies]) + 1)
+    above = max([*streams, *files]) + 1
+    copies = [fcntl.fcntl(stream, fcntl.F_DUPFD, above) for stream in streams]  # they may have each other's numbers
+    wanted = [0, 1, 2, *files]
+    for file, copy in zip(wanted, copies, strict=True):
+        os.dup2(copy, file)
+    for file in range(3, max(copies) + 1):
+        if file not in wanted:
+            with suppress(OSError):
+                os.close(file)
     logging.root.handlers.clear()
     logging.root.setLevel(logging.WARNING)
     atexit._clear()
@@ -83,15 +101,20 @@ def _run(command: Sequence[str], env: Mapping[str, str]) -> int:
     """Run a program's `main` as the interpreter would; return the exit code."""
     module = module_of(command)
     interpreted = command[0] == sys.executable
-    sys.argv = [command[0], *(command[3:] if interpreted else command[1:])]
+    isolated = "-I" in command[:2]
+    sys.argv = [command[0], *(command[3 + isolated :] if interpreted else command[1:])]
     added = [os.getcwd()] if interpreted else []  # noqa: PTH109 - as the interpreter does
     added += [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [*added, *(path for path in sys.path if path not in added)]
+    if module == CHILDREN[START]:
+        sys.path[:] = json.loads(sys.argv.pop(1))
     os.environ.clear()
     os.environ.update(env)
     os.execve = _exec  # type: ignore[assignment]
     subprocess.Popen = ChildPopen  # type: ignore[misc]
     try:
+        for patch in filter(None, env.get(PATCHES, "").split(",")):
+            importlib.import_module(patch)  # also holds for the children of a program, which are forked from it
         importlib.import_module(module).main()
         code = 0
     except SystemExit as end:
@@ -119,7 +142,8 @@ def _run(command: Sequence[str], env: Mapping[str, str]) -> int:
 def _exec(path: str, command: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     """Replace the running program with another one of ours."""
     assert module_of(command), command
-    become(Request(command=list(command), cwd=os.getcwd(), env=dict(env)), (0, 1, 2))  # noqa: PTH109
+    request = Request(command=list(command), cwd=os.getcwd(), env=dict(env), files=[])  # noqa: PTH109
+    become(request, (0, 1, 2))
 
 
 class ChildPopen(AnyPopen):
@@ -129,9 +153,9 @@ class ChildPopen(AnyPopen):
         if not module_of(args) or details[1] is not None:  # with something to do before it
             super()._execute_child(args, *details)  # type: ignore[misc]
             return
-        (_, _, _, _, cwd, env, _, _, _, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite) = details[:15]
-        streams = streams_of(p2cread, c2pwrite, errwrite)
-        request = request_of(args, cwd, env)
+        (_, _, _, files, cwd, env, _, _, _, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite) = details[:15]
+        streams = [*streams_of(p2cread, c2pwrite, errwrite), *files]
+        request = request_of(args, cwd, env, files)
         self.pid = os.fork()
         if self.pid == 0:
             if details[20]:
@@ -148,10 +172,16 @@ def streams_of(*given: int) -> list[int]:
     return [stream if stream >= 0 else usual for usual, stream in enumerate(given)]
 
 
-def request_of(args: Sequence[Any], cwd: Any, env: Mapping[str, str] | None) -> Request:  # noqa: ANN401
+def request_of(
+    args: Sequence[Any],
+    cwd: Any,  # noqa: ANN401
+    env: Mapping[str, str] | None,
+    files: Sequence[int],
+) -> Request:
     """Return the request for a process as `subprocess` describes it."""
     return Request(
         command=[os.fspath(word) for word in args],
         cwd=os.fspath(cwd or Path.cwd()),
         env=dict(os.environ if env is None else env),
+        files=list(files),
     )

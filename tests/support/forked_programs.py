@@ -80,8 +80,8 @@ class ForkedPopen(AnyPopen):
         if not module_of(args) or details[1] is not None:  # with something to do before it
             super()._execute_child(args, *details)  # type: ignore[misc]
             return
-        (_, _, _, _, cwd, env, _, _, _, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite) = details[:15]
-        request, streams = request_of(args, cwd, env), streams_of(p2cread, c2pwrite, errwrite)
+        (_, _, _, files, cwd, env, _, _, _, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite) = details[:15]
+        request, streams = request_of(args, cwd, env, files), [*streams_of(p2cread, c2pwrite, errwrite), *files]
         self.pid, self._exit_code = _server().fork(request, streams)
         self._child_created = True
         self._close_pipe_fds(  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
 """The fork server of tests.support.forked_programs: `python -m tests.support.program_server`.
 
 It imports what our programs import, answers requests on the socket that is its standard input, and ends when that is
-closed; its programs end with it. A request is one line of JSON, with three standard streams and the socket that gets
-the exit code.
+closed; its programs end with it. A request is one line of JSON, with three standard streams, the files that the
+program inherits, and the socket that gets the exit code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import socket
 import warnings
 from contextlib import suppress
 
-from tests.support.forked_process import MODULES, PROGRAMS, READY, WORKER, become, module_of
+from tests.support.forked_process import AGENT_MODULE, CHILDREN, MODULES, PROGRAMS, READY, become, module_of
 
 REQUEST_BYTES = 1 << 20
 # What the programs import when they need it.
@@ -26,7 +26,8 @@ LATER = (
     "moonfed.edge_client.agent.session",
     "moonfed.edge_client.agent.worker_process",
     "moonfed.edge_client.worker.trainer",
-    "moonfed.edge_client.predict",
+    "moonfed.edge_client.predict_task",
+    "moonfed.edge_client.profile.task",
     "moonfed.coordinator.server",
     "moonfed.coordinator.storage.db.postgres",
     "moonfed.coordinator.storage.blobs.object_store",
@@ -43,7 +44,7 @@ def main() -> None:
     control = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     warnings.simplefilter("ignore")
-    for module in (*PROGRAMS.values(), *MODULES, *LATER):
+    for module in (*PROGRAMS.values(), *MODULES, AGENT_MODULE, *CHILDREN.values(), *LATER):
         importlib.import_module(module)
     awake, waker = socket.socketpair()
     for end in (awake, waker):
@@ -66,7 +67,7 @@ def main() -> None:
 
 def answer(control: socket.socket, reports: dict[int, int]) -> bool:
     """Fork a program for the next request; return False if there is none any more."""
-    request, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 4)
+    request, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 8)
     if not request:
         return False
     while not request.endswith(b"\n"):
@@ -75,9 +76,9 @@ def answer(control: socket.socket, reports: dict[int, int]) -> bool:
     if program == 0:
         os.setsid()
         wanted = json.loads(request)
-        if module_of(wanted["command"]) == WORKER:
+        if module_of(wanted["command"]) in CHILDREN.values():
             wanted["command"][-1] = str(server)  # the parent that it ends with
-        become(wanted, descriptors[:3])
+        become(wanted, descriptors[:-1])
     *streams, reports[program] = descriptors
     for stream in streams:
         os.close(stream)

@@ -13,6 +13,7 @@ from moonfed.command_line import new_app, print_json, run_program
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.labels import parse_labels
 from moonfed.proxy import ignore_proxy_exceptions, parse_proxy
+from moonfed.sandbox.policy import parse_level
 from moonfed.sizes import parse_size
 
 NAME = "moonfed-client"
@@ -30,6 +31,12 @@ PROXY = typer.Option(
     metavar="http://HOST:PORT",
     help="An HTTP proxy (CONNECT) to the coordinator. Default: the environment's, if any.",
 )
+
+SANDBOX = typer.Option(
+    "strict", metavar="strict|weak|off", help="How plans are isolated; `doctor` reports what this machine can enforce."
+)
+# The agent, without the working directory on its path: it may hold files that others can write.
+AGENT = "import sys; sys.path[:] = filter(None, sys.path); from moonfed.edge_client.agent.main import main; main()"
 
 app = new_app(HELP)
 
@@ -101,6 +108,7 @@ def run_command(
     label: list[str] = typer.Option(
         None, metavar="NAME=VALUE", help="A label by which runs select devices; repeatable."
     ),
+    sandbox: str = SANDBOX,
     proxy: str = PROXY,
     holdout: float = typer.Option(0.0, help="Fraction of the samples held out to evaluate each round's initial model."),
     insecure: bool = typer.Option(
@@ -142,11 +150,12 @@ def run_command(
         max_memory=None if max_memory is None else parse_size("max-memory", max_memory, "4GB or 512MB"),
         between=between,
         max_bandwidth=None if max_bandwidth is None else parse_size("max-bandwidth", max_bandwidth, "500KB or 2MB"),
+        sandbox=parse_level(sandbox),
         proxy=proxy,
         labels=parse_labels(label or ()),
     )
     environment = {**os.environ, **settings.to_environment(), **(ignore_proxy_exceptions() if proxy else {})}
-    os.execve(sys.executable, [sys.executable, "-m", "moonfed.edge_client.agent.main"], environment)  # noqa: S606
+    os.execve(sys.executable, [sys.executable, "-c", AGENT], environment)  # noqa: S606
 
 
 @app.command("doctor")
@@ -190,6 +199,7 @@ def predict_command(
     state: Path = STATE,
     device: str = typer.Option("cpu", metavar="cpu|cuda", help="The accelerator."),
     threads: int = typer.Option(None, help="CPU threads. Default: torch's choice."),
+    sandbox: str = SANDBOX,
     json: bool = typer.Option(False, "--json", help="Print all probabilities as JSON."),
 ) -> None:
     """Classify with the model of a finished run. Also works while `moonfed-client run` is running.
@@ -200,9 +210,10 @@ def predict_command(
       moonfed-client predict pictures/ --run digits --json
       moonfed-client predict samples.npz --state /var/lib/moonfed
     """  # noqa: D301
-    from moonfed.edge_client.predict import predict, print_predictions
+    from moonfed.edge_client.predict import Computing, predict, print_predictions
 
-    predictions = predict(paths or [], state, run=run, accelerator=device, threads=threads)
+    computing = Computing(accelerator=device, threads=threads, sandbox=parse_level(sandbox))
+    predictions = predict(paths or [], state, computing, run=run)
     if json:
         print_json(predictions.to_document())
     else:
@@ -220,6 +231,7 @@ def profile_command(
     batch_size: int = typer.Option(None, metavar="B", help="Default: the bundle's."),
     epochs: int = typer.Option(None, metavar="E", help="Default: the bundle's."),
     max_memory: str = typer.Option(None, metavar="SIZE", help="As for `run`, such as 4GB."),
+    sandbox: str = SANDBOX,
     json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Measure a bundle's time and memory on this device, and check whether the device can participate.
@@ -244,6 +256,7 @@ def profile_command(
         batch_size=batch_size,
         epochs=epochs,
         max_memory=None if max_memory is None else parse_size("max-memory", max_memory, "4GB or 512MB"),
+        sandbox=parse_level(sandbox),
     )
     print_profile(profile(settings, print_progress), as_json=json)
 

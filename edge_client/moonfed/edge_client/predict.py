@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import logging
+import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from moonfed.edge_client.agent.child_process import SILENCE_SECONDS
+from moonfed.edge_client.agent.sandboxed_process import JobDirectory, Sandbox, sandboxed_process, shared_file
 from moonfed.edge_client.data.folder import image_files
 from moonfed.edge_client.state.finished_models import Finished, find_finished
-from moonfed.edge_client.worker.trainer import require_accelerator
-from moonfed.errors import InvalidInput, NotFound
+from moonfed.edge_client.worker.messages import encode
+from moonfed.errors import InvalidInput, NotFound, TrainingFailed
+from moonfed.files import read_regular
 from moonfed.images import decode_image, require_pillow
-from moonfed.manifest import Manifest
-from moonfed.plan import TorchScriptPlan, load_plan
+from moonfed.manifest import MANIFEST_FILE, Manifest
 from moonfed.samples import Inputs, check_inputs, has_labels, read_inputs, read_npz
-from moonfed.tensors import open_model, split
+from moonfed.sandbox.policy import Level, require_level, require_unreadable
 from moonfed.validate import require_whole
 
-BATCH = 64  # samples at once
+RESULT_FILE = "probabilities"  # float32 [N, C]
 STATE_MARKERS = ("identity", "lock", "finished")  # a state directory has one of these at least
 
 log = logging.getLogger(__name__)
@@ -59,26 +63,36 @@ class Predictions:
         }
 
 
-def predict(
-    paths: Sequence[Path], state: Path, *, run: str = "", accelerator: str = "cpu", threads: int | None = None
-) -> Predictions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computing:
+    """Settings of the computation; InvalidInput names a wrong option."""
+
+    accelerator: str = "cpu"
+    threads: int | None = None  # torch's; None: its own choice
+    sandbox: Level = "strict"
+    silence_seconds: float = SILENCE_SECONDS  # for one batch
+
+    def __post_init__(self) -> None:
+        if self.threads is not None:
+            require_whole("threads", self.threads, 1)
+        if self.accelerator not in ("cpu", "cuda"):
+            raise InvalidInput(f"device is {self.accelerator!r}; it must be 'cpu' or 'cuda'")
+        require_level(self.sandbox)
+
+
+def predict(paths: Sequence[Path], state: Path, computing: Computing, *, run: str = "") -> Predictions:
     """Classify images, folders of images, or the inputs of one .npz file.
 
     Raises NotFound if STATE holds no finished model (of that run) or there is no such directory or file, InvalidInput
     if STATE is not a state directory or the samples do not fit the model, Corrupt for a damaged model.
     """
-    if threads is not None:
-        require_whole("threads", threads, 1)
-    if accelerator not in ("cpu", "cuda"):
-        raise InvalidInput(f"device is {accelerator!r}; it must be 'cpu' or 'cuda'")
     _require_state(state)
+    if computing.sandbox == "strict":
+        require_unreadable(state)
     model = find_finished(state / "finished", run)
     manifest = model.read_manifest()
     names, inputs, labels = _read(paths, manifest)
-    require_accelerator(accelerator)
-    if threads is not None:
-        torch.set_num_threads(threads)
-    probabilities = _probabilities(_loaded(model, manifest, accelerator), inputs)
+    probabilities = _probabilities(model, manifest, inputs, computing)
     accuracy = None if labels is None else float(np.mean(probabilities.argmax(axis=1) == labels))
     return Predictions(
         model=model, classes=manifest.classes, names=names, probabilities=probabilities, accuracy=accuracy
@@ -148,15 +162,28 @@ def _read_images(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], 
     return names, check_inputs(np.stack(images), manifest.input, "the images"), None
 
 
-def _loaded(model: Finished, manifest: Manifest, accelerator: str) -> TorchScriptPlan:
-    weights = np.array(open_model(model.model_file, manifest.tensors))
-    plan = load_plan(model.plan_file, accelerator)
-    tensors = [torch.from_numpy(values) for values in split(weights, manifest.tensors).values()]
-    plan.begin_round(tensors, [], {}, manifest.training.hyperparameters)
-    return plan
-
-
-def _probabilities(plan: TorchScriptPlan, inputs: Inputs) -> Probabilities:
-    with torch.no_grad():
-        batches = [plan.predict(batch).cpu() for batch in torch.split(torch.from_numpy(inputs), BATCH)]
-    return torch.cat(batches).float().numpy()
+def _probabilities(model: Finished, manifest: Manifest, inputs: Inputs, computing: Computing) -> Probabilities:
+    """Compute in the sandbox."""
+    shape = (len(inputs), len(manifest.classes))
+    written, readable = shared_file()
+    with TemporaryDirectory(prefix="moonfed-") as root, os.fdopen(written, "wb") as file, os.fdopen(readable):
+        file.write(inputs.data)
+        file.flush()
+        directory = JobDirectory(Path(root))
+        directory.clear()
+        for path in (model.directory / MANIFEST_FILE, model.plan_file, model.model_file):
+            directory.add(path, path.name)
+        sandbox = Sandbox(
+            level=computing.sandbox, accelerator=computing.accelerator, file_size=4 * math.prod(shape) + 1
+        )  # fmt: skip
+        wanted = {"directory": str(directory.input), "file": readable, "samples": len(inputs)}
+        settings = wanted | {"accelerator": computing.accelerator, "threads": computing.threads}
+        child = sandboxed_process("predict", settings, sandbox, directory, (readable,), computing.silence_seconds)
+        try:
+            child.answer(encode("predict"), "predicted")
+        finally:
+            child.end()
+        computed = read_regular(directory.output / RESULT_FILE, 4 * math.prod(shape))
+    if len(computed) != 4 * math.prod(shape):
+        raise TrainingFailed("the training process sent invalid results")
+    return np.frombuffer(computed, np.float32).reshape(shape)

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, field
 
 from moonfed.edge_client.agent.training_window import TrainingWindow
 from moonfed.errors import InvalidInput
-from moonfed.labels import check_labels
+from moonfed.labels import SANDBOX_LABEL, check_labels
 from moonfed.proxy import parse_proxy
+from moonfed.sandbox.policy import Level, require_level
 from moonfed.validate import require_positive, require_whole
 
 PRECISIONS = ("float32", "bfloat16", "float16")  # as in moonfed.plan, which imports torch
@@ -40,6 +41,7 @@ class DeviceSettings:
     max_steps: int | None = None  # optimiser steps in one round; None: no limit
     max_seconds: float | None = None  # of local training in one round
     max_memory: int | None = None  # bytes of memory for local training
+    sandbox: Level = "strict"  # of the process that runs plans
     between: str = ""  # HH:MM-HH:MM in local time; empty: always
     max_bandwidth: int | None = None  # bytes per second, in each direction
     proxy: str = ""  # http://[USER:PASSWORD@]HOST:PORT; empty: the environment's, if any
@@ -62,7 +64,13 @@ class DeviceSettings:
             TrainingWindow.parse(self.between)
         if self.proxy:
             parse_proxy(self.proxy)
+        require_level(self.sandbox)
         check_labels(self.labels)
+        if SANDBOX_LABEL in self.labels:
+            raise InvalidInput(
+                f"label is {SANDBOX_LABEL}={self.labels[SANDBOX_LABEL]!r}; it must have another name, "
+                "because this one reports the level of --sandbox"
+            )
         if not 0 <= self.holdout < 1:
             raise InvalidInput(f"holdout is {self.holdout}; it must be at least 0 and less than 1")
         if self.insecure and not self.coordinator:

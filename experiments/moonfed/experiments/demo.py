@@ -26,6 +26,7 @@ from moonfed.experiments.plots import draw_demo
 from moonfed.files import write_durably
 from moonfed.grpc_status import from_rpc_error
 from moonfed.identity import Identity, load_identity
+from moonfed.sandbox.policy import available_level
 from moonfed.transport import open_channel
 from moonfed.v1 import control_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub
@@ -151,7 +152,7 @@ def start_devices(fleet: ChildProcesses, settings: DemoSettings) -> None:
         run("moonfed-client", "enrol", reply["token"], "--name", name, "--state", str(state))
         fleet.start(
             *(name, "moonfed-client", "run", "--data", str(settings.parts / f"{name}.npz")),
-            *("--state", str(state), "--threads", "1"),
+            *("--state", str(state), "--threads", "1", "--sandbox", available_level()),
         )
     say(f"{', '.join(settings.names)} are enrolled and online")
 

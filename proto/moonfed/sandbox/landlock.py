@@ -23,7 +23,8 @@ _REFER, _TRUNCATE, _IOCTL_DEVICE = (1 << bit for bit in range(13, 16))  # from v
 _FIRST_VERSION = _MAKE_SYM * 2 - 1  # all rights of version 1
 
 _READ = _READ_FILE | _READ_DIR
-_WRITE = _READ | _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER | _TRUNCATE
+_WRITE = _READ | _WRITE_FILE | _REMOVE_FILE | _MAKE_REG | _TRUNCATE  # of plain files, in one directory
+_DEVICE = _READ | _WRITE_FILE | _IOCTL_DEVICE
 _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE  # the others are for directories
 _TCP = 3  # bind and connect, from version 4
 _SCOPES = 3  # abstract sockets and signals of processes outside, from version 6
@@ -46,10 +47,11 @@ def landlock_version() -> int:
     return max(0, _call(_CREATE_RULESET, None, 0, _VERSION_FLAG))
 
 
-def restrict_files(read: Iterable[Path], write: Iterable[Path]) -> None:
+def restrict_files(read: Iterable[Path], write: Iterable[Path], devices: Iterable[Path] = ()) -> None:
     """Give up all files but those below `read` and `write`, TCP, and execution; paths that do not exist are skipped.
 
-    Raises OSError if the kernel has no Landlock, RuntimeError if this process has other threads, which would be exempt.
+    `devices`: may also be controlled by ioctl. Raises OSError if the kernel has no Landlock, RuntimeError if this
+    process has other threads, which would be exempt.
     """
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())
     if threads > 1:
@@ -61,7 +63,7 @@ def restrict_files(read: Iterable[Path], write: Iterable[Path]) -> None:
     size = 8 if version < 4 else 16 if version < 6 else 24
     descriptor = _checked(_CREATE_RULESET, ctypes.byref(ruleset), size, 0)
     try:
-        for paths, rights in ((read, _READ), (write, _WRITE)):
+        for paths, rights in ((read, _READ), (write, _WRITE), (devices, _DEVICE)):
             for path in paths:
                 _allow(descriptor, path, rights & handled)
         no_new_privileges()

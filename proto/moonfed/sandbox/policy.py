@@ -12,33 +12,42 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from moonfed.errors import InvalidInput, WrongState
+from moonfed.errors import InvalidInput
 from moonfed.sandbox.landlock import landlock_version, restrict_files
 from moonfed.sandbox.seccomp import deny_system_calls, seccomp_available
 
 Level = Literal["strict", "weak", "off"]
 LEVELS: tuple[Level, ...] = ("strict", "weak", "off")
 OPEN_FILES = 1024
+# Not all of /proc/self: through its fd/, a process could open for writing what it was given to read.
 SYSTEM_FILES = tuple(
     Path(name)
     for name in (
-        "/usr", "/lib", "/lib64", "/bin", "/opt/nvidia", "/usr/local/cuda", "/etc/ld.so.cache", "/etc/localtime",
-        "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/sys", "/proc/driver/nvidia", "/sys/devices",
-        "/sys/fs/cgroup", "/sys/module/nvidia", "/dev/null", "/dev/zero", "/dev/urandom",
+        "/usr", "/lib", "/lib64", "/bin", "/opt/nvidia", "/etc/ld.so.cache", "/etc/localtime",
+        "/proc/self/status", "/proc/self/stat", "/proc/self/cgroup", "/proc/self/maps", "/proc/cpuinfo",
+        "/proc/meminfo", "/proc/sys", "/sys/devices", "/sys/fs/cgroup", "/dev/null", "/dev/zero", "/dev/urandom",
     )
 )  # fmt: skip
-DEVICE_FILES = tuple(Path("/dev").glob("nvidia*")) + (Path("/dev/shm"),)  # noqa: S108, RUF005 - CUDA's
+# What CUDA needs besides. From NVIDIA's documentation: it has not been measured on a GPU yet.
+CUDA_FILES = tuple(
+    Path(name)
+    for name in (
+        "/proc/driver/nvidia", "/proc/devices", "/proc/modules", "/sys/module/nvidia", "/sys/module/nvidia_uvm",
+        "/sys/bus/pci", "/etc/nv_tegra_release", "/etc/nvidia-container-runtime",
+    )
+)  # fmt: skip
+CUDA_DEVICES = ("nvidia*", "nvhost*", "nvmap", "nvgpu", "dri")  # patterns in /dev; the last four: of a Jetson
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The files and resources that remain; sizes in bytes, None: unlimited."""
+    """The files and resources that remain; sizes in bytes, None: unlimited. Paths that do not exist are skipped."""
 
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
     data: int | None = None  # private memory
     file_size: int | None = None  # of each file written
-    cuda: bool = False
+    cuda: bool = False  # its devices too
 
 
 def available_level() -> Level:
@@ -48,22 +57,33 @@ def available_level() -> Level:
     return "weak" if seccomp_available() else "off"
 
 
+def parse_level(text: str) -> Level:
+    """Return the level of that name; InvalidInput if there is none."""
+    for level in LEVELS:
+        if level == text:
+            return level
+    raise InvalidInput(f"sandbox is {text!r}; it must be 'strict', 'weak' or 'off'")
+
+
 def require_level(wanted: Level) -> None:
-    """Raise InvalidInput for an unknown level, WrongState if this machine can enforce only a weaker one."""
-    if wanted not in LEVELS:
-        raise InvalidInput(f"sandbox is {wanted!r}; it must be one of {', '.join(LEVELS)}")
+    """Raise InvalidInput for a level that this machine cannot enforce."""
     offered = available_level()
     if LEVELS.index(offered) > LEVELS.index(wanted):
-        raise WrongState(
-            f"this machine can enforce the sandbox only at level {offered!r}, not {wanted!r}: "
-            f"{_missing()}; --sandbox {offered} trains without that protection"
-        )
+        allowed = " or ".join(map(repr, LEVELS[LEVELS.index(offered) :]))
+        raise InvalidInput(f"sandbox is {wanted!r}; it must be {allowed} on this machine, because {_missing()}")
 
 
 def _missing() -> str:
-    missing = [] if landlock_version() else ["its kernel has no Landlock (5.13 and later), so plans could read files"]
+    missing = [] if landlock_version() else ["its kernel has no Landlock (Linux 5.13), so plans could read any file"]
     missing += [] if seccomp_available() else ["its kernel has no seccomp, so plans could open connections"]
     return " and ".join(missing)
+
+
+def require_unreadable(path: Path) -> None:
+    """Raise InvalidInput if processes in the sandbox could read a path, such as one below /usr."""
+    above = next((root for root in SYSTEM_FILES if path.resolve().is_relative_to(root.resolve())), None)
+    if above is not None:
+        raise InvalidInput(f"state is {str(path)!r}; it must be outside {above}, which plans may read")
 
 
 def enter_sandbox(level: Level, policy: Policy) -> None:
@@ -71,15 +91,26 @@ def enter_sandbox(level: Level, policy: Policy) -> None:
 
     `weak` leaves out file access; `off` keeps only the resource limits.
     """
+    confine_files(level, policy)
+    confine_process(level, policy)
+
+
+def confine_files(level: Level, policy: Policy) -> None:
+    """Give up files, the first half: before any import that starts threads, which would keep them."""
+    if level == "strict":
+        devices = [path for pattern in CUDA_DEVICES for path in Path("/dev").glob(pattern)] if policy.cuda else []
+        system = [*SYSTEM_FILES, *(CUDA_FILES if policy.cuda else ())]
+        restrict_files([*interpreter_files(), *system, *policy.read], policy.write, devices)
+
+
+def confine_process(level: Level, policy: Policy) -> None:
+    """Give up system calls and resources, the second half, in all threads."""
     limit(resource.RLIMIT_CORE, 0)
     limit(resource.RLIMIT_NOFILE, OPEN_FILES)
     if policy.data is not None:
         limit(resource.RLIMIT_DATA, policy.data)
     if policy.file_size is not None:
         limit(resource.RLIMIT_FSIZE, policy.file_size)
-    if level == "strict":
-        devices = DEVICE_FILES if policy.cuda else ()
-        restrict_files([*interpreter_files(), *SYSTEM_FILES, *policy.read], [*policy.write, *devices])
     if level in ("strict", "weak"):
         deny_system_calls()
 
@@ -92,6 +123,12 @@ def limit(kind: int, value: int) -> None:
 
 
 def interpreter_files() -> Iterable[Path]:
-    """Return the directories of the interpreter and its packages, as far as they are imported from."""
-    names = {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), *site.getsitepackages(), *sys.path}
+    """Return the directories of the interpreter's libraries and of `sys.path`, but not its whole prefix.
+
+    A prefix may hold the device's state: that of a virtual environment in the working directory, for example.
+    """
+    prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix}
+    libraries = {str(Path(prefix, name)) for prefix in prefixes for name in ("lib", "lib64", "pyvenv.cfg")}
+    named = (sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    names = {*libraries, *named, *site.getsitepackages(), *sys.path}
     return sorted({Path(os.path.realpath(name)) for name in names if name and Path(name).is_absolute()})

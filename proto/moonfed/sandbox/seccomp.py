@@ -46,7 +46,8 @@ DENIED: Mapping[str, tuple[int | None, int | None]] = {
     "settimeofday": (164, 170), "clock_settime": (227, 112), "sethostname": (170, 161), "syslog": (103, 116),
     "open_by_handle_at": (304, 265), "personality": (135, 92), "modify_ldt": (154, None), "iopl": (172, None),
     "ioperm": (173, None), "memfd_create": (319, 279), "memfd_secret": (447, 447),
-    # files of others
+    # files of others, and files that are hard to delete
+    "mkdir": (83, None), "mkdirat": (258, 34),
     "chmod": (90, None), "fchmodat": (268, 53), "chown": (92, None), "lchown": (94, None), "fchownat": (260, 54),
     "setuid": (105, 146), "setgid": (106, 144), "setresuid": (117, 147), "setresgid": (119, 149),
     "mknod": (133, None), "mknodat": (259, 33), "symlink": (88, None), "symlinkat": (266, 36),

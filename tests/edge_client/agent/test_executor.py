@@ -39,7 +39,7 @@ from moonfed.errors import (
 )
 from moonfed.fleet_messages import read_assignment
 from moonfed.transport import Backoff
-from tests.edge_client.conftest import Bundle, Device
+from tests.edge_client.conftest import SANDBOX, Bundle, Device
 from tests.support.authority import DAY, certified_key
 from tests.support.device_coordinator import Coordinator
 
@@ -49,7 +49,13 @@ HOUR = timedelta(hours=1)
 @pytest.fixture
 def settings(device: Device, samples: Path) -> WorkerSettings:
     return WorkerSettings(
-        state=str(device.state), device="cam-1", data=str(samples), accelerator="cpu", holdout=0.0, threads=1
+        state=str(device.state),
+        device="cam-1",
+        data=str(samples),
+        accelerator="cpu",
+        holdout=0.0,
+        threads=1,
+        sandbox=SANDBOX,
     )
 
 

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.edge_client.conftest import Bundle, Device
 from tests.support.device_coordinator import Coordinator
+from tests.support.forked_process import PATCHES
 
 
 def test_other_users_cannot_read_what_a_device_stores(
@@ -20,3 +23,28 @@ def test_other_users_cannot_read_what_a_device_stores(
     modes = {path: path.stat().st_mode & 0o777 for path in (device.state, *device.state.rglob("*"))}
     assert len(modes) > 5
     assert {path for path, mode in modes.items() if mode & 0o077} == set()
+
+
+def test_a_device_that_cannot_isolate_plans_refuses_to_train_unless_told(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PATCHES, "tests.support.old_kernel")
+    device.start(samples, "--sandbox", "strict")
+    code, log = device.finish()
+    assert code == 2, "which the service does not restart"
+    assert log.startswith("moonfed-client: sandbox is 'strict'; it must be 'weak' or 'off' on this machine, because ")
+    assert log.count("\n") == 1
+    assert not coordinator.connect_requests
+    coordinator.assign(bundle.assignment())
+    device.start(samples, "--sandbox", "weak")
+    coordinator.wait_for_update()
+    assert coordinator.connect_requests[0].labels["sandbox"] == "weak"
+
+
+def test_a_device_whose_state_plans_could_read_refuses_to_train(device: Device, samples: Path) -> None:
+    device.start(samples, "--sandbox", "strict", "--state", "/usr/local/moonfed-device")
+    code, log = device.finish()
+    assert code == 2
+    assert log == (
+        "moonfed-client: state is '/usr/local/moonfed-device'; it must be outside /usr, which plans may read\n"
+    )

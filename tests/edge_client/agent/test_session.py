@@ -73,7 +73,7 @@ def test_one_worker_trains_successive_rounds_and_the_plan_is_fetched_once(
     for number in (1, 2, 3):
         coordinator.assign(bundle.assignment(round=number))
         models.append(coordinator.wait_for_update(number)[1])
-        assert len(device.processes()) == 2
+        assert len(device.processes()) == 3
     fetched = [name for name, _ in coordinator.fetched]
     assert fetched.count(digest(bundle.plan)) == 1
     assert fetched.count(digest(bundle.manifest.to_bytes())) == 1
@@ -203,7 +203,7 @@ def test_a_device_that_cannot_train_declines_and_keeps_running(
     coordinator: Coordinator, device: Device, bundle: Bundle, user_module: Callable[[str], str], tmp_path: Path
 ) -> None:
     troubles = [
-        ("os._exit(3)", "the training process exited unexpectedly with code 3"),
+        ("os._exit(3)", "the process that reads the data exited unexpectedly with code 3"),
         ("return np.zeros((4, 6), int), [0, 1, 2, 0]", "have dtype int64; the bundle takes float32"),
         (
             "return np.zeros((1, 6), np.float32), [0]",
@@ -350,7 +350,7 @@ def test_a_signal_in_mid_training_ends_everything(
     device.start(samples)
     device.wait_for_log(moment)
     processes = device.processes()
-    assert len(processes) == 2
+    assert len(processes) == 3
     ended, log = device.stop(number)
     assert ended == code
     wait_until_gone(processes)

@@ -17,14 +17,14 @@ from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.progress import ProgressReporter
 from moonfed.edge_client.agent.transfers import BlobTransfers, Superseded
 from moonfed.edge_client.settings import DeviceSettings
-from moonfed.edge_client.worker import main as worker_module
+from moonfed.edge_client.worker import heartbeat as heartbeat_module
 from moonfed.edge_client.worker.ipc import ParentPipe
-from moonfed.edge_client.worker.main import TrainingWorker
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
 from moonfed.errors import InvalidInput, TooLate
 from moonfed.fleet_messages import read_assignment
-from tests.edge_client.conftest import Bundle, Device
+from tests.edge_client.conftest import SANDBOX, Bundle, Device
 from tests.support.device_coordinator import Coordinator
+from tests.support.in_process_training import InProcessTraining
 
 LONG = 100_000  # epochs
 
@@ -79,12 +79,12 @@ def test_every_bit_of_work_is_progress_whether_it_is_a_step_or_not(
     new_job: Callable[..., Job], samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only a larger fraction counts as a heartbeat: 40 samples, 20 of them held out."""
-    monkeypatch.setattr(worker_module, "HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr(heartbeat_module, "HEARTBEAT_SECONDS", 0.0)
     settings = WorkerSettings(
         state=str(tmp_path / "state"), device="cam-1", data=str(samples), accelerator="cpu", holdout=0.5, threads=1
     )
     listener = Listener()
-    assert TrainingWorker(settings, listener).train(new_job(batch_size=2, epochs=3)) == "trained"
+    InProcessTraining(settings, listener).train(new_job(batch_size=2, epochs=3))
     # ten batches of the holdout, 3 epochs of ten steps, each of which ends with one sign more, of its loss
     assert len(set(listener.fractions)) >= 10 + 30
     assert listener.fractions == sorted(listener.fractions)
@@ -95,7 +95,7 @@ def test_every_bit_of_work_is_progress_whether_it_is_a_step_or_not(
 def test_labels_go_to_the_coordinator(coordinator: Coordinator, device: Device, samples: Path) -> None:
     device.start(samples, "--label", "site=berlin", "--label", "camera=hd")
     coordinator.wait_for(lambda: coordinator.connect_requests, "the device")
-    assert dict(coordinator.connect_requests[0].labels) == {"site": "berlin", "camera": "hd"}
+    assert dict(coordinator.connect_requests[0].labels) == {"site": "berlin", "camera": "hd", "sandbox": SANDBOX}
 
 
 @pytest.mark.parametrize("label", ["berlin", "site=berlin,site=hamburg", "=berlin", "site="])

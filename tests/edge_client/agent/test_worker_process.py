@@ -15,12 +15,12 @@ import psutil
 import pytest
 
 from moonfed import tensors
-from moonfed.edge_client.agent import worker_process as child_module
+from moonfed.edge_client.agent import child_process as child_module
 from moonfed.edge_client.agent.worker_process import Heartbeat, WorkerProcess
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, TrainingFailed, UnsafePlan
-from tests.edge_client.conftest import TASK, Bundle, wait_until_gone
+from tests.edge_client.conftest import SANDBOX, TASK, Bundle, wait_until_gone
 
 GOOD = "x = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32); return x, np.arange(40) % 3"
 HANG = "import ctypes; ctypes.PyDLL(None).sleep(1000)"  # holds the interpreter's lock, so that no thread of it runs
@@ -42,6 +42,7 @@ def new_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_programs:
             accelerator=accelerator,
             holdout=holdout,
             threads=1,
+            sandbox=SANDBOX,
         )
         made.append(WorkerProcess(settings, silence_seconds=silence))
         return made[-1]
@@ -59,9 +60,13 @@ def always(_: Heartbeat | None) -> bool:
     return True
 
 
-def process_of(worker: WorkerProcess) -> psutil.Process:
-    assert worker._process
-    return psutil.Process(worker._process.pid)
+def trainer_of(worker: WorkerProcess) -> psutil.Process:
+    assert worker._trainer
+    return psutil.Process(worker._trainer.pid)
+
+
+def reader_of(worker: WorkerProcess) -> psutil.Process:
+    return psutil.Process(worker._reader.pid)
 
 
 @pytest.mark.usefixtures("fresh_programs")
@@ -90,14 +95,14 @@ def test_the_second_round_starts_from_the_first_ones_model_even_in_a_new_worker(
 
     worker = new_worker(samples)
     with_previous = train("one", worker, 1, 2)
-    pid = process_of(worker).pid
+    pid = trainer_of(worker).pid
     without = train("two", worker, 2)
-    assert process_of(worker).pid == pid
+    assert trainer_of(worker).pid == pid
     assert with_previous != without  # MOON's second term
     train("three", worker, 1)
     worker.end()
     assert train("three", worker, 2) == with_previous
-    assert process_of(worker).pid != pid
+    assert trainer_of(worker).pid != pid
 
 
 def test_the_device_survives_a_worker_that_dies(
@@ -127,7 +132,7 @@ def test_a_worker_that_hangs_is_killed(
     seen: list[psutil.Process] = []
 
     def watch(_: Heartbeat | None) -> bool:
-        seen.append(process_of(worker))
+        seen.append(reader_of(worker))
         return True
 
     with pytest.raises(TrainingFailed, match="no heartbeat for 2 seconds"):
@@ -166,10 +171,10 @@ def test_unneeded_training_stops_and_the_worker_continues(
         return sign is None or sign.epoch == 0
 
     assert not worker.train(new_job(epochs=1_000_000), until_it_trains)
-    pid = process_of(worker).pid
+    pid = trainer_of(worker).pid
     assert not (tmp_path / "state" / "runs").exists()
     assert worker.train(new_job(round=2), always)
-    assert process_of(worker).pid == pid
+    assert trainer_of(worker).pid == pid
 
 
 def test_an_unread_reply_is_not_mistaken_for_the_next_commands(
@@ -195,7 +200,7 @@ def test_a_worker_that_ignores_stop_is_killed(
     monkeypatch.setattr(child_module, "STOP_SECONDS", 1.0)
     worker = new_worker(user_module("open('reached', 'w').close()\nwhile True: time.sleep(1)"))
     assert not worker.train(new_job(), lambda _: not Path("reached").exists())
-    assert not worker.running
+    assert not worker._reader.running
 
 
 def test_a_plan_that_cannot_be_loaded_is_a_failure(
@@ -227,6 +232,7 @@ def test_a_worker_exits_when_its_parent_is_killed(
     new_job: Callable[..., Job], user_module: UserModule, tmp_path: Path
 ) -> None:
     settings = {
+        "sandbox": SANDBOX,
         "state": str(tmp_path / "state"),
         "device": "cam-1",
         "data": user_module(f"open('reached', 'w').close()\n{HANG}"),
@@ -250,7 +256,7 @@ def test_a_worker_exits_when_its_parent_is_killed(
         while not (tmp_path / "reached").exists():
             assert parent.stdout.readline()
         children = psutil.Process(parent.pid).children(recursive=True)
-        assert len(children) == 1
+        assert len(children) == 2
         parent.send_signal(signal.SIGKILL)
         wait_until_gone(children)
     finally:

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from moonfed.bundle import Bundle, write_bundle
-from moonfed.edge_client.profile.measure import Profile, ProfileSettings, Times, profile, worker_memory
+from moonfed.edge_client.profile.measure import Profile, ProfileSettings, profile, trainer_memory
 from moonfed.edge_client.profile.report import profile_document, profile_lines
+from moonfed.edge_client.profile.task import Times
 from moonfed.edge_client.resources.available_memory import Available
 from moonfed.edge_client.resources.memory_estimate import Need
 from moonfed.edge_client.worker.messages import WorkerSettings
@@ -22,7 +23,7 @@ from moonfed.errors import InvalidInput, ResourceExhausted
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import InputSpec, Manifest
 from moonfed.training_spec import TrainingSpec
-from tests.edge_client.conftest import PROGRAM
+from tests.edge_client.conftest import PROGRAM, SANDBOX
 from tests.edge_client.conftest import Bundle as SmallBundle
 from tests.support.compiled import cached_bundle
 
@@ -48,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bundle]:
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [str(PROGRAM), "profile", *map(str, arguments)]
+    command = [str(PROGRAM), "profile", *map(str, arguments), "--sandbox", SANDBOX]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -63,7 +64,7 @@ def test_methods_that_exchange_more_than_the_model_can_be_profiled(method: str, 
         settings={"batch_size": "8", "epochs": "2"},
     )
     write_bundle(tmp_path / "bundle", cached_bundle(recipe))
-    found = profile(ProfileSettings(bundle=tmp_path / "bundle", samples=16))
+    found = profile(ProfileSettings(bundle=tmp_path / "bundle", samples=16, sandbox=SANDBOX))
     assert found.rejection is None
     assert found.times
     assert found.times.step > 0
@@ -120,8 +121,8 @@ def test_the_memory_needed_is_printed_once(made: tuple[Path, Bundle]) -> None:
 
 
 @pytest.mark.usefixtures("fresh_programs")
-def test_torch_needs_as_much_memory_as_in_the_worker(made: tuple[Path, Bundle], tmp_path: Path) -> None:
-    """A worker's report to its parent about its measurements."""
+def test_torch_needs_as_much_memory_as_in_the_trainer(made: tuple[Path, Bundle], tmp_path: Path) -> None:
+    """The bytes that a trainer finds it holds before its first round."""
     (tmp_path / "samples.npz").touch()
     settings = WorkerSettings(
         state=str(tmp_path),
@@ -132,13 +133,14 @@ def test_torch_needs_as_much_memory_as_in_the_worker(made: tuple[Path, Bundle], 
         threads=1,
     )
     program = (
-        "import sys, json; from moonfed.edge_client.worker.main import *; "
+        "import sys, json; from pathlib import Path; import moonfed.edge_client.worker.sandboxed; "
+        "from moonfed.edge_client.worker.messages import WorkerSettings; "
         "from moonfed.edge_client.worker.trainer import Trainer; "
-        "print(Trainer(WorkerSettings(**json.loads(sys.argv[1])), print, print)._runtime)"
+        "print(Trainer(WorkerSettings(**json.loads(sys.argv[1])), 0, Path())._runtime)"
     )
     command = [sys.executable, "-c", program, json.dumps(asdict(settings))]
     worker = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert worker_memory() == pytest.approx(worker, abs=4_000_000)
+    assert trainer_memory() == pytest.approx(worker, abs=4_000_000)
     done = run(made[0], "--max-memory", "50MB", "--json")
     parts = json.loads(done.stdout)["memory"]["need"]["parts"]
     model = 4 * sum(math.prod(spec.shape) for spec in made[1].manifest.tensors)
@@ -189,7 +191,7 @@ def test_an_invalid_bundle_is_named(tmp_path: Path) -> None:
 )
 def test_wrong_options_are_named(tmp_path: Path, option: str, value: object, sentence: str) -> None:
     with pytest.raises(InvalidInput) as raised:
-        ProfileSettings(bundle=tmp_path, **{option: value})  # type: ignore[arg-type]
+        ProfileSettings(bundle=tmp_path, sandbox=SANDBOX, **{option: value})  # type: ignore[arg-type]
     assert str(raised.value) == sentence
 
 
@@ -202,7 +204,7 @@ def test_a_wrong_option_is_a_sentence_and_an_exit_code(tmp_path: Path) -> None:
 def test_in_process_the_progress_is_reported_and_the_bundle_unchanged(made: tuple[Path, Bundle]) -> None:
     told: list[str] = []
     before, threads = made[0].read_bytes(), torch.get_num_threads()
-    found = profile(ProfileSettings(bundle=made[0], samples=40), told.append)
+    found = profile(ProfileSettings(bundle=made[0], samples=40, sandbox=SANDBOX), told.append)
     assert found.rejection is None
     assert told == [
         "measuring references",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +15,7 @@ import pytest
 from moonfed.assignment import AttemptId
 from moonfed.blobs import BlobDirectory
 from moonfed.edge_client.agent.worker_process import WorkerProcess
-from moonfed.edge_client.resources.available_memory import (
-    Available,
-)
+from moonfed.edge_client.resources.available_memory import Available, fields
 from moonfed.edge_client.resources.memory_estimate import (
     PROGRAM_BYTES,
     Need,
@@ -30,15 +27,15 @@ from moonfed.edge_client.resources.memory_estimate import (
 )
 from moonfed.edge_client.training.data_placement import Memory, Placement
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
-from moonfed.edge_client.worker.trainer import Trainer
 from moonfed.errors import ResourceExhausted
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
 from moonfed.sizes import human
 from moonfed.tensors import TensorSpec
-from tests.edge_client.conftest import Bundle, Device
+from tests.edge_client.conftest import SANDBOX, Bundle, Device
 from tests.support.compiled import cached_bundle
 from tests.support.device_coordinator import Coordinator
+from tests.support.in_process_training import InProcessTraining
 
 MB = 10**6
 PLENTY = Available(host=10**12)
@@ -190,19 +187,11 @@ def test_sizes_are_readable() -> None:
     assert [human(size) for size in (12, 4_000, 48_400_000, 3_140_000_000)] == ["12 bytes", "4 KB", "48 MB", "3.1 GB"]
 
 
-# Trains a round as the training worker does; prints the peak above bare torch.
-MEASURE = """
-import json, sys, torch
-from moonfed.edge_client.resources.available_memory import peak_memory, resident_memory
+BARE = """
+import torch
+from moonfed.edge_client.resources.available_memory import resident_memory
 torch.set_num_threads(1)
-bare = resident_memory()
-from moonfed.edge_client.worker.messages import Job, WorkerSettings
-from moonfed.edge_client.worker.trainer import Trainer
-settings, jobs = json.loads(sys.stdin.read())
-trainer = Trainer(WorkerSettings(**settings), lambda: None, lambda _: None)
-for job in jobs:
-    trainer.train(Job.from_document(job))
-print(peak_memory() - bare)
+print(resident_memory())
 """
 PICTURES = InputSpec(kind="image", shape=(32, 32, 3))
 
@@ -235,6 +224,7 @@ def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
         accelerator="cpu",
         holdout=0.0,
         threads=1,
+        sandbox=SANDBOX,
     )
     rounds = manifest.previous_models + 1  # the last of them begins with all previous models
     jobs = [
@@ -250,14 +240,15 @@ def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
         )
         for number in range(1, rounds + 1)
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE],
-        input=json.dumps([asdict(worker), [job.to_document() for job in jobs]]),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    measured = int(done.stdout)
+    bare = subprocess.run([sys.executable, "-I", "-c", BARE], capture_output=True, text=True, check=True)
+    process = WorkerProcess(worker)
+    try:
+        assert all(process.train(job, lambda _: True) for job in jobs)
+        assert process._trainer
+        peak = fields(Path(f"/proc/{process._trainer.pid}/status"))["VmHWM"]
+    finally:
+        process.end()
+    measured = peak - int(bare.stdout)
     estimate = round_bytes(manifest, samples=samples, batch_size=batch_size, epochs=2).total
     assert measured <= estimate <= 2 * measured
 
@@ -270,6 +261,7 @@ def worker_settings(tmp_path: Path, data: Path, max_memory: int | None = None) -
         accelerator="cpu",
         holdout=0.0,
         threads=1,
+        sandbox=SANDBOX,
         max_memory=max_memory,
     )
 
@@ -283,7 +275,7 @@ def test_available_memory_limits_a_round_without_max_memory(
     file.write_bytes(manifest.to_bytes())
     job = new_job(manifest_file=str(file), plan_file=str(tmp_path / "absent.pt"))
     with pytest.raises(ResourceExhausted, match=r"activations \d+\.\d GB.*; this device has .* available$"):
-        Trainer(worker_settings(tmp_path, samples), lambda: None, lambda _: None).train(job)
+        InProcessTraining(worker_settings(tmp_path, samples)).train(job)
 
 
 def test_a_real_worker_declines_before_it_trains(new_job: Callable[..., Job], samples: Path, tmp_path: Path) -> None:

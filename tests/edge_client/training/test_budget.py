@@ -15,11 +15,11 @@ import torch
 from moonfed.edge_client.training.budget import Budget
 from moonfed.edge_client.training.local_training import Progress, Samples, train_round
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
-from moonfed.edge_client.worker.trainer import Trainer
 from moonfed.export.methods import METHODS
 from moonfed.plan import TorchScriptPlan, load_plan
 from moonfed.tensors import open_model, split
 from tests.edge_client.conftest import Bundle, new_bundle
+from tests.support.in_process_training import InProcessTraining
 from tests.support.recording import RecordingPlan, numbered, settings, train
 
 
@@ -203,7 +203,7 @@ def test_reading_the_data_counts_towards_the_time_and_the_steps_are_stored(
     )
     data = "data_slow_to_read:load"
     worker = WorkerSettings(state=str(tmp_path), device="cam-1", data=data, accelerator="cpu", holdout=0.0)
-    stored = Trainer(worker, lambda: None, lambda _: None).train(new_job(max_seconds=0.4, epochs=50))
+    stored = InProcessTraining(worker).train(new_job(max_seconds=0.4, epochs=50))
     assert stored.update.steps == 1
     assert json.loads((stored.directory / "update.json").read_text())["steps"] == 1
 
@@ -216,7 +216,7 @@ def test_the_time_before_the_worker_started_counts(
         "import numpy as np\ndef load(spec, classes):\n    return np.zeros((40, 6), np.float32), [0, 1, 2, 0] * 10\n"
     )
     worker = WorkerSettings(state=str(tmp_path), device="cam-1", data="quick_data:load", accelerator="cpu", holdout=0.0)
-    trainer = Trainer(worker, lambda: None, lambda _: None)
+    trainer = InProcessTraining(worker)
     late = trainer.train(new_job(max_seconds=600.0, began=time.monotonic() - 600.0, epochs=5))
     assert late.update.steps == 1
     in_time = trainer.train(new_job(round=2, max_seconds=600.0, began=time.monotonic(), epochs=5))

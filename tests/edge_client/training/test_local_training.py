@@ -15,12 +15,12 @@ from moonfed.edge_client.training.data_placement import Memory
 from moonfed.edge_client.training.local_training import (
     Progress,
     Samples,
-    Stopped,
     Trained,
     evaluate,
     train_round,
 )
 from moonfed.edge_client.training.rng import epoch_batches, sample_draws
+from moonfed.edge_client.worker.ipc import Stopped
 from moonfed.errors import InvalidInput
 from moonfed.plan import TorchScriptPlan, load_plan
 from moonfed.tensors import open_model, split

@@ -15,19 +15,19 @@ import pytest
 from moonfed.blobs import BlobDirectory
 from moonfed.edge_client.state.round_store import RunState, StoredRound
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
-from moonfed.edge_client.worker.trainer import Trainer
 from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.tensors import TensorSpec, open_model, split, write_model
 from tests.edge_client.conftest import Bundle, job_maker, write_samples
+from tests.support.in_process_training import InProcessTraining
 
 Vector = npt.NDArray[np.float32]
 
 
-def trainer(state: Path, data: object, **fields: str) -> Trainer:
+def trainer(state: Path, data: object, **fields: str) -> InProcessTraining:
     settings = WorkerSettings(
         state=str(state), device="cam-1", data=str(data), accelerator="cpu", holdout=0.0, **fields  # type: ignore[arg-type]
     )  # fmt: skip
-    return Trainer(settings, lambda: None, lambda _: None)
+    return InProcessTraining(settings)
 
 
 def test_too_few_samples_are_named(new_job: Callable[..., Job], tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.errors import InvalidInput, WrongState
+from moonfed.errors import InvalidInput
 from moonfed.sandbox import policy
-from moonfed.sandbox.policy import available_level, require_level
+from moonfed.sandbox.policy import available_level, parse_level, require_level, require_unreadable
 
 STRICT = pytest.mark.skipif(available_level() != "strict", reason="this kernel has no Landlock or no seccomp")
 FILTERED = pytest.mark.skipif(available_level() == "off", reason="this kernel has no seccomp")
@@ -40,9 +40,8 @@ def attempt(code: str, directory: Path, level: str = "strict", limits: str = "")
 def test_work_that_training_needs_is_allowed(tmp_path: Path) -> None:
     code = (
         "assert (here / 'in' / 'data').read_text() == 'a sample'\n"
-        "(here / 'out' / 'new').mkdir()\n"
-        "(here / 'out' / 'new' / 'model').write_text('weights')\n"
-        "os.replace(here / 'out' / 'new', here / 'out' / '1-1')\n"
+        "(here / 'out' / 'new').write_text('weights')\n"
+        "os.replace(here / 'out' / 'new', here / 'out' / 'model')\n"
         "import json, zipfile, threading\n"
         "thread = threading.Thread(target=print, args=('threads',)); thread.start(); thread.join()\n"
         "assert os.urandom(4) and Path('/proc/self/status').read_text()\n"
@@ -50,7 +49,7 @@ def test_work_that_training_needs_is_allowed(tmp_path: Path) -> None:
     )
     found = attempt(code, tmp_path)
     assert found.stdout == "threads\ndone\n", found.stderr
-    assert (tmp_path / "out" / "1-1" / "model").read_text() == "weights"
+    assert (tmp_path / "out" / "model").read_text() == "weights"
 
 
 @STRICT
@@ -71,6 +70,9 @@ def test_work_that_training_needs_is_allowed(tmp_path: Path) -> None:
         "os.rename(here / 'secret', here / 'out' / 'key')",
         "os.symlink(here / 'secret', here / 'out' / 'key')",
         "os.mkfifo(here / 'pipe')",
+        "os.mkdir(here / 'out' / 'directory')",
+        "os.link(here / 'in' / 'data', here / 'out' / 'data')",
+        "os.open('/proc/self/fd/0', os.O_RDWR)",
         "Path(sys.executable).with_name('evil').write_text('x')",
     ],
 )
@@ -171,14 +173,21 @@ def test_resources_are_limited(tmp_path: Path, limits: str, code: str, error: st
 
 
 def test_a_level_must_be_known_and_enforceable(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInput, match="sandbox is 'tight'; it must be one of strict, weak, off"):
-        require_level("tight")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="sandbox is 'tight'; it must be 'strict', 'weak' or 'off'"):
+        parse_level("tight")
+    assert parse_level("weak") == "weak"
     monkeypatch.setattr(policy, "landlock_version", lambda: 0)
     monkeypatch.setattr(policy, "seccomp_available", lambda: True)
     require_level("weak")
-    with pytest.raises(WrongState, match=r"only at level 'weak', not 'strict': its kernel has no Landlock"):
+    with pytest.raises(InvalidInput, match=r"'strict'; it must be 'weak' or 'off' on this .* has no Landlock"):
         require_level("strict")
     monkeypatch.setattr(policy, "seccomp_available", lambda: False)
     require_level("off")
-    with pytest.raises(WrongState, match=r"only at level 'off', not 'weak': its kernel .* no seccomp"):
+    with pytest.raises(InvalidInput, match=r"'weak'; it must be 'off' on this .* no Landlock .* no seccomp"):
         require_level("weak")
+
+
+def test_state_must_be_where_plans_cannot_read(tmp_path: Path) -> None:
+    require_unreadable(tmp_path / "state")
+    with pytest.raises(InvalidInput, match=r"state is '/usr/local/moonfed'; it must be outside /usr, which plans may"):
+        require_unreadable(Path("/usr/local/moonfed"))

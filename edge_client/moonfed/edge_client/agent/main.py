@@ -23,6 +23,8 @@ from moonfed.edge_client.settings import DeviceSettings
 from moonfed.edge_client.state.round_store import writing
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import WrongState
+from moonfed.labels import SANDBOX_LABEL
+from moonfed.sandbox.policy import require_unreadable
 
 if TYPE_CHECKING:
     from moonfed.edge_client.agent.connection import FleetConnection
@@ -39,6 +41,8 @@ def main() -> None:
     os.umask(0o077)  # models and samples are for this user alone; the worker inherits it
     with errors_as_exit_codes(NAME):
         settings = DeviceSettings.from_environment()
+        if settings.sandbox == "strict":
+            require_unreadable(Path(settings.state))
         with _sole_user(Path(settings.state)):
             _run_session(settings)
 
@@ -60,7 +64,8 @@ def _run_session(settings: DeviceSettings) -> None:
         max_steps=settings.max_steps,
         max_seconds=settings.max_seconds,
         max_memory=settings.max_memory,
-        labels=settings.labels,
+        sandbox=settings.sandbox,
+        labels={**settings.labels, SANDBOX_LABEL: settings.sandbox},
     )
     window = TrainingWindow.parse(settings.between) if settings.between else None
     Session(worker, connection, WorkerProcess(worker), window).run()

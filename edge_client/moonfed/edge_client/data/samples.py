@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from moonfed.manifest import InputSpec
 from moonfed.samples import RawSamples
@@ -29,17 +30,26 @@ class Source(Protocol):
         """Return the samples in the bundle's form; InvalidInput names what does not fit."""
 
 
+Rows = npt.NDArray[np.intp]
+
+
 def split(samples: RawSamples, fraction: float) -> tuple[RawSamples, RawSamples]:
-    """Split into training and holdout samples; `fraction` of all, rounded, are held out.
+    """Split into training and holdout samples; `fraction` of all, rounded, are held out."""
+    trained, held_out = split_rows(samples, fraction)
+    return samples if trained is None else samples.take(trained), samples.take(held_out)
+
+
+def split_rows(samples: RawSamples, fraction: float) -> tuple[Rows | None, Rows]:
+    """Return the rows to train on, None for all of them, and those held out; `fraction` of all, rounded.
 
     The split depends on each sample's content, not its position: it is stable when others are added, and duplicates
     land on the same side (except at the boundary).
     """
     count = round(len(samples) * fraction)
     if count == 0:
-        return samples, samples.take(np.zeros(0, dtype=np.intp))
+        return None, np.zeros(0, dtype=np.intp)
     rows = np.ascontiguousarray(samples.inputs)
     ranks = np.array([int.from_bytes(hashlib.blake2b(row.data, digest_size=8).digest(), "little") for row in rows],
                      dtype=np.uint64)  # fmt: skip
     order = np.argsort(ranks, kind="stable")
-    return samples.take(np.sort(order[count:])), samples.take(np.sort(order[:count]))
+    return np.sort(order[count:]), np.sort(order[:count])

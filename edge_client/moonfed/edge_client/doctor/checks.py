@@ -92,7 +92,8 @@ def _sandbox() -> tuple[Status, str]:
     landlock = f"Landlock {landlock_version()}" if landlock_version() else "no Landlock"
     seccomp = "seccomp" if seccomp_available() else "no seccomp"
     level = available_level()
-    return ("ok" if level == "strict" else "warning"), f"level {level}: {landlock}, {seccomp}"
+    advice = "" if level == "strict" else f"; a device refuses to train here without --sandbox {level}"
+    return ("warning" if advice else "ok"), f"level {level}: {landlock}, {seccomp}{advice}"
 
 
 def _memory() -> tuple[Status, str]:

@@ -6,41 +6,39 @@ Legend: N samples, B a batch's samples, E epochs, k previous models.
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-import numpy as np
 import torch
 
-from moonfed import tensors
 from moonfed.bundle import Bundle, read_bundle
+from moonfed.edge_client.agent.child_process import SILENCE_SECONDS
 from moonfed.edge_client.agent.compatibility import describe_platform, require_runnable
-from moonfed.edge_client.resources.available_memory import Available, available_memory, peak_memory, resident_memory
+from moonfed.edge_client.agent.sandboxed_process import JobDirectory, Sandbox, sandboxed_process
+from moonfed.edge_client.profile.task import MeasureSettings, Times
+from moonfed.edge_client.resources.accelerator import require_accelerator
+from moonfed.edge_client.resources.available_memory import Available, available_memory
 from moonfed.edge_client.resources.memory_estimate import Need, require_fits, round_bytes
 from moonfed.edge_client.settings import require_choices
-from moonfed.edge_client.training.cuda_graph import CUDA_GRAPHS, launcher, own_stream
-from moonfed.edge_client.training.data_placement import Samples
 from moonfed.edge_client.training.rng import steps_per_epoch
-from moonfed.edge_client.worker.trainer import require_accelerator
-from moonfed.errors import InvalidInput, MoonfedError
-from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, Manifest
-from moonfed.plan import Plan, default_memory_format, load_plan
+from moonfed.edge_client.worker.messages import encode
+from moonfed.errors import InvalidInput, MoonfedError, TrainingFailed
+from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
+from moonfed.plan import default_memory_format
+from moonfed.sandbox.policy import Level, require_level
 from moonfed.validate import require_whole
 
-WARM_UP = 5  # uncounted calls: libraries select kernels, and CUDA graphs are captured
-MIN_CALLS, MAX_CALLS, MAX_SECONDS = 5, 100, 3.0  # counted calls of each kind, and their time limit
 BATCHES = 4  # of samples that the measured steps cycle through
-WORKER_SCRIPT = """\
-import moonfed.edge_client.worker.main, moonfed.edge_client.worker.trainer
+TRAINER_SCRIPT = """\
+import moonfed.edge_client.worker.sandboxed, moonfed.edge_client.worker.trainer
 from moonfed.edge_client.resources.available_memory import resident_memory
 print(resident_memory())
-"""  # the training worker up to where it measures itself
+"""  # the trainer up to where it measures itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,23 +54,15 @@ class ProfileSettings:
     batch_size: int | None = None  # None: the bundle's, as for the epochs
     epochs: int | None = None
     max_memory: int | None = None  # bytes
+    sandbox: Level = "strict"  # of the process that loads the plan
 
     def __post_init__(self) -> None:
         require_choices(self.accelerator, self.precision, self.memory_format)
+        require_level(self.sandbox)
         for option in ("threads", "samples", "batch_size", "epochs"):
             value = getattr(self, option)
             if value is not None:
                 require_whole(option.replace("_", "-"), value, 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """Median seconds per batch; None where the plan does no such work."""
-
-    step: float  # with references at hand, where the method has any
-    step_with_references: float | None  # that the step computes itself
-    references: float | None
-    evaluation: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,33 +113,80 @@ class Profile:
         return self.steps * self.times.step + copies * batches * self.times.references + evaluation
 
 
-def profile(settings: ProfileSettings, report: Callable[[str], None] = lambda _: None) -> Profile:
+def profile(
+    settings: ProfileSettings,
+    report: Callable[[str], None] = lambda _: None,
+    silence_seconds: float = SILENCE_SECONDS,
+) -> Profile:
     """Measure the bundle, or return the reason why the device cannot participate.
 
-    `report` is called with each measurement as it starts. Raises NotFound, InvalidInput or Corrupt for a bad bundle.
+    `report` is called with each measurement as it starts; `silence_seconds`: for each of them. Raises NotFound,
+    InvalidInput or Corrupt for a bad bundle.
     """
-    own = resident_memory()  # with torch
     bundle = read_bundle(settings.bundle)
     found = _requested(settings, bundle.manifest)
     try:
         require_runnable(bundle.manifest)
         require_accelerator(settings.accelerator)
         require_enough_samples(bundle.manifest, settings.samples)
-        if settings.threads is not None:
-            torch.set_num_threads(settings.threads)
-        need, available = _need(found, settings, found.samples, worker_memory()), available_memory(settings.accelerator)
+        need, available = (
+            _need(found, settings, found.samples, trainer_memory()),
+            available_memory(settings.accelerator),
+        )
         found = replace(found, need=need.placed(available), available=available)
         require_fits(need, available, settings.max_memory)
         measured = min(found.samples, BATCHES * found.batch_size)
-        times = _measure(bundle, settings, measured, found.batch_size, report)
+        times, peaks = _measured(bundle, settings, measured, found.batch_size, report, silence_seconds)
     except MoonfedError as rejection:
         return replace(found, rejection=rejection)
-    return replace(found, times=times, peak=_peak(settings.accelerator, _need(found, settings, measured, own)))
+    return replace(found, times=times, peak=_peak(peaks, _need(found, settings, measured, peaks["own"])))
 
 
-def worker_memory() -> int:
-    """Return the bytes that a fresh training worker of `moonfed-client run` holds; this process holds more."""
-    return int(subprocess.run([sys.executable, "-c", WORKER_SCRIPT], stdout=subprocess.PIPE, check=True).stdout)
+def trainer_memory() -> int:
+    """Return the bytes that a fresh trainer of `moonfed-client run` holds; this process holds more."""
+    return int(subprocess.run([sys.executable, "-c", TRAINER_SCRIPT], stdout=subprocess.PIPE, check=True).stdout)
+
+
+def _measured(
+    bundle: Bundle,
+    settings: ProfileSettings,
+    samples: int,
+    batch_size: int,
+    report: Callable[[str], None],
+    silence_seconds: float,
+) -> tuple[Times, dict[str, Any]]:
+    """Measure in the sandbox; return the times, and the process's memory."""
+
+    def on_progress(fields: dict[str, Any] | None) -> bool:
+        if fields is not None:
+            report(str(fields.get("text")))
+        return True
+
+    with TemporaryDirectory(prefix="moonfed-") as root:
+        directory = JobDirectory(Path(root))
+        directory.clear()
+        for name in (MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE):
+            (directory.input / name).write_bytes(bundle.contents[name])
+        wanted = MeasureSettings(
+            directory=str(directory.input),
+            accelerator=settings.accelerator,
+            threads=settings.threads,
+            precision=settings.precision,
+            memory_format=settings.memory_format,
+            samples=samples,
+            batch_size=batch_size,
+        )
+        sandbox = Sandbox(level=settings.sandbox, accelerator=settings.accelerator, max_memory=settings.max_memory)
+        child = sandboxed_process("profile", asdict(wanted), sandbox, directory, silence_seconds=silence_seconds)
+        try:
+            fields = child.answer(encode("profile"), "profiled", on_progress)
+        finally:
+            child.end()
+    try:
+        assert fields is not None  # noqa: S101 - nobody stops it
+        return Times(**fields.pop("times")), fields
+    except (LookupError, TypeError) as error:
+        raise TrainingFailed("the training process sent invalid results") from error
 
 
 def _requested(settings: ProfileSettings, manifest: Manifest) -> Profile:
@@ -185,92 +222,10 @@ def require_enough_samples(manifest: Manifest, samples: int) -> None:
         raise InvalidInput(f"samples is {samples}; the plan needs at least {least}")
 
 
-def _measure(
-    bundle: Bundle, settings: ProfileSettings, samples: int, batch_size: int, report: Callable[[str], None]
-) -> Times:
-    device = torch.device(settings.accelerator)
-    with tempfile.TemporaryDirectory(prefix="moonfed-") as directory, own_stream(device):
-        plan = _begun_plan(bundle, settings, Path(directory))
-        data = _random_samples(bundle.manifest, samples).to(device)
-        draws = torch.rand(samples, plan.draws_per_sample(), device=device)
-        batch = slice(0, min(batch_size, samples))
-        inputs, labels, some_draws = data.inputs[batch], data.labels[batch], draws[batch]
-        references = nothing = torch.empty(len(labels), 0, device=device)
-
-        def launched(given: torch.Tensor) -> Callable[[], object]:
-            return launcher(lambda: plan.step(inputs, labels, given, some_draws), MAX_CALLS, device, CUDA_GRAPHS, False)
-
-        def median(quantity: str, run: Callable[[], object]) -> float:
-            report(f"measuring {quantity}")
-            return _median_seconds(run, device)
-
-        def survey(trained: bool) -> None:
-            if plan.wants_survey(trained):
-                plan.survey(inputs, labels, int(trained))
-
-        survey(trained=False)
-        reference_seconds = step_with_references = None
-        if plan.reference_count() > 0:
-            reference_seconds = median("references", lambda: plan.references(inputs, some_draws))
-            references = plan.references(inputs, some_draws)
-            step_with_references = median("steps that compute their references", launched(nothing))
-        step = median("steps", launched(references))
-        evaluation = median("evaluation", lambda: plan.evaluate(inputs, labels))
-        survey(trained=True)
-        plan.end_round(1)  # its results are part of the round's memory
-    return Times(
-        step=step, step_with_references=step_with_references, references=reference_seconds, evaluation=evaluation
-    )
-
-
-def _begun_plan(bundle: Bundle, settings: ProfileSettings, directory: Path) -> Plan:
-    """Return the bundle's plan in a round with all previous models, which are the initial one."""
-    for name in (PLAN_FILE, WEIGHTS_FILE):
-        (directory / name).write_bytes(bundle.contents[name])
-    specs = bundle.manifest.tensors
-    vector = np.array(tensors.open_model(directory / WEIGHTS_FILE, specs))
-    model = [torch.from_numpy(values) for values in tensors.split(vector, specs).values()]
-    plan = load_plan(
-        directory / PLAN_FILE, settings.accelerator, precision=settings.precision, memory_format=settings.memory_format
-    )
-    plan.begin_round(
-        model, [model] * bundle.manifest.previous_models, {}, bundle.manifest.training_at(1).hyperparameters
-    )
-    return plan
-
-
-def _random_samples(manifest: Manifest, samples: int) -> Samples:
-    generator, shape = torch.Generator().manual_seed(0), (samples, *manifest.input.shape)
-    if manifest.input.kind == "image":
-        inputs = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-    else:
-        inputs = torch.randn(shape, generator=generator)
-    return Samples(inputs=inputs, labels=torch.randint(0, len(manifest.classes), (samples,), generator=generator))
-
-
-def _median_seconds(run: Callable[[], object], device: torch.device) -> float:
-    for _ in range(WARM_UP):
-        run()
-    seconds: list[float] = []
-    while len(seconds) < MIN_CALLS or (len(seconds) < MAX_CALLS and sum(seconds) < MAX_SECONDS):
-        _wait(device)
-        began = time.perf_counter()
-        run()
-        _wait(device)
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def _peak(accelerator: str, need: Need) -> Peak:
-    on_cuda = accelerator == "cuda"
+def _peak(peaks: dict[str, Any], need: Need) -> Peak:
     return Peak(
-        host=peak_memory(),
+        host=peaks["host"],
         estimated_host=need.host_bytes,
-        accelerator=torch.cuda.max_memory_reserved() if on_cuda else None,
-        estimated_accelerator=need.accelerator_bytes if on_cuda else None,
+        accelerator=peaks["accelerator"],
+        estimated_accelerator=None if peaks["accelerator"] is None else need.accelerator_bytes,
     )

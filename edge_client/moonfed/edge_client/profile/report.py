@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from moonfed.command_line import print_json
-from moonfed.edge_client.profile.measure import Profile, Times
+from moonfed.edge_client.profile.measure import Profile
+from moonfed.edge_client.profile.task import Times
 from moonfed.edge_client.resources.memory_estimate import Need
 from moonfed.sizes import human
 

@@ -114,10 +114,9 @@ class RunState:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Provide a temporary directory; garbage collection removes what a kill leaves."""
+        """Provide a path for a temporary directory; garbage collection removes what a kill leaves."""
         directory = self.directory / ".scratch"
         shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
         try:
             yield directory
         finally:

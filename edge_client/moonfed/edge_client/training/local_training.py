@@ -24,10 +24,6 @@ from moonfed.plan import Plan
 Model = Sequence[torch.Tensor]  # tensors in the manifest's order
 
 
-class Stopped(Exception):
-    """Raised by a progress callback to end local training early; nothing of the round is kept."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """A heartbeat after every batch of work."""
@@ -73,7 +69,7 @@ def train_round(
     started: float | None = None,
     graphs: StepCapture | None = CUDA_GRAPHS,
 ) -> Trained:
-    """Train the global model on this device's data; raises what `progress` raises, such as Stopped.
+    """Train the global model on this device's data; raises what `progress` raises, such as `Stopped`.
 
     `previous_models`: this device's own, newest first. `received`: global state and the device's own, by role.
     `holdout` scores the incoming global model before it is trained. `accelerator`: where the plan runs; by default

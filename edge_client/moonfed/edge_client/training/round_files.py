@@ -1,4 +1,4 @@
-"""One round from files to files: reads what a job names, trains, and stores the update.
+"""One round from files to files: reads what a job names, trains, and writes the results.
 
 Stateless: a caller may train many devices in turn with one plan.
 """
@@ -8,18 +8,17 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from moonfed import tensors
-from moonfed.edge_client.state.round_store import MODEL_ERROR, RunState, StoredRound, Write
+from moonfed.edge_client.state.round_results import RoundResults, result_file, save_results, with_kept_files
+from moonfed.edge_client.state.round_store import RunState, StoredRound
 from moonfed.edge_client.training.local_training import Model, Progress, RoundSettings, Samples, Trained, train_round
-from moonfed.edge_client.worker.codec import decoded_model, encoded_update
+from moonfed.edge_client.worker.codec import decoded_model, encode_update
 from moonfed.edge_client.worker.messages import Job
-from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.manifest import MODEL, Manifest
 from moonfed.plan import Plan
@@ -39,38 +38,59 @@ def train_job(
     manifest: Manifest,
     device: str,
     progress: Callable[[Progress], None] = lambda _: None,
-    accelerator: torch.device | None = None,
-    started: float | None = None,
 ) -> StoredRound:
     """Train one round for the device of that name and store its update in the device's state of the run.
 
+    See `train_files`; nothing is stored if it raises.
+    """
+    with state.scratch() as scratch:
+        complete = with_kept_files(job, state, manifest)
+        results = train_files(plan, data, holdout, complete, manifest, device, scratch, progress)
+        return save_results(state, job, manifest, results)
+
+
+def train_files(
+    plan: Plan,
+    data: Samples,
+    holdout: Samples | None,
+    job: Job,
+    manifest: Manifest,
+    device: str,
+    output: Path,
+    progress: Callable[[Progress], None] = lambda _: None,
+    accelerator: torch.device | None = None,
+    started: float | None = None,
+) -> RoundResults:
+    """Train one round from the job's files, and write its results to the directory `output`, created if needed.
+
     `plan` and `manifest` are those of the job. `accelerator`: the plan's; by default the data's. `started`: when the
     job's seconds began to run, by time.monotonic; by default now. Raises InvalidInput if there are too few samples or a
-    file does not fit, TrainingFailed if the plan fails or its results are not usable, and whatever `progress` raises;
-    nothing is stored then.
+    file does not fit, TrainingFailed if the plan fails or its results are not usable, and whatever `progress` raises.
     """
     least = max(1, manifest.plan.minimum_samples)
     if len(data) < least:
         raise InvalidInput(f"this device has {len(data)} samples to train on; the plan needs at least {least}")
-    with state.scratch() if job.encodings.needed else nullcontext() as scratch:
-        initial_model = decoded_model(job, manifest, scratch) if scratch else Path(job.files[MODEL])
-        trained = train_round(
-            plan,
-            data,
-            model=_load(initial_model, manifest.tensors),
-            previous_models=_previous_models(state, job, manifest),
-            received={**_global_state(job, manifest), **_device_state(state, job, manifest)},
-            settings=_settings(job, device),
-            holdout=holdout,
-            progress=progress,
-            accelerator=accelerator,
-            started=started,
-        )
-        _require_results(trained.results, manifest)
-        files = {role: _writer(specs, trained.results[role]) for role, specs in _outgoing(manifest).items()}
-        if scratch and job.encodings.updates_encoded:
-            files |= encoded_update(files[MODEL], initial_model, state, job, manifest, scratch)
-        return _save(state, job, manifest, trained, files)
+    initial_model = decoded_model(job, manifest, output)
+    trained = train_round(
+        plan,
+        data,
+        model=_load(initial_model, manifest.tensors),
+        previous_models=[_load(Path(file), manifest.tensors) for file in job.previous_models],
+        received={**_global_state(job, manifest), **_device_state(job, manifest)},
+        settings=_settings(job, device),
+        holdout=holdout,
+        progress=progress,
+        accelerator=accelerator,
+        started=started,
+    )
+    _require_results(trained.results, manifest)
+    metrics = _metrics(trained)
+    output.mkdir(parents=True, exist_ok=True)
+    for role, specs in _outgoing(manifest).items():
+        tensors.write_model(result_file(output, role), specs, _slices(trained.results[role]))
+    if job.encodings.updates_encoded:
+        encode_update(initial_model, job, manifest, output)
+    return RoundResults(directory=output, samples=trained.samples, steps=trained.steps, metrics=metrics)
 
 
 def _settings(job: Job, device: str) -> RoundSettings:
@@ -90,18 +110,14 @@ def _load(file: Path, specs: Sequence[TensorSpec]) -> Model:
     return [torch.from_numpy(values) for values in tensors.split(vector, specs).values()]
 
 
-def _previous_models(state: RunState, job: Job, manifest: Manifest) -> list[Model]:
-    stored = state.previous(job.id.round, job.id.attempt, manifest.previous_models)
-    return [_load(entry.model_file, manifest.tensors) for entry in stored]
-
-
 def _global_state(job: Job, manifest: Manifest) -> dict[str, Model]:
     return {role: _load(Path(job.files[role]), specs) for role, specs in manifest.downlink.items() if role in job.files}
 
 
-def _device_state(state: RunState, job: Job, manifest: Manifest) -> dict[str, Model]:
-    files = state.device_state(*job.counted_key, list(manifest.device_state))
-    return {role: _load(file, manifest.device_state[role]) for role, file in files.items()}
+def _device_state(job: Job, manifest: Manifest) -> dict[str, Model]:
+    return {
+        role: _load(Path(job.kept[role]), specs) for role, specs in manifest.device_state.items() if role in job.kept
+    }
 
 
 def _outgoing(manifest: Manifest) -> dict[str, tuple[TensorSpec, ...]]:
@@ -126,21 +142,6 @@ def _require_results(results: Mapping[str, Sequence[torch.Tensor]], manifest: Ma
                 )
 
 
-def _save(state: RunState, job: Job, manifest: Manifest, trained: Trained, files: Mapping[str, Write]) -> StoredRound:
-    return state.save(
-        job.id.round,
-        job.id.attempt,
-        files=files,
-        kept=[*manifest.device_state, MODEL_ERROR, *([MODEL] if ENCODED_MODEL in files else [])],
-        assignment=job.digest,
-        samples=trained.samples,
-        steps=trained.steps,
-        metrics=_metrics(trained),
-        keep=manifest.previous_models + 1,
-        counted=job.counted_key,
-    )
-
-
 def _metrics(trained: Trained) -> dict[str, float]:
     """Return the device's and the method's metrics, without those that are not finite."""
     metrics = {LOSS: trained.loss}
@@ -156,13 +157,6 @@ def _metrics(trained: Trained) -> dict[str, float]:
         else:
             log.warning("the plan's metric %r is %r and is ignored", name, value)
     return metrics
-
-
-def _writer(specs: Sequence[TensorSpec], results: Sequence[torch.Tensor]) -> Write:
-    def write(file: Path) -> None:
-        tensors.write_model(file, specs, _slices(results))
-
-    return write
 
 
 def _slices(results: Sequence[torch.Tensor]) -> Iterator[Vector]:

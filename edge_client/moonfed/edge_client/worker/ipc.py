@@ -1,4 +1,4 @@
-"""The worker's end of the pipes to its parent; `worker.messages` defines the messages."""
+"""A child's end of the pipes to its parent; `worker.messages` defines the messages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ import queue
 import signal
 import sys
 import threading
-from typing import Any
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from moonfed.edge_client.worker.messages import decode, encode
+from moonfed.errors import MoonfedError
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+TEXT_LENGTH = 2000  # characters of a message that the parent passes on
+REASON_LENGTH = 300  # characters; the log on this device has the whole traceback
 
 
 class ParentPipe:
@@ -35,7 +40,7 @@ class ParentPipe:
             self._out.write(encode(kind, **fields))
 
     def next_command(self) -> tuple[str, dict[str, Any]]:
-        """Wait for `check` or `train`; return it with its fields."""
+        """Wait for a command other than `stop`; return it with its fields."""
         return self._commands.get()
 
     def _listen(self) -> None:
@@ -49,6 +54,30 @@ class ParentPipe:
         os._exit(0)  # the parent is gone
 
 
+class Stopped(Exception):
+    """Raised by a heartbeat to end the work early; nothing of the round is kept."""
+
+
+def serve(parent: ParentPipe, execute: Callable[[str, dict[str, Any]], dict[str, Any]]) -> NoReturn:
+    """Execute the parent's commands, one at a time; each is answered by what `execute` returns, or by its error."""
+    while True:
+        kind, fields = parent.next_command()
+        try:
+            parent.send(**execute(kind, fields))
+        except Stopped:
+            parent.send("stopped")
+        except MoonfedError as error:
+            parent.send("failed", error=type(error).__name__, reason=str(error)[:TEXT_LENGTH])
+        except Exception as error:  # in the plan or in user code; it must be reported, not look like a hang
+            traceback.print_exc()
+            parent.send("failed", error="TrainingFailed", reason=_summary(error))
+
+
+def _summary(error: Exception) -> str:
+    lines = str(error).strip().splitlines()  # TorchScript puts its own traceback before the message
+    return f"{type(error).__name__}: {lines[-1] if lines else 'no message'}"[:REASON_LENGTH]
+
+
 class LogForwarder(logging.Handler):
     """A log handler that forwards records to the parent."""
 
@@ -58,7 +87,7 @@ class LogForwarder(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send the record to the parent."""
-        self._parent.send("log", level=record.levelno, text=self.format(record))
+        self._parent.send("log", level=record.levelno, text=self.format(record)[:TEXT_LENGTH])
 
 
 def die_with(parent: int) -> None:

@@ -1,7 +1,11 @@
-"""Messages between the agent and its training worker: one JSON object per line.
+"""Messages between the agent and its reader and trainer: one JSON object per line.
 
-To the worker:   check, train (a Job), stop
-To the agent:    ready, progress (fraction, epoch, loss), log (level, text), trained, stopped, failed (error, reason)
+To both:         check, stop
+To the reader:   read (manifest_file)
+To the trainer:  train (job, samples: SampleCounts, other_work)
+To the agent:    ready, progress (fraction, epoch, loss), log (level, text), stopped, failed (error, reason)
+From the reader: read (samples, held_out, changed, other_work)
+From the trainer: trained (samples, steps, metrics)
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import Any
 
 from moonfed.assignment import AttemptId
 from moonfed.encodings import Encodings
+from moonfed.sandbox.policy import Level
 from moonfed.training_spec import TrainingSpec
 
 
@@ -31,6 +36,7 @@ class WorkerSettings:
     max_steps: int | None = None  # optimiser steps in one round; None: all that the round asks for
     max_seconds: float | None = None  # of local training in one round
     max_memory: int | None = None  # bytes that local training may take
+    sandbox: Level = "strict"  # of the trainer
     labels: Mapping[str, str] = field(default_factory=dict)  # by which runs select devices
 
 
@@ -39,7 +45,7 @@ class Job:
     """One round of local training; its files are verified already.
 
     `files`, by role: the global `model`, and the rest of the manifest's downlink. `counted`: the stored attempt whose
-    device state is in effect.
+    device state is in effect. `previous_models`, newest first, and `kept`, by role, are the device's own files.
     """
 
     id: AttemptId
@@ -54,6 +60,8 @@ class Job:
     max_steps: int | None = None
     max_seconds: float | None = None  # the remainder of the device's budget and window when the job was created
     began: float | None = None  # that moment, by the monotonic clock, which all processes of the machine share
+    previous_models: tuple[str, ...] = ()
+    kept: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def counted_key(self) -> tuple[int, int]:
@@ -73,8 +81,18 @@ class Job:
             "training": TrainingSpec.from_document(document["training"]),
             "counted": AttemptId(**counted) if counted else None,
             "encodings": Encodings.from_document(document["encodings"]),
+            "previous_models": tuple(document["previous_models"]),
         }
         return cls(**(dict(document) | read))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleCounts:
+    """The samples that the reader wrote; `version` differs whenever they do."""
+
+    samples: int  # to train on
+    held_out: int
+    version: int
 
 
 def encode(kind: str, **fields: object) -> bytes:

@@ -1,101 +1,80 @@
-"""The trainer: keeps plan and samples in memory from round to round."""
+"""The trainer: keeps one plan and the samples in memory from round to round, inside the sandbox."""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from moonfed.blobs import ref_of_bytes
-from moonfed.edge_client.data.samples import split
-from moonfed.edge_client.data.source import Reader, open_source
-from moonfed.edge_client.resources.available_memory import available_memory, resident_memory
+from moonfed.edge_client.resources.accelerator import require_accelerator
+from moonfed.edge_client.resources.available_memory import Available, available_memory, resident_memory
 from moonfed.edge_client.resources.memory_estimate import require_fits, round_bytes
-from moonfed.edge_client.state.round_store import RunState, StoredRound
+from moonfed.edge_client.state.round_results import RoundResults
 from moonfed.edge_client.training.data_placement import DataPlacement
 from moonfed.edge_client.training.local_training import Progress, Samples
-from moonfed.edge_client.training.round_files import train_job
-from moonfed.edge_client.worker.messages import Job, WorkerSettings
-from moonfed.errors import InvalidInput
-from moonfed.manifest import Manifest
+from moonfed.edge_client.training.round_files import train_files
+from moonfed.edge_client.worker.heartbeat import Heartbeats
+from moonfed.edge_client.worker.ipc import ParentPipe
+from moonfed.edge_client.worker.messages import Job, SampleCounts, WorkerSettings
+from moonfed.edge_client.worker.shared_samples import map_samples
+from moonfed.manifest import InputSpec, Manifest
 from moonfed.plan import Plan, load_plan
 from moonfed.samples import RawSamples
 
-log = logging.getLogger(__name__)
-
-
-def require_accelerator(name: str) -> None:
-    """Raise InvalidInput if torch cannot use the accelerator."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InvalidInput("device is 'cuda', but torch finds no CUDA device here; use --device cpu")
-
 
 class Trainer:
-    """One device's plan and samples in memory."""
+    """One plan and the device's samples in memory."""
 
-    def __init__(
-        self, settings: WorkerSettings, reading: Callable[[], None], training: Callable[[Progress], None]
-    ) -> None:
-        """Call `reading` and `training` after every unit of work; an exception from them ends the round."""
-        require_accelerator(settings.accelerator)
+    def __init__(self, settings: WorkerSettings, file: int, output: Path) -> None:
+        """`file`: the descriptor of the samples; `output`: the directory for results."""
         self._runtime = resident_memory()  # with torch, and nothing of a round yet
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
-        self._settings, self._reading, self._training = settings, reading, training
-        self._reader = Reader(open_source(settings.data), Path(settings.state, "cache"))
+        self._settings, self._file, self._output = settings, file, output
         self._plan: Plan | None = None
-        self._plan_file = ""
         self._accelerator = torch.device(settings.accelerator)
         self._placement = DataPlacement(self._accelerator)
         self._samples: tuple[Samples, Samples] | None = None  # to train on, held out; in host memory
+        self._counts: SampleCounts | None = None
 
-    def train(self, job: Job) -> StoredRound:
-        """Train and store one round's update; raise MoonfedError, or whatever the plan or user code raises."""
+    def train(self, job: Job, counts: SampleCounts, progress: Callable[[Progress], None]) -> RoundResults:
+        """Train one round; raise MoonfedError, or whatever the plan or `progress` raises."""
         # starting this process, importing torch and reading the data count towards the budget
         started = time.monotonic() if job.began is None else job.began
-        content = Path(job.manifest_file).read_bytes()
-        manifest = Manifest.from_bytes(content)
-        data, holdout = self._read(manifest)
-        self._require_memory(manifest, job, len(data), len(holdout))
-        plan = self._loaded_plan(job.plan_file)
-        sha256 = ref_of_bytes(content).sha256
-        state = RunState(Path(self._settings.state, "runs"), job.id.run, manifest=sha256, seed=job.seed)
-        return train_job(
-            plan,
+        manifest = Manifest.from_bytes(Path(job.manifest_file).read_bytes())
+        data, holdout = self._mapped(manifest.input, counts)
+        self._require_memory(manifest, job, data, holdout)
+        return train_files(
+            self._loaded_plan(job.plan_file),
             self._placement.place(data),
             holdout,
-            state,
             job,
             manifest,
             self._settings.device,
-            self._training,
+            self._output,
+            progress,
             accelerator=self._accelerator,
             started=started,
         )
 
-    def _read(self, manifest: Manifest) -> tuple[Samples, Samples]:
-        raw = self._reader.read_if_changed(manifest.input, manifest.classes, self._reading)
-        if raw is not None:
-            self._samples, self._placement = (
-                None,
-                DataPlacement(self._accelerator),
-            )  # never both the old and the new at once
-            trained, held_out = split(raw, self._settings.holdout)
-            self._samples = _in_torch(trained), _in_torch(held_out)
-            log.info("%d samples to train on, %d held out", len(trained), len(held_out))
-        assert self._samples is not None  # noqa: S101 - the first reading is a change
+    def _mapped(self, spec: InputSpec, counts: SampleCounts) -> tuple[Samples, Samples]:
+        if self._samples is None or self._counts != counts:
+            self._samples, self._placement = None, DataPlacement(self._accelerator)  # never both the old and the new
+            trained, held_out = map_samples(self._file, spec, counts.samples, counts.held_out)
+            self._samples, self._counts = (_in_torch(trained), _in_torch(held_out)), counts
         return self._samples
 
-    def _require_memory(self, manifest: Manifest, job: Job, samples: int, held_out: int) -> None:
+    def _require_memory(self, manifest: Manifest, job: Job, data: Samples, holdout: Samples) -> None:
         """Raise ResourceExhausted if the round needs more memory than is available or allowed."""
         settings = self._settings
         need = round_bytes(
             manifest,
-            samples=samples,
-            held_out=held_out,
+            samples=len(data),
+            held_out=len(holdout),
             batch_size=job.training.batch_size,
             epochs=job.training.epochs,
             views=job.training.views,
@@ -103,19 +82,44 @@ class Trainer:
             accelerator=settings.accelerator,
             runtime=self._runtime,
         )
-        require_fits(need, available_memory(settings.accelerator), settings.max_memory)
+        shared = sum(part.bytes_on(torch.device("cpu")) for part in (data, holdout))
+        require_fits(need, _with(available_memory(settings.accelerator), shared), settings.max_memory)
 
     def _loaded_plan(self, file: str) -> Plan:
-        if self._plan is None or file != self._plan_file:
-            self._plan = None
+        if self._plan is None:
             self._plan = load_plan(
                 Path(file),
                 self._settings.accelerator,
                 precision=self._settings.precision,
                 memory_format=self._settings.memory_format,
             )
-            self._plan_file = file
         return self._plan
+
+
+def open_task(settings: dict[str, Any], output: Path, parent: ParentPipe) -> Callable[..., dict[str, Any]]:
+    """Return the function that executes the agent's commands, `check` and `train`."""
+    file, settings_read = settings.pop("file"), WorkerSettings(**settings["worker"])
+    require_accelerator(settings_read.accelerator)
+    trainer = Trainer(settings_read, file, output)
+
+    def execute(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        if kind == "check":
+            return {"kind": "ready"}
+        heartbeats = Heartbeats(parent, fields["other_work"])
+        results = trainer.train(
+            Job.from_document(fields["job"]),
+            SampleCounts(**fields["samples"]),
+            lambda progress: heartbeats.report(progress.fraction, progress.epoch, progress.loss),
+        )
+        found = asdict(results)
+        return {"kind": "trained", **{name: found[name] for name in ("samples", "steps", "metrics")}}
+
+    return execute
+
+
+def _with(available: Available, shared: int) -> Available:
+    """Add the bytes of the samples, which are part of the need and not of this process's own memory."""
+    return available if available.host is None else replace(available, host=available.host + shared)
 
 
 def _in_torch(raw: RawSamples) -> Samples:

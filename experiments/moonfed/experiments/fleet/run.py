@@ -22,7 +22,7 @@ from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.rounds.retention import KEEP_ALL
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.storage.opening import Storage, open_storage
-from moonfed.edge_client.worker.trainer import require_accelerator
+from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.errors import NotFound
 from moonfed.experiments.fleet.checkpoint import restore_checkpoint
 from moonfed.experiments.fleet.data import read_counts

@@ -1,0 +1,248 @@
+"""A child process of the agent: start, commands, heartbeats, deadlines, kill.
+
+A child in the sandbox may have been taken over by a plan, so all of its output is bounded and checked.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from moonfed import errors
+from moonfed.edge_client.worker.messages import decode, encode
+
+SILENCE_SECONDS = 30 * 60.0  # without a heartbeat; one batch of a large model on a small board takes minutes at most
+STOP_SECONDS = 10.0  # for a child to stop before it is killed
+TICK_SECONDS = 0.5  # between two checks that the work is still needed
+LINE_BYTES = 1 << 16  # of one message
+TEXT_LENGTH = 1000  # characters of a reason or a logged line
+OUTPUT_LINES = 100  # of a child's standard error that are logged between two commands
+PENDING = 100  # messages; a child that sends more waits
+
+Fields = dict[str, Any]
+OnProgress = Callable[[Fields | None], bool]
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A child's command line and surroundings; `name` is the subject of messages about it."""
+
+    name: str
+    command: Sequence[str]
+    cwd: Path | None = None
+    env: Mapping[str, str] | None = None  # None: ours
+    files: tuple[int, ...] = ()  # descriptors that it inherits
+    log_output: bool = False  # whether its standard error is logged line by line, instead of being ours
+
+
+class ChildProcess:
+    """One child, started with its first command. All calls but `end` must come from one long-lived thread."""
+
+    def __init__(self, program: Program, silence_seconds: float = SILENCE_SECONDS) -> None:
+        self._program, self._silence_seconds = program, silence_seconds
+        self._process: subprocess.Popen[bytes] | None = None
+        self._messages: queue.Queue[bytes | None] = queue.Queue(PENDING)
+        self._output = _LoggedOutput(program.name)
+
+    @property
+    def running(self) -> bool:
+        """True if there is a process to end."""
+        return self._process is not None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None if there is none."""
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Start the process now, unless it runs already."""
+        if self._process is None:
+            program = self._program
+            # Its own session: a Ctrl-C in the terminal is for the parent, which then ends the child.
+            self._process = subprocess.Popen(
+                [*program.command, str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if program.log_output else None,
+                cwd=program.cwd,
+                env=program.env,
+                pass_fds=program.files,
+                start_new_session=True,
+            )
+            self._messages = queue.Queue(PENDING)
+            _start_thread(_read_messages, self._process.stdout, self._messages)
+            if self._process.stderr:
+                _start_thread(self._output.read, self._process.stderr)
+
+    def end(self) -> None:
+        """Kill the child and everything it started; its files are always consistent."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with suppress(ProcessLookupError, PermissionError):  # macOS denies signals to a group of zombies
+            os.killpg(process.pid, signal.SIGKILL)  # it leads its own session
+        process.wait()
+        _drain(self._messages)
+        if process.stdin:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+
+    def answer(
+        self, command: bytes, expected: str, on_progress: OnProgress = lambda _: True, seconds: float | None = None
+    ) -> Fields | None:
+        """Send a command and return the fields of its `expected` answer; None if `on_progress` stopped the work.
+
+        `on_progress` is called with the fields of each heartbeat, and with None in between. `seconds`: after which the
+        child is killed. Raises TrainingFailed if it crashed, hung, took too long or could not do the work, or the
+        child's own MoonfedError. The child is killed on any exception: an unread answer would be taken for that of the
+        next command, and a failed child may have left torch or the accelerator in a bad state.
+        """
+        try:
+            return self._await_answer(command, expected, on_progress, seconds)
+        except BaseException:
+            self.end()
+            raise
+
+    def _await_answer(
+        self, command: bytes, expected: str, on_progress: OnProgress, seconds: float | None
+    ) -> Fields | None:
+        self.start()
+        process = self._process
+        assert process  # noqa: S101 - just started
+        self._output.lines_left = OUTPUT_LINES
+        self._send(process, command)
+        deadline = _Deadline(self._program.name, self._silence_seconds, seconds)
+        while True:
+            kind, fields = self._next_message(process) or ("silence", {})
+            if kind in (expected, "stopped"):
+                return fields if kind == expected else None
+            self._handle(kind, fields)
+            if kind != "silence":
+                deadline.extend()
+            if deadline.passed():
+                self.end()
+                return None
+            if not deadline.stopping and not on_progress(fields if kind == "progress" else None):
+                deadline.stop()
+                self._send(process, encode("stop"))
+
+    def _handle(self, kind: str, fields: Fields) -> None:
+        if kind == "failed":
+            raise errors.error_from_process(str(fields.get("error")), _one_line(fields.get("reason")))
+        if kind == "log":
+            level = fields.get("level")
+            log.log(level if level in (logging.WARNING, logging.ERROR) else logging.INFO, "%s",
+                    _one_line(fields.get("text")))  # fmt: skip
+
+    def _send(self, process: subprocess.Popen[bytes], line: bytes) -> None:
+        assert process.stdin  # noqa: S101 - it was opened as a pipe
+        with suppress(BrokenPipeError):  # it has exited; waiting for its answer reports how
+            process.stdin.write(line)
+            process.stdin.flush()
+
+    def _next_message(self, process: subprocess.Popen[bytes]) -> tuple[str, Fields] | None:
+        """Return the next message, None on timeout; raise TrainingFailed if the child has exited."""
+        try:
+            line = self._messages.get(timeout=TICK_SECONDS)
+        except queue.Empty:
+            return None
+        if line is None:
+            raise errors.TrainingFailed(f"{self._program.name} {_describe_exit(process.wait())}")
+        try:
+            return decode(line)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise errors.TrainingFailed(f"{self._program.name} sent an invalid message") from error
+
+
+class _Deadline:
+    """When a child is killed: after silence, at its time limit, or soon after it was asked to stop."""
+
+    def __init__(self, name: str, silence_seconds: float, seconds: float | None) -> None:
+        self._name, self._silence_seconds, self._seconds = name, silence_seconds, seconds
+        now = time.monotonic()
+        self._silent, self._end = now + silence_seconds, None if seconds is None else now + seconds
+        self._stopped: float | None = None
+
+    @property
+    def stopping(self) -> bool:
+        """True once the child was asked to stop."""
+        return self._stopped is not None
+
+    def stop(self) -> None:
+        """Note that the child was asked to stop."""
+        self._stopped = time.monotonic() + STOP_SECONDS
+
+    def extend(self) -> None:
+        """Note that the child sent something."""
+        self._silent = time.monotonic() + self._silence_seconds
+
+    def passed(self) -> bool:
+        """Return True if a child that was asked to stop has not; raise TrainingFailed if another must be killed."""
+        now = time.monotonic()
+        if self._stopped is not None:
+            return now > self._stopped
+        if self._end is not None and now > self._end:
+            raise errors.TrainingFailed(f"{self._name} did not end within {self._seconds:.0f} seconds and was killed")
+        if now > self._silent:
+            raise errors.TrainingFailed(
+                f"{self._name} sent no heartbeat for {self._silence_seconds:g} seconds and was killed"
+            )
+        return False
+
+
+class _LoggedOutput:
+    """Logs a child's standard error, as far as it is short and printable."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self.lines_left = name, OUTPUT_LINES
+
+    def read(self, stream: IO[bytes]) -> None:
+        """Log lines until the stream ends."""
+        with stream:
+            while line := stream.readline(TEXT_LENGTH):
+                text = _one_line(line.decode(errors="replace"))
+                if text and self.lines_left > 0:
+                    self.lines_left -= 1
+                    log.warning("%s: %s", self._name, text)
+
+
+def _start_thread(target: Callable[..., None], *arguments: object) -> None:
+    threading.Thread(target=target, args=arguments, name="child", daemon=True).start()
+
+
+def _read_messages(stream: IO[bytes], messages: queue.Queue[bytes | None]) -> None:
+    with stream:
+        while line := stream.readline(LINE_BYTES):
+            messages.put(line)
+    messages.put(None)
+
+
+def _drain(messages: queue.Queue[bytes | None]) -> None:
+    """Let the thread that reads messages end, if it waits for room."""
+    with suppress(queue.Empty):
+        while True:
+            messages.get_nowait()
+
+
+def _one_line(text: object) -> str:
+    """Return a child's text as one printable line."""
+    shown = str(text)[: 4 * TEXT_LENGTH]
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in shown).split())[:TEXT_LENGTH]
+
+
+def _describe_exit(code: int) -> str:
+    if code >= 0:
+        return f"exited unexpectedly with code {code}"
+    advice = "; the device may be out of memory" if code == -signal.SIGKILL else ""
+    return f"was killed by {signal.Signals(-code).name}{advice}"

@@ -1,0 +1,146 @@
+"""The process in which plans run, as its parent starts it: its files, environment, module search path and limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import moonfed
+import moonfed.edge_client
+from moonfed.edge_client.agent.child_process import SILENCE_SECONDS, ChildProcess, Program
+from moonfed.edge_client.resources.available_memory import host_available
+from moonfed.edge_client.worker.sandboxed import SandboxSpec
+from moonfed.sandbox.policy import Level
+
+# Isolated: no working directory, no user directory and no PYTHONPATH; instead, the directories that we import from.
+START = (
+    "import json, sys; sys.path += json.loads(sys.argv.pop(1)); "
+    "from moonfed.edge_client.worker.sandboxed import main; main()"
+)
+# Settings of libraries, by the beginning of their names; everything else, such as a proxy's password, stays here.
+KEPT_VARIABLES = (
+    "ATEN_", "CUBLAS_", "CUDA_", "CUDNN_", "DNNL_", "GOMP_", "KMP_", "LANG", "LC_", "LD_", "MKL_", "NVIDIA_", "OMP_",
+    "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TORCH_", "TZ",
+)  # fmt: skip
+NAME = "the training process"
+
+
+class JobDirectory:
+    """The only directory that a plan's process reads files of (`in`) and writes to (`out`), emptied for each job."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.input, self.output = root, root / "in", root / "out"
+
+    def renew(self) -> None:
+        """Replace the directories by new ones, which the sandbox of no running process refers to."""
+        if self.root.exists():
+            _remove_tree(self.root)
+        self.clear()
+
+    def clear(self) -> None:
+        """Delete all files, but not the directories, which the sandbox of a running process refers to."""
+        for directory in (self.input, self.output):
+            directory.mkdir(parents=True, exist_ok=True)
+            for entry in directory.iterdir():
+                if entry.is_dir() and not entry.is_symlink():
+                    _remove_tree(entry)
+                else:
+                    entry.unlink()
+
+    def add(self, file: str | Path, name: str) -> str:
+        """Make a file readable for the job, under a new name; return its path."""
+        target = self.input / name
+        try:
+            os.link(file, target)
+        except OSError:  # the file system cannot
+            shutil.copyfile(file, target)
+        return str(target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """The level, and the bounds of memory and written files in bytes."""
+
+    level: Level
+    accelerator: str
+    max_memory: int | None = None  # None: what the machine has available
+    file_size: int = 1 << 20
+
+    @property
+    def memory(self) -> int | None:
+        """The process's private memory; None on CUDA, whose driver reserves addresses far beyond the memory."""
+        return None if self.accelerator == "cuda" else self.max_memory or host_available()
+
+
+def sandboxed_process(
+    task: str,
+    settings: Mapping[str, Any],
+    sandbox: Sandbox,
+    directory: JobDirectory,
+    files: tuple[int, ...] = (),
+    silence_seconds: float = SILENCE_SECONDS,
+) -> ChildProcess:
+    """Return a process for one of `sandboxed.TASKS`; `settings` are the task's, `files` open descriptors for it."""
+    environment = _environment(directory.output)
+    libraries = [path for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
+    ours = [path for package in (moonfed, moonfed.edge_client) for path in package.__path__ if Path(path).is_dir()]
+    search_path = _search_path(directory.root)
+    spec = SandboxSpec(
+        task=task,
+        level=sandbox.level,
+        read=(*_outside(directory.root, [*ours, *libraries]), str(directory.input)),
+        output=str(directory.output),
+        memory=sandbox.memory,
+        file_size=sandbox.file_size,
+        cuda=sandbox.accelerator == "cuda",
+        settings=settings,
+    )
+    command = [sys.executable, "-I", "-c", START, json.dumps(search_path), spec.to_json()]
+    program = Program(
+        name=NAME, command=command, cwd=directory.output, env=environment, files=files, log_output=True
+    )  # fmt: skip
+    return ChildProcess(program, silence_seconds)
+
+
+def _remove_tree(directory: Path) -> None:
+    """Remove a directory, though it may have taken away our permissions."""
+    directory.chmod(0o700)
+    for root, names, _ in os.walk(directory):
+        for name in names:
+            if not Path(root, name).is_symlink():
+                Path(root, name).chmod(0o700)
+    shutil.rmtree(directory)
+
+
+def shared_file() -> tuple[int, int]:
+    """Return a file without a name, opened for writing and opened for reading; in memory, where the system has that."""
+    if hasattr(os, "memfd_create"):
+        written = os.memfd_create("samples")
+        return written, os.open(f"/proc/self/fd/{written}", os.O_RDONLY)
+    with tempfile.NamedTemporaryFile() as file:
+        return os.dup(file.fileno()), os.open(file.name, os.O_RDONLY)
+
+
+def _environment(home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name.startswith(KEPT_VARIABLES)}
+    return {**kept, "HOME": str(home), "TMPDIR": str(home), "PATH": os.defpath}
+
+
+def _search_path(directory: Path) -> list[str]:
+    """Return the directories that this process imports from, which the sandbox may read.
+
+    Those above the job directory are left out: they hold the device's state, or they are the working directory.
+    """
+    return [path for path in _outside(directory, sys.path) if Path(path) != Path.cwd()]
+
+
+def _outside(directory: Path, paths: list[str]) -> list[str]:
+    there = directory.resolve()
+    return [path for path in paths if Path(path).is_absolute() and not there.is_relative_to(Path(path).resolve())]

@@ -1,0 +1,149 @@
+"""The measurements of `moonfed-client profile`, in the sandboxed process that loads the plan.
+
+Legend: B a batch's samples, k previous models.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from moonfed import tensors
+from moonfed.edge_client.resources.accelerator import require_accelerator
+from moonfed.edge_client.resources.available_memory import peak_memory, resident_memory
+from moonfed.edge_client.training.cuda_graph import CUDA_GRAPHS, launcher, own_stream
+from moonfed.edge_client.training.data_placement import Samples
+from moonfed.edge_client.worker.ipc import ParentPipe
+from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
+from moonfed.plan import Plan, load_plan
+
+WARM_UP = 5  # uncounted calls: libraries select kernels, and CUDA graphs are captured
+MIN_CALLS, MAX_CALLS, MAX_SECONDS = 5, 100, 3.0  # counted calls of each kind, and their time limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Median seconds per batch; None where the plan does no such work."""
+
+    step: float  # with references at hand, where the method has any
+    step_with_references: float | None  # that the step computes itself
+    references: float | None
+    evaluation: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureSettings:
+    """Settings of the measurement."""
+
+    directory: str  # of the bundle's files
+    accelerator: str
+    threads: int | None
+    precision: str
+    memory_format: str | None
+    samples: int
+    batch_size: int
+
+
+def open_task(settings: dict[str, Any], output: Path, parent: ParentPipe) -> Callable[..., dict[str, Any]]:
+    """Return the function that executes the command `profile`."""
+    own = resident_memory()  # with torch
+
+    def execute(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        wanted = MeasureSettings(**settings)
+        require_accelerator(wanted.accelerator)
+        if wanted.threads is not None:
+            torch.set_num_threads(wanted.threads)
+        times = measure(wanted, lambda text: parent.send("progress", text=text))
+        peak = {"own": own, "host": peak_memory(), "accelerator": _accelerator_peak(wanted.accelerator)}
+        return {"kind": "profiled", "times": asdict(times), **peak}
+
+    return execute
+
+
+def _accelerator_peak(accelerator: str) -> int | None:
+    return torch.cuda.max_memory_reserved() if accelerator == "cuda" else None
+
+
+def measure(settings: MeasureSettings, report: Callable[[str], None]) -> Times:
+    """Measure the bundle's plan; `report` is called with each measurement as it starts."""
+    directory, samples = Path(settings.directory), settings.samples
+    manifest = Manifest.from_bytes((directory / MANIFEST_FILE).read_bytes())
+    device = torch.device(settings.accelerator)
+    with own_stream(device):
+        plan = _begun_plan(manifest, settings, directory)
+        data = _random_samples(manifest, samples).to(device)
+        draws = torch.rand(samples, plan.draws_per_sample(), device=device)
+        batch = slice(0, min(settings.batch_size, samples))
+        inputs, labels, some_draws = data.inputs[batch], data.labels[batch], draws[batch]
+        references = nothing = torch.empty(len(labels), 0, device=device)
+
+        def launched(given: torch.Tensor) -> Callable[[], object]:
+            return launcher(lambda: plan.step(inputs, labels, given, some_draws), MAX_CALLS, device, CUDA_GRAPHS, False)
+
+        def median(quantity: str, run: Callable[[], object]) -> float:
+            report(f"measuring {quantity}")
+            return _median_seconds(run, device)
+
+        def survey(trained: bool) -> None:
+            if plan.wants_survey(trained):
+                plan.survey(inputs, labels, int(trained))
+
+        survey(trained=False)
+        reference_seconds = step_with_references = None
+        if plan.reference_count() > 0:
+            reference_seconds = median("references", lambda: plan.references(inputs, some_draws))
+            references = plan.references(inputs, some_draws)
+            step_with_references = median("steps that compute their references", launched(nothing))
+        step = median("steps", launched(references))
+        evaluation = median("evaluation", lambda: plan.evaluate(inputs, labels))
+        survey(trained=True)
+        plan.end_round(1)  # its results are part of the round's memory
+    return Times(
+        step=step, step_with_references=step_with_references, references=reference_seconds, evaluation=evaluation
+    )
+
+
+def _begun_plan(manifest: Manifest, settings: MeasureSettings, directory: Path) -> Plan:
+    """Return the bundle's plan in a round with all previous models, which are the initial one."""
+    specs = manifest.tensors
+    vector = np.array(tensors.open_model(directory / WEIGHTS_FILE, specs))
+    model = [torch.from_numpy(values) for values in tensors.split(vector, specs).values()]
+    plan = load_plan(
+        directory / PLAN_FILE, settings.accelerator, precision=settings.precision, memory_format=settings.memory_format
+    )
+    plan.begin_round(model, [model] * manifest.previous_models, {}, manifest.training_at(1).hyperparameters)
+    return plan
+
+
+def _random_samples(manifest: Manifest, samples: int) -> Samples:
+    generator, shape = torch.Generator().manual_seed(0), (samples, *manifest.input.shape)
+    if manifest.input.kind == "image":
+        inputs = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+    else:
+        inputs = torch.randn(shape, generator=generator)
+    return Samples(inputs=inputs, labels=torch.randint(0, len(manifest.classes), (samples,), generator=generator))
+
+
+def _median_seconds(run: Callable[[], object], device: torch.device) -> float:
+    for _ in range(WARM_UP):
+        run()
+    seconds: list[float] = []
+    while len(seconds) < MIN_CALLS or (len(seconds) < MAX_CALLS and sum(seconds) < MAX_SECONDS):
+        _wait(device)
+        began = time.perf_counter()
+        run()
+        _wait(device)
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

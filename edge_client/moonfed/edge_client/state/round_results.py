@@ -1,0 +1,88 @@
+"""Files of a round outside the device's state: those it starts from, and its results until they are stored.
+
+The trainer, which runs plans in a sandbox, gets the former by path and writes the latter to a directory; only the agent
+reads and writes the state. This module imports neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from moonfed.edge_client.state.round_store import MODEL_ERROR, RunState, StoredRound, Write
+from moonfed.edge_client.worker.messages import Job
+from moonfed.encodings import ENCODED_MODEL, Encodings
+from moonfed.errors import TrainingFailed
+from moonfed.manifest import MODEL, Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundResults:
+    """The results of one round; `directory` has a file for each of `result_roles`."""
+
+    directory: Path
+    samples: int
+    steps: int
+    metrics: Mapping[str, float]
+
+
+def result_file(directory: Path, role: str) -> Path:
+    """Return the file of a role's result."""
+    return directory / f"{role}.safetensors"
+
+
+def result_roles(manifest: Manifest, encodings: Encodings) -> tuple[str, ...]:
+    """Return the roles of the files that a round results in."""
+    roles = (MODEL, *manifest.uplink, *manifest.device_state)
+    if encodings.updates_encoded:
+        roles += (ENCODED_MODEL, *((MODEL_ERROR,) if encodings.up.lossy else ()))
+    return roles
+
+
+def with_kept_files(job: Job, state: RunState, manifest: Manifest) -> Job:
+    """Return the job with the device's own files that its round starts from: previous models and device state."""
+    previous = state.previous(job.id.round, job.id.attempt, manifest.previous_models)
+    kept = state.device_state(*job.counted_key, list(manifest.device_state))
+    if job.encodings.up.lossy:
+        kept |= state.device_state(*job.counted_key, [MODEL_ERROR])
+    return replace(
+        job,
+        previous_models=tuple(str(stored.model_file) for stored in previous),
+        kept={role: str(file) for role, file in kept.items()},
+    )
+
+
+def save_results(state: RunState, job: Job, manifest: Manifest, results: RoundResults) -> StoredRound:
+    """Move a round's results into the device's state; TrainingFailed if one of them is not a plain file."""
+    roles = result_roles(manifest, job.encodings)
+    for role in roles:
+        _require_plain(result_file(results.directory, role))
+    return state.save(
+        job.id.round,
+        job.id.attempt,
+        files={role: _mover(result_file(results.directory, role)) for role in roles},
+        kept=[*manifest.device_state, MODEL_ERROR, *([MODEL] if ENCODED_MODEL in roles else [])],
+        assignment=job.digest,
+        samples=results.samples,
+        steps=results.steps,
+        metrics=results.metrics,
+        keep=manifest.previous_models + 1,
+        counted=job.counted_key,
+    )
+
+
+def _require_plain(file: Path) -> None:
+    """Raise TrainingFailed for a link, a pipe or no file: a plan that escaped its code could leave one."""
+    try:
+        facts = file.lstat()
+    except OSError as error:
+        raise TrainingFailed(f"the training process left no {file.name}") from error
+    if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
+        raise TrainingFailed(f"the training process left a {file.name} that is not a plain file")
+
+
+def _mover(file: Path) -> Write:
+    return lambda place: os.replace(file, place)

@@ -1,0 +1,98 @@
+"""The process in which plans run: it enters the sandbox, then executes its parent's commands.
+
+It is started by `agent.sandboxed_process`, whose `SandboxSpec` and process id are its arguments. Files are given up
+before the imports, because libraries start threads as they are imported, and Landlock holds for a thread and what it
+starts. System calls and resources are given up after them, in all threads. Only then is a command read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from moonfed.edge_client.resources.available_memory import ROOT, held_memory
+from moonfed.edge_client.worker.ipc import LogForwarder, ParentPipe, die_with, serve
+from moonfed.sandbox.policy import Level, Policy, confine_files, confine_process
+
+# By name, the modules that load plans: `open_task(settings, output, parent)` returns the function for `serve`.
+TASKS: Mapping[str, str] = {
+    "train": "moonfed.edge_client.worker.trainer",
+    "profile": "moonfed.edge_client.profile.task",
+    "predict": "moonfed.edge_client.predict_task",
+}
+THREAD_BYTES = 32 << 20  # of each core's threads: reserved for stacks and heaps, and mostly unused
+Execute = Callable[[str, dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    """A task and what it may reach."""
+
+    task: str
+    level: Level
+    read: tuple[str, ...]
+    output: str  # the directory that it may write to, which is also its working directory
+    memory: int | None = None  # bytes beyond those of the libraries and of threads; None: unlimited
+    file_size: int | None = None  # bytes of each file
+    cuda: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)  # the task's
+
+    def to_json(self) -> str:
+        """Return one line."""
+        return json.dumps(asdict(self))
+
+    @property
+    def policy(self) -> Policy:
+        """The files and resources that remain; `memory` counts from now."""
+        return Policy(
+            read=tuple(map(Path, self.read)),
+            write=(Path(self.output),),
+            data=None if self.memory is None else held_memory(ROOT, "VmData") + _thread_bytes() + self.memory,
+            file_size=self.file_size,
+            cuda=self.cuda,
+        )
+
+
+def _thread_bytes() -> int:
+    return THREAD_BYTES * (os.cpu_count() or 1)
+
+
+def main() -> None:
+    """Enter the sandbox and execute the parent's commands until its pipe closes."""
+    _, spec_text, parent = sys.argv
+    spec = SandboxSpec(**json.loads(spec_text))
+    die_with(int(parent))
+    with suppress(OSError):  # not Linux
+        Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, this process goes first
+    confine_files(spec.level, spec.policy)
+    pipe = ParentPipe()
+    logging.basicConfig(handlers=[LogForwarder(pipe)], level=logging.INFO, format="%(message)s")
+    serve(pipe, _opened(spec, pipe))
+
+
+def _opened(spec: SandboxSpec, pipe: ParentPipe) -> Execute:
+    """Import the task, give up the rest, and open the task; an error is the answer to every command."""
+    try:
+        task = importlib.import_module(TASKS[spec.task])
+        confine_process(spec.level, spec.policy)
+        execute: Execute = task.open_task(spec.settings, Path(spec.output), pipe)
+    except Exception as error:
+        failure = error
+
+        def fail(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+            raise failure
+
+        return fail
+    return execute
+
+
+if __name__ == "__main__":
+    main()

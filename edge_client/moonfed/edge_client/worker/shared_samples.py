@@ -1,0 +1,67 @@
+"""Samples in memory that the reader writes and the trainer maps: an unnamed file, so that nothing is copied or on disk.
+
+Layout: the inputs and labels of the samples to train on, then of those held out, each at a multiple of 64 bytes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+
+from moonfed.edge_client.data.samples import Rows, split_rows
+from moonfed.manifest import InputSpec
+from moonfed.samples import Inputs, Labels, RawSamples
+
+ALIGNMENT = 64  # bytes
+_Part = tuple[int, np.dtype[np.generic], tuple[int, ...]]  # offset, and what is there
+
+
+def write_samples(file: int, samples: RawSamples, spec: InputSpec, holdout: float) -> tuple[int, int]:
+    """Replace the content of an open file by split samples; return how many are to train on and held out."""
+    trained, held_out = split_rows(samples, holdout)
+    counts = len(samples) if trained is None else len(trained), len(held_out)
+    *parts, end = _parts(spec, *counts)
+    size = max(1, end[0])
+    os.ftruncate(file, size)
+    if hasattr(os, "posix_fallocate"):  # else a full memory is a signal instead of an error
+        os.posix_fallocate(file, 0, size)
+    with mmap.mmap(file, size) as memory:
+        for rows, (inputs, labels) in zip((trained, held_out), (parts[:2], parts[2:]), strict=True):
+            _write(memory, inputs, samples.inputs, rows)
+            _write(memory, labels, samples.labels, rows)
+    return counts
+
+
+def map_samples(file: int, spec: InputSpec, samples: int, held_out: int) -> tuple[RawSamples, RawSamples]:
+    """Map the samples that `write_samples` wrote. The arrays are writable; changes stay in this process."""
+    *parts, end = _parts(spec, samples, held_out)
+    memory = mmap.mmap(file, max(1, end[0]), access=mmap.ACCESS_COPY)
+    arrays = [_array(memory, part) for part in parts]
+    return RawSamples(inputs=arrays[0], labels=arrays[1]), RawSamples(inputs=arrays[2], labels=arrays[3])
+
+
+def _parts(spec: InputSpec, *counts: int) -> Iterator[_Part]:
+    """Return the place of inputs and labels for each count, then the end."""
+    offset = 0
+    for count in counts:
+        for dtype, shape in ((np.dtype(spec.dtype), (count, *spec.shape)), (np.dtype(np.int64), (count,))):
+            yield offset, dtype, shape
+            offset += -(-prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+    yield offset, np.dtype(np.uint8), (0,)
+
+
+def _array(memory: mmap.mmap, part: _Part) -> Inputs:
+    offset, dtype, shape = part
+    return np.frombuffer(memory, dtype, prod(shape), offset if prod(shape) else 0).reshape(shape)
+
+
+def _write(memory: mmap.mmap, part: _Part, values: Inputs | Labels, rows: Rows | None) -> None:
+    target = _array(memory, part)
+    if rows is None:
+        target[...] = values
+    elif len(rows):
+        np.take(values, rows, axis=0, out=target, mode="clip")  # the default would buffer

@@ -1,0 +1,172 @@
+"""Plans that attack a device, in `run`, `profile` and `predict`, against real processes.
+
+Each attack is repeated without the inspection, so that the sandbox alone must hold, and without the sandbox, so that
+the inspection must. The device must survive, its key stay unread, no file appear, and the next round be trained.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from moonfed import bundle as bundle_module
+from moonfed.blobs import ref_of_bytes, ref_of_file
+from moonfed.edge_client.state.finished_models import store_finished
+from moonfed.manifest import FILES, GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE
+from moonfed.sandbox.policy import available_level
+from tests.edge_client.conftest import PROGRAM, SANDBOX, Bundle, Device, write_samples
+from tests.support.attack_bundles import ATTACKS, Attack
+from tests.support.device_coordinator import PATIENCE, Coordinator
+from tests.support.forked_process import PATCHES
+
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
+IMPATIENT, UNINSPECTED = "tests.support.impatient", "tests.support.without_inspection"
+OPTIONS = ("--max-seconds", "1", "--max-memory", "1GB")
+MODES: Mapping[str, tuple[str, str]] = {  # patches, level
+    "both": (IMPATIENT, SANDBOX),
+    "sandbox alone": (f"{IMPATIENT},{UNINSPECTED}", "strict"),
+    "inspection alone": (IMPATIENT, "off"),
+}
+
+
+@dataclass(frozen=True)
+class Mode:
+    """The layers that are active."""
+
+    inspected: bool
+    level: str
+
+    def expected(self, attack: Attack) -> str:
+        """A pattern of what the device says; empty: nothing, since the plan does no harm."""
+        return attack.rejection if self.inspected else attack.sandbox
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mode:
+    patches, level = MODES[request.param]
+    if level == "strict" and available_level() != "strict":
+        pytest.skip("this kernel has no Landlock or no seccomp")
+    monkeypatch.setenv(PATCHES, patches)
+    return Mode(inspected=UNINSPECTED not in patches, level=level)
+
+
+def attacking(bundle: Bundle, attack: Attack, path: Path) -> Bundle:
+    """Return the bundle with a plan that attacks the file at `path`."""
+    plan = attack.plan(path)
+    files = {name: ref_of_bytes(plan if name == PLAN_FILE else b"") for name in FILES}
+    files[WEIGHTS_FILE] = ref_of_bytes(bundle.weights)
+    return Bundle(replace(bundle.manifest, previous_models=0, files=files), plan, bundle.weights)
+
+
+def contains(model: bytes, secret: bytes) -> bool:
+    """Return whether an update holds a secret, as text or as numbers."""
+    whole = model[: len(model) // 4 * 4]
+    numbers = [np.frombuffer(model[shift : len(whole) - 4 + shift], np.float32) for shift in range(4)]
+    with np.errstate(invalid="ignore"):
+        return secret in model or any(secret in found.clip(0, 255).astype(np.uint8).tobytes() for found in numbers)
+
+
+def test_a_device_survives_every_attack_and_trains_the_next_round(
+    mode: Mode, coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, tmp_path: Path
+) -> None:
+    device.start(samples, *OPTIONS, "--sandbox", mode.level)
+    key = device.state / "identity" / "key.pem"
+    for number, (name, attack) in enumerate(ATTACKS.items(), start=1):
+        planted = tmp_path / "device" / "queue.py"
+        plan = attacking(bundle, attack, key if attack.reads else planted)
+        plan.put_into(coordinator.blobs)
+        declined, updates = len(coordinator.declined), len(coordinator.updates)
+        coordinator.assign(plan.assignment(round=number, run="attack"))
+        coordinator.wait_for(lambda: len(coordinator.declined) + len(coordinator.updates) > declined + updates, name)  # noqa: B023
+        if expected := mode.expected(attack):
+            assert len(coordinator.declined) > declined, name
+            assert re.search(expected, coordinator.declined[-1].reason), (name, coordinator.declined[-1].reason)
+            assert len(coordinator.declined) == declined + 1, "one refusal, no repetition"
+        else:
+            assert len(coordinator.updates) > updates, name
+        assert not planted.exists(), name
+        count = len(coordinator.updates) + 1
+        coordinator.assign(bundle.assignment(round=number, run="honest"))
+        header, _ = coordinator.wait_for_update(count)
+        assert header.run == "honest", name
+    assert not any(contains(model, key.read_bytes()[:64]) for _, model in coordinator.updates)
+    assert not any(path.name == "queue.py" for path in tmp_path.rglob("*"))
+    code, log = device.stop()
+    assert code == 0
+    assert not re.search("^2026-01-01", log, re.MULTILINE), "no forged line"
+
+
+@pytest.mark.parametrize("name", [name for name, attack in ATTACKS.items() if attack.reads or attack.writes])
+def test_without_both_layers_attacks_on_files_succeed(
+    name: str,
+    coordinator: Coordinator,
+    device: Device,
+    bundle: Bundle,
+    samples: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the tests above would show nothing."""
+    monkeypatch.setenv(PATCHES, UNINSPECTED)
+    device.start(samples, "--sandbox", "off")
+    attack, planted = ATTACKS[name], tmp_path / "device" / "queue.py"
+    key = device.state / "identity" / "key.pem"
+    plan = attacking(bundle, attack, key if attack.reads else planted)
+    plan.put_into(coordinator.blobs)
+    coordinator.assign(plan.assignment())
+    _, model = coordinator.wait_for_update()
+    assert contains(model, key.read_bytes()[:64]) == attack.reads
+    assert planted.exists() == attack.writes
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_profile_and_predict_reject_every_attack(name: str, mode: Mode, bundle: Bundle, tmp_path: Path) -> None:
+    attack, planted = ATTACKS[name], tmp_path / "queue.py"
+    key = tmp_path / "state" / "identity" / "key.pem"
+    key.parent.mkdir(parents=True)
+    key.write_bytes(b"-----BEGIN PRIVATE KEY-----" * 4)
+    plan = attacking(bundle, attack, key if attack.reads else planted)
+    for command in (profiled(plan, tmp_path), predicted(plan, tmp_path)):
+        done = subprocess.run(
+            [str(PROGRAM), *command, "--threads", "1", "--sandbox", mode.level],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            cwd=tmp_path,
+        )
+        if expected := mode.expected(attack):
+            assert done.returncode in (9, 11), (command, done.stdout, done.stderr)
+            assert re.search(expected, done.stderr.splitlines()[-1]), (command, done.stderr)
+            assert "Traceback" not in done.stderr.replace("the training process: Traceback", "")
+        else:
+            assert done.returncode == 0, (command, done.stderr)
+        assert not planted.exists()
+
+
+def profiled(plan: Bundle, directory: Path) -> list[str]:
+    contents = {
+        MANIFEST_FILE: plan.manifest.to_bytes(), PLAN_FILE: plan.plan, WEIGHTS_FILE: plan.weights, GRAPH_FILE: b""
+    }  # fmt: skip
+    bundle_module.write_bundle(directory / "bundle", bundle_module.Bundle(plan.manifest, contents))
+    return ["profile", str(directory / "bundle"), "--samples", "20", "--max-memory", "1GB"]
+
+
+def predicted(plan: Bundle, directory: Path) -> list[str]:
+    sources = {MANIFEST_FILE: plan.manifest.to_bytes(), PLAN_FILE: plan.plan, "model.safetensors": plan.weights}
+    for name, content in sources.items():
+        (directory / name).write_bytes(content)
+    store_finished(
+        *(directory / "state" / "finished", "tested", 7),
+        manifest=ref_of_bytes(sources[MANIFEST_FILE]),
+        model=ref_of_file(directory / "model.safetensors"),
+        files={name: directory / name for name in sources},
+    )
+    samples = write_samples(directory / "samples.npz", count=4)
+    return ["predict", str(samples), "--state", str(directory / "state")]

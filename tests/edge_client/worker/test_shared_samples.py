@@ -1,0 +1,27 @@
+"""Samples on their way from the reader to the trainer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from moonfed.edge_client.agent.sandboxed_process import shared_file
+from moonfed.edge_client.worker.shared_samples import map_samples, write_samples
+from moonfed.manifest import InputSpec
+from moonfed.samples import RawSamples
+
+
+def test_samples_are_as_the_data_source_gave_them() -> None:
+    spec, generator = InputSpec(kind="image", shape=(3, 5, 1)), np.random.default_rng(0)
+    written, readable = shared_file()
+    for count, holdout in ((7, 0.3), (30, 0.0), (1, 0.0), (0, 0.0)):
+        inputs = generator.integers(0, 256, (count, 3, 5, 1), dtype=np.uint8)
+        samples = RawSamples(inputs=inputs, labels=np.arange(count))
+        counts = write_samples(written, samples, spec, holdout)
+        assert counts == (count - round(count * holdout), round(count * holdout))
+        trained, held_out = map_samples(readable, spec, *counts)
+        assert sorted([*trained.labels, *held_out.labels]) == list(range(count))
+        assert np.array_equal(trained.inputs, inputs[trained.labels])
+        assert np.array_equal(held_out.inputs, inputs[held_out.labels])
+        trained.inputs[...] = 0  # a plan's own affair
+        again, _ = map_samples(readable, spec, *counts)
+        assert np.array_equal(again.inputs, inputs[again.labels])

@@ -1,0 +1,244 @@
+"""Whole plans that attack a device as it trains, profiles or predicts: everything but the attack is as in honest ones.
+
+Each attack must fail twice over: in the inspection before the plan is loaded, and in the sandbox without it. Those on
+files succeed without both, which a test checks, so that the others show something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from tests.support.attack_plans import archive_of, rewritten, with_code
+
+
+class HarmlessPlan(torch.nn.Module):
+    """A plan that returns the model that it received; subclasses do something else besides, in every step."""
+
+    def __init__(self, path: str = "") -> None:
+        super().__init__()
+        self.path = path
+        self.model = [torch.zeros(1)]
+
+    def attack(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return a scalar, and do nothing else."""
+        return inputs.sum()
+
+    @torch.jit.export
+    def begin_round(
+        self,
+        model: list[torch.Tensor],
+        previous_models: list[list[torch.Tensor]],
+        received: dict[str, list[torch.Tensor]],
+        hyperparameters: dict[str, float],
+    ) -> None:
+        """Keep the model."""
+        self.model = model
+
+    @torch.jit.export
+    def draws_per_sample(self) -> int:
+        """Return 0: no augmentation."""
+        return 0
+
+    @torch.jit.export
+    def reference_count(self) -> int:
+        """Return 0: no references."""
+        return 0
+
+    @torch.jit.export
+    def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        """Return what nobody asks for."""
+        return inputs
+
+    @torch.jit.export
+    def step(
+        self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
+    ) -> torch.Tensor:
+        """Attack."""
+        return self.attack(inputs).float().sum() * 0.0
+
+    @torch.jit.export
+    def wants_survey(self, trained: bool) -> bool:
+        """Return False."""
+        return False
+
+    @torch.jit.export
+    def survey(self, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
+        """Do nothing."""
+
+    @torch.jit.export
+    def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
+        """Return the model."""
+        return {"model": self.model}
+
+    @torch.jit.export
+    def metrics(self) -> dict[str, float]:
+        """Return no metrics."""
+        return {"attacked": 1.0}
+
+    @torch.jit.export
+    def evaluate(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return a perfect score."""
+        return torch.zeros(2)
+
+    @torch.jit.export
+    def predict(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Attack, and prefer the first class."""
+        self.attack(inputs)
+        return torch.ones([inputs.size(0), 3])
+
+    @torch.jit.export
+    def scale_losses(self, scale: float) -> None:
+        """Do nothing."""
+
+    @torch.jit.export
+    def outputs(
+        self, inputs: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return what nobody asks for."""
+        return inputs, inputs, inputs
+
+    @torch.jit.export
+    def learn(
+        self, logits: torch.Tensor, z: torch.Tensor, labels: torch.Tensor, references: torch.Tensor
+    ) -> torch.Tensor:
+        """Return what nobody asks for."""
+        return logits.sum()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Do what no device asks for."""
+        return inputs
+
+
+class _ReadFile(HarmlessPlan):
+    def attack(self, inputs: torch.Tensor) -> torch.Tensor:
+        found = torch.from_file(self.path, False, 64, dtype=torch.uint8)
+        self.model[0].view(-1)[:64] = found.float()
+        return inputs.sum()
+
+
+class _WriteFile(HarmlessPlan):
+    def attack(self, inputs: torch.Tensor) -> torch.Tensor:
+        return torch.from_file(self.path, True, 64, dtype=torch.uint8).fill_(35).sum()
+
+
+class _Save(HarmlessPlan):
+    def attack(self, inputs: torch.Tensor) -> torch.Tensor:
+        torch.save(inputs, self.path)
+        return inputs.sum()
+
+
+class _AsStrided(HarmlessPlan):
+    def attack(self, inputs: torch.Tensor) -> torch.Tensor:
+        return torch.as_strided(inputs, [1 << 40], [1], 0)[-1]
+
+
+class _Reinterpret(HarmlessPlan):
+    def attack(self, inputs: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.ops.inductor._reinterpret_tensor(inputs, [1 << 40], [1], 0)
+        return found.sum()
+
+
+class _Print(HarmlessPlan):
+    def attack(self, inputs: torch.Tensor) -> torch.Tensor:
+        print("2026-01-01 00:00:00,000 INFO run forged, round 1: submitted")
+        return inputs.sum()
+
+
+class _Loop(HarmlessPlan):
+    def attack(self, inputs: torch.Tensor) -> torch.Tensor:
+        total = inputs.sum()
+        while bool(total < 1e30):
+            total = total * 0.0
+        return total
+
+
+class _Allocate(HarmlessPlan):
+    def attack(self, inputs: torch.Tensor) -> torch.Tensor:
+        kept = [inputs]
+        for _ in range(1 << 16):
+            kept.append(torch.empty([64 << 20]))  # noqa: PERF401 - TorchScript
+        return torch.stack([tensor.sum() for tensor in kept]).sum()
+
+
+class _OnLoad(HarmlessPlan):
+    """Writes a file as it is loaded."""
+
+    def __init__(self, path: str = "") -> None:
+        super().__init__(path)
+        self.value = torch.zeros(1)
+
+    @torch.jit.export
+    def __getstate__(self) -> tuple[str, list[torch.Tensor], torch.Tensor, bool]:
+        return self.path, self.model, self.value, self.training
+
+    @torch.jit.export
+    def __setstate__(self, state: tuple[str, list[torch.Tensor], torch.Tensor, bool]) -> None:
+        self.path, self.model, self.value = state[0], state[1], state[2]
+        self.model.append(torch.from_file(self.path, True, 64, dtype=torch.uint8).fill_(35))
+        self.training = state[3]
+
+
+def _plan(kind: Callable[[str], HarmlessPlan]) -> Callable[[Path], bytes]:
+    return lambda path: archive_of(kind(str(path)))
+
+
+def _changed(change: Callable[[str], str]) -> Callable[[Path], bytes]:
+    return lambda _: with_code(archive_of(HarmlessPlan()), change)
+
+
+def _in_attack(line: str) -> Callable[[Path], bytes]:
+    """Put a line at the beginning of the attack's code."""
+
+    def change(code: str) -> str:
+        head, definition, rest = code.partition("  def attack(")
+        signature, colon, body = rest.partition(":\n")
+        return f"{head}{definition}{signature}{colon}    {line}\n{body}"
+
+    return _changed(change)
+
+
+def _long_name(_: Path) -> bytes:
+    return rewritten(archive_of(HarmlessPlan()), lambda records: records | {"archive/data/" + "1" * 5000: b"x"})
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack; `plan` makes it on the file at a path.
+
+    `rejection`: a pattern of how the inspection names it, or, for what only limits can stop, how they do. `sandbox`: of
+    what the device says without the inspection; empty: nothing, since the plan does no harm there.
+    """
+
+    plan: Callable[[Path], bytes]
+    rejection: str
+    sandbox: str = ""
+    reads: bool = False  # the key
+    writes: bool = False  # a file
+
+
+COMMENTS = ("#" + " what a plan has to say" * 4 + "\n") * 80_000
+BRACKETS = "_0 = " + "(" * 50_000 + "1" + ")" * 50_000
+CUSTOM_CLASS = "_0 = __torch__.torch.classes.evil.Shell.run(1)"
+STOPPED = "did not end within|sent no heartbeat for|was killed by|can't allocate memory|bad_alloc"
+ATTACKS: dict[str, Attack] = {
+    "from_file, reading": Attack(_plan(_ReadFile), "operator 'aten::from_file'", "unable to open file", reads=True),
+    "from_file, writing": Attack(_plan(_WriteFile), "operator 'aten::from_file'", "unable to open file", writes=True),
+    "save": Attack(_plan(_Save), "operator 'aten::save'", writes=True),
+    "__setstate__": Attack(_plan(_OnLoad), "state__', which no plan may have", "unable to open file", writes=True),
+    "long record name": Attack(_long_name, "has a broken name, or one of over 200 characters"),
+    "_reinterpret_tensor": Attack(_plan(_Reinterpret), "operator 'inductor::_reinterpret_tensor'", "was killed by SIG"),
+    "as_strided": Attack(_plan(_AsStrided), "operator 'aten::as_strided'", "the plan could not"),
+    "print": Attack(_plan(_Print), "operator 'prim::Print'"),
+    "loop": Attack(_plan(_Loop), STOPPED, STOPPED),
+    "allocation": Attack(_plan(_Allocate), "can't allocate memory", "can't allocate memory"),
+    "comments": Attack(_changed(lambda code: COMMENTS + code), "has a comment", STOPPED),
+    "brackets": Attack(_in_attack(BRACKETS), "open brackets", STOPPED),
+    "custom class": Attack(
+        _in_attack("_0 = __torch__.torch.classes.evil.Shell.run(1)"), "'torch.classes'", "cannot be"
+    ),
+    "unknown namespace": Attack(_in_attack("_0 = ops.evil.run(inputs)"), "evil::run", "evil::run"),
+}

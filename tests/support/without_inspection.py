@@ -1,0 +1,9 @@
+"""A patch of a program of a test, see `forked_process`: plans are loaded without their inspection."""
+
+from __future__ import annotations
+
+from moonfed import plan
+from moonfed.inspection import operators
+
+plan.read_plan = lambda path: path.read_bytes()  # type: ignore[attr-defined]
+operators._require_allowed = lambda found: None
