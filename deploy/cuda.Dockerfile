@@ -1,18 +1,26 @@
 # A moonfed device on x86-64 that trains on NVIDIA GPUs. Build it from the repository root:
 #   docker build --file deploy/cuda.Dockerfile --tag moonfed-client:cuda .
 # torch's packages include the CUDA libraries; the host provides the driver and NVIDIA's container toolkit.
-# TORCH selects a build for another CUDA version, for example for an older driver: 'torch @ URL-OF-A-WHEEL'.
+# BASE: name it with its digest, python@sha256:…, so that every build has the same one (docs/devices.md).
+# TORCH selects a build for another CUDA version, for example for an older driver: 'torch @ URL-OF-A-WHEEL#sha256=…'. What
+# it needs, CUDA's libraries, is then installed without hashes.
 ARG BASE=python:3.11-slim
 FROM ${BASE}
-ARG TORCH="torch>=2.4"
+ARG TORCH=
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
-RUN pip install --no-cache-dir "$TORCH" \
+RUN --mount=type=bind,source=requirements,target=/tmp/requirements \
+    pip install --no-cache-dir --require-hashes \
+    --requirement /tmp/requirements/build.txt --requirement /tmp/requirements/device.txt
+RUN --mount=type=bind,source=requirements,target=/tmp/requirements \
+    if [ -z "$TORCH" ]; then \
+        pip install --no-cache-dir --require-hashes --requirement /tmp/requirements/torch.txt; \
+    else \
+        pip install --no-cache-dir "$TORCH"; \
+    fi \
     && python -c "import torch; assert torch.version.cuda, 'this torch has no CUDA'"
-RUN --mount=type=bind,source=constraints.txt,target=/tmp/constraints.txt \
-    pip install --no-cache-dir --constraint /tmp/constraints.txt \
-    "cryptography>=42" "grpcio>=1.81.1" "numpy>=1.26" "protobuf>=6.30,<7" "typer>=0.12" "zstandard>=0.23" "pillow>=10"
 COPY . /tmp/moonfed
-RUN pip install --no-cache-dir --no-deps /tmp/moonfed && rm -r /tmp/moonfed && moonfed-client --version
+RUN pip install --no-cache-dir --no-deps --no-build-isolation /tmp/moonfed && rm -r /tmp/moonfed \
+    && moonfed-client --version
 RUN useradd --system --create-home --home-dir /var/lib/moonfed --shell /usr/sbin/nologin moonfed
 USER moonfed
 WORKDIR /var/lib/moonfed

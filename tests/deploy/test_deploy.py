@@ -13,12 +13,19 @@ from typing import Any
 
 import pytest
 import typer.main
+import yaml
 
 from moonfed.edge_client.cli import app
 
 ROOT = Path(__file__).parents[2]
 DEPLOY, DOCUMENT = ROOT / "deploy", ROOT / "docs" / "devices.md"
 IMAGES = ("cpu", "cuda", "jetson")
+LOCKED = {  # the files of requirements/ that each image installs
+    "cpu": {"build", "device", "torch", "torch-dependencies"},
+    "cuda": {"build", "device", "torch"},
+    "coordinator": {"build", "coordinator"},
+    "server": {"build", "server"},
+}
 PROGRAM = "moonfed-client"
 
 if sys.version_info >= (3, 11):
@@ -53,12 +60,59 @@ def project() -> dict[str, list[str]]:
     return {"device": described["dependencies"], "images": described["optional-dependencies"]["images"]}
 
 
-@pytest.mark.parametrize("image", IMAGES)
-def test_an_image_has_the_dependencies_of_a_device_and_no_others(image: str) -> None:
-    asked = {word for word in pip_words(image) if re.match(r"[a-z]+[>=<]", word)}
+def test_the_jetson_image_has_the_dependencies_of_a_device_and_no_others() -> None:
+    asked = {word for word in pip_words("jetson") if re.match(r"[a-z]+[>=<]", word)}
     wanted = {*project()["device"], *project()["images"]}
-    torch = {requirement for requirement in wanted if requirement.startswith("torch")}
-    assert asked == (wanted - torch if image == "jetson" else wanted)
+    assert asked == {requirement for requirement in wanted if not requirement.startswith("torch")}
+
+
+@pytest.mark.parametrize("image", LOCKED)
+def test_an_image_installs_its_locked_requirements_and_nothing_else(image: str) -> None:
+    """Files with hashes, checked by pip; test_requirements.py compares them with pyproject.toml."""
+    commands = [command for run in values(image, "RUN") for command in re.split(r"&&|;|then|else", run)]
+    installs = [shlex.split(command.partition("pip install ")[2]) for command in commands if "pip install" in command]
+    files = {word for words in installs for word in words if word.endswith(".txt")}
+    assert {Path(file).stem for file in files} == LOCKED[image]
+    for words in installs:
+        others = [word for word in words if not word.startswith("-") and word not in files]
+        if others == ["$TORCH"]:  # a build of torch that the operator names
+            continue
+        assert "--require-hashes" in words if not others else others == ["/tmp/moonfed"], words
+        assert others or words.count("--requirement") == len([word for word in words if word in files])
+    assert any({"/tmp/moonfed", "--no-deps", "--no-build-isolation"} <= set(words) for words in installs)
+
+
+@pytest.mark.parametrize("image", LOCKED)
+def test_a_base_can_be_named_by_its_digest(image: str) -> None:
+    assert instructions(image)[:2] == [("ARG", "BASE=python:3.11-slim"), ("FROM", "${BASE}")]
+
+
+def test_the_compose_file_runs_the_coordinators_image_with_valid_options() -> None:
+    from moonfed.coordinator.cli.program import app as coordinator_app
+
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    service = compose["services"]["coordinator"]
+    assert service["build"]["dockerfile"] == "deploy/coordinator.Dockerfile"
+    assert values("coordinator", "ENTRYPOINT") == ['["moonfed-coordinator"]']
+    written = values("coordinator", "CMD")[0].strip("[]").split()
+    for words in (service["command"], [word.strip('",') for word in written]):
+        command: Any = typer.main.get_command(coordinator_app).commands[words[0]]  # type: ignore[attr-defined]
+        with command.make_context(words[0], list(words[1:])) as context:
+            assert not context.args
+    settings = {name for name in service["environment"] if name.startswith("MOONFED_")}
+    assert settings == {"MOONFED_DATABASE", "MOONFED_BLOBS"}
+    assert {
+        "read_only": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+    }.items() <= service.items()
+    text = (DEPLOY / "compose.yaml").read_text()
+    required = set(re.findall(r"\$\{(\w+):\?", text))
+    assert required == set(re.findall(r"^(\w+)=$", (DEPLOY / "compose.env").read_text(), re.MULTILINE))
+    passwords = [value for each in compose["services"].values() for key, value in each["environment"].items()
+                 if "PASSWORD" in key or "SECRET" in key]  # fmt: skip
+    assert passwords
+    assert all(value.startswith("${") for value in passwords), "a default password would be everybody's"
 
 
 @pytest.mark.parametrize("image", IMAGES)
@@ -79,7 +133,7 @@ def test_the_jetson_image_verifies_that_torch_was_not_replaced() -> None:
     assert values("jetson", "ARG") == ["BASE"]  # no default: which base is right depends on the board
 
 
-@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.parametrize("image", [*IMAGES, "coordinator", "server"])
 def test_an_image_does_not_run_as_root_or_contain_developer_files(image: str) -> None:
     assert values(image, "USER") == ["moonfed"]
     ignored = (DEPLOY / f"{image}.Dockerfile.dockerignore").read_text().splitlines()
@@ -87,7 +141,8 @@ def test_an_image_does_not_run_as_root_or_contain_developer_files(image: str) ->
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     parts = {directory.partition("/")[0] for directory in settings["package-dir"].values()}
     included = {line.removeprefix("!") for line in ignored if line.startswith("!")}
-    assert included == parts | {"LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
+    assert included - {"requirements"} == parts | {"LICENSE", "README.md", "pyproject.toml"}
+    assert ("requirements" in included) == (image in LOCKED)
     assert all((ROOT / name).exists() for name in included)
 
 
@@ -103,7 +158,7 @@ def test_an_installation_has_every_package() -> None:
 def test_deployment_files_name_no_machine_or_registry() -> None:
     for file in (*DEPLOY.iterdir(), DOCUMENT):
         text = file.read_text()
-        assert not re.search(r"https?://(?!proxy\.example\.org|HOST)", text), file
+        assert not re.search(r"https?://(?!proxy\.example\.org|HOST|objects:)", text), file
         assert str(ROOT) not in text, file
         assert str(Path.home()) not in text, file
 

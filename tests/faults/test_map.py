@@ -264,6 +264,13 @@ TESTS: dict[int, list[str]] = {
         "fuzzing.test_decoders::test_only_our_own_errors_escape",
         "proto.inspection.test_archive::test_a_pickle_that_makes_unpicklers_reserve_gigabytes_is_rejected",
     ],
+    62: [
+        "deploy.test_deploy::test_an_image_installs_its_locked_requirements_and_nothing_else",
+        "deploy.test_requirements::test_every_requirement_has_hashes_and_no_address",
+        "deploy.test_requirements::test_every_version_is_that_of_the_constraints",
+        "tools.test_audit::test_without_a_database_nothing_is_claimed",
+        "tools.test_build_release::test_it_is_valid_and_names_the_wheel_by_its_digest",
+    ],
 }
 
 
