@@ -1,7 +1,8 @@
 """Run every benchmark, or the named ones: `python -m benchmarks [NAME …]`.
 
 Each table is printed, and saved to build/bench/NAME.json, as soon as it is measured. `device` combines `cpu`, `cuda`
-and `footprint`; `coordinator` includes `encodings`. `encodings-accuracy` (ten minutes) runs only if named.
+and `footprint`; `coordinator` includes `encodings`. `encodings-accuracy` (ten minutes) and `server-attacks` (a minute)
+run only if named.
 """
 
 import sys
@@ -59,11 +60,18 @@ def measure_sandbox() -> Tables:
     return sandbox.measure_sandbox()
 
 
+def measure_server_attacks() -> Tables:
+    from benchmarks import server_attacks
+
+    return server_attacks.measure_server_attacks()
+
+
 BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "device": measure_device,
     "fleet": measure_fleet,
     "coordinator": measure_coordinator,
     "serving": measure_serving,
+    "server-attacks": measure_server_attacks,
     "encodings": measure_encodings,
     "encodings-accuracy": measure_encodings_accuracy,
     "cpu": measure_cpu,

@@ -63,6 +63,15 @@ def serving(repository: Path, *options: str) -> Iterator[str]:
 
 
 @contextmanager
+def serving_http(repository: Path) -> Iterator[tuple[int, int]]:
+    """Run moonfed's server; yield its HTTP port and its process id."""
+    ports = ("--grpc-port", "0", "--http-port", "0", "--metrics-port", "0")
+    program = str(Path(sys.executable).with_name("moonfed-export"))
+    with _started_process([program, "serve", str(repository), *ports, "--json"]) as (line, process):
+        yield json.loads(line)["http_port"], process.pid
+
+
+@contextmanager
 def no_op(*graph: Path) -> Iterator[str]:
     """Run the no-op server, or with a graph the inference-only server; yield its address."""
     with _started([sys.executable, "-m", "benchmarks.load.no_op_server", *map(str, graph)]) as line:
@@ -100,6 +109,13 @@ def _await(address: str, process: subprocess.Popen[bytes]) -> None:
 @contextmanager
 def _started(program: Sequence[str]) -> Iterator[str]:
     """Start a server; yield its first line; terminate it with the context."""
+    with _started_process(program) as (line, _):
+        yield line
+
+
+@contextmanager
+def _started_process(program: Sequence[str]) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Start a server; yield its first line and its process; terminate it with the context."""
     process = subprocess.Popen(
         program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -107,7 +123,7 @@ def _started(program: Sequence[str]) -> Iterator[str]:
         line = process.stdout.readline().strip() if process.stdout else ""
         if not line:
             raise RuntimeError(f"{program[:4]!r} exited before it served")
-        yield line
+        yield line, process
     finally:
         process.terminate()
         process.communicate()
