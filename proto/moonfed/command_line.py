@@ -31,6 +31,7 @@ _EXIT_CODES: tuple[tuple[type[errors.MoonfedError], int], ...] = (
     (errors.Unavailable, 10),
     (errors.UnsafePlan, 11),
     (errors.UntrustedBundle, 12),
+    (errors.UntrustedRelease, 12),
 )
 INTERRUPTED = 128 + signal.SIGINT
 

@@ -15,6 +15,7 @@ MoonfedError                 any error that moonfed can explain in one sentence
 ├── TrainingFailed           the plan or the training process failed on this device
 ├── UnsafePlan               a plan has something that no plan may have; it was not run
 ├── UntrustedBundle          a bundle's signature is missing, invalid, expired or not trusted; it was not opened
+├── UntrustedRelease         a released model's signature is missing, invalid or not trusted; it was not loaded
 └── Unavailable              the other side cannot be reached
     └── Overloaded           the server is overloaded, or the caller exceeds its rate
 
@@ -87,6 +88,10 @@ class UnsafePlan(MoonfedError):
 
 class UntrustedBundle(MoonfedError):
     """A bundle's signature is missing, invalid, expired, outdated, or made by nobody whom this machine trusts."""
+
+
+class UntrustedRelease(MoonfedError):
+    """A released model's signature is missing, invalid, of other files, or made by nobody whom this machine trusts."""
 
 
 class Unavailable(MoonfedError):

@@ -22,6 +22,7 @@ _CODES: dict[type[errors.MoonfedError], grpc.StatusCode] = {
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
     errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
     errors.UnsafePlan: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.UntrustedRelease: grpc.StatusCode.FAILED_PRECONDITION,
     errors.UntrustedBundle: grpc.StatusCode.FAILED_PRECONDITION,
     errors.TooLate: grpc.StatusCode.FAILED_PRECONDITION,
     errors.WrongState: grpc.StatusCode.FAILED_PRECONDITION,

@@ -11,7 +11,7 @@ from tritonclient.grpc import service_pb2
 
 from moonfed.errors import MoonfedError
 from moonfed.serving import grpc_codec, http_codec, http_compression
-from moonfed.serving.classification import read_labels
+from moonfed.serving.classification import parse_labels
 from moonfed.serving.http_json import parse_object
 from moonfed.serving.inference_request import Array, InferRequest, InferResponse, TensorMetadata
 from moonfed.serving.model_config import complete_config, read_config
@@ -113,7 +113,7 @@ parameters { key: "k" value: { string_value: "v" } }
 
 
 def _read_labels(content: bytes) -> None:
-    read_labels(scratch.file(content, "labels.txt"))
+    parse_labels(content, "labels.txt")
 
 
 SERVING_DECODERS = (

@@ -12,7 +12,7 @@ import pytest
 import typer.main
 
 from moonfed.export.cli.program import app
-from moonfed.release.signing import sign_files
+from moonfed.release.signing import ReleaseSigner
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -31,8 +31,8 @@ def command_lines(name: str) -> list[list[str]]:
             {"onnx", "repository", "serve", "classify", "follow", "roll-back", "bundle", "inspect", "evaluate"},
         ),
         ("export.md", {"onnx"}),
-        ("release.md", {"repository", "serve", "classify", "follow", "roll-back"}),
-        ("serving.md", {"repository", "serve", "classify"}),
+        ("release.md", {"repository", "serve", "classify", "follow", "roll-back", "sign-release"}),
+        ("serving.md", {"repository", "serve", "classify", "api-key"}),
     ],
 )
 def test_every_documented_command_line_is_valid(document: str, named: set[str]) -> None:
@@ -45,7 +45,7 @@ def test_every_documented_command_line_is_valid(document: str, named: set[str]) 
 
 
 def test_the_documented_keys_sign_and_verify(tmp_path: Path) -> None:
-    pytest.importorskip("model_signing", reason="needs the extra `sign`")
+    pytest.importorskip("model_signing", reason="needs model-signing")
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl")
     from tests.release.test_signing import FILES, verifies
@@ -55,6 +55,7 @@ def test_the_documented_keys_sign_and_verify(tmp_path: Path) -> None:
             subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
     version = tmp_path / "10"
     version.mkdir()
-    for name, content in {**FILES, "model.sig": sign_files(FILES, 10, tmp_path / "release.pem")}.items():
+    signature = ReleaseSigner(tmp_path / "release.pem").sign(FILES, "digits", 10)
+    for name, content in {**FILES, "model.sig": signature}.items():
         (version / name).write_bytes(content)
     assert verifies(version, tmp_path / "release.pub")

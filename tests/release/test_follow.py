@@ -163,7 +163,7 @@ def test_old_versions_are_pruned_except_the_served_one(
 def test_followed_versions_are_signed_with_a_key(
     control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, tmp_path: Path
 ) -> None:
-    pytest.importorskip("model_signing", reason="needs the extra `sign`")
+    pytest.importorskip("model_signing", reason="needs model-signing")
     from tests.release.test_signing import verifies, write_keys
 
     gate = AccuracyGate(data=trained.test_file)
@@ -316,7 +316,7 @@ def test_the_command_prints_each_decision(control: Control, trained: Trained, tm
 
 
 def test_the_options_reach_the_gate_and_the_directory(control: Control, trained: Trained, tmp_path: Path) -> None:
-    pytest.importorskip("model_signing", reason="needs the extra `sign`")
+    pytest.importorskip("model_signing", reason="needs model-signing")
     from tests.release.test_signing import write_keys
 
     words = ["follow", "r", "--repository", tmp_path / "models", "--name", "digits", "--data", trained.test_file]

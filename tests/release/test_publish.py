@@ -228,20 +228,23 @@ def test_a_runs_initial_weights_need_an_explicit_version(
 
 
 def test_a_version_is_signed_on_request(checked: CheckedModel, tmp_path: Path) -> None:
-    pytest.importorskip("model_signing", reason="needs the extra `sign`")
+    pytest.importorskip("model_signing", reason="needs model-signing")
     from tests.release.test_signing import verifies, write_keys
 
     key = write_keys(tmp_path)
     (tmp_path / "digits.onnx").write_bytes(checked.graph)
     words = ("repository", tmp_path / "digits.onnx", "--name", "digits", "--output", tmp_path / "models")
     assert program(*words, "--sign", key).returncode == 0
-    assert names(tmp_path / "models" / "digits" / "1") == VERSION_FILES | {"model.sig"}
+    assert names(tmp_path / "models" / "digits" / "1") == VERSION_FILES | {"model.sig", "config.pbtxt", "labels.txt"}
     assert verifies(tmp_path / "models" / "digits" / "1", tmp_path / "key.pub")
     assert program(*words, "--sign", key).returncode == 0  # there, and signed
     assert program(*words, "--version", 2).returncode == 0
     unsigned = program(*words, "--version", 2, "--sign", key)
     assert unsigned.returncode == 4
-    assert "exists without a signature" in unsigned.stderr
+    assert "exists without a signature; sign it with `moonfed-export sign-release`" in unsigned.stderr
+    again = ("sign-release", "--repository", tmp_path / "models", "--name", "digits", "--sign", key)
+    assert program(*again).stdout == f"signed versions 1, 2 of {tmp_path / 'models' / 'digits'}\n"
+    assert verifies(tmp_path / "models" / "digits" / "2", tmp_path / "key.pub")
 
 
 def test_embeddings_are_served_next_to_the_probabilities(checked: CheckedModel, tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def test_every_session_of_a_version_is_warmed_up(tmp_path: Path, monkeypatch: py
         warmed.append(session)
         return run_session(session, names, feeds)
 
-    def two(path: Path, config: object, settings: SessionSettings) -> list[OnnxSession]:
-        return [OnnxSession(path, settings), OnnxSession(path, settings)]
+    def two(graph: bytes, config: object, settings: SessionSettings) -> list[OnnxSession]:
+        return [OnnxSession(graph, settings), OnnxSession(graph, settings)]
 
     monkeypatch.setattr("moonfed.serving.model_version.open_sessions", two)
     monkeypatch.setattr("moonfed.serving.warm_up.run_session", recorded)

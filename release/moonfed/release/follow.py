@@ -6,7 +6,7 @@ back stays unserved and is not published again; a later round may replace it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,9 @@ from moonfed.manifest import Manifest
 from moonfed.release.model_facts import class_names, input_spec
 from moonfed.release.publish import candidate_of_run, publish
 from moonfed.release.repository import ModelDirectory
+from moonfed.release.triton_config import MODEL_FILE
 from moonfed.samples import RawSamples, read_npz
+from moonfed.signing.release_signature import ReleaseKey
 from moonfed.v1 import control_pb2
 
 MARGIN = 0.5  # points of top-1 accuracy
@@ -74,11 +76,14 @@ class ReleaseFollower:
         on_decision: Callable[[Decision], None],
         kept: int = KEPT,
         key: Path | None = None,
+        verify_keys: Sequence[ReleaseKey] = (),
     ) -> None:
+        """`verify_keys`: if there are any, one of them must have signed the served version, and its configuration."""
         if kept < 2:
             raise InvalidInput(f"keep is {kept}; it must be at least 2, so that rolling back is possible")
         self._runs, self._run, self._directory, self._gate = runs, run, directory, gate
         self._on_decision, self._kept, self._key = on_decision, kept, key
+        self._verify_keys = verify_keys
         self._judged = 0  # the newest round that was judged
 
     def catch_up(self) -> bool:
@@ -138,7 +143,10 @@ class ReleaseFollower:
         return self._directory.prune(self._kept)
 
     def _served_graph(self, version: int, manifest: Manifest) -> bytes:
-        graph = self._directory.model(version)
+        if self._verify_keys:
+            graph = self._directory.require_verified(version, self._verify_keys)[MODEL_FILE]
+        else:
+            graph = self._directory.model(version)
         where = f"version {version} in {self._directory.path}"
         metadata = read_metadata(graph, where)
         if input_spec(metadata, where) != manifest.input or class_names(metadata) != manifest.classes:

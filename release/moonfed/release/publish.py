@@ -19,8 +19,9 @@ from moonfed.release.bill_of_materials import BILL_FILE, bill_of_materials
 from moonfed.release.model_card import CARD_FILE, model_card
 from moonfed.release.model_facts import ModelFacts, TrainingHistory, evaluate_on, read_curve
 from moonfed.release.repository import INSTANCES, MAX_BATCH_SIZE, ModelDirectory, ModelRelease, PublishedVersion
-from moonfed.release.signing import SIGNATURE_FILE, sign_files
+from moonfed.release.signing import ReleaseSigner
 from moonfed.release.triton_config import ANY, MODEL_FILE, GraphInterface, GraphTensor, read_interface
+from moonfed.signing.release_signature import SIGNATURE_FILE
 
 if TYPE_CHECKING:  # it imports torch, which is not needed to publish a file
     from moonfed.export.model_file import CheckedModel
@@ -74,6 +75,7 @@ def publish(
     `ModelDirectory.publish`. Raises what `ModelDirectory.publish` raises, and InvalidInput for a model that ONNX
     Runtime cannot run.
     """
+    signer = ReleaseSigner(key) if key else None
     number = version if version is not None else _version(candidate, directory)
     facts = gather_facts(directory.name, number, candidate, data)
     require_runnable(candidate.graph, facts.interface, candidate.where)
@@ -82,14 +84,17 @@ def publish(
         CARD_FILE: model_card(facts).encode(),
         BILL_FILE: bill_of_materials(facts),
     }
-    if key:
-        files[SIGNATURE_FILE] = sign_files(files, number, key)
     release = ModelRelease(interface=facts.interface, classes=facts.classes, files=files)
     published = directory.publish(
-        number, release, max_batch_size=max_batch_size, instances=instances, serve_newest=serve_newest
+        number,
+        release,
+        max_batch_size=max_batch_size,
+        instances=instances,
+        serve_newest=serve_newest,
+        signer=signer,
     )
-    if key and not (published.path / SIGNATURE_FILE).exists():
-        raise AlreadyExists(f"{published.path} exists without a signature; remove it to publish it signed")
+    if signer and not (published.path / SIGNATURE_FILE).exists():
+        raise AlreadyExists(f"{published.path} exists without a signature; sign it with `moonfed-export sign-release`")
     return published
 
 

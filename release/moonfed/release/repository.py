@@ -23,8 +23,9 @@ from pathlib import Path
 
 from tritonclient.grpc import model_config_pb2
 
-from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, WrongState
+from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, UntrustedRelease, WrongState
 from moonfed.files import make_directories, new_directory, write_durably
+from moonfed.release.signing import ReleaseSigner
 from moonfed.release.triton_config import (
     CONFIG_FILE,
     LABELS_FILE,
@@ -36,6 +37,22 @@ from moonfed.release.triton_config import (
     require_fit,
     select_versions,
     to_text,
+)
+from moonfed.signing.release_directory import (
+    read_signature,
+    read_version,
+    require_same_config,
+    require_same_file,
+    subject_of,
+    verified_version,
+)
+from moonfed.signing.release_signature import (
+    SIGNATURE_FILE,
+    ReleaseKey,
+    claimed_key,
+    release_key,
+    require_digests,
+    signed_digests,
 )
 from moonfed.validate import require_whole
 
@@ -115,12 +132,14 @@ class ModelDirectory:
         max_batch_size: int = MAX_BATCH_SIZE,
         instances: int = INSTANCES,
         serve_newest: bool = False,
+        signer: ReleaseSigner | None = None,
     ) -> PublishedVersion:
         """Write a version, read it back, and write the configuration and the labels unless they exist.
 
         An existing version with the same model is not changed. `serve_newest`: serve the newest version even after a
-        roll-back to an older one. Raises AlreadyExists if another model has that version, InvalidInput if an existing
-        configuration or labels do not fit the model, Corrupt if the bytes read back differ.
+        roll-back to an older one. `signer`: sign the version with the configuration and the labels. Raises
+        AlreadyExists if another model has that version, InvalidInput if an existing configuration or labels do not fit
+        the model, Corrupt if the bytes read back differ.
         """
         config = new_config(
             self.name,
@@ -134,7 +153,7 @@ class ModelDirectory:
             kept = directory._write_config(config, release)
             directory._write_labels(release)
             if new:
-                directory._write_version(version, release)
+                directory._write_version(version, directory._signed(version, release.files, signer))
             if serve_newest:
                 directory._serve_newest()
         return PublishedVersion(path=self.path / str(version), version=version, new=new, kept_config=kept)
@@ -223,12 +242,60 @@ class ModelDirectory:
         elif path.read_text(encoding="utf-8").split("\n") != text.split("\n"):
             raise InvalidInput(f"{path} names other classes than the model's, {', '.join(release.classes)}")
 
-    def _write_version(self, version: int, release: ModelRelease) -> None:
+    def sign(self, version: int, signer: ReleaseSigner) -> None:
+        """Sign a version again, with the present configuration and labels.
+
+        Raises NotFound for a missing version, UntrustedRelease if another file was changed since this key signed it.
+        """
+        with self.locked():
+            self.model(version)
+            directory = self.path / str(version)
+            files = read_version(directory)
+            shared = self._shared_files()
+            subject, old = subject_of(self.name, version), read_signature(directory)
+            key = release_key(signer.key)
+            if old is not None and claimed_key(old) == key.id:
+                signed = signed_digests(subject, old, [key])
+                own = {name: content for name, content in files.items() if name not in shared}
+                require_digests(own, {name: each for name, each in signed.items() if name not in shared}, subject)
+            files |= shared
+            files[SIGNATURE_FILE] = signer.sign(files, self.name, version)
+            for name in (*shared, SIGNATURE_FILE):
+                write_durably(directory / name, files[name])
+
+    def require_verified(self, version: int, keys: Sequence[ReleaseKey]) -> Mapping[str, bytes]:
+        """Return the files of a version that one of the keys signed with the present configuration and labels.
+
+        Raises UntrustedRelease.
+        """
+        files = verified_version(self.path, version, keys)
+        if CONFIG_FILE not in files:
+            raise UntrustedRelease(f"version {version} in {self.path} was signed without {CONFIG_FILE}; sign it again")
+        signed = from_text(files[CONFIG_FILE].decode("utf-8", "replace"), f"the signed {CONFIG_FILE}")
+        require_same_config(self.config(), signed, self.name, version)
+        for name in self._label_files():
+            require_same_file(self.path, version, name, files)
+        return files
+
+    def _signed(self, version: int, files: Mapping[str, bytes], signer: ReleaseSigner | None) -> Mapping[str, bytes]:
+        if signer is None:
+            return files
+        signed = {**files, **self._shared_files()}
+        return {**signed, SIGNATURE_FILE: signer.sign(signed, self.name, version)}
+
+    def _shared_files(self) -> dict[str, bytes]:
+        """Read the files that all versions share, which each version is signed with."""
+        return {name: (self.path / name).read_bytes() for name in (CONFIG_FILE, *self._label_files())}
+
+    def _label_files(self) -> list[str]:
+        return sorted({output.label_filename for output in self.config().output if output.label_filename})
+
+    def _write_version(self, version: int, files: Mapping[str, bytes]) -> None:
         _remove_leftovers(self.path, ".[1-9]*.*")
         with new_directory(self.path / str(version)) as directory:
-            for name, content in release.files.items():
+            for name, content in files.items():
                 (directory / name).write_bytes(content)
-            if any((directory / name).read_bytes() != content for name, content in release.files.items()):
+            if any((directory / name).read_bytes() != content for name, content in files.items()):
                 raise Corrupt(f"version {version} of model {self.name!r} differs from what was written; it was removed")
 
     def _replace(self, name: str, text: str) -> None:

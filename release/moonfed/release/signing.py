@@ -1,44 +1,26 @@
-"""Signing of a version's files by the OpenSSF model signing specification, with an elliptic-curve key.
+"""Signing of a version's files, together with the model's configuration and labels.
 
-The holder of the public key verifies a version with the same package and without moonfed:
+The holder of the public key verifies a version with `serve --verify-key`, or without moonfed if the key is on an
+elliptic curve of NIST:
     model_signing verify key REPOSITORY/NAME/7 --signature REPOSITORY/NAME/7/model.sig --public_key key.pub
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from moonfed.errors import InvalidInput, NotFound
-from moonfed.files import require_file
-
-SIGNATURE_FILE = "model.sig"
+from moonfed.signing.release_directory import subject_of
+from moonfed.signing.release_signature import PrivateKey, read_private_key, sign_release
 
 
-def sign_files(files: Mapping[str, bytes], version: int, key: Path) -> bytes:
-    """Sign all files of a version's directory, except the signature itself.
+class ReleaseSigner:
+    """A private key that signs versions."""
 
-    `key`: a PEM private key without a password, on the curve P-256, P-384 or P-521. Raises NotFound if the key or the
-    package is missing, InvalidInput for a key that cannot be used.
-    """
-    require_file("sign", key)
-    try:
-        from model_signing import hashing, signing
-    except ModuleNotFoundError as error:
-        raise NotFound("signing needs the package model-signing: pip install 'moonfed[sign]'") from error
-    with tempfile.TemporaryDirectory(prefix="moonfed-") as scratch:
-        directory = Path(scratch, str(version))  # its name is signed too
-        directory.mkdir()
-        for name, content in files.items():
-            (directory / name).write_bytes(content)
-        signature = directory / SIGNATURE_FILE
-        config = signing.Config().set_hashing_config(hashing.Config().set_ignored_paths(paths=[SIGNATURE_FILE]))
-        try:
-            config.use_elliptic_key_signer(private_key=key)
-        except (ValueError, TypeError, AttributeError) as error:  # not PEM, another curve or algorithm, a password
-            raise InvalidInput(
-                f"{key} cannot sign; it must be a private key in PEM without a password, of P-256, P-384 or P-521"
-            ) from error
-        config.sign(directory, signature)
-        return signature.read_bytes()
+    def __init__(self, path: Path) -> None:
+        """Read the key; raise NotFound, or InvalidInput for one that cannot be used."""
+        self.key: PrivateKey = read_private_key(path)
+
+    def sign(self, files: Mapping[str, bytes], model: str, version: int) -> bytes:
+        """Return the signature of all files of a version's directory but the signature itself."""
+        return sign_release(files, subject_of(model, version), self.key)

@@ -14,6 +14,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from moonfed.errors import InvalidInput
+from moonfed.inspection.graph import require_self_contained
 
 if TYPE_CHECKING:  # roll-back must work where only the server is installed
     import onnx
@@ -58,8 +59,11 @@ def read_interface(graph: bytes, where: str) -> GraphInterface:
     import onnx
 
     try:
+        require_self_contained(graph, where)
         proto = onnx.ModelProto.FromString(graph)
         onnx.checker.check_model(proto)
+    except InvalidInput:
+        raise
     except Exception as error:  # protobuf's and onnx's errors share no base class
         raise InvalidInput(f"{where} is not an ONNX model, or a damaged one") from error
     initialisers = {initialiser.name for initialiser in proto.graph.initializer}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -14,12 +13,12 @@ from moonfed.serving.tensor_codec import bytes_array, datatype_of
 Labels = Sequence[str]
 
 
-def read_labels(path: Path) -> Labels:
-    """Read one label per line, index 0 first; raise InvalidInput if the file cannot be read."""
+def parse_labels(content: bytes, name: str) -> Labels:
+    """Parse a file of one label per line, index 0 first; raise InvalidInput if it is not text."""
     try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"label file {path.name} cannot be read: {error}") from error
+        return content.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"label file {name} cannot be read: {error}") from error
 
 
 def top_classes(array: Array, count: int, labels: Labels, *, batched: bool) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from tritonclient.grpc import model_config_pb2
 
@@ -31,7 +30,7 @@ def complete_groups(config: Config, settings: SessionSettings) -> None:
             group.gpus.append(settings.device)
 
 
-def open_sessions(path: Path, config: Config, settings: SessionSettings) -> list[OnnxSession]:
+def open_sessions(graph: bytes, config: Config, settings: SessionSettings) -> list[OnnxSession]:
     """Open a session for each instance of a config whose groups are complete.
 
     Instances on the CPU share one session, whose runs may overlap; each on a GPU has its own, and so its own stream.
@@ -41,7 +40,7 @@ def open_sessions(path: Path, config: Config, settings: SessionSettings) -> list
     sessions = []
     for placement in placements:
         if placement.provider != CPU or placement not in shared:
-            shared[placement] = OnnxSession(path, placement)
+            shared[placement] = OnnxSession(graph, placement)
         sessions.append(shared[placement])
     return sessions
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moonfed.errors import MoonfedError
@@ -16,6 +17,8 @@ from moonfed.serving.model_config import Config, read_config
 from moonfed.serving.model_version import ModelVersion, load_version
 from moonfed.serving.onnx_session import SessionSettings
 from moonfed.serving.repository import Fingerprint, ScannedModel, select_versions
+from moonfed.serving.version_files import VerifiedFiles, VersionFiles
+from moonfed.signing.release_signature import ReleaseKey
 
 _LOG = logging.getLogger(__name__)
 READY, UNAVAILABLE, LOADING, UNLOADING = "READY", "UNAVAILABLE", "LOADING", "UNLOADING"
@@ -52,7 +55,9 @@ class _VersionSlot:
 class Loader:
     """The versions of all models. One thread at a time changes them, any number reads."""
 
-    def __init__(self, settings: SessionSettings) -> None:
+    def __init__(self, settings: SessionSettings, keys: Sequence[ReleaseKey] = ()) -> None:
+        """`keys`: if there are any, only versions that one of them signed are loaded."""
+        self._keys = keys
         self.ready: dict[
             tuple[str, str], ModelVersion
         ] = {}  # by name and version ("": the newest); replaced, never mutated
@@ -154,7 +159,7 @@ class Loader:
         slot.loading = True
         reason, version = "", None
         try:
-            version = load_version(scanned.path, number, config, self._settings)
+            version = load_version(self._files(scanned, number, config), config, self._settings)
             _LOG.info("model %s version %d is loaded", name, number)
         except MoonfedError as error:
             reason = str(error)
@@ -164,6 +169,11 @@ class Loader:
             _LOG.exception("model %s version %d cannot be loaded", name, number)
         self._install(slot, version, reason, fingerprint)
         return reason
+
+    def _files(self, scanned: ScannedModel, number: int, config: Config) -> VersionFiles:
+        if self._keys:
+            return VerifiedFiles(scanned.path, number, config, self._keys)
+        return VersionFiles(scanned.path, number)
 
     def _install(self, slot: _VersionSlot, version: ModelVersion | None, reason: str, fingerprint: Fingerprint) -> None:
         with self._lock:

@@ -25,15 +25,23 @@ Config = Any  # a ModelConfig; tritonclient has no types
 
 def read_config(directory: Path) -> Config:
     """Read a model's ModelConfig, empty if there is none; raise InvalidInput for unsupported settings."""
-    config = model_config_pb2.ModelConfig()
     file = directory / CONFIG_FILE
+    config = model_config_pb2.ModelConfig()
     if file.exists():
         try:
-            text_format.Parse(file.read_text(encoding="utf-8"), config)
-        except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
+            config = parse_config(file.read_bytes(), directory.name)
+        except OSError as error:
             raise InvalidInput(f"{CONFIG_FILE} of model '{directory.name}' cannot be read: {error}") from error
     _require_servable(config, directory.name)
     return config
+
+
+def parse_config(content: bytes, name: str) -> Config:
+    """Parse a ModelConfig; raise InvalidInput."""
+    try:
+        return text_format.Parse(content.decode(), model_config_pb2.ModelConfig())
+    except (UnicodeDecodeError, text_format.ParseError) as error:
+        raise InvalidInput(f"{CONFIG_FILE} of model '{name}' cannot be read: {error}") from error
 
 
 def _require_servable(config: Config, name: str) -> None:

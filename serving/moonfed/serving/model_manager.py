@@ -19,6 +19,7 @@ from moonfed.serving.model_version import ModelVersion
 from moonfed.serving.onnx_session import SessionSettings
 from moonfed.serving.repository import model_names, scan_model
 from moonfed.serving.statistics import VersionStatistics
+from moonfed.signing.release_signature import read_release_key
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class ServingSettings:
     intra_op_threads: int = 1
     explicit: bool = False  # load only on request, instead of everything in the repository
     poll_seconds: float = 0.0  # interval between scans of the repository; 0: never
+    verify_keys: tuple[Path, ...] = ()  # public keys; if there are any, only what one of them signed is loaded
 
     def __post_init__(self) -> None:
         self.session()
@@ -57,7 +59,7 @@ class ModelManager:
         self._repository = repository
         self._settings = settings
         self._changing = threading.Lock()
-        self._loader = Loader(settings.session())
+        self._loader = Loader(settings.session(), tuple(map(read_release_key, settings.verify_keys)))
         self._closing = threading.Event()
         if not settings.explicit:
             self.poll()

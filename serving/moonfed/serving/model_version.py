@@ -5,22 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from queue import SimpleQueue
 
 import numpy as np
 
 from moonfed.errors import InvalidInput, MoonfedError, Overloaded, Unavailable
 from moonfed.serving.batching import Batcher, BatchOutputs, BatchPolicy, Feeds, QueuedRequest
-from moonfed.serving.classification import Labels, read_labels, top_classes
+from moonfed.serving.classification import Labels, parse_labels, top_classes
 from moonfed.serving.inference_request import Array, InferRequest, InferResponse, TensorMetadata
 from moonfed.serving.instance_groups import complete_groups, open_sessions
 from moonfed.serving.model_config import MODEL_FILE, Config, complete_config
 from moonfed.serving.model_signature import ModelSignature
 from moonfed.serving.onnx_session import OnnxSession, SessionSettings, run_session
-from moonfed.serving.repository import confined
 from moonfed.serving.statistics import ExecutedRequest, StatisticsRecorder, VersionStatistics
 from moonfed.serving.tensor_codec import request_prefix
+from moonfed.serving.version_files import VersionFiles
 from moonfed.serving.warm_up import warm_up
 
 _US, _clock = 1000, time.monotonic_ns
@@ -141,24 +140,24 @@ class ModelVersion:
         }
 
 
-def load_version(directory: Path, version: int, written: Config, settings: SessionSettings) -> ModelVersion:
+def load_version(source: VersionFiles, written: Config, settings: SessionSettings) -> ModelVersion:
     """Load a version and warm it up; raise MoonfedError if that fails."""
+    name, version = source.model, source.version
     config = type(written)()
     config.CopyFrom(written)
-    config.name = directory.name
-    path = confined(directory / str(version), config.default_model_filename or MODEL_FILE, "default_model_filename")
-    if not path.is_file():
-        raise InvalidInput(f"version {version} of model '{directory.name}' has no file {path.name}")
+    config.name = name
+    graph = source.graph(config.default_model_filename or MODEL_FILE)
     complete_groups(config, settings)
-    sessions = open_sessions(path, config, settings)
-    config = complete_config(config, directory.name, sessions[0].inputs, sessions[0].outputs)
+    sessions = open_sessions(graph, config, settings)
+    del graph  # which the sessions hold in their own form
+    config = complete_config(config, name, sessions[0].inputs, sessions[0].outputs)
     labels = {
-        each.name: read_labels(confined(directory, each.label_filename, "label_filename"))
+        each.name: parse_labels(source.labels(each.label_filename), each.label_filename)
         for each in config.output
         if each.label_filename
     }
     for session in dict.fromkeys(sessions):
-        warm_up(session, config, directory)
+        warm_up(session, config, source.warm_up_data)
     return ModelVersion(version, config, sessions, labels)
 
 

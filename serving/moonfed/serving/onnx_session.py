@@ -38,12 +38,12 @@ class SessionSettings:
 
 
 class OnnxSession:
-    """A loaded model file. Its runs may overlap."""
+    """A loaded model. Its runs may overlap."""
 
-    def __init__(self, path: Path, settings: SessionSettings) -> None:
-        """Load the file; raise Unavailable if the provider is missing, MoonfedError if ONNX Runtime fails."""
+    def __init__(self, graph: bytes, settings: SessionSettings) -> None:
+        """Load a graph; raise Unavailable if the provider is missing, MoonfedError if ONNX Runtime fails."""
         _require(settings.provider)
-        self._session = _load(path, settings)
+        self._session = _load(graph, settings)
         if _PROVIDERS[settings.provider] not in self._session.get_providers():
             raise Unavailable(
                 f"provider is {settings.provider}, which ONNX Runtime could not start here; "
@@ -65,7 +65,7 @@ class OnnxSession:
 def require_provider(provider: str) -> None:
     """Raise Unavailable unless ONNX Runtime can run a model with the provider."""
     if provider != CPU:  # a listed provider may still lack its libraries
-        OnnxSession(Path(get_example("mul_1.onnx")), SessionSettings(provider=provider))
+        OnnxSession(Path(get_example("mul_1.onnx")).read_bytes(), SessionSettings(provider=provider))
 
 
 def _require(provider: str) -> None:
@@ -74,7 +74,7 @@ def _require(provider: str) -> None:
         raise Unavailable(f"provider is {provider}; this ONNX Runtime has only {available}")
 
 
-def _load(path: Path, settings: SessionSettings) -> Any:  # noqa: ANN401
+def _load(graph: bytes, settings: SessionSettings) -> Any:  # noqa: ANN401
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL_ONLY
     options.intra_op_num_threads = settings.intra_op_threads
@@ -83,10 +83,10 @@ def _load(path: Path, settings: SessionSettings) -> Any:  # noqa: ANN401
     for provider in (settings.provider, *_FALLBACKS[settings.provider]):
         on_device = {} if provider == CPU else {"device_id": str(settings.device)}
         providers.append((_PROVIDERS[provider], on_device))
-    damage = _damage(path)
+    damage = _damage(graph)
     try:
         # Without enable_fallback=0 it would silently continue on the CPU, here and after a failed run.
-        session = onnxruntime.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
+        session = onnxruntime.InferenceSession(graph, options, providers=providers, enable_fallback=0)
     except Exception as error:  # ONNX Runtime's errors share no base class
         message = f"onnx runtime error: {_one_line(error)}"
         if settings.provider == CPU:
@@ -97,10 +97,10 @@ def _load(path: Path, settings: SessionSettings) -> Any:  # noqa: ANN401
     return session
 
 
-def _damage(path: Path) -> Corrupt | None:
-    """Return why a model cannot be inspected; raise InvalidInput for one that names other files."""
+def _damage(graph: bytes) -> Corrupt | None:
+    """Return why a graph cannot be inspected; raise InvalidInput for one that names other files."""
     try:
-        require_self_contained(path.read_bytes(), path.name)
+        require_self_contained(graph)
     except Corrupt as error:
         return error
     return None

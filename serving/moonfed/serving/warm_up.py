@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,20 +12,22 @@ from moonfed.errors import InvalidInput
 from moonfed.serving.inference_request import Array
 from moonfed.serving.model_config import Config
 from moonfed.serving.onnx_session import OnnxSession, run_session
-from moonfed.serving.repository import WARM_UP_DIRECTORY, confined
 from moonfed.serving.tensor_codec import BYTES, DTYPES, bytes_array, decode, from_config_type
 
+ReadFile = Callable[[str], bytes]
 
-def warm_up(session: OnnxSession, config: Config, directory: Path) -> None:
-    """Run each sample of a config's model_warmup; raise InvalidInput, or the run's exception."""
+
+def warm_up(session: OnnxSession, config: Config, read: ReadFile) -> None:
+    """Run each sample of a config's model_warmup; raise InvalidInput, or the run's exception.
+
+    `read` returns the content of a file of warm-up data.
+    """
     names = [each.name for each in config.output]
     for sample in config.model_warmup:
         if sample.batch_size == 0:  # like Triton, which skips it
             continue
         feeds = {
-            name: _repeated(
-                _sample(each, name, config, directory), sample.batch_size, batched=config.max_batch_size > 0
-            )
+            name: _repeated(_sample(each, name, config, read), sample.batch_size, batched=config.max_batch_size > 0)
             for name, each in sample.inputs.items()
         }
         for _ in range(sample.count or 1):
@@ -36,15 +38,14 @@ def _repeated(one: Array, batch_size: int, *, batched: bool) -> Array:
     return np.repeat(one[np.newaxis], batch_size, axis=0) if batched else one
 
 
-def _sample(written: Any, name: str, config: Config, directory: Path) -> Array:  # noqa: ANN401
+def _sample(written: Any, name: str, config: Config, read: ReadFile) -> Array:  # noqa: ANN401
     """Return one sample of an input, without the batch dimension."""
     datatype = _datatype(written, name, config)
     dims = tuple(written.dims)
     if min(dims, default=0) < 0:
         raise InvalidInput(f"warmup setting expects all variable-size dimensions are specified for input '{name}'")
     if written.WhichOneof("input_data_type") == "input_data_file":
-        path = confined(directory / WARM_UP_DIRECTORY, written.input_data_file, "input_data_file")
-        return _from_file(path, datatype, dims, name, config.name)
+        return decode(read(written.input_data_file), datatype, dims, name=name, model=config.name)
     if datatype == BYTES:
         return bytes_array([b""] * int(np.prod(dims))).reshape(dims)
     dtype = DTYPES[datatype]
@@ -68,11 +69,3 @@ def _random(dtype: np.dtype[np.generic], dims: tuple[int, ...]) -> Array:
     if np.issubdtype(dtype, np.floating):
         return generator.random(dims).astype(dtype)
     return generator.integers(0, 2, dims).astype(dtype)  # small, since they may be indices
-
-
-def _from_file(path: Path, datatype: str, dims: tuple[int, ...], name: str, model: str) -> Array:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"model_warmup of '{model}' cannot read {path.name}: {error.strerror}") from error
-    return decode(raw, datatype, dims, name=name, model=model)

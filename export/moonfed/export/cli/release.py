@@ -24,8 +24,14 @@ NameOption = Annotated[str, typer.Option("--name", help="The name under which th
 SignOption = Annotated[
     Path | None,
     typer.Option(
-        "--sign", metavar="KEY", help="Sign versions with this private key (PEM; P-256, P-384 or P-521); see the docs."
+        "--sign",
+        metavar="KEY",
+        help="Sign versions, with configuration and labels; a private key in PEM: Ed25519, P-256, P-384 or P-521.",
     ),
+]
+VerifyOption = Annotated[
+    list[Path] | None,
+    typer.Option("--verify-key", metavar="KEY.pub", help="A public key that must have signed; repeatable."),
 ]
 
 
@@ -98,6 +104,7 @@ def follow(
     ] = 0.5,
     keep: Annotated[int, typer.Option(help="Versions to keep for rolling back.")] = 5,
     sign: SignOption = None,
+    verify_key: VerifyOption = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
@@ -106,7 +113,8 @@ def follow(
     """Keep publishing a run's newest round that passes the gate until the run ends.
 
     A round passes if its top-1 accuracy on the data is at most the margin below the served version's. A version that
-    `roll-back` withdrew is not published again; a later round may be.
+    `roll-back` withdrew is not published again; a later round may be. With --verify-key, the served version, its
+    configuration and its labels must be as they were signed.
 
     Example: moonfed-export follow my-run --repository models --name digits --data test.npz
     """
@@ -114,8 +122,10 @@ def follow(
     from moonfed.export.run_watcher import watch_run
     from moonfed.release.follow import AccuracyGate, ReleaseFollower
     from moonfed.release.repository import ModelDirectory
+    from moonfed.signing.release_signature import read_release_key
 
     directory, gate = ModelDirectory(repository, name), AccuracyGate(data=data, margin=margin)
+    trusted = [read_release_key(path) for path in verify_key or []]
     if versions := directory.versions():
         print(
             f"{PROGRAM}: {directory.path} has version {versions[-1]}; only later rounds are considered", file=sys.stderr
@@ -129,6 +139,7 @@ def follow(
             on_decision=lambda decision: _print_decision(decision, as_json),
             kept=keep,
             key=sign,
+            verify_keys=trusted,
         )
         watch_run(runs, run, on_model=follower.catch_up, on_unavailable=print_unavailable)
 
@@ -150,6 +161,37 @@ def roll_back(
         print_json({"from": before, "to": now})
     else:
         print(f"{name} serves version {now}" + (f", no longer {before}" if before not in (None, now) else ""))
+
+
+def sign_release(
+    repository: RepositoryOption,
+    name: NameOption,
+    key: Annotated[
+        Path, typer.Option("--sign", metavar="KEY", help="The private key (PEM; Ed25519, P-256, P-384 or P-521).")
+    ],
+    version: Annotated[int | None, typer.Option(help="The version; by default, every one.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Sign published versions, for example after a change of config.pbtxt.
+
+    A version that this key signed before is signed again only if nothing but its configuration and labels has changed.
+
+    Example: moonfed-export sign-release --repository models --name digits --sign release.pem
+    """
+    from moonfed.errors import NotFound
+    from moonfed.release.repository import ModelDirectory
+    from moonfed.release.signing import ReleaseSigner
+
+    directory, signer = ModelDirectory(repository, name), ReleaseSigner(key)
+    versions = directory.versions() if version is None else [version]
+    if not versions:
+        raise NotFound(f"{directory.path} has no versions")
+    for each in versions:
+        directory.sign(each, signer)
+    if as_json:
+        print_json({"signed": versions})
+    else:
+        print(f"signed version{'s' if len(versions) > 1 else ''} {', '.join(map(str, versions))} of {directory.path}")
 
 
 def _candidate(
