@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
@@ -16,7 +17,16 @@ ROOT = Path(__file__).parents[2]
 DEPLOY, PROJECT = ROOT / "deploy", ROOT / "pyproject.toml"
 MANIFESTS = ("kserve-triton.yaml", "kserve-moonfed.yaml")
 # Of kserve's v1beta1 API: PredictorSpec is a pod's spec with one framework; a container is Kubernetes' own.
-POD = {"containers", "model", "minReplicas", "maxReplicas", "serviceAccountName", "nodeSelector", "tolerations"}
+POD = {
+    "containers",
+    "volumes",
+    "model",
+    "minReplicas",
+    "maxReplicas",
+    "serviceAccountName",
+    "nodeSelector",
+    "tolerations",
+}
 CONTAINER = {
     "name", "image", "command", "args", "env", "ports", "readinessProbe", "livenessProbe", "resources", "volumeMounts",
 }  # fmt: skip
@@ -63,6 +73,8 @@ def test_our_server_listens_on_the_ports_of_kserve_and_its_probes() -> None:
     assert repository == "/mnt/models"  # where KServe puts what STORAGE_URI names
     assert [entry["name"] for entry in container["env"]] == ["STORAGE_URI"]
     assert chosen["--host"] == "0.0.0.0"  # noqa: S104
+    (mount,), (volume,) = container["volumeMounts"], manifest("kserve-moonfed.yaml")["spec"]["predictor"]["volumes"]
+    assert (mount["name"], mount["mountPath"]) == (volume["name"], str(Path(chosen["--api-key-file"]).parent))
     for probe, word in (("readinessProbe", "ready"), ("livenessProbe", "live")):
         assert str(container[probe]["httpGet"]["port"]) == chosen["--http-port"]
         assert container[probe]["httpGet"]["path"] == f"/v2/health/{word}"
@@ -80,5 +92,8 @@ def test_the_server_image_installs_the_serving_dependencies_without_torch(tmp_pa
     assert len(torch) == 1
     wanted = [*described["dependencies"], *described["optional-dependencies"]["serve"]]
     assert [name for name in found if name] == [name for name in wanted if name not in torch]
+    command = json.loads(next(line for line in text.splitlines() if line.startswith("CMD ")).removeprefix("CMD "))
+    assert command[1:3] == ["--host", "0.0.0.0"]  # noqa: S104
+    assert "--api-key-file" in command
     ignored = (DEPLOY / "server.Dockerfile.dockerignore").read_text()
     assert ignored == (DEPLOY / "cpu.Dockerfile.dockerignore").read_text()

@@ -235,9 +235,27 @@ TESTS: dict[int, list[str]] = {
         "proto.inspection.test_graph::test_a_tensor_in_another_file_is_rejected_wherever_it_is",
         "serving.test_repository::test_a_model_whose_tensors_are_elsewhere_is_not_loaded",
     ],
+    48: [
+        "serving.test_attacks::test_a_compressed_message_that_expands_is_rejected",
+        "serving.test_attacks::test_a_handshake_that_stops_is_closed",
+        "serving.test_attacks::test_a_small_body_that_expands_to_megabytes_of_json_is_not_parsed",
+        "serving.test_attacks::test_an_endless_body_is_cut_off",
+        "serving.test_attacks::test_connections_beyond_the_limit_replace_those_that_wait",
+        "serving.test_attacks::test_headers_are_bounded_in_bytes_and_in_number",
+        "serving.test_attacks::test_messages_that_do_not_arrive_are_cancelled",
+        "serving.test_attacks::test_requests_that_follow_each_other_are_bounded",
+        "serving.test_attacks::test_requests_that_stop_arriving_are_closed",
+        "serving.test_attacks::test_unfinished_bodies_are_bounded_together",
+        "serving.test_attacks::test_unfinished_messages_are_bounded_together",
+    ],
     49: [
         "serving.test_repository::test_a_config_names_only_files_of_its_model",
         "serving.test_repository::test_a_model_whose_config_names_a_file_elsewhere_is_not_loaded",
+    ],
+    50: [
+        "serving.test_version_files::test_a_server_with_a_key_serves_only_signed_versions",
+        "serving.test_version_files::test_a_version_that_is_changed_while_it_is_served_stays_as_it_was",
+        "serving.test_version_files::test_what_was_changed_after_signing_is_not_loaded",
     ],
     51: [
         "edge_client.agent.test_child_process::test_a_child_is_killed_at_its_time_limit_though_it_reports_progress",
@@ -258,11 +276,20 @@ TESTS: dict[int, list[str]] = {
         "proto.inspection.test_operators::test_operators_that_reach_beyond_their_tensors_are_rejected",
         "proto.test_manifest::test_a_wrong_manifest_is_rejected_by_field",
     ],
+    61: [
+        "serving.test_access::test_a_server_that_others_can_reach_needs_authentication",
+        "serving.test_access::test_clients_need_a_certificate_of_the_authority",
+        "serving.test_access::test_every_call_but_health_checks_needs_a_key",
+        "serving.test_access::test_grpc_needs_a_key_too",
+        "serving.test_access::test_only_an_admin_loads_models_and_reads_metrics",
+    ],
     60: [
         "faults.test_decoders::test_a_hostile_manifest_is_rejected",
         "fuzzing.test_campaign::test_an_exception_is_found_once_with_its_input",
         "fuzzing.test_decoders::test_only_our_own_errors_escape",
         "proto.inspection.test_archive::test_a_pickle_that_makes_unpicklers_reserve_gigabytes_is_rejected",
+        "serving.test_attacks::test_a_number_of_5000_digits_in_a_header_or_a_path_is_rejected",
+        "serving.test_attacks::test_json_that_is_too_large_deep_or_odd_is_rejected",
     ],
     62: [
         "deploy.test_deploy::test_an_image_installs_its_locked_requirements_and_nothing_else",

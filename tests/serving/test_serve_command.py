@@ -51,7 +51,8 @@ def test_the_defaults_are_the_documented_ones(started: list[ServerSettings]) -> 
 def test_every_option_is_taken_over(started: list[ServerSettings]) -> None:
     words = shlex.split(
         "serve models --host ::1 --grpc-port 11 --http-port 12 --metrics-port 13 --tls-key k.pem "
-        "--tls-certificate c.pem --poll-seconds 0.5 --provider cuda --intra-op-threads 3 --max-request-size 2KB "
+        "--tls-certificate c.pem --tls-client-ca ca.pem --api-key-file keys --verify-key a.pub --verify-key b.pub "
+        "--poll-seconds 0.5 --provider cuda --intra-op-threads 3 --max-request-size 2KB "
         "--max-concurrent-requests 7 --drain-seconds 9 --json"
     )
     shown = CliRunner().invoke(app, words, catch_exceptions=False).output
@@ -59,13 +60,21 @@ def test_every_option_is_taken_over(started: list[ServerSettings]) -> None:
     assert started == [
         ServerSettings(
             repository=Path("models"),
-            models=ServingSettings(provider="cuda", intra_op_threads=3, explicit=False, poll_seconds=0.5),
+            models=ServingSettings(
+                provider="cuda",
+                intra_op_threads=3,
+                explicit=False,
+                poll_seconds=0.5,
+                verify_keys=(Path("a.pub"), Path("b.pub")),
+            ),
             host="::1",
             grpc_port=11,
             http_port=12,
             metrics_port=13,
             tls_key=Path("k.pem"),
             tls_certificate=Path("c.pem"),
+            tls_client_ca=Path("ca.pem"),
+            api_key_file=Path("keys"),
             max_request_bytes=2000,
             max_concurrent_requests=7,
             drain_seconds=9.0,

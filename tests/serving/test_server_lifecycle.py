@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ import tritonclient.http as triton_http
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
+from moonfed.serving.api_keys import create_key
 from tests.support.model_repositories import batch_of, linear, starts, write_model
 from tests.support.server_certificates import write_certificate
 from tests.support.server_process import ENVIRONMENT, FREE_PORTS, PROGRAM, Server, answer_of, get, served, waits_for
@@ -428,7 +429,10 @@ def test_both_protocols_are_served_with_tls(repository: Path, log_file: Path, ce
             assert client.infer("linear", [again]).as_numpy("probabilities").tobytes() == by_grpc.tobytes()
         with pytest.raises(ConnectionError):
             get(server.http, "/v2")  # in plaintext
-        assert server.metrics()
+        metrics = server.ports["metrics_port"]
+        with closing(HTTPSConnection("localhost", metrics, timeout=60, context=context)) as connection:
+            connection.request("GET", "/metrics")
+            assert b"nv_inference_request_success" in connection.getresponse().read()
         assert server.stop() == 0
 
 
@@ -445,6 +449,8 @@ def test_startup_errors_are_one_sentence(
         assert ended.stderr.count("\n") == 1, ended.stderr
         return ended.stderr
 
+    keys = str(tmp_path / "keys")
+    create_key(Path(keys), "alice", admin=False)
     assert "is not a directory" in rejected(path=tmp_path / "nothing")
     assert "model-control is 'x'; it must be one of poll, explicit" in rejected("--model-control", "x")
     assert "provider is 'tpu'; it must be one of cpu, cuda, tensorrt" in rejected("--provider", "tpu")
@@ -456,7 +462,9 @@ def test_startup_errors_are_one_sentence(
     assert f"tls_key is '{tmp_path / 'no.pem'}'; there is no such file" in rejected(*missing)
     assert "grpc_port is 70000" in rejected("--grpc-port", "70000")
     assert "are 9, 9 and 0; they must be three different ports" in rejected("--grpc-port", "9", "--http-port", "9")
-    assert "cannot listen on 192.0.2.1:0: Cannot assign requested address" in rejected("--host", "192.0.2.1")
+    assert "cannot listen on 192.0.2.1:0: Cannot assign requested address" in rejected(
+        "--host", "192.0.2.1", "--api-key-file", keys
+    )
     with served(repository, log_file) as server:
         for protocol in ("grpc", "http", "metrics"):
             taken = str(server.ports[f"{protocol}_port"])

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
@@ -65,10 +65,31 @@ class Server:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
 
+    def reset_peak_memory(self) -> int:
+        """Start to measure the peak of the process's memory, and return its memory in bytes."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+        return self.memory()
+
+    def memory(self, field: str = "VmRSS") -> int:
+        """Return the process's memory in bytes."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(field))
+
+
+def served(repository: Path, log_file: Path, *options: str) -> AbstractContextManager[Server]:
+    command = [*PROGRAM, str(repository), *FREE_PORTS, "--poll-seconds", "0", "--json", *options]
+    return started(command, log_file)
+
+
+def limited(repository: Path, log_file: Path, **settings: Any) -> AbstractContextManager[Server]:  # noqa: ANN401
+    """Serve with other ServerSettings, whose `limits` no option changes."""
+    return started(
+        [sys.executable, "-m", "tests.support.limited_server", str(repository), json.dumps(settings)], log_file
+    )
+
 
 @contextmanager
-def served(repository: Path, log_file: Path, *options: str) -> Iterator[Server]:
-    command = [*PROGRAM, str(repository), *FREE_PORTS, "--poll-seconds", "0", "--json", *options]
+def started(command: list[str], log_file: Path) -> Iterator[Server]:
     with log_file.open("a") as log:
         process = ForkedPopen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=ENVIRONMENT)
     assert process.stdout

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
+from moonfed.errors import Denied, InvalidInput, MoonfedError, NotFound, Unavailable, Untrusted, UntrustedRelease
 from moonfed.files import require_file
 from moonfed.images import decode_image, require_pillow
 from moonfed.manifest import InputSpec
@@ -28,6 +28,8 @@ _ERRORS = {
     "StatusCode.UNAVAILABLE": Unavailable,
     "StatusCode.DEADLINE_EXCEEDED": Unavailable,
     "StatusCode.INVALID_ARGUMENT": InvalidInput,
+    "StatusCode.UNAUTHENTICATED": Untrusted,
+    "StatusCode.PERMISSION_DENIED": Denied,
 }
 SECONDS = 60.0  # to wait for a response
 CONNECT_SECONDS = 5.0
@@ -71,13 +73,14 @@ def classify_images(
 class FileClassifier:
     """A classifier in an ONNX file written by `moonfed-export onnx`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, verify_keys: Sequence[Path] = ()) -> None:
+        """Read the file; with keys, one of them must have signed the version of a repository that it belongs to."""
         from moonfed.export.binding import read_metadata
         from moonfed.export.scoring import Predictor
         from moonfed.release.model_facts import class_names, input_spec
 
         require_file("file", path)
-        graph = path.read_bytes()
+        graph = _verified(path, verify_keys) if verify_keys else path.read_bytes()
         metadata = read_metadata(graph, str(path))
         self.sample, self._names = input_spec(metadata, str(path)), class_names(metadata)
         self._predictor = Predictor(graph)
@@ -89,21 +92,64 @@ class FileClassifier:
         return [Prediction(index=int(i), label=self._names[i], confidence=float(confidences[i])) for i in best]
 
 
+def _verified(path: Path, verify_keys: Sequence[Path]) -> bytes:
+    """Read a file of a signed version, REPOSITORY/NAME/VERSION/FILE.onnx; raise UntrustedRelease."""
+    from moonfed.signing.release_directory import verified_version
+    from moonfed.signing.release_signature import read_release_key
+
+    directory = path.resolve().parent
+    if not directory.name.isdecimal():
+        raise UntrustedRelease(f"{path} is not signed; it must be in a signed version, such as digits/7/{path.name}")
+    keys = [read_release_key(key) for key in verify_keys]
+    return verified_version(directory.parent, int(directory.name), keys)[path.name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientCredentials:
+    """The files by which a client trusts a server and authenticates itself: PEM, but for the API key."""
+
+    tls_ca: Path | None = None  # enables TLS, and verifies the server's certificate
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    api_key: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise InvalidInput("tls-certificate and tls-key must be given together, or neither")
+        if self.tls_certificate is not None and self.tls_ca is None:
+            raise InvalidInput("tls-certificate is given without tls-ca; it needs TLS")
+
+    def require_files(self) -> None:
+        """Raise NotFound unless the files exist."""
+        for name in ("tls_ca", "tls_certificate", "tls_key", "api_key"):
+            path = getattr(self, name)
+            if path is not None:
+                require_file(name.replace("_", "-"), path)
+
+    def headers(self) -> dict[str, str]:
+        """Return the metadata of every call."""
+        return {"authorization": f"Bearer {self.api_key.read_text().strip()}"} if self.api_key else {}
+
+
 class ServedClassifier:
     """A classifier on a server that speaks the protocol on gRPC, with Triton's classification extension."""
 
-    def __init__(self, address: str, model: str, tls_ca: Path | None = None) -> None:
-        """Connect to the server; `tls_ca` (PEM) enables TLS and verifies the server's certificate."""
+    def __init__(self, address: str, model: str, credentials: ClientCredentials = ClientCredentials()) -> None:
+        """Connect to the server."""
         from tritonclient.grpc import InferenceServerClient
 
         parse_address(address, "server")
-        if tls_ca:
-            require_file("tls-ca", tls_ca)
-        trusted = str(tls_ca) if tls_ca else None
-        self._client = InferenceServerClient(address, ssl=trusted is not None, root_certificates=trusted)
-        self._model = model
+        credentials.require_files()
+        ca, certificate, key = (
+            None if path is None else str(path)
+            for path in (credentials.tls_ca, credentials.tls_certificate, credentials.tls_key)
+        )
+        self._client = InferenceServerClient(
+            address, ssl=ca is not None, root_certificates=ca, private_key=key, certificate_chain=certificate
+        )
+        self._model, self._headers = model, credentials.headers()
         with _translate_errors(address):
-            metadata = self._client.get_model_metadata(model, client_timeout=SECONDS)
+            metadata = self._client.get_model_metadata(model, headers=self._headers, client_timeout=SECONDS)
         self._address = address
         if len(metadata.inputs) != 1 or metadata.inputs[0].datatype != "UINT8":
             raise InvalidInput(f"model {model!r} does not accept images; it must have a single input, of UINT8")
@@ -121,7 +167,9 @@ class ServedClassifier:
         batch_input.set_data_from_numpy(batch)
         requested = InferRequestedOutput(self._output, class_count=top)
         with _translate_errors(self._address):
-            result = self._client.infer(self._model, [batch_input], outputs=[requested], client_timeout=SECONDS)
+            result = self._client.infer(
+                self._model, [batch_input], outputs=[requested], headers=self._headers, client_timeout=SECONDS
+            )
         return [_parse_prediction(entry.decode()) for entry in result.as_numpy(self._output).reshape(-1)]
 
 

@@ -1,29 +1,37 @@
 """Admission and threads of gRPC calls, so that no call waits behind another kind of call.
 
 Inference has the server's default pool to itself; a stream occupies a thread while it is open; health checks and
-control calls have threads of their own. Calls beyond a limit are rejected on arrival, before they wait for a thread.
+control calls have threads of their own. Calls that are not permitted, or beyond a limit, are rejected on arrival,
+before they wait for a thread or for their message.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import grpc
 
 from moonfed.errors import MoonfedError, Overloaded
+from moonfed.serving.access import AccessControl
+from moonfed.serving.grpc_receiving import ReceivingCalls
 from moonfed.serving.status_codes import status_of
 from moonfed.serving.thread_pool import ElasticThreadPool
 
 INFERENCE_SERVICE = "inference.GRPCInferenceService"
 MAX_STREAMS = 64
+CONTROL_THREADS = 16
+INFERENCE, HEALTH, CONTROL, STREAM = "inference", "health", "control", "stream"  # kinds of calls
 _INFER, _STREAM = f"/{INFERENCE_SERVICE}/ModelInfer", f"/{INFERENCE_SERVICE}/ModelStreamInfer"
 _CHECK, _WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"  # a watcher occupies no thread
-_HEALTH = frozenset(
-    [_CHECK, *(f"/{INFERENCE_SERVICE}/{name}" for name in ("ServerLive", "ServerReady", "ModelReady"))],
+_SERVER_HEALTH = frozenset(
+    [_CHECK, _WATCH, *(f"/{INFERENCE_SERVICE}/{name}" for name in ("ServerLive", "ServerReady"))]
 )
+_HEALTH = _SERVER_HEALTH | {f"/{INFERENCE_SERVICE}/ModelReady"}
+_ADMIN = frozenset(f"/{INFERENCE_SERVICE}/RepositoryModel{change}" for change in ("Load", "Unload"))
+_AUTHORIZATION = "authorization"
 Handler = Any  # grpc.RpcMethodHandler, whose attributes the stubs lack
 
 
@@ -31,49 +39,108 @@ class ThreadPools:
     """Threads for everything but unary inference."""
 
     def __init__(self) -> None:
-        self.health = ThreadPoolExecutor(4, thread_name_prefix="health")
-        self.control = ThreadPoolExecutor(4, thread_name_prefix="control")
+        self.health = ThreadPoolExecutor(CONTROL_THREADS, thread_name_prefix="health")
+        self.control = ThreadPoolExecutor(CONTROL_THREADS, thread_name_prefix="control")
         self.rejections = ThreadPoolExecutor(4, thread_name_prefix="rejection")
         self.streams = _CountingPool(MAX_STREAMS, thread_name_prefix="stream")
 
 
 class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in its types only
-    """Routes every call to its pool, and rejects inference and streams beyond their limits."""
+    """Routes every call to its pool, and rejects those that are not permitted or beyond their limits."""
 
-    def __init__(self, inference: ElasticThreadPool, pools: ThreadPools) -> None:
-        self._inference, self._pools = inference, pools
+    def __init__(
+        self, inference: ElasticThreadPool, pools: ThreadPools, access: AccessControl, receiving: ReceivingCalls
+    ) -> None:
+        self._inference, self._pools, self._access, self._receiving = inference, pools, access, receiving
+        self._handlers: dict[str, Handler] = {}  # by method, as they are called
 
     def intercept_service(self, continuation: Callable[..., Any], handler_call_details: Any) -> Handler:  # noqa: ANN401
         """Return the method's handler with its pool, or one that rejects the call."""
-        method, handler = handler_call_details.method, continuation(handler_call_details)
+        method = handler_call_details.method
         try:
+            if method not in _SERVER_HEALTH:
+                self._require_permission(method, handler_call_details.invocation_metadata)
             if method == _INFER:
                 self._inference.require_capacity()
-                return handler
-            if method == _STREAM:
+            elif method == _STREAM:
                 self._require_stream_capacity()
-                return _run_on(self._pools.streams, handler)
         except MoonfedError as error:
-            return self._rejecting(handler, error)
-        if handler is None or method == _WATCH:
-            return handler
-        return _run_on(self._pools.health if method in _HEALTH else self._pools.control, handler)
+            return self._rejecting(error)
+        if (handler := self._handlers.get(method)) is None:
+            handler = self._routed(method, continuation(handler_call_details))
+            if handler is not None:
+                self._handlers[method] = handler
+        return handler
+
+    def _require_permission(self, method: str, metadata: Any) -> None:  # noqa: ANN401
+        authorization = next((value for key, value in metadata if key == _AUTHORIZATION), None)
+        if method in _ADMIN:
+            self._access.require_admin(authorization)
+        else:
+            self._access.require_user(authorization)
 
     def _require_stream_capacity(self) -> None:
         self._inference.require_capacity()
         if self._pools.streams.count >= MAX_STREAMS:
             raise Overloaded(f"Server is busy with {MAX_STREAMS} streams, as many as it takes at once")
 
-    def _rejecting(self, handler: Handler, error: MoonfedError) -> Handler:
+    def _routed(self, method: str, handler: Handler) -> Handler:
+        if handler is None:
+            return None
+        if method == _WATCH:
+            return self._watching(handler)
+        if method == _STREAM:
+            return self._streaming(handler)
+        if method == _INFER:
+            return self._receiving_one(handler, None, INFERENCE)
+        if method in _HEALTH:
+            return self._receiving_one(handler, self._pools.health, HEALTH)
+        return self._receiving_one(handler, self._pools.control, CONTROL)
+
+    def _receiving_one(self, handler: Handler, pool: ThreadPoolExecutor | None, kind: str) -> Handler:
+        """Return a unary handler that bounds how long its message arrives; gRPC reads the pool from its function."""
+        receive, answer = self._receiving.receive, handler.unary_unary
+
+        def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:  # noqa: ANN401
+            message = receive(requests, context, kind)
+            if message is None:
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message; it must have one")
+            return answer(message, context)
+
+        if pool is not None:
+            call.experimental_thread_pool = pool  # type: ignore[attr-defined]
+        return grpc.stream_unary_rpc_method_handler(call, handler.request_deserializer, handler.response_serializer)
+
+    def _streaming(self, handler: Handler) -> Handler:
+        receive, answer = self._receiving.receive, handler.stream_stream
+
+        def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:  # noqa: ANN401
+            return answer(iter(lambda: receive(requests, context, STREAM), None), context)
+
+        call.experimental_thread_pool = self._pools.streams  # type: ignore[attr-defined]
+        return grpc.stream_stream_rpc_method_handler(call, handler.request_deserializer, handler.response_serializer)
+
+    def _watching(self, handler: Handler) -> Handler:
+        """Return a handler of a health check's stream, which occupies a thread only until its message has arrived."""
+        receive, answer = self._receiving.receive, handler.unary_stream
+
+        def call(requests: Iterator[Any], context: Any, send_response_callback: Any) -> None:  # noqa: ANN401
+            if (message := receive(requests, context, HEALTH)) is not None:
+                answer(message, context, send_response_callback=send_response_callback)
+
+        call.experimental_thread_pool = self._pools.health  # type: ignore[attr-defined]
+        call.experimental_non_blocking = True  # type: ignore[attr-defined]
+        return grpc.stream_stream_rpc_method_handler(call, handler.request_deserializer, handler.response_serializer)
+
+    def _rejecting(self, error: MoonfedError) -> Handler:
+        """Return a handler that rejects a call; a streaming one, since it does not wait for a message."""
         code, _, message = status_of(error)
 
         def reject(_: object, context: grpc.ServicerContext) -> None:
             context.abort(code, message)
 
         reject.experimental_thread_pool = self._pools.rejections  # type: ignore[attr-defined]
-        if handler.request_streaming:
-            return grpc.stream_stream_rpc_method_handler(reject)
-        return grpc.unary_unary_rpc_method_handler(reject)
+        return grpc.stream_stream_rpc_method_handler(reject)
 
 
 class _CountingPool(ThreadPoolExecutor):
@@ -93,15 +160,3 @@ class _CountingPool(ThreadPoolExecutor):
     def _change(self, by: int) -> None:
         with self._count_lock:
             self.count += by
-
-
-def _run_on(pool: ThreadPoolExecutor, handler: Handler) -> Handler:
-    """Return the same handler, run by the pool: gRPC reads the attribute from the handler's function."""
-    function = handler.stream_stream if handler.request_streaming else handler.unary_unary
-
-    def call(request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ANN401
-        return function(request, context)
-
-    call.experimental_thread_pool = pool  # type: ignore[attr-defined]
-    new = grpc.stream_stream_rpc_method_handler if handler.request_streaming else grpc.unary_unary_rpc_method_handler
-    return new(call, handler.request_deserializer, handler.response_serializer)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -16,37 +17,49 @@ from starlette.routing import Route
 
 from moonfed.errors import InvalidInput, ResourceExhausted
 from moonfed.serving import http_codec, http_compression, http_metadata
+from moonfed.serving.access import AccessControl
 from moonfed.serving.grpc_service import EXTENSIONS, LOAD_PARAMETERS, NAME
+from moonfed.serving.http_json import parse_object
 from moonfed.serving.model_manager import ModelManager
 from moonfed.serving.status_codes import UnsupportedFeature, status_of
 from moonfed.serving.thread_pool import ElasticThreadPool
 from moonfed.version import RELEASE
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
+_UNAUTHENTICATED = 401
 _NOT_READY = 400  # as Triton and the protocol define it
 _UNSUPPORTED = "shared memory, tracing, log settings and repository names are not supported by this server"
+_MAX_MESSAGE = 2000  # characters, since it may repeat what the request contains
+_LENGTH = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 Endpoint = Callable[[Request], Awaitable[Response]]
+Check = Callable[[Request], None]
+
+
+class _VersionConvertor(IntegerConvertor):
+    regex = "[0-9]{1,18}"
+
+
+register_url_convertor("version", _VersionConvertor())
 
 
 class InferenceApp:
     """The endpoints of the Open Inference Protocol with Triton's extensions."""
 
-    def __init__(self, models: ModelManager, inference: ElasticThreadPool, max_request_bytes: int) -> None:
+    def __init__(
+        self, models: ModelManager, inference: ElasticThreadPool, max_request_bytes: int, access: AccessControl
+    ) -> None:
         self._models, self._inference, self._limit = models, inference, max_request_bytes
+        self._access = access
 
     def application(self) -> Starlette:
         """Build the ASGI application."""
         model = "/v2/models/{model}"
-        version = model + "/versions/{version:int}"
+        version = model + "/versions/{version:version}"
         repository = "/v2/repository"
-        gets: dict[str, Endpoint] = {
-            "/v2/health/live": self.live,
-            "/v2/health/ready": self.ready,
-            "/v2": self.server_metadata,
-            "/v2/models/stats": self.statistics,
-        }
-        posts: dict[str, Endpoint] = {
-            f"{repository}/index": self.index,
+        public: dict[str, Endpoint] = {"/v2/health/live": self.live, "/v2/health/ready": self.ready}
+        gets: dict[str, Endpoint] = {"/v2": self.server_metadata, "/v2/models/stats": self.statistics}
+        posts: dict[str, Endpoint] = {f"{repository}/index": self.index}
+        changes: dict[str, Endpoint] = {
             f"{repository}/models/{{model}}/load": self.load,
             f"{repository}/models/{{model}}/unload": self.unload,
         }
@@ -62,14 +75,22 @@ class InferenceApp:
         unsupported += [f"/v2/{kind}sharedmemory/{{rest:path}}" for kind in ("system", "cuda")]
         application = Starlette(
             routes=[
-                *(Route(path, _translate_errors(endpoint), methods=["GET"]) for path, endpoint in gets.items()),
-                *(Route(path, _translate_errors(endpoint), methods=["POST"]) for path, endpoint in posts.items()),
-                *(Route(path, _translate_errors(_unsupported), methods=["GET", "POST"]) for path in unsupported),
+                *_routes(public, ["GET"], _permit),
+                *_routes(gets, ["GET"], self._require_user),
+                *_routes(posts, ["POST"], self._require_user),
+                *_routes(changes, ["POST"], self._require_admin),
+                *_routes(dict.fromkeys(unsupported, _unsupported), ["GET", "POST"], self._require_user),
             ],
             exception_handlers={HTTPException: _no_such_endpoint},
         )
         application.router.redirect_slashes = False
         return application
+
+    def _require_user(self, request: Request) -> None:
+        self._access.require_user(request.headers.get("Authorization"))
+
+    def _require_admin(self, request: Request) -> None:
+        self._access.require_admin(request.headers.get("Authorization"))
 
     async def live(self, _: Request) -> Response:
         """Report whether the server runs."""
@@ -124,11 +145,11 @@ class InferenceApp:
         self._inference.require_capacity()
         return await asyncio.wrap_future(self._inference.submit(self._infer, request, body))
 
-    def _infer(self, request: Request, body: bytes) -> Response:
+    def _infer(self, request: Request, body: bytearray) -> Response:
         headers = request.headers
         length = headers.get(HEADER_LENGTH)
-        if length is not None and not re.fullmatch(r"-?[0-9]+", length):
-            raise InvalidInput(f"{HEADER_LENGTH} is {length!r}; it must be a number of bytes")
+        if length is not None and not _LENGTH.fullmatch(length):
+            raise InvalidInput(f"{HEADER_LENGTH} is {length[:32]!r}; it must be a number of bytes")
         encoding = headers.get("Content-Encoding", "identity")
         if encoding not in ("identity", *http_compression.ENCODINGS):
             raise UnsupportedFeature(
@@ -139,25 +160,23 @@ class InferenceApp:
         answer = http_codec.encode_response(self._models.infer(decoded), output_encoding)
         return _infer_response(answer, http_compression.accepted_encoding(headers.get("Accept-Encoding", "")))
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: Request) -> bytearray:
         """Read a body to its end even if it is too long: a client that is still writing does not read the answer."""
-        parts: list[bytes] = []
+        content = bytearray()
         size = 0
-        declared = request.headers.get("Content-Length", "0")
-        too_long = declared.isdigit() and int(declared) > self._limit
+        declared = int(request.headers.get("Content-Length", "0"))  # a number, or the parser would have rejected it
+        too_long = declared > self._limit
         if not (too_long and request.headers.get("Expect")):
             async for part in request.stream():
                 size += len(part)
-                if too_long or size > self._limit:
-                    too_long = True
-                    parts.clear()
+                too_long = too_long or size > self._limit
+                if too_long:
+                    content.clear()
                 else:
-                    parts.append(part)
+                    content += part
         if too_long:
-            raise ResourceExhausted(
-                f"the request is {max(size, int(declared))} bytes; at most {self._limit} are accepted"
-            )
-        return b"".join(parts)
+            raise ResourceExhausted(f"the request is {max(size, declared)} bytes; at most {self._limit} are accepted")
+        return content
 
 
 def _infer_response(answer: http_codec.HttpBody, encoding: str) -> Response:
@@ -171,11 +190,16 @@ def _infer_response(answer: http_codec.HttpBody, encoding: str) -> Response:
     return Response(content, media_type=kind, headers=headers)
 
 
-def _translate_errors(endpoint: Endpoint) -> Endpoint:
-    """Make an endpoint answer with the HTTP status of whatever it raises."""
+def _routes(endpoints: dict[str, Endpoint], methods: list[str], check: Check) -> list[Route]:
+    return [Route(path, answer_errors(endpoint, check), methods=methods) for path, endpoint in endpoints.items()]
+
+
+def answer_errors(endpoint: Endpoint, check: Check) -> Endpoint:
+    """Make an endpoint check its caller, and answer with the HTTP status of whatever it raises."""
 
     async def call(request: Request) -> Response:
         try:
+            check(request)
             return await endpoint(request)
         except ClientDisconnect:
             return Response()  # nobody reads it
@@ -184,6 +208,10 @@ def _translate_errors(endpoint: Endpoint) -> Endpoint:
             return _error(status, message)
 
     return call
+
+
+def _permit(_: Request) -> None:
+    """Permit every caller."""
 
 
 async def _unsupported(_: Request) -> Response:
@@ -199,14 +227,8 @@ def _model(request: Request) -> tuple[str, str]:
     return request.path_params.get("model", ""), str(request.path_params.get("version", ""))
 
 
-def _document(body: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(body or b"{}")
-    except ValueError as error:
-        raise InvalidInput(f"failed to parse the request JSON buffer: {error}") from error
-    if not isinstance(document, dict):
-        raise InvalidInput("failed to parse the request JSON buffer: it must be an object")
-    return document
+def _document(body: bytearray) -> dict[str, Any]:
+    return parse_object(body or b"{}")
 
 
 def _health(word: str, value: bool) -> Response:
@@ -214,7 +236,10 @@ def _health(word: str, value: bool) -> Response:
 
 
 def _error(status: int, message: str) -> Response:
-    return _json({"error": message}, status)
+    response = _json({"error": message[:_MAX_MESSAGE]}, status)
+    if status == _UNAUTHENTICATED:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
 
 
 def _json(document: object, status: int = 200) -> Response:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -26,16 +27,19 @@ from moonfed.serving.inference_request import Array, InferRequest, InferResponse
 from moonfed.serving.tensor_codec import (
     BYTES,
     DTYPES,
+    MAX_DIMENSIONS,
     bytes_array,
     datatype_of,
     decode,
     encode,
     format_shape,
     request_prefix,
+    require_dimensions,
     reshaped,
 )
 
 _KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "iuf"}  # numpy kinds of JSON values that each datatype kind accepts
+_NUMBER_TYPES = {int, float, bool}
 _KIND_NAMES = {"b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "fractions", "U": "strings"}
 
 
@@ -60,16 +64,19 @@ class HttpBody:
 
 
 def decode_request(
-    body: bytes, header_length: int | None, model: str, version: str
+    body: bytes | bytearray, header_length: int | None, model: str, version: str
 ) -> tuple[InferRequest, OutputEncoding]:
-    """Decode an inference request and the encoding of its response; raise InvalidInput for anything else."""
+    """Decode an inference request and the encoding of its response.
+
+    Raises InvalidInput for anything else, ResourceExhausted for JSON that is too large.
+    """
     end = len(body) if header_length is None else header_length
     if not 0 <= end <= len(body):
         raise InvalidInput(f"inference header size should be in range (0, {len(body)}), got: {end}")
     document = parse_object(body[:end])
     request_id = text(document, "id", "")
     options = parameters(document)
-    raw = _BinaryData(memoryview(body)[end:], model)
+    raw = _BinaryData(memoryview(body).toreadonly()[end:], model)
     inputs: dict[str, Array] = {}
     for tensor in objects(document, "inputs"):
         name = text(tensor, "name")
@@ -138,13 +145,14 @@ def _input(tensor: Json, name: str, raw: _BinaryData, model: str, request_id: st
         return decode(content, datatype, dims, name=name, model=model, request_id=request_id)
     if not isinstance(tensor.get("data"), list):
         raise InvalidInput(f"Unable to parse 'data' of input '{name}': it must be an array")
+    require_dimensions(dims, name)
     array = _strings(tensor["data"], name) if datatype == BYTES else _numbers(tensor["data"], datatype, name)
     if array.size != math.prod(dims):
         raise InvalidInput(
             f"Unable to parse 'data': Shape does not match true shape of 'data' field: input '{name}' is "
             f"{format_shape(dims)}, with {array.size} values"
         )
-    return reshaped(array, dims, name=name, model=model)
+    return reshaped(array, dims, name)
 
 
 def _require_one_source(tensor: Json, options: Json) -> None:
@@ -169,7 +177,7 @@ def _strings(data: list[Any], name: str) -> Array:
                 raise InvalidInput(
                     f"Unable to parse JSON bytes array: input '{name}' has an element that is not a string"
                 )
-            elements.append(encode_text(each, f"data of input {name}"))
+            elements.append(encode_text(each, name))
         else:
             pending.pop()
     return bytes_array(elements)
@@ -179,14 +187,17 @@ def _numbers(data: list[Any], datatype: str, name: str) -> Array:
     """Convert JSON numbers; raise InvalidInput for a value of another kind or outside the datatype's range."""
     dtype = DTYPES[datatype]
     rejection = f"Unable to parse 'data' of input '{name}': it must be an array of {datatype}"
+    flat, types = _flattened(data, rejection)
+    if not types <= _NUMBER_TYPES:  # numpy would give every element the length of the longest text
+        raise InvalidInput(f"{rejection}, not of {'strings' if str in types else 'objects'}")
     try:
-        found = np.array(data)
-    except (ValueError, OverflowError, RecursionError) as error:
+        found = np.array(flat)
+    except OverflowError as error:
         raise InvalidInput(f"{rejection}: {error}") from error
     if not found.size:
         return found.astype(dtype)
     if dtype.kind == "u" and found.dtype.kind == "f":
-        found = _exact_integers(data, found)
+        found = _exact_integers(flat, found)
     if found.dtype.kind not in _KINDS[dtype.kind]:
         raise InvalidInput(f"{rejection}, not of {_KIND_NAMES.get(found.dtype.kind, found.dtype.name)}")
     if dtype.kind in "iu":
@@ -198,10 +209,23 @@ def _numbers(data: list[Any], datatype: str, name: str) -> Array:
         return found.astype(dtype)
 
 
-def _exact_integers(data: list[Any], converted: Array) -> Array:
+def _flattened(data: list[Any], rejection: str) -> tuple[list[Any], set[type]]:
+    """Return the values of nested arrays and their types; raise InvalidInput unless the arrays have equal lengths."""
+    level = data
+    for _ in range(MAX_DIMENSIONS):
+        types = set(map(type, level))
+        if list not in types:
+            return level, types
+        if len(types) > 1 or len(set(map(len, level))) > 1:
+            raise InvalidInput(f"{rejection} whose nested arrays have equal lengths")
+        level = list(chain.from_iterable(level))
+    raise InvalidInput(f"{rejection}, nested at most {MAX_DIMENSIONS} deep")
+
+
+def _exact_integers(flat: list[Any], converted: Array) -> Array:
     """Undo numpy's conversion to floats of integers below and above 2**63 in one list; keep real fractions."""
-    exact = np.array(data, dtype=np.object_)
-    if all(type(value) is int and 0 <= value < 1 << 64 for value in exact.ravel()):
+    exact = np.array(flat, dtype=np.object_)
+    if all(type(value) is int and 0 <= value < 1 << 64 for value in flat):
         return exact.astype(np.uint64)
     return converted
 

@@ -8,19 +8,24 @@ from moonfed.errors import InvalidInput, ResourceExhausted
 
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}  # HTTP's deflate is zlib's format
 ENCODINGS = tuple(_WINDOWS)
+MAX_RATIO = 100  # of a decompressed body to what was sent, beyond FREE_BYTES
+FREE_BYTES = 1 << 20
 
 
-def decompress(body: bytes, encoding: str, limit: int) -> bytes:
-    """Decompress a request's body; raise ResourceExhausted if the result exceeds `limit` bytes."""
+def decompress(body: bytes | bytearray, encoding: str, limit: int) -> bytes | bytearray:
+    """Decompress a request's body; raise ResourceExhausted if the result exceeds `limit` bytes or MAX_RATIO."""
     if encoding == "identity":
         return body
+    limit = min(limit, max(FREE_BYTES, MAX_RATIO * len(body)))
     reader = zlib.decompressobj(_WINDOWS[encoding])
     try:
         content = reader.decompress(body, limit + 1)
     except zlib.error as error:
         raise InvalidInput(f"the body is not {encoding}: {error}") from error
     if len(content) > limit:
-        raise ResourceExhausted(f"the decompressed body exceeds {limit} bytes, the maximum")
+        raise ResourceExhausted(
+            f"the decompressed body exceeds {limit} bytes, the maximum for {len(body)} compressed ones"
+        )
     if not reader.eof:
         raise InvalidInput(f"the body is not {encoding}: its end is missing")
     return content

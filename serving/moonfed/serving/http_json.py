@@ -5,16 +5,25 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, ResourceExhausted
 
 Json = dict[str, Any]
+MAX_BYTES = 16 << 20  # of JSON; larger tensors are sent as binary data
+MAX_CONTAINERS = 1 << 20  # arrays and objects, each of which takes 60 bytes and more for 2 or 3 bytes of JSON
+MAX_VALUE = 1 << 63  # of sides and parameters
 
 
-def parse_object(content: bytes) -> Json:
-    """Parse a JSON object."""
+def parse_object(content: bytes | bytearray) -> Json:
+    """Parse a JSON object; raise ResourceExhausted if it is too large."""
+    if len(content) > MAX_BYTES:
+        raise ResourceExhausted(f"the JSON is {len(content)} bytes, at most {MAX_BYTES} are accepted; use binary data")
+    if content.count(b"[") + content.count(b"{") > MAX_CONTAINERS:
+        raise ResourceExhausted(f"the JSON has more than {MAX_CONTAINERS} arrays and objects; use binary data")
     try:
         document = json.loads(content)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise InvalidInput("failed to parse the request JSON buffer: it is nested too deeply") from error
+    except ValueError as error:
         raise InvalidInput(f"failed to parse the request JSON buffer: {error}") from error
     if not isinstance(document, dict):
         raise InvalidInput("failed to parse the request JSON buffer: it must be an object")
@@ -38,18 +47,18 @@ def text(document: Json, key: str, default: str | None = None) -> str:
     return value
 
 
-def encode_text(value: str, key: str) -> bytes:
-    """Return a string as UTF-8; InvalidInput for half a character, which JSON's escapes can express."""
+def encode_text(value: str, name: str) -> bytes:
+    """Encode text; raise InvalidInput for a lone surrogate, which JSON can write but UTF-8 cannot."""
     try:
         return value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"Unable to parse '{key}': it has a lone surrogate, which is no character") from error
+        raise InvalidInput(f"Unable to parse '{name}': it has half of a surrogate pair") from error
 
 
 def shape(tensor: Json) -> list[int]:
     """Return a tensor's shape."""
     value = tensor.get("shape")
-    if not isinstance(value, list) or not all(type(side) is int and side >= 0 for side in value):
+    if not isinstance(value, list) or not all(type(side) is int and 0 <= side < MAX_VALUE for side in value):
         raise InvalidInput("Unable to parse 'shape': it must be an array of whole numbers, 0 or more")
     return value
 
@@ -65,7 +74,7 @@ def parameters(document: Json) -> Json:
 def whole_number(parameters: Json, key: str, default: int) -> int:
     """Return an integer of 0 or more."""
     value = parameters.get(key, default)
-    if type(value) is not int or value < 0:
+    if type(value) is not int or not 0 <= value < MAX_VALUE:
         raise InvalidInput(f"Unable to parse '{key}': it must be a whole number, 0 or more")
     return value
 

@@ -7,7 +7,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 
 import grpc
 import uvicorn
@@ -15,6 +14,8 @@ from starlette.applications import Starlette
 
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.files import require_file
+from moonfed.serving.http_connections import Connections
+from moonfed.serving.http_protocol import BoundedProtocol
 from moonfed.serving.server_settings import ServerSettings
 
 SHUTDOWN_GRACE_SECONDS = 1.0  # for streams without a request, and for answers being sent
@@ -23,33 +24,53 @@ _POLL_SECONDS = 0.01
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn without its signal handlers."""
+    """uvicorn without its signal handlers, whose connections are bounded."""
+
+    def __init__(self, config: uvicorn.Config, shared: Connections[BoundedProtocol]) -> None:
+        super().__init__(config)
+        self._shared = shared
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen as uvicorn does, with a deadline for TLS handshakes."""
+        loop, config = asyncio.get_running_loop(), self.config
+        seconds = self._shared.limits.header_seconds if config.ssl else None
+        self.servers = [
+            await loop.create_server(
+                self._connect, sock=each, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=seconds
+            )
+            for each in sockets or []
+        ]
+        self.started = True
+
+    def _connect(self) -> BoundedProtocol:
+        return BoundedProtocol(self.config, self.server_state, {}, shared=self._shared)
+
 
 @asynccontextmanager
 async def serve_http(
-    app: Starlette, listening: socket.socket, key: Path | None, certificate: Path | None
+    app: Starlette, listening: socket.socket, settings: ServerSettings, shared: Connections[BoundedProtocol]
 ) -> AsyncIterator[None]:
     """Serve an application on a socket while the context lasts."""
-    server = _Uvicorn(
-        uvicorn.Config(
-            app,
-            lifespan="off",
-            ws="none",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            backlog=BACKLOG,
-            timeout_graceful_shutdown=int(SHUTDOWN_GRACE_SECONDS),
-            ssl_keyfile=key,
-            ssl_certfile=certificate,
-        )
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=int(SHUTDOWN_GRACE_SECONDS),
+        ssl_keyfile=settings.tls_key,
+        ssl_certfile=settings.tls_certificate,
+        ssl_ca_certs=str(settings.tls_client_ca) if settings.tls_client_ca else None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if settings.tls_client_ca else ssl.CERT_NONE,
     )
+    server = _Uvicorn(config, shared)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         while not (server.started or task.done()):
@@ -93,14 +114,24 @@ def read_credentials(settings: ServerSettings) -> grpc.ServerCredentials | None:
     for name, path in (("tls_key", settings.tls_key), ("tls_certificate", settings.tls_certificate)):
         require_file(name, path)
     key, certificate = settings.tls_key.read_bytes(), settings.tls_certificate.read_bytes()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_certificate, settings.tls_key)
+        context.load_cert_chain(settings.tls_certificate, settings.tls_key)
     except ssl.SSLError as error:
         raise InvalidInput(
             f"tls_key {settings.tls_key} and tls_certificate {settings.tls_certificate} must be a PEM key without "
             f"a password and its certificate: {error}"
         ) from error
-    return grpc.ssl_server_credentials([(key, certificate)])
+    if settings.tls_client_ca is None:
+        return grpc.ssl_server_credentials([(key, certificate)])
+    require_file("tls_client_ca", settings.tls_client_ca)
+    try:
+        context.load_verify_locations(settings.tls_client_ca)
+    except ssl.SSLError as error:
+        raise InvalidInput(f"tls_client_ca is {settings.tls_client_ca}; it must be certificates in PEM") from error
+    return grpc.ssl_server_credentials(
+        [(key, certificate)], root_certificates=settings.tls_client_ca.read_bytes(), require_client_auth=True
+    )
 
 
 def _cannot_listen(name: str, port: int, address: str, reason: str) -> AlreadyExists:

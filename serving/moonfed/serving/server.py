@@ -20,18 +20,25 @@ from starlette.routing import Route
 from tritonclient.grpc import service_pb2_grpc
 
 from moonfed.serving import metrics
+from moonfed.serving.access import AccessControl
+from moonfed.serving.api_keys import ApiKeys
 from moonfed.serving.grpc_health import HealthService
-from moonfed.serving.grpc_routing import RoutingInterceptor, ThreadPools
+from moonfed.serving.grpc_receiving import ReceivingCalls
+from moonfed.serving.grpc_routing import CONTROL, CONTROL_THREADS, HEALTH, INFERENCE, RoutingInterceptor, ThreadPools
 from moonfed.serving.grpc_service import InferenceService
-from moonfed.serving.http_app import InferenceApp
+from moonfed.serving.http_app import InferenceApp, answer_errors
+from moonfed.serving.http_connections import Connections
+from moonfed.serving.http_protocol import BoundedProtocol
 from moonfed.serving.listeners import SHUTDOWN_GRACE_SECONDS, bind_grpc, bind_socket, read_credentials, serve_http
 from moonfed.serving.model_manager import ModelManager
 from moonfed.serving.onnx_session import require_provider
+from moonfed.serving.request_limits import open_file_limit
 from moonfed.serving.server_settings import ServerSettings
 from moonfed.serving.thread_pool import ElasticThreadPool
 
 _LOG = logging.getLogger(__name__)
 THREADS = 2  # for requests that do not block; see `thread_pool`
+METRICS_CONNECTIONS = 32
 _POLL_SECONDS = 0.01
 GRPC_OPTIONS = (
     ("grpc.max_send_message_length", -1),
@@ -60,12 +67,10 @@ def serve(settings: ServerSettings, ready: Callable[[ServingPorts], None]) -> No
     """
     credentials = read_credentials(settings)
     require_provider(settings.models.provider)
+    access = AccessControl(ApiKeys(settings.api_key_file) if settings.api_key_file else None, local=settings.is_local)
+    connections = min(settings.limits.connections, max(1, open_file_limit() // 4))
     inference, pools = ElasticThreadPool(threads=THREADS, limit=settings.max_concurrent_requests), ThreadPools()
-    server = grpc.server(
-        inference,  # type: ignore[arg-type]  # it only submits
-        interceptors=[RoutingInterceptor(inference, pools)],
-        options=[*GRPC_OPTIONS, ("grpc.max_receive_message_length", settings.max_request_bytes)],
-    )
+    server = _grpc_server(settings, inference, pools, access, connections)
     with (
         bind_socket("http_port", settings.host, settings.http_port) as http,
         bind_socket("metrics_port", settings.host, settings.metrics_port) as scraped,
@@ -75,7 +80,15 @@ def serve(settings: ServerSettings, ready: Callable[[ServingPorts], None]) -> No
         )
         models = ModelManager(settings.repository, settings.models)
         try:
-            frontend = _Frontend(settings=settings, models=models, inference=inference, pools=pools, server=server)
+            frontend = _Frontend(
+                settings=settings,
+                models=models,
+                inference=inference,
+                pools=pools,
+                server=server,
+                access=access,
+                connections=connections,
+            )
             asyncio.run(frontend.run(http, scraped, lambda: ready(ports)))
             if inference.in_flight:  # an ordinary exit would wait for these calls
                 logging.shutdown()
@@ -83,6 +96,34 @@ def serve(settings: ServerSettings, ready: Callable[[ServingPorts], None]) -> No
         finally:
             models.close()
             inference.close()
+
+
+def _grpc_server(
+    settings: ServerSettings,
+    inference: ElasticThreadPool,
+    pools: ThreadPools,
+    access: AccessControl,
+    connections: int,
+) -> grpc.Server:
+    limits = settings.limits
+    most = {
+        INFERENCE: max(1, settings.max_concurrent_requests // 2),
+        HEALTH: CONTROL_THREADS // 2,
+        CONTROL: CONTROL_THREADS // 2,
+    }
+    receiving = ReceivingCalls(limits, settings.max_request_bytes, most)
+    return grpc.server(
+        inference,  # type: ignore[arg-type]  # it only submits
+        interceptors=[RoutingInterceptor(inference, pools, access, receiving)],
+        options=[
+            *GRPC_OPTIONS,
+            ("grpc.max_receive_message_length", settings.max_request_bytes),
+            ("grpc.max_allowed_incoming_connections", connections),
+            ("grpc.server_handshake_timeout_ms", int(1000 * limits.header_seconds)),
+            ("grpc.http2.settings_timeout", int(1000 * limits.header_seconds)),
+            ("grpc.max_connection_idle_ms", int(1000 * limits.idle_seconds)),
+        ],
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,15 +135,19 @@ class _Frontend:
     inference: ElasticThreadPool
     pools: ThreadPools
     server: grpc.Server
+    access: AccessControl
+    connections: int  # for each protocol
 
     async def run(self, http: socket.socket, scraped: socket.socket, ready: Callable[[], None]) -> None:
         stop, hurry = asyncio.Event(), asyncio.Event()  # the first signal, the second
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, lambda: (hurry if stop.is_set() else stop).set())
         health = self._add_grpc_services()
-        app = InferenceApp(self.models, self.inference, self.settings.max_request_bytes).application()
-        tls = (self.settings.tls_key, self.settings.tls_certificate)
-        async with serve_http(app, http, *tls), serve_http(_metrics_app(self.models), scraped, None, None):
+        app = InferenceApp(self.models, self.inference, self.settings.max_request_bytes, self.access).application()
+        async with (
+            serve_http(app, http, self.settings, self._connections(self.connections)),
+            serve_http(self._metrics_app(), scraped, self.settings, self._connections(METRICS_CONNECTIONS)),
+        ):
             self.server.start()
             try:
                 ready()
@@ -130,11 +175,17 @@ class _Frontend:
                 return
             await asyncio.sleep(_POLL_SECONDS)
 
+    def _connections(self, limit: int) -> Connections[BoundedProtocol]:
+        settings = self.settings
+        return Connections(settings.limits, limit=limit, max_body_bytes=settings.max_request_bytes)
 
-def _metrics_app(models: ModelManager) -> Starlette:
-    expose = metrics.exposition(models.statistics)
+    def _metrics_app(self) -> Starlette:
+        expose = metrics.exposition(self.models.statistics)
 
-    async def scrape(_: Request) -> Response:
-        return Response(await asyncio.to_thread(expose), headers={"Content-Type": metrics.CONTENT_TYPE})
+        async def scrape(_: Request) -> Response:
+            return Response(await asyncio.to_thread(expose), headers={"Content-Type": metrics.CONTENT_TYPE})
 
-    return Starlette(routes=[Route("/metrics", scrape)])
+        return Starlette(routes=[Route("/metrics", answer_errors(scrape, self._require_scraper))])
+
+    def _require_scraper(self, request: Request) -> None:
+        self.access.require_scraper(request.headers.get("Authorization"))

@@ -19,6 +19,8 @@ _STATUSES: dict[type[errors.MoonfedError], tuple[grpc.StatusCode, int]] = {
     errors.InvalidInput: (grpc.StatusCode.INVALID_ARGUMENT, 400),
     errors.NotFound: (grpc.StatusCode.NOT_FOUND, 404),
     errors.AlreadyExists: (grpc.StatusCode.ALREADY_EXISTS, 409),
+    errors.Untrusted: (grpc.StatusCode.UNAUTHENTICATED, 401),
+    errors.Denied: (grpc.StatusCode.PERMISSION_DENIED, 403),
     errors.ResourceExhausted: (grpc.StatusCode.RESOURCE_EXHAUSTED, 413),
     errors.WrongState: (grpc.StatusCode.UNAVAILABLE, 503),
     errors.Unavailable: (grpc.StatusCode.UNAVAILABLE, 503),

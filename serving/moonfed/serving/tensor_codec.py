@@ -38,6 +38,8 @@ _ONNX_ELEMENTS = {
     "double": "FP64",
     "string": BYTES,
 }
+MAX_DIMENSIONS = 32  # numpy's limit before its release 2
+MAX_ELEMENTS = 1 << 40  # more than fit into any request; a length of 0 counts as 1
 _LENGTH = struct.Struct("<I")  # before each element of BYTES
 
 
@@ -83,6 +85,7 @@ def decode(
     if dtype is None:
         allowed = f"it must be one of {', '.join(DTYPES)}"
         raise InvalidInput(f"{request_prefix(request_id)}inference input '{name}' data-type is {datatype!r}; {allowed}")
+    require_dimensions(shape, name)
     if min(shape, default=0) < 0:
         raise InvalidInput(
             f"{request_prefix(request_id)}unexpected shape for input '{name}' for model '{model}'. "
@@ -94,23 +97,26 @@ def decode(
         elements = _elements(memoryview(raw), context, request_id)
         if len(elements) != count:
             raise InvalidInput(request_prefix(request_id) + _wrong_count(len(elements), count, context))
-        return reshaped(bytes_array(elements), shape, name=name, model=model)
+        return reshaped(bytes_array(elements), shape, name)
     if len(raw) != count * dtype.itemsize:
         raise InvalidInput(
             f"{request_prefix(request_id)}input byte size mismatch for input '{name}' for model '{model}'. "
             f"Expected {count * dtype.itemsize}, got {len(raw)}"
         )
-    return reshaped(np.frombuffer(raw, dtype), shape, name=name, model=model)
+    return reshaped(np.frombuffer(raw, dtype), shape, name)
 
 
-def reshaped(array: Array, shape: Sequence[int], *, name: str, model: str) -> Array:
-    """Return an input with the shape that its request states; raise InvalidInput for one that no tensor can have."""
-    try:
-        return array.reshape(tuple(shape))
-    except (ValueError, OverflowError) as error:  # more dimensions or elements than numpy has
-        raise InvalidInput(
-            f"shape of input '{name}' for model '{model}' has {len(shape)} dimensions; a tensor cannot be that large"
-        ) from error
+def require_dimensions(shape: Sequence[int], name: str) -> None:
+    """Raise InvalidInput for more dimensions than an array can have."""
+    if len(shape) > MAX_DIMENSIONS:
+        raise InvalidInput(f"input '{name}' has {len(shape)} dimensions; it must have at most {MAX_DIMENSIONS}")
+
+
+def reshaped(array: Array, shape: Sequence[int], name: str) -> Array:
+    """Return an array in another shape of as many values; raise InvalidInput if no array can have it."""
+    if math.prod(max(side, 1) for side in shape) > MAX_ELEMENTS:
+        raise InvalidInput(f"input '{name}' has shape {format_shape(shape)}; its lengths are too large")
+    return array.reshape(shape)
 
 
 def encode(array: Array) -> bytes:

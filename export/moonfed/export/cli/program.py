@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 
 from moonfed.command_line import new_app, run_program
+from moonfed.export.cli.api_key import api_key
 from moonfed.export.cli.bundle import bundle, inspect, methods
 from moonfed.export.cli.classify import classify
 from moonfed.export.cli.evaluate import evaluate
 from moonfed.export.cli.keys import keys_app, sign
 from moonfed.export.cli.onnx import onnx
 from moonfed.export.cli.options import PROGRAM
-from moonfed.export.cli.release import follow, repository, roll_back
+from moonfed.export.cli.release import follow, repository, roll_back, sign_release
 from moonfed.export.cli.serve import serve
 
 HELP = """Compile models for a fleet of devices, score a run's models, write them as ONNX, release and serve them.
@@ -29,11 +30,25 @@ Example:
 """
 
 app = new_app(HELP)
-for command in (bundle, methods, inspect, sign, evaluate, onnx, repository, follow, roll_back, serve, classify):
+for command in (
+    bundle,
+    methods,
+    inspect,
+    sign,
+    evaluate,
+    onnx,
+    repository,
+    follow,
+    roll_back,
+    sign_release,
+    serve,
+    api_key,
+    classify,
+):
     app.command()(command)
 app.add_typer(keys_app, name="keys")
 
 
 def main() -> None:
     """Run the program."""
-    run_program(app, PROGRAM, extra="serve" if sys.argv[1:2] == ["serve"] else "export")
+    run_program(app, PROGRAM, extra="serve" if sys.argv[1:2] in (["serve"], ["api-key"]) else "export")

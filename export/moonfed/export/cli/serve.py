@@ -21,7 +21,8 @@ MODEL_CONTROLS = ("poll", "explicit")
 def serve(
     repository: Annotated[Path, typer.Argument(metavar="REPOSITORY", help="A model repository, in Triton's layout.")],
     host: Annotated[
-        str, typer.Option(help="The address to listen on; 0.0.0.0: every address of this machine.")
+        str,
+        typer.Option(help="The address to listen on; beyond this machine only with --api-key-file or --tls-client-ca."),
     ] = "127.0.0.1",
     grpc_port: Annotated[int, typer.Option(help="The gRPC port; 0: any free one.")] = 8001,
     http_port: Annotated[int, typer.Option(help="The HTTP port; 0: any free one.")] = 8000,
@@ -29,10 +30,22 @@ def serve(
         int, typer.Option(help="The port of Prometheus metrics, at /metrics; 0: any free one.")
     ] = 8002,
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="KEY.pem", help="The TLS key; with it gRPC and HTTP accept only TLS.")
+        Path | None, typer.Option(metavar="KEY.pem", help="The TLS key; with it every port accepts only TLS.")
     ] = None,
     tls_certificate: Annotated[
         Path | None, typer.Option(metavar="CERTIFICATE.pem", help="The key's certificate, followed by its chain.")
+    ] = None,
+    tls_client_ca: Annotated[
+        Path | None,
+        typer.Option(metavar="CA.pem", help="Accept only clients with a certificate of this authority; needs TLS."),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(metavar="KEYS", help="Accept only requests with a key of this file; `api-key` creates them."),
+    ] = None,
+    verify_key: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="KEY.pub", help="Load only versions that this public key has signed; repeatable."),
     ] = None,
     model_control: Annotated[
         str,
@@ -63,7 +76,7 @@ def serve(
     It offers gRPC and HTTP with Triton's extensions; clients such as tritonclient and KServe's work unchanged. It runs
     until SIGTERM or Ctrl-C, then finishes the requests in flight. With --json, prints the ports in one line.
 
-    Example: moonfed-export serve models --host 0.0.0.0
+    Example: moonfed-export serve models --host 0.0.0.0 --api-key-file keys
     """
     import logging
 
@@ -83,6 +96,7 @@ def serve(
             intra_op_threads=intra_op_threads,
             explicit=explicit,
             poll_seconds=0.0 if explicit else poll_seconds,
+            verify_keys=tuple(verify_key or ()),
         ),
         host=host,
         grpc_port=grpc_port,
@@ -90,6 +104,8 @@ def serve(
         metrics_port=metrics_port,
         tls_key=tls_key,
         tls_certificate=tls_certificate,
+        tls_client_ca=tls_client_ca,
+        api_key_file=api_key_file,
         max_request_bytes=parse_size("max-request-size", max_request_size, "64MB"),
         max_concurrent_requests=max_concurrent_requests,
         drain_seconds=drain_seconds,

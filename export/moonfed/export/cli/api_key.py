@@ -1,0 +1,34 @@
+"""The command that creates API keys for the inference server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moonfed.command_line import print_json
+from moonfed.operator import JsonOption
+
+
+def api_key(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The caller's name, for the file and for messages.")],
+    file: Annotated[
+        Path, typer.Option("--file", metavar="KEYS", help="The file of `serve --api-key-file`; created if absent.")
+    ],
+    admin: Annotated[bool, typer.Option("--admin", help="Also permit loading, unloading and metrics.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Create an API key for a client of `serve`, add its hash to a file and print it, once.
+
+    To revoke a key, delete its line; running servers notice within a second.
+
+    Example: moonfed-export api-key alice --file keys
+    """
+    from moonfed.serving.api_keys import create_key
+
+    key = create_key(file, name, admin=admin)
+    if as_json:
+        print_json({"name": name, "key": key})
+    else:
+        print(key)

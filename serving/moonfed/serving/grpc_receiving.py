@@ -1,0 +1,100 @@
+"""Bounds on gRPC messages that are still arriving.
+
+gRPC collects a message of any permitted size before it hands it over, and waits for it forever. So calls whose message
+does not arrive are cancelled: after a time, and before it if they keep too many threads or too much memory. Then the
+client with the most of them loses its oldest.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from moonfed.serving.request_limits import RequestLimits
+
+CHECK_SECONDS = 0.1  # between two checks; a message that arrives within it is never cancelled
+_MEMORY = Path("/proc/self/statm")
+Context = grpc.ServicerContext
+
+
+class ReceivingCalls:
+    """The calls whose message is still arriving. Thread-safe."""
+
+    def __init__(self, limits: RequestLimits, max_message_bytes: int, max_calls: Mapping[str, int]) -> None:
+        """`max_calls`: for each kind of call, how many may keep a thread while their message arrives."""
+        self._limits, self._max_calls = limits, max_calls
+        self._affordable = max(1, limits.pending_bytes // max_message_bytes)  # calls, if each has the largest message
+        self._calls: dict[Context, tuple[float, str]] = {}  # when each began, and its kind; the oldest first
+        self._some = threading.Event()
+        self._idle_memory = 0  # the process's, when no message was late
+        threading.Thread(target=self._check_repeatedly, name="receiving", daemon=True).start()
+
+    def receive(self, requests: Iterator[Any], context: Context, kind: str) -> Any:  # noqa: ANN401
+        """Return the next message, None after the last one."""
+        self._calls[context] = time.monotonic(), kind
+        if not self._some.is_set():
+            self._some.set()
+        try:
+            return next(requests, None)
+        finally:
+            del self._calls[context]
+
+    def _check_repeatedly(self) -> None:
+        while True:
+            self._some.wait()
+            time.sleep(CHECK_SECONDS)
+            self._check()
+            if not self._calls:
+                self._some.clear()
+                if self._calls:  # one came in between
+                    self._some.set()
+
+    def _check(self) -> None:
+        now = time.monotonic()
+        late = [(context, kind) for context, (began, kind) in list(self._calls.items()) if now - began > CHECK_SECONDS]
+        if not late:
+            self._idle_memory = _resident_bytes()
+            return
+        for kind, most in self._max_calls.items():
+            calls = [context for context, each in late if each == kind]
+            cancelled = _largest_share(calls, len(calls) - most)
+            cancelled += [each for each in calls if now - self._began(each, now) > self._limits.message_seconds]
+            _cancel(cancelled)
+        if len(late) > self._affordable and _resident_bytes() - self._idle_memory > self._limits.pending_bytes:
+            unary = [context for context, kind in late if kind in self._max_calls]
+            streams = [context for context, kind in late if kind not in self._max_calls]
+            excess = len(late) - self._affordable
+            _cancel(_largest_share(unary, excess) + _largest_share(streams, excess - len(unary)))
+
+    def _began(self, context: Context, default: float) -> float:
+        return self._calls.get(context, (default, ""))[0]
+
+
+def _largest_share(calls: Sequence[Context], count: int) -> list[Context]:
+    """Choose up to `count` calls, each time the oldest one of the client that has the most left."""
+    if count <= 0:
+        return []
+    by_client: defaultdict[str, deque[Context]] = defaultdict(deque)
+    for context in calls:
+        by_client[context.peer().rpartition(":")[0]].append(context)
+    return [max(by_client.values(), key=len).popleft() for _ in range(min(count, len(calls)))]
+
+
+def _cancel(calls: Sequence[Context]) -> None:
+    for context in calls:
+        context.cancel()  # type: ignore[no-untyped-call]
+
+
+def _resident_bytes() -> int:
+    """Return the process's memory; 0 where the system does not tell."""
+    try:
+        return int(_MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -1,0 +1,193 @@
+"""One HTTP connection: uvicorn's protocol with bounds on headers, bodies, pipelines and times.
+
+With its fast parser, uvicorn bounds none of them: a header may have any size, and a client that stops within a request
+keeps its connection forever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from moonfed.serving.http_connections import Connections
+
+_DISCARDED_BYTES = 1 << 20  # of a body beyond four times the largest one; its client reads no answer before its end
+LINGER_SECONDS = 10.0  # without progress: the rest of a request whose answer was sent, a client that reads its answer
+_BAD_REQUEST, _TIMEOUT, _BODY_TOO_LARGE, _TOO_MANY, _HEADERS_TOO_LARGE, _UNAVAILABLE = 400, 408, 413, 429, 431, 503
+_REASONS: Mapping[int, str] = MappingProxyType(
+    {
+        _BAD_REQUEST: "the request is not HTTP",
+        _TIMEOUT: "the request did not arrive in time",
+        _BODY_TOO_LARGE: "the request's body is too large",
+        _TOO_MANY: "too many requests follow each other without waiting for their answers",
+        _HEADERS_TOO_LARGE: "the request's headers are too large, or too many",
+        _UNAVAILABLE: "the server is receiving too many requests",
+    }
+)
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """A connection whose requests are bounded."""
+
+    def __init__(self, *arguments: Any, shared: Connections[BoundedProtocol], **named: Any) -> None:  # noqa: ANN401
+        super().__init__(*arguments, **named)
+        self._shared, self._limits = shared, shared.limits
+        self._unparsed = 0  # bytes since the parser last found something
+        self._header_bytes = self._header_count = 0
+        self._begun = self._in_body = False
+        self._body_bytes, self._body_began = 0, 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._rejection = _BAD_REQUEST
+
+    def connection_made(self, transport: Any) -> None:  # noqa: ANN401
+        """Admit the connection, and wait for its first request."""
+        super().connection_made(transport)
+        self._start_timer(self._limits.header_seconds)
+        if (excess := self._shared.admit(self)) is not None:
+            excess.reject(_UNAVAILABLE)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Remove the connection."""
+        self._shared.remove(self)
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived."""
+        if self.transport.is_closing():
+            return
+        self._unset_keepalive_if_required()
+        self._unparsed += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # to a protocol that the server does not offer: the request is answered as it is
+        except httptools.HttpParserError:
+            self.reject(self._rejection)
+            return
+        if self._unparsed > self._limits.header_bytes:
+            self.reject(_HEADERS_TOO_LARGE)
+        elif self._timer is None and (self._in_body or self._is_idle()):
+            self._start_timer(self._limits.body_seconds if self._in_body else self._limits.header_seconds)
+
+    def on_message_begin(self) -> None:
+        """Start a request."""
+        super().on_message_begin()
+        self._unparsed = self._header_bytes = self._header_count = 0
+        self._begun = True
+        self._shared.set_waiting(self, True)
+
+    def on_url(self, url: bytes) -> None:
+        """Add a part of the request's path."""
+        super().on_url(url)
+        self._count_header(0, len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header, or one that follows a body."""
+        super().on_header(name, value)
+        self._count_header(1, len(name) + len(value))
+
+    def on_headers_complete(self) -> None:
+        """Start to answer the request."""
+        if len(self.pipeline) >= self._limits.pipelined_requests:
+            raise self._reject_with(_TOO_MANY)
+        super().on_headers_complete()
+        self._in_body, self._unparsed = True, 0
+        self._body_bytes, self._body_began = 0, self.loop.time()
+        self._stop_timer()
+
+    def on_body(self, body: bytes) -> None:
+        """Add a part of the body."""
+        self._unparsed = 0
+        self._body_bytes += len(body)
+        if self._body_bytes > 4 * self._shared.max_body_bytes + _DISCARDED_BYTES:
+            raise self._reject_with(_BODY_TOO_LARGE)
+        super().on_body(body)
+        if (excess := self._shared.receive(self, len(body))) is not None:
+            excess.reject(_UNAVAILABLE)
+
+    def on_message_complete(self) -> None:
+        """Record that the request is complete."""
+        super().on_message_complete()
+        self._begun = self._in_body = False
+        self._unparsed = 0
+        self._stop_timer()
+        self._shared.set_waiting(self, self._is_idle())
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or for the rest of one that was answered before its end."""
+        super().on_response_complete()
+        if self._is_idle():
+            self._shared.release(self)
+        self._shared.set_waiting(self, self._is_idle() or self._begun)
+        if self._in_body and self._is_idle() and not self.transport.is_closing():
+            self._start_timer(LINGER_SECONDS)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection."""
+        self._close()
+
+    def reject(self, status: int) -> None:
+        """Answer with an error that needs no application, and close the connection."""
+        if self.transport.is_closing():
+            return
+        content = f'{{"error": "{_REASONS[status]}"}}'.encode()
+        headers = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(content)
+        self.transport.write(STATUS_LINE[status] + headers + content)
+        self._close()
+
+    def _is_idle(self) -> bool:
+        """Return whether every request so far was answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _count_header(self, headers: int, size: int) -> None:
+        self._unparsed = 0
+        self._header_count += headers
+        self._header_bytes += size
+        if self._header_bytes > self._limits.header_bytes or self._header_count > self._limits.header_count:
+            raise self._reject_with(_HEADERS_TOO_LARGE)
+
+    def _reject_with(self, status: int) -> Exception:
+        """Return an error that ends the parser, after which the request is rejected with the status."""
+        self._rejection = status
+        return ValueError(_REASONS[status])
+
+    def _start_timer(self, seconds: float) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(seconds, self._expire)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        """Close a connection that did not send a request, or the rest of one, in time."""
+        if self._in_body and not self._is_idle():
+            permitted = self._limits.body_seconds + self._body_bytes / self._limits.body_rate
+            left = self._body_began + permitted - self.loop.time()
+            if left > 0:
+                self._start_timer(left)
+                return
+        if self._begun and not (self._in_body and self._is_idle()):
+            self.reject(_TIMEOUT)
+        else:
+            self._close()
+
+    def _close(self) -> None:
+        """Close the connection once its client has read what was sent; abort it if the client stops reading."""
+        self.transport.close()
+        self._abort_unless_read(self.transport.get_write_buffer_size() + 1)
+
+    def _abort_unless_read(self, unsent: int) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._stop_timer()
+        if left >= unsent:
+            self.transport.abort()
+        elif left:
+            self._timer = self.loop.call_later(LINGER_SECONDS, self._abort_unless_read, left)
