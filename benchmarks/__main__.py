@@ -1,7 +1,7 @@
 """Run every benchmark, or the named ones: `python -m benchmarks [NAME …]`.
 
 Each table is printed, and saved to build/bench/NAME.json, as soon as it is measured. `device` combines `cpu`, `cuda`
-and `footprint`; `coordinator` includes `encodings`. `encodings-accuracy` (ten minutes) and `server-attacks` (a minute)
+and `footprint`; `coordinator` includes `encodings`. `encodings-accuracy` (ten minutes), `attacks` and `server-attacks`
 run only if named.
 """
 
@@ -66,6 +66,12 @@ def measure_server_attacks() -> Tables:
     return server_attacks.measure_server_attacks()
 
 
+def measure_attacks() -> Tables:
+    from benchmarks import attacks
+
+    return attacks.measure_attacks()
+
+
 BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "device": measure_device,
     "fleet": measure_fleet,
@@ -73,6 +79,7 @@ BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "serving": measure_serving,
     "server-attacks": measure_server_attacks,
     "encodings": measure_encodings,
+    "attacks": measure_attacks,
     "encodings-accuracy": measure_encodings_accuracy,
     "cpu": measure_cpu,
     "cuda": measure_cuda,

@@ -165,6 +165,17 @@ def baseline(authority: Path, model: Path, spool: Path, devices: int) -> Iterato
         _end(process)
 
 
+@contextmanager
+def attacked(kind: str, *target: str) -> Iterator[None]:
+    """Attack a coordinator from another process until the context ends."""
+    process = _start("benchmarks.load.attackers", kind, *target)
+    try:
+        expect(process, "attacking")
+        yield
+    finally:
+        _end(process)
+
+
 def expect(process: subprocess.Popen[str], word: str = "") -> str:
     """Read the next line of a helper process; RuntimeError if it is empty or not the expected word."""
     line = process.stdout.readline().strip() if process.stdout else ""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import TypeVar
 
-from moonfed.errors import MoonfedError, Unavailable, Untrusted
+from moonfed.errors import MoonfedError, Unavailable, Untrusted, WrongServer
 from moonfed.identity import CERTIFICATE_FILE, KEY_FILE, Identity
 from moonfed.proxy import open_tunnel, proxy_between
 from moonfed.transport import parse_address
@@ -95,13 +95,13 @@ def _probe(
                 f"certificates of the coordinator at {address} become valid; set the clock"
             )
         mine = "identity" if identity else JOIN_TOKEN
-        return Untrusted(
+        return WrongServer(
             f"the server at {address} is not the coordinator that this {mine} belongs to: {error.verify_message}"
         )
     except (ssl.SSLEOFError, ConnectionResetError, TimeoutError) as error:
         return Unavailable(f"the coordinator at {address} closed the connection: {_reason(error)}")
     except ssl.SSLError as error:
-        return Untrusted(f"the server at {address} did not complete a TLS handshake: {_reason(error)}")
+        return WrongServer(f"the server at {address} did not complete a TLS handshake: {_reason(error)}")
     except OSError as error:
         return Unavailable(f"the coordinator at {address} closed the connection: {error}")
     return _after_handshake(address, identity, silent=not answer)

@@ -9,6 +9,7 @@ MoonfedError                 any error that moonfed can explain in one sentence
 │   └── TooLate              the round is closed: when to retry
 ├── Denied                   the caller is authenticated but not authorised
 ├── Untrusted                the two sides do not trust each other: certificate, authority or join token
+│   └── WrongServer          another server answers at the coordinator's address
 ├── VersionMismatch          incompatible versions; names both
 ├── Corrupt                  bytes do not match their sha256
 ├── ResourceExhausted        a size, a disk or a quota is full
@@ -64,6 +65,10 @@ class Denied(MoonfedError):
 
 class Untrusted(MoonfedError):
     """A certificate, an authority or a join token is not accepted."""
+
+
+class WrongServer(Untrusted):
+    """Another server answers at the coordinator's address, such as a captive portal."""
 
 
 class VersionMismatch(MoonfedError):

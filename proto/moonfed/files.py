@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import stat
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from moonfed.errors import InvalidInput, NotFound, ResourceExhausted
+
+_log = logging.getLogger(__name__)
 
 
 def require_file(name: str, path: Path) -> None:
@@ -33,6 +36,14 @@ def make_directories(path: Path, *, mode: int = 0o777) -> None:
         make_directories(path.parent)
         path.mkdir(mode=mode, exist_ok=True)
         sync_directory(path.parent)
+
+
+def make_private(directory: Path) -> None:
+    """Take an existing directory away from other users, with a warning if they could read it."""
+    mode = directory.stat().st_mode & 0o777
+    if mode & 0o077:
+        directory.chmod(0o700)
+        _log.warning("other users could read %s (mode %o); it is now private", directory, mode)
 
 
 def write_durably(path: Path, content: bytes, *, mode: int = 0o644) -> None:

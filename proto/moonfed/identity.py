@@ -139,12 +139,33 @@ def signing_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
     return request.public_bytes(serialization.Encoding.PEM)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """The holder, serial number and expiry in a certificate."""
+
+    role: Role
+    name: str
+    serial: str  # hexadecimal
+    expires: float  # seconds since the epoch
+
+
 @lru_cache(maxsize=4096)  # called for every call of every device
-def subject_of(certificate: bytes) -> tuple[Role, str]:
-    """Return the role and name in a PEM certificate; Untrusted if it has no moonfed role."""
-    subject = x509.load_pem_x509_certificate(certificate).subject
-    roles = subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
-    names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+def read_certificate(certificate: bytes) -> Certificate:
+    """Read a PEM certificate; Untrusted if it has no moonfed role."""
+    parsed = x509.load_pem_x509_certificate(certificate)
+    roles = parsed.subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
+    names = parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if not names or not roles or roles[0].value not in ("device", "operator"):
         raise Untrusted("the certificate names neither a device nor an operator of this coordinator")
-    return ("device" if roles[0].value == "device" else "operator"), str(names[0].value)
+    return Certificate(
+        role="device" if roles[0].value == "device" else "operator",
+        name=str(names[0].value),
+        serial=f"{parsed.serial_number:x}",
+        expires=parsed.not_valid_after_utc.timestamp(),
+    )
+
+
+def subject_of(certificate: bytes) -> tuple[Role, str]:
+    """Return the role and name in a PEM certificate; Untrusted if it has no moonfed role."""
+    read = read_certificate(certificate)
+    return read.role, read.name

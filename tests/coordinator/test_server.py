@@ -209,3 +209,14 @@ def test_a_coordinator_imports_no_torch_no_runtime_and_no_export(programs: Progr
     finally:
         ENVIRONMENT["PYTHONPATH"] = before
     assert "forbidden" not in programs.log
+
+
+def test_a_state_directory_that_others_can_read_becomes_private(programs: Programs) -> None:
+    programs.state.mkdir(mode=0o755)
+    programs.state.chmod(0o755)
+    programs.serve()
+    bundle = coordinator.bundle_directory(programs.tmp / "bundle")
+    programs.command("run", "start", str(bundle), "--name", "r")
+    assert f"other users could read {programs.state} (mode 755); it is now private" in programs.log
+    paths = [programs.state, *programs.state.rglob("*")]
+    assert not [path for path in paths if path.stat().st_mode & 0o077]

@@ -86,6 +86,7 @@ TESTS: dict[int, list[str]] = {
         "proto.test_tensors::test_a_value_that_is_not_finite_is_rejected_by_tensor",
     ],
     12: [
+        "faults.test_attacks::test_a_device_that_claims_ten_million_samples_does_not_decide_the_model",
         "coordinator.aggregation.test_robust_runs::test_a_weight_cap_bounds_a_device_that_claims_ten_million_samples",
         "coordinator.updates.test_validation::test_an_invalid_header_is_rejected_before_the_bytes",
     ],
@@ -144,15 +145,22 @@ TESTS: dict[int, list[str]] = {
         "faults.test_clock::test_rounds_complete_and_none_has_a_negative_duration",
     ],
     25: [
+        "faults.test_attacks::test_an_expired_certificate_ends_its_connections",
+        "coordinator.rpc.test_revocations::test_a_certificate_is_rejected_once_it_has_expired",
         "edge_client.agent.test_enrolment::test_an_expired_identity_is_enrolled_again_with_its_name_and_key",
         "edge_client.agent.test_session::test_an_expired_certificate_is_detected_locally",
         "proto.test_connection_diagnosis::test_an_expired_certificate_is_final_and_noticed_locally",
     ],
     26: [
+        "edge_client.agent.test_first_contact::test_before_the_first_contact_another_server_is_final_after_a_few_attempts",
         "coordinator.rpc.test_authentication::test_another_authoritys_certificate_and_none_are_rejected",
         "edge_client.agent.test_enrolment::test_a_server_not_signed_by_the_tokens_authority_is_rejected",
     ],
     27: ["coordinator.rpc.test_authentication::test_no_call_can_be_made_in_another_devices_name"],
+    28: [
+        "faults.test_attacks::test_a_revoked_device_is_rejected_on_every_call",
+        "coordinator.rpc.test_revocations::test_a_revoked_devices_certificate_is_rejected_and_an_operators_of_that_name_is_not",
+    ],
     29: [
         "coordinator.pki.test_enrolment::test_a_used_token_an_expired_one_and_a_forged_one_are_rejected",
         "coordinator.rpc.test_authentication::test_an_expired_token_is_rejected",
@@ -230,6 +238,17 @@ TESTS: dict[int, list[str]] = {
         "proto.sandbox.test_policy::test_network_programs_and_other_processes_are_out_of_reach",
     ],
     43: ["test_documentation::test_whoever_reads_the_readme_knows_what_an_author_of_plans_can_read"],
+    44: [
+        "faults.test_attacks::test_a_device_that_reads_none_of_its_downloads_delays_nobody",
+        "coordinator.rpc.test_flow_control::test_one_callers_streams_delay_no_other_caller",
+        "coordinator.rpc.test_stalled_downloads::test_a_download_that_is_not_read_is_ended_with_its_connection",
+    ],
+    45: [
+        "edge_client.agent.test_session::test_another_servers_answers_are_outlasted_once_the_coordinator_has_answered",
+    ],
+    46: [
+        "faults.test_attacks::test_a_renewal_is_logged_with_both_certificates",
+    ],
     47: [
         "coordinator.runs.test_create::test_a_graph_that_names_another_file_starts_no_run",
         "proto.inspection.test_graph::test_a_tensor_in_another_file_is_rejected_wherever_it_is",
@@ -263,11 +282,30 @@ TESTS: dict[int, list[str]] = {
         "edge_client.test_attacks::test_profile_and_predict_reject_every_attack",
         "proto.sandbox.test_policy::test_resources_are_limited",
     ],
+    52: [
+        "faults.test_attacks::test_a_device_gets_nothing_of_a_run_that_it_only_names",
+        "coordinator.devices.test_blob_access::test_a_device_may_fetch_the_blobs_of_its_runs",
+    ],
+    53: [
+        "faults.test_attacks::test_a_device_that_claims_ten_million_samples_does_not_decide_the_model",
+    ],
     54: [
+        "faults.test_attacks::test_a_guessers_log_is_short",
         "coordinator.rpc.test_rate_limit::test_a_guesser_is_limited_by_its_address_however_often_it_reconnects",
         "coordinator.rpc.test_interceptor::test_a_peers_port_is_not_its_name",
     ],
-    57: ["edge_client.agent.test_main::test_other_users_cannot_read_what_a_device_stores"],
+    55: [
+        "faults.test_attacks::test_silent_connections_take_no_established_devices_place",
+        "faults.test_attacks::test_a_handshake_that_is_not_completed_is_ended",
+        "coordinator.rpc.test_connections::test_connections_without_a_call_leave_room_for_those_with_one",
+    ],
+    56: [
+        "faults.test_attacks::test_operators_actions_are_logged_with_their_certificate_and_address",
+    ],
+    57: [
+        "coordinator.test_server::test_a_state_directory_that_others_can_read_becomes_private",
+        "edge_client.agent.test_main::test_other_users_cannot_read_what_a_device_stores",
+    ],
     58: [
         "proto.test_bundle::test_a_directory_with_a_device_or_a_pipe_for_a_file_is_rejected",
         "proto.test_bundle::test_a_small_zip_that_expands_to_gigabytes_is_rejected_unread",

@@ -6,6 +6,7 @@ import logging
 
 from moonfed.coordinator.api.device_api import DeviceApi
 from moonfed.coordinator.api.operator_api import OperatorApi
+from moonfed.coordinator.devices.blob_access import BlobAccess
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.replicas.presence import Presence
@@ -31,6 +32,7 @@ class Coordinator:
         self._replication = self._choose_replication()
         self.devices = DeviceApi(
             blobs=storage.blobs,
+            access=BlobAccess(storage.store),
             registry=storage.store.devices,
             runs=self._runs,
             sessions=self._sessions,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -21,11 +22,14 @@ from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.pki.enrolment import Enrolment
 from moonfed.coordinator.rpc.authentication import Authenticator
+from moonfed.coordinator.rpc.connections import ConnectionGuard, Options, enrolment_options, fleet_options
 from moonfed.coordinator.rpc.control_service import ControlService
 from moonfed.coordinator.rpc.enrolment_service import EnrolmentService
 from moonfed.coordinator.rpc.fleet_service import FleetService
 from moonfed.coordinator.rpc.interceptor import ErrorInterceptor
 from moonfed.coordinator.rpc.rate_limit import RateLimiter
+from moonfed.coordinator.rpc.revocations import Revocations
+from moonfed.coordinator.rpc.sockets import file_limit, raise_file_limit
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.encodings import NUMBER_FORMATS
 from moonfed.errors import AlreadyExists, InvalidInput
@@ -104,6 +108,8 @@ def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
         raise InvalidInput(f"state is {str(settings.state)!r}; it must be a directory, or not exist yet")
     for registry in (SERVER_RULES, REDUCERS, NUMBER_FORMATS):
         registry.check()  # a broken package must not surface in a round
+    os.umask(0o077)  # models and updates are for this user alone
+    raise_file_limit()  # every device needs a connection
     # Opened outside the event loop, whose end waits for the threads that still use the database.
     with open_storage(settings.state, settings.database, settings.blobs, settings.disk_budget) as storage:
         asyncio.run(_serve(settings, storage, ready))
@@ -127,15 +133,20 @@ async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Ru
     authority = None if settings.insecure else await asyncio.to_thread(Authority, directory.authority)
     if authority:
         await asyncio.to_thread(storage.store.devices.require_authority, ref_of_bytes(authority.ca).sha256)
-    limiter = RateLimiter()
-    fleet, enrolment = _new_server(limiter), _new_server(limiter)
+    limiter, files, revocations = RateLimiter(), file_limit(), Revocations(storage.store.devices)
+    fleet, enrolment = _new_server(limiter, fleet_options(files)), _new_server(limiter, enrolment_options(files))
+    guard = ConnectionGuard(files, revocations.rejection)
+    authenticator = Authenticator(insecure=settings.insecure, connections=guard, rejection=revocations.rejection)
+    await revocations.refresh()
+    refreshing = asyncio.create_task(revocations.keep_fresh())
     try:
         ports = _open_ports(settings, authority, fleet, enrolment)
+        guard.start([port for port in (ports.fleet, ports.enrolment) if port])
         if authority is None:
-            _add_services(fleet, coordinator, None, insecure=True)
+            _add_services(fleet, coordinator, None, authenticator)
         else:
             issuer = _enrolment(settings, storage, authority, ports)
-            _add_services(fleet, coordinator, issuer, insecure=False)
+            _add_services(fleet, coordinator, issuer, authenticator)
             enrolment_pb2_grpc.add_EnrolmentServicer_to_server(EnrolmentService(issuer, ports.fleet), enrolment)
             await _add_health(enrolment)
             await enrolment.start()
@@ -146,11 +157,13 @@ async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Ru
     finally:
         coordinator.dismiss()
         await asyncio.gather(fleet.stop(STOP_SECONDS), enrolment.stop(STOP_SECONDS))
+        refreshing.cancel()
+        await asyncio.to_thread(guard.stop)
         await coordinator.close()
 
 
-def _new_server(limiter: RateLimiter) -> grpc.aio.Server:
-    return grpc.aio.server(interceptors=[ErrorInterceptor(limiter)], options=SERVER_OPTIONS)
+def _new_server(limiter: RateLimiter, limits: Options) -> grpc.aio.Server:
+    return grpc.aio.server(interceptors=[ErrorInterceptor(limiter)], options=(*SERVER_OPTIONS, *limits))
 
 
 def _open_ports(
@@ -194,9 +207,8 @@ def _enrolment(settings: ServeSettings, storage: Storage, authority: Authority, 
 
 
 def _add_services(
-    server: grpc.aio.Server, coordinator: Coordinator, enrolment: Enrolment | None, *, insecure: bool
+    server: grpc.aio.Server, coordinator: Coordinator, enrolment: Enrolment | None, authenticator: Authenticator
 ) -> None:
-    authenticator = Authenticator(insecure)
     fleet = FleetService(coordinator.devices, coordinator.updates, authenticator, enrolment)
     control = ControlService(coordinator.operators, authenticator, enrolment)
     fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)

@@ -395,6 +395,7 @@ class RobustSettings(_message.Message):
     CLIP_FACTOR_FIELD_NUMBER: _builtins.int
     REDUCER_FIELD_NUMBER: _builtins.int
     REDUCER_SETTINGS_FIELD_NUMBER: _builtins.int
+    BOUNDS_FROM_FIELD_NUMBER: _builtins.int
     weight_cap: _builtins.float
     """the most that one device may weigh, as a share of all"""
     clip_norm: _builtins.float
@@ -403,6 +404,8 @@ class RobustSettings(_message.Message):
     """the same bound, as a multiple of the median of the round's norms"""
     reducer: _builtins.str
     """what takes the place of the weighted mean; empty: the mean"""
+    bounds_from: _builtins.int
+    """number of a round's updates from which cap and clip apply; 0: any"""
     @_builtins.property
     def reducer_settings(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """the reducer's own, as text"""
@@ -415,10 +418,11 @@ class RobustSettings(_message.Message):
         clip_factor: _builtins.float = ...,
         reducer: _builtins.str = ...,
         reducer_settings: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        bounds_from: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clip_factor", b"clip_factor", "clip_norm", b"clip_norm", "reducer", b"reducer", "reducer_settings", b"reducer_settings", "weight_cap", b"weight_cap"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bounds_from", b"bounds_from", "clip_factor", b"clip_factor", "clip_norm", b"clip_norm", "reducer", b"reducer", "reducer_settings", b"reducer_settings", "weight_cap", b"weight_cap"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

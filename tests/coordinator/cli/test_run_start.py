@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import pytest
+
+from moonfed.server_rules.fednova import FedNova
 from tests.support import coordinator
 from tests.support.coordinator_programs import Programs
 
@@ -15,7 +19,7 @@ def test_an_operator_starts_a_run_with_robust_aggregation(programs: Programs) ->
     words = ("run", "start", bundle, "--minimum-devices", "5", *asked, "--reducer-set", "byzantine=1")
     started = json.loads(programs.command(*words, "--json"))
     assert started["settings"]["robust"] == {
-        "weight_cap": 0.2, "clip_norm": 2.0, "clip_factor": 3.0,
+        "weight_cap": 0.2, "clip_norm": 2.0, "clip_factor": 3.0, "bounds_from": 1,
         "reducer": "geometric_median", "reducer_settings": {"byzantine": "1"},
     }  # fmt: skip
     against = "reducer geometric_median, byzantine 1"
@@ -24,5 +28,25 @@ def test_an_operator_starts_a_run_with_robust_aggregation(programs: Programs) ->
     told = programs.command("run", "start", bundle, "--reducer", "multi_krum", "--reducer-set", "byzantine=1", code=2)
     assert "a round may close with 1 update; reducer 'multi_krum' needs 5 with byzantine=1" in told
     assert "weight_cap is 'much'" in programs.command("run", "start", bundle, "--weight-cap", "much", code=2)
-    plain = json.loads(programs.command("run", "start", bundle, "--name", "plain", "--json"))
+    plain = json.loads(programs.command("run", "start", bundle, "--name", "plain", "--trusting", "--json"))
     assert plain["settings"]["robust"] is None
+    told = programs.command("run", "start", bundle, "--trusting", "--clip-factor", "3", code=2)
+    assert "trusting is given with bounds or a reducer; it must be given alone" in told
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({}, "weight cap 30%, clip factor 3, from 5 updates in a round, reducer mean"),
+        (coordinator.SCAFFOLD, "weight cap 30%, from 5 updates in a round, reducer mean"),
+        ({"server_rule": FedNova()}, ""),
+    ],
+)
+def test_a_run_bounds_each_devices_influence_as_far_as_its_method_allows(
+    programs: Programs, fields: dict[str, Any], line: str
+) -> None:
+    programs.serve("--name", "localhost")
+    bundle = coordinator.bundle_directory(programs.tmp / "bundle", **fields)
+    programs.command("run", "start", str(bundle), "--name", "r")
+    shown = [shown for shown in programs.command("run", "show", "r").splitlines() if "robust" in shown]
+    assert shown == ([f"robust aggregation: {line}"] if line else [])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import grpc
 import numpy as np
@@ -80,20 +80,18 @@ def test_a_device_that_waits_for_its_turn_is_not_silent(
     tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     arrived = threading.Event()
-    loops, doors = list[asyncio.AbstractEventLoop](), list[asyncio.Semaphore]()
+    loops, doors = list[asyncio.AbstractEventLoop](), list[FlowControl]()
 
-    class Door(asyncio.Semaphore):
-        async def acquire(self) -> Literal[True]:
+    class Door(FlowControl):
+        async def acquire(self, caller: Hashable) -> None:
             loops.append(asyncio.get_running_loop())
             arrived.set()
-            return await super().acquire()
+            await super().acquire(caller)
 
-    def closed() -> FlowControl:
-        control = FlowControl()
-        if len(doors) == ["down", "up"].index(way):
-            control.free = Door(0)
-        doors.append(control.free)
-        return control
+    def closed(of_one: int = 1) -> FlowControl:
+        is_door = len(doors) == ["down", "up"].index(way)
+        doors.append(Door(slots=0, of_one=of_one) if is_door else FlowControl(of_one=of_one))
+        return doors[-1]
 
     monkeypatch.setattr("moonfed.coordinator.rpc.fleet_service.FlowControl", closed)
     with fleet_in(tmp_path) as fleet, ThreadPoolExecutor(1) as threads:
@@ -115,7 +113,7 @@ def test_a_device_that_waits_for_its_turn_is_not_silent(
         assert lost(fleet) == ["cam-2"]
         door = next(door for door in doors if isinstance(door, Door))
         for _ in range(9):
-            loops[0].call_soon_threadsafe(door.release)
+            loops[0].call_soon_threadsafe(door.pass_on)
         taking_part.result(WAIT)
         assert list(fleet.operator.watch("run"))[-1].run.round == 1
 

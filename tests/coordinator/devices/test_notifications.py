@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from moonfed import transport
 from moonfed.blobs import BlobDirectory
 from moonfed.coordinator.records import RunRecord
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import InvalidInput, NotFound
+from moonfed.identity import load_identity
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import WAIT, Device, DeviceSession, ask, make_bundle, model_bytes
@@ -43,11 +45,15 @@ def test_participants_are_notified_once_of_a_finished_run_and_can_fetch_its_mode
     ask(declines.fleet.Decline, fleet_pb2.DeclineRequest(device="cam-1", run="run", round=1, attempt=1, reason="hot"))
     delivers.submit(work[0], model_bytes(3.0))
     heard = [one.ended() for one in sessions[:3]]
-    assert heard == [heard[0]] * 3
+    assert heard == [heard[0], heard[0], fleet_pb2.RunEnded(run="run")], "the third did not participate"
     assert (heard[0].run, heard[0].rounds) == ("run", 1)
     assert heard[0].manifest == fleet.operator.run("run").manifest
     assert fetched(declines, heard[0].manifest) == make_bundle().manifest.to_bytes()
-    assert fetched(keeps, heard[0].model) == model_bytes(3.0)
+    assert fetched(delivers, heard[0].model) == model_bytes(3.0)
+    files = map(transport.to_message, make_bundle().manifest.files.values())
+    for blob in (heard[0].manifest, heard[0].model, *files):
+        with pytest.raises(NotFound, match="belongs to no run that device 'cam-3' participates in"):
+            fetched(keeps, blob)
     expect_only_work(fleet, *sessions)
 
 
@@ -62,8 +68,12 @@ def test_a_run_that_is_stopped_names_no_model_even_if_it_has_one(fleet: Fleet) -
 
 
 def test_a_device_that_names_runs_learns_which_have_ended_even_after_a_restart(tmp_path: Path) -> None:
-    def told(device: Device) -> tuple[DeviceSession, list[fleet_pb2.RunEnded]]:
+    def told(fleet: Fleet) -> tuple[DeviceSession, list[fleet_pb2.RunEnded]]:
         """Sort by name; the runs that continue, or may continue, come first."""
+        identity = load_identity(tmp_path / "cam-1")
+        device = Device(
+            "cam-1", fleet.stack.enter_context(transport.open_channel(f"127.0.0.1:{fleet.ports.fleet}", identity))
+        )
         session = device.connect(runs=["running", "damaged", "finished", "stopped", "unknown"])
         return session, [session.ended() for _ in range(3)]
 
@@ -84,11 +94,11 @@ def test_a_device_that_names_runs_learns_which_have_ended_even_after_a_restart(t
             fleet_pb2.RunEnded(run="stopped"),
             fleet_pb2.RunEnded(run="unknown"),
         ]
-        assert told(fleet.device("cam-2"))[1] == expected
+        assert told(fleet)[1] == expected
         BlobDirectory(fleet.state / "blobs").path(bundle.ref.sha256).write_bytes(b"damaged")
     with fleet_in(tmp_path) as fleet:
         assert fleet.operator.run("damaged").waiting.startswith("suspended")
-        session, heard = told(fleet.device("cam-3"))
+        session, heard = told(fleet)
         assert heard == expected
         stop(fleet, "damaged")
         assert session.ended() == fleet_pb2.RunEnded(run="damaged")

@@ -14,6 +14,7 @@ from tests.support.coordinator import ask
 def test_only_blobs_can_be_fetched(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
     run = fleet.start()
+    device.connect().assignment()
     content = coordinator.make_bundle().contents["initial.safetensors"]
 
     def fetch(sha256: str, offset: int = 0) -> bytes:

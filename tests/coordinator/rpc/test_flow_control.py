@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from moonfed.blobs import BlobDirectory
 from moonfed.coordinator.rpc import flow_control
 from moonfed.coordinator.rpc.blob_stream import chunks
-from moonfed.coordinator.rpc.flow_control import SLOW_SECONDS, SMALL_PART, FlowControl, receive
+from moonfed.coordinator.rpc.flow_control import SLOW_BYTES, SLOW_SECONDS, SMALL_PART, FlowControl, receive
 from moonfed.errors import Unavailable
 from moonfed.transport import PART_SIZE
 from moonfed.v1 import blob_pb2
@@ -29,7 +28,7 @@ def test_a_stream_that_falls_silent_or_never_ends_times_out(monkeypatch: pytest.
     async def heard(pauses: list[float]) -> int:
         received: list[float] = []
         with suppress(Unavailable):
-            await collect(receive(messages(pauses), FlowControl()), received)
+            await collect(receive(messages(pauses), FlowControl(), "cam-1"), received)
         return len(received)
 
     assert asyncio.run(heard([0, 0, 0])) == 3
@@ -39,27 +38,25 @@ def test_a_stream_that_falls_silent_or_never_ends_times_out(monkeypatch: pytest.
     assert 0 < asyncio.run(heard([0.05] * 1000)) < 1000
 
 
-@pytest.mark.parametrize("busy", [False, True])
-def test_streams_take_turns_and_slow_ones_do_not_block_others(busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> bool:
+def test_a_slow_stream_passes_its_slot_on() -> None:
+    async def scenario() -> None:
         control = FlowControl(slots=1)
-        first, second = control.stream(), control.stream()
+        first, second = control.stream("cam-1"), control.stream("cam-2")
         await first.next_part()
-        waiting = asyncio.create_task(second.next_part())
-        done, _ = await asyncio.wait([waiting], timeout=5 * SLOW_SECONDS if busy else 20.0)
-        let_in = bool(done)
+        await second.next_part()
+        assert control.slow_bytes == SLOW_BYTES - PART_SIZE
         first.release()
-        await waiting
-        return let_in
+        second.release()
+        assert (control.free, control.slow_bytes) == (1, SLOW_BYTES)
 
-    monkeypatch.setattr(time, "process_time", time.monotonic if busy else lambda: 1.0)
-    assert asyncio.run(scenario()) is not busy, "only who is slow although there is nothing else to do makes room"
+    asyncio.run(asyncio.wait_for(scenario(), 20.0))
 
 
-def test_slow_streams_share_a_byte_limit_and_wait_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_streams_share_a_byte_limit_and_wait_beyond_it() -> None:
     async def scenario() -> None:
         control = FlowControl(slots=1, slow_bytes=PART_SIZE + PART_SIZE // 2)
-        small, large, second, third = control.stream(SMALL_PART), control.stream(), control.stream(), control.stream()
+        small, large = control.stream("cam-1", smallest=SMALL_PART), control.stream("cam-2")
+        second, third = control.stream("cam-3"), control.stream("cam-4")
         assert await small.next_part() == PART_SIZE // 2
         assert await large.next_part() == PART_SIZE, "the first one is slow and made room"
         assert await second.next_part() == PART_SIZE, "and so is this one"
@@ -74,19 +71,93 @@ def test_slow_streams_share_a_byte_limit_and_wait_beyond_it(monkeypatch: pytest.
         for turn in (small, second):
             turn.release()
         assert control.slow_bytes == PART_SIZE + PART_SIZE // 2
-        assert not control.free.locked()
+        assert control.free == 1
 
-    monkeypatch.setattr(time, "process_time", lambda: 1.0)
+    asyncio.run(asyncio.wait_for(scenario(), 20.0))
+
+
+@pytest.mark.parametrize("of_one", [1, 2])
+def test_one_callers_streams_delay_no_other_caller(of_one: int) -> None:
+    """A device opens 24 streams and lets all of them stall."""
+
+    async def scenario() -> None:
+        control = FlowControl(slots=2, slow_bytes=4 * PART_SIZE, of_one=of_one)
+        greedy = [asyncio.create_task(control.stream("greedy").next_part()) for _ in range(24)]
+        await asyncio.sleep(5 * SLOW_SECONDS)
+        assert sum(task.done() for task in greedy) == of_one
+        assert control.slow_bytes == (4 - of_one) * PART_SIZE
+        for _ in range(3):  # turns
+            for name in ("cam-1", "cam-2", "cam-3"):
+                stream = control.stream(name)
+                await stream.next_part()
+                stream.release()
+        for task in greedy:
+            task.cancel()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20.0))
+
+
+def test_callers_take_turns_however_many_streams_each_has() -> None:
+    async def scenario() -> list[str]:
+        control, order = FlowControl(slots=1), list[str]()
+
+        async def stream(name: str) -> None:
+            turn = control.stream(name)
+            await turn.next_part()
+            order.append(name)
+            await asyncio.sleep(0)
+            turn.release()
+
+        await asyncio.gather(*(stream(name) for name in ("a", "a", "a", "a", "b", "c", "b")))
+        return order
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 20.0)) == ["a", "b", "c", "a", "b", "a", "a"]
+
+
+def test_a_cancelled_stream_keeps_no_slot() -> None:
+    async def scenario() -> None:
+        control = FlowControl(slots=1)
+        first, second = control.stream("cam-1"), control.stream("cam-2")
+        await first.next_part()
+        tasks = [asyncio.create_task(control.stream(name).next_part()) for name in ("cam-1", "cam-2", "cam-3")]
+        await asyncio.sleep(0)
+        tasks[0].cancel()  # while it waits
+        first.release()
+        tasks[1].cancel()  # just after it got the slot
+        await asyncio.wait(tasks)
+        assert [task.cancelled() for task in tasks] == [True, True, False]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(second.next_part(), SLOW_SECONDS / 2)
+
+    asyncio.run(asyncio.wait_for(scenario(), 20.0))
+
+
+@pytest.mark.parametrize("slow_bytes", [0, SLOW_BYTES])
+def test_a_part_that_is_not_read_in_time_ends_its_stream(slow_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With or without a slot."""
+    monkeypatch.setattr(flow_control, "PART_SECONDS", 2 * SLOW_SECONDS)
+
+    async def scenario() -> None:
+        ended = asyncio.Event()
+        control = FlowControl(slots=1, slow_bytes=slow_bytes)
+        stream = control.stream("cam-1", stalled=ended.set)
+        await stream.next_part()
+        assert not ended.is_set()
+        await ended.wait()
+        stream.release()
+        assert (control.free, control.slow_bytes) == (1, slow_bytes)
+
     asyncio.run(asyncio.wait_for(scenario(), 20.0))
 
 
 def test_a_stream_ends_its_turn_and_itself_with_a_small_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "process_time", time.monotonic)
+    monkeypatch.setattr(flow_control, "SLOW_SECONDS", 60.0)
 
     async def sizes(content: bytes) -> list[int]:
         blobs = BlobDirectory(tmp_path)
         request = blob_pb2.FetchRequest(sha256=blobs.put_bytes(content).sha256)
-        parts = [blob_pb2.Chunk.FromString(part).data async for part in chunks(blobs, request, FlowControl())]
+        slot = FlowControl().stream("cam-1", smallest=SMALL_PART)
+        parts = [blob_pb2.Chunk.FromString(part).data async for part in chunks(blobs, request, slot)]
         assert b"".join(parts) == content
         return [len(part) for part in parts]
 
@@ -100,7 +171,7 @@ def test_a_stream_ends_its_turn_and_itself_with_a_small_part(tmp_path: Path, mon
 
 def test_a_turn_ends_when_another_stream_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     async def stream(control: FlowControl, name: str, order: list[str]) -> None:
-        turn = control.stream()
+        turn = control.stream(name)
         for _ in range(20):
             await turn.next_part()
             order.append(name)
@@ -113,7 +184,7 @@ def test_a_turn_ends_when_another_stream_waits(monkeypatch: pytest.MonkeyPatch) 
         await asyncio.gather(stream(control, "a", order), stream(control, "b", order))
         return "".join(order)
 
-    monkeypatch.setattr(time, "process_time", time.monotonic)
+    monkeypatch.setattr(flow_control, "SLOW_SECONDS", 60.0)
     monkeypatch.setattr(flow_control, "TURN_SECONDS", 60.0)
     assert asyncio.run(scenario()) == 20 * "a" + 20 * "b"
     monkeypatch.setattr(flow_control, "TURN_SECONDS", 0.02)
@@ -128,7 +199,7 @@ def test_a_stream_that_ends_releases_its_slot() -> None:
     async def scenario() -> None:
         control = FlowControl(slots=1)
         for _ in range(3):
-            received = receive(messages(), control)
+            received = receive(messages(), control, "cam-1")
             assert [await anext(received), await anext(received)] == [0, 1]
             await received.aclose()
 

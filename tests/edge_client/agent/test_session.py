@@ -7,8 +7,12 @@ forked.
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -389,6 +393,57 @@ def test_a_coordinator_of_another_authority_is_final(coordinator: Coordinator, d
     assert code == 5
     assert "is not the coordinator that this identity belongs to" in log.splitlines()[-1]
     assert not coordinator.connect_requests
+
+
+@contextmanager
+def captive_portal(port: int) -> Iterator[None]:
+    """A server that answers everything with a page of its own."""
+    with socket.create_server(("127.0.0.1", port)) as portal:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    with portal.accept()[0] as caller:
+                        caller.recv(1024)
+                        caller.sendall(b"HTTP/1.1 302 Found\r\nLocation: http://portal/\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            yield
+        finally:
+            portal.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("portal", [False, True])
+def test_another_servers_answers_are_outlasted_once_the_coordinator_has_answered(
+    coordinator: Coordinator, device: Device, samples: Path, *, portal: bool, restarted: bool
+) -> None:
+    device.start(samples)
+    device.wait_for_log("connected to the coordinator")
+    coordinator.stop()
+    if restarted:
+        device.stop()
+    right = coordinator.authority
+    with ExitStack() as stack:
+        if portal:
+            stack.enter_context(captive_portal(coordinator.port))
+        else:
+            coordinator.authority = Authority()
+            coordinator.serve()
+        if restarted:
+            device.start(samples)
+        device.wait_for_log("is unreachable; retrying: the server at" if restarted else "is unreachable; retrying")
+        time.sleep(5.0)  # more attempts than a first contact has
+        coordinator.stop()
+    coordinator.authority = right
+    coordinator.serve()
+    device.wait_for_log("connected to the coordinator" if restarted else "reconnected to the coordinator")
+    code, log = device.stop()
+    assert code == 0
+    assert log.count("is unreachable") == 1
 
 
 def test_a_certificate_of_another_authority_is_final(coordinator: Coordinator, device: Device, samples: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from moonfed.coordinator.aggregation.prototypes import COUNTS, MEANS, PRESENT
-from moonfed.coordinator.aggregation.robust.config import RobustSettings
+from moonfed.coordinator.aggregation.robust.config import DEFAULT_BOUNDS, RobustSettings
 from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
 from moonfed.errors import InvalidInput
 from moonfed.manifest import CLASS_MEANS, PROTOTYPES, VARIATE, VARIATE_CHANGE, Manifest
@@ -35,6 +37,13 @@ def require_consistent(manifest: Manifest) -> None:
     ):
         if rule.counts_steps and not 0 <= momentum < 1:
             raise InvalidInput(f"momentum is {momentum}; with server_rule {rule.name!r} it must be from 0, below 1")
+
+
+def default_bounds(manifest: Manifest) -> RobustSettings:
+    """Return the bounds of a run for which the operator chose none: as many of the usual ones as the method allows."""
+    if SERVER_RULES.build(manifest.server_rule).counts_steps:
+        return RobustSettings()
+    return replace(DEFAULT_BOUNDS, clip_factor=0.0) if VARIATE in manifest.downlink else DEFAULT_BOUNDS
 
 
 def require_robust_aggregation(manifest: Manifest, robust: RobustSettings, fewest_updates: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 
 from moonfed.assignment import RunEnded
+from moonfed.coordinator.devices.blob_access import BlobAccess
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import run_ended
 from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, Sessions, require_contract
@@ -25,13 +26,15 @@ class DeviceApi:
         self,
         *,
         blobs: BlobStore,
+        access: BlobAccess,
         registry: DeviceRegistry,
         runs: RunManager,
         sessions: Sessions,
         liveness: Liveness,
         background: BackgroundTasks,
     ) -> None:
-        self.blobs, self._registry, self._runs = blobs, registry, runs
+        self.blobs, self.access = blobs, access
+        self._registry, self._runs = registry, runs
         self._sessions, self._liveness, self._background = sessions, liveness, background
 
     @asynccontextmanager
@@ -86,14 +89,16 @@ class DeviceApi:
     async def _notify_ended(self, session: DeviceSession) -> None:
         """Notify a device of the end of runs whose state it keeps."""
         for run in session.info.runs:
-            if ended := await self._find_ended(run):
+            if ended := await self._find_ended(run, session.device):
                 session.notify_ended(ended)
 
-    async def _find_ended(self, run: str) -> RunEnded | None:
+    async def _find_ended(self, run: str, device: str) -> RunEnded | None:
         """Return a run's end; None while it is running, or suspended and may resume after a restart."""
         try:
             view = await self._runs.view(run)
-            return None if view.record.status == "running" else run_ended(view)
+            if view.record.status == "running":
+                return None
+            return run_ended(view, await asyncio.to_thread(self.access.participates, device, run))
         except NotFound:  # a run of an earlier coordinator, unless one of that name has just started
             return None if run in self._runs.served else RunEnded(run=run)
 

@@ -14,6 +14,7 @@ def robust_document(robust: control_pb2.RobustSettings) -> dict[str, Any]:
         "weight_cap": robust.weight_cap,
         "clip_norm": robust.clip_norm,
         "clip_factor": robust.clip_factor,
+        "bounds_from": robust.bounds_from or 1,
         "reducer": robust.reducer,
         "reducer_settings": dict(robust.reducer_settings),
     }
@@ -24,6 +25,7 @@ def robust_line(robust: control_pb2.RobustSettings) -> str:
     parts = [f"weight cap {100 * robust.weight_cap:g}%"] if robust.weight_cap else []
     parts += [f"clip norm {robust.clip_norm:g}"] if robust.clip_norm else []
     parts += [f"clip factor {robust.clip_factor:g}"] if robust.clip_factor else []
+    parts += [f"from {robust.bounds_from} updates in a round"] if robust.bounds_from > 1 else []
     parts += [f"reducer {robust.reducer}"]
     parts += [f"{key} {value}" for key, value in sorted(robust.reducer_settings.items())]
     return f"robust aggregation: {', '.join(parts)}"

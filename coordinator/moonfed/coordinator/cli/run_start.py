@@ -54,7 +54,11 @@ def start(
     ] = "float32",
     weight_cap: Annotated[
         str,
-        typer.Option(help="Maximum weight of one device, such as 20%. Default: unlimited.", show_default=False),
+        typer.Option(
+            help="Maximum weight of one device, such as 20%. Without this, the clips and a reducer: 30% and a clip "
+            "factor of 3, in rounds of five updates or more.",
+            show_default=False,
+        ),
     ] = "",
     clip_norm: Annotated[
         float, typer.Option(help="Maximum L2 norm of a device's change of the parameters; 0: none.")
@@ -62,6 +66,9 @@ def start(
     clip_factor: Annotated[
         float, typer.Option(help="The same limit as a multiple of the round's median norm; 0: none.")
     ] = 0.0,
+    trusting: Annotated[
+        bool, typer.Option("--trusting", help="Set no bounds on a device's influence: plain averaging.")
+    ] = False,
     reducer: Annotated[
         str, typer.Option(help=f"Aggregation of the updates: {', '.join(REDUCERS)}.")
     ] = DEFAULT_REDUCER.name,
@@ -92,6 +99,7 @@ def start(
     Example: moonfed-coordinator run start digits.zip --quorum 5 --reducer multi_krum --reducer-set byzantine=1
     """
     from moonfed.bundle import read_bundle
+    from moonfed.coordinator.aggregation.compatibility import default_bounds
     from moonfed.coordinator.aggregation.robust.config import RobustSettings
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.cli.format import run_document, snapshot_line
@@ -99,9 +107,19 @@ def start(
     from moonfed.coordinator.rounds.retention import Retention
     from moonfed.coordinator.rounds.settings import RunSettings, parse_amount, parse_fraction, parse_sampling
     from moonfed.encodings import parse_encodings
+    from moonfed.errors import InvalidInput
     from moonfed.labels import parse_labels
     from moonfed.registry import Selection, read_pairs
 
+    robust = RobustSettings(
+        weight_cap=parse_fraction("weight_cap", weight_cap or "0%"),
+        clip_norm=clip_norm,
+        clip_factor=clip_factor,
+        reducer=Selection(reducer, read_pairs("--reducer-set", reducer_set or ())),
+    )
+    if trusting and robust:
+        raise InvalidInput("trusting is given with bounds or a reducer; it must be given alone")
+    opened = read_bundle(bundle)
     settings = RunSettings(
         rounds=rounds,
         cohort=parse_amount("cohort", cohort),
@@ -116,14 +134,8 @@ def start(
         sampling=parse_sampling(sampling),
         encodings=parse_encodings(downlink_encoding, uplink_encoding),
         retention=Retention(last=keep_last, every=keep_every),
-        robust=RobustSettings(
-            weight_cap=parse_fraction("weight_cap", weight_cap or "0%"),
-            clip_norm=clip_norm,
-            clip_factor=clip_factor,
-            reducer=Selection(reducer, read_pairs("--reducer-set", reducer_set or ())),
-        ),
+        robust=robust if robust or trusting else default_bounds(opened.manifest),
     )
-    opened = read_bundle(bundle)
     with connect(identity, insecure=insecure, address=coordinator) as console:
         run = console.start_run(name, opened, model, settings)
     if json:

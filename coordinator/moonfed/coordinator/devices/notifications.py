@@ -10,10 +10,10 @@ from moonfed.coordinator.records import RunView
 from moonfed.coordinator.storage.store import Store
 
 
-def run_ended(view: RunView) -> RunEnded:
-    """Build the message for a run that has ended; only a finished one has a model to use."""
+def run_ended(view: RunView, participant: bool) -> RunEnded:
+    """Build the message for a run that has ended; only a finished one has a model, for its participants."""
     record = view.record
-    if record.status != "finished":
+    if record.status != "finished" or not participant:
         return RunEnded(run=record.run)
     return RunEnded(run=record.run, manifest=record.manifest, model=view.model, rounds=view.committed)
 
@@ -27,4 +27,4 @@ async def notify_participants(view: RunView, store: Store, sessions: Sessions) -
     participants = await asyncio.to_thread(store.participants, run)
     for session in sessions.all():
         if session.device in participants or run in session.info.runs:
-            session.notify_ended(run_ended(view))
+            session.notify_ended(run_ended(view, session.device in participants))

@@ -40,6 +40,12 @@ class Signed:
     certificate: bytes  # PEM
     expires: float  # seconds since the epoch
     key_sha256: str  # of its public key
+    serial: str  # hexadecimal
+
+    @property
+    def expiry(self) -> datetime:
+        """When it expires (UTC)."""
+        return datetime.fromtimestamp(self.expires, timezone.utc)
 
 
 class Authority:
@@ -83,6 +89,7 @@ class Authority:
             certificate=certificate.public_bytes(serialization.Encoding.PEM),
             expires=certificate.not_valid_after_utc.timestamp(),
             key_sha256=_key_digest(public_key),
+            serial=f"{certificate.serial_number:x}",
         )
 
     def ensure_operator(self, directory: Path, address: str) -> None:

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncGenerator
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Callable
 from io import FileIO
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.rpc.flow_control import SMALL_PART, FlowControl, Suspended
+from moonfed.coordinator.rpc.flow_control import SMALL_PART, STREAM_SECONDS, StreamSlot
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.support.tasks import in_thread
-from moonfed.errors import InvalidInput, NotFound
+from moonfed.errors import InvalidInput, NotFound, Unavailable
 from moonfed.v1 import blob_pb2
-
-NOT_WAITING = getattr(os, "RWF_NOWAIT", 1 << 30)  # elsewhere the kernel rejects such a read
 
 
 async def chunks(
-    blobs: BlobStore, request: blob_pb2.FetchRequest, control: FlowControl, suspended: Suspended = nullcontext
+    blobs: BlobStore,
+    request: blob_pb2.FetchRequest,
+    slot: StreamSlot,
+    require_access: Callable[[str], None] = lambda _: None,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the blob from the requested offset as serialized `Chunk`s, so that no part is in memory twice.
 
-    The receiver checks the sha256, so it is not computed here again.
+    `require_access` raises NotFound for a blob that the caller may not have. The receiver checks the sha256, so it is
+    not computed here again.
     """
-    ref, file = await in_thread(_opened, blobs, request)
-    offset, slot = request.offset, control.stream(SMALL_PART, suspended)
+    clock = asyncio.get_running_loop().time
+    end = clock() + STREAM_SECONDS
+    ref, file = await in_thread(_opened, blobs, request, require_access)
+    offset = request.offset
     try:
         while offset < ref.size:
             size = _size(await slot.next_part(), offset, ref.size)
-            cached = _read_cached(file, offset, size)
-            chunk, read = cached if cached else await in_thread(_read, file, offset, size)
+            if clock() > end:
+                raise Unavailable("the download took too long; it resumes when it is requested again")
+            chunk, read = await in_thread(_read, file, offset, size)
             if not read:  # the file was truncated
                 return
             yield chunk
@@ -40,10 +45,13 @@ async def chunks(
         file.close()
 
 
-def _opened(blobs: BlobStore, request: blob_pb2.FetchRequest) -> tuple[BlobRef, FileIO]:
+def _opened(
+    blobs: BlobStore, request: blob_pb2.FetchRequest, require_access: Callable[[str], None]
+) -> tuple[BlobRef, FileIO]:
     """Open the blob; raises NotFound, or InvalidInput for an offset beyond its end. Blocking."""
     try:
         ref = blobs.find(request.sha256)
+        require_access(ref.sha256)
     except NotFound as error:
         raise NotFound(f"{error}; a run deletes global models that it no longer retains") from error
     if request.offset > ref.size:
@@ -57,16 +65,6 @@ def _size(most: int, offset: int, end: int) -> int:
     if offset > 0 and SMALL_PART < left <= most:
         return left - SMALL_PART
     return min(most, left)
-
-
-def _read_cached(file: FileIO, offset: int, size: int) -> tuple[bytes, int] | None:
-    """Read the next chunk, and its size, if it is in the page cache: a thread would take longer."""
-    buffer = bytearray(size)
-    try:
-        read = os.preadv(file.fileno(), [buffer], offset, NOT_WAITING)
-    except OSError:  # not in the cache, or unknown to the file system
-        return None
-    return blob_pb2.Chunk(data=bytes(memoryview(buffer)[:read])).SerializeToString(), read
 
 
 def _read(file: FileIO, offset: int, size: int) -> tuple[bytes, int]:

@@ -52,6 +52,7 @@ def _robust(message: control_pb2.RobustSettings) -> RobustSettings:
         weight_cap=message.weight_cap,
         clip_norm=message.clip_norm,
         clip_factor=message.clip_factor,
+        bounds_from=message.bounds_from or 1,
         reducer=Selection(message.reducer or DEFAULT_REDUCER.name, dict(message.reducer_settings)),
     )
 
@@ -105,6 +106,7 @@ def _robust_message(values: RobustSettings) -> control_pb2.RobustSettings:
         weight_cap=values.weight_cap,
         clip_norm=values.clip_norm,
         clip_factor=values.clip_factor,
+        bounds_from=values.bounds_from if values.bounds_from > 1 else 0,
         reducer=values.reducer.name,
         reducer_settings={key: str(value) for key, value in values.reducer.settings.items()},
     )

@@ -10,6 +10,8 @@ import grpc
 from moonfed.coordinator.devices.sessions import require_contract
 from moonfed.coordinator.pki.enrolment import Enrolment
 from moonfed.coordinator.records import MAX_REASON
+from moonfed.coordinator.rpc.interceptor import host_of
+from moonfed.coordinator.support.flood_log import FloodLog
 from moonfed.errors import MoonfedError
 from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc
 
@@ -22,6 +24,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
 
     def __init__(self, enrolment: Enrolment, fleet_port: int) -> None:
         self._enrolment, self._fleet_port = enrolment, fleet_port
+        self._audit = FloodLog(_audit)
 
     async def Enrol(  # noqa: N802, D102 - named and described in the .proto
         self, request: enrolment_pb2.EnrolRequest, context: grpc.ServicerContext
@@ -33,9 +36,13 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             )
         except MoonfedError as error:
             device, reason = request.device[:MAX_NAME], str(error)[:MAX_REASON]  # the caller's words
-            _audit.warning("enrolment of %r from %s rejected: %s", device, context.peer(), reason)
+            self._log(context, logging.WARNING, "enrolment of %r from %s rejected: %s", device, context.peer(), reason)
             raise
-        _audit.info("device %r enrolled from %s", request.device, context.peer())
+        line = "device %r enrolled from %s with certificate %s"
+        self._log(context, logging.INFO, line, request.device, context.peer(), signed.serial)
         return enrolment_pb2.EnrolReply(
             device=request.device, certificate=signed.certificate, fleet_port=self._fleet_port
         )
+
+    def _log(self, context: grpc.ServicerContext, level: int, line: str, *values: object) -> None:
+        self._audit.write(level, host_of(context.peer()), line, *values)

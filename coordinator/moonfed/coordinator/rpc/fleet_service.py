@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager
+from functools import partial
 
 import grpc
 
 from moonfed.coordinator.api.device_api import DeviceApi
+from moonfed.coordinator.pki.authority import Signed
 from moonfed.coordinator.pki.enrolment import Enrolment
 from moonfed.coordinator.rpc import convert_fleet as convert
-from moonfed.coordinator.rpc.authentication import Authenticator
+from moonfed.coordinator.rpc.authentication import Authenticator, caller_of
 from moonfed.coordinator.rpc.blob_stream import chunks
-from moonfed.coordinator.rpc.flow_control import FlowControl, receive
+from moonfed.coordinator.rpc.flow_control import SMALL_PART, FlowControl, receive
+from moonfed.coordinator.support.flood_log import FloodLog
 from moonfed.coordinator.updates.submission import Updates, UpdateSession
 from moonfed.errors import InvalidInput, WrongState
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
+
+FORMER_SECONDS = 2.0  # after which a device's former connection is closed
+_audit = logging.getLogger("moonfed.coordinator.audit")
 
 
 class FleetService(fleet_pb2_grpc.FleetServicer):
@@ -27,23 +34,52 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     ) -> None:
         self._devices, self._updates = devices, updates
         self._authenticator, self._enrolment = authenticator, enrolment
-        self._downlink, self._uplink = FlowControl(), FlowControl()
+        self._downlink, self._uplink = (
+            FlowControl(),
+            FlowControl(of_one=2),
+        )  # a newer upload takes over from a stuck one
+        self._renewals = FloodLog(_audit)
+        self._peers: dict[str, str] = {}  # of the devices that are online
 
     async def Connect(  # noqa: N802, D102 - named and described in the .proto
         self, request: fleet_pb2.ConnectRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[fleet_pb2.ConnectReply]:
         device = self._authenticator.device(context, request.device)
         async with self._devices.connect(convert.device_info(device, request)) as session:
-            yield convert.welcome()
-            async for message in session.messages():
-                yield convert.connect_reply(message)
+            with self._sole_connection(device, context):
+                yield convert.welcome()
+                async for message in session.messages():
+                    yield convert.connect_reply(message)
+
+    @contextmanager
+    def _sole_connection(self, device: str, context: grpc.ServicerContext) -> Iterator[None]:
+        """End the calls of a connection that the device has replaced: they would delay those of this one."""
+        peer, former = context.peer(), self._peers.get(device)
+        self._peers[device] = peer
+        if former and former != peer:  # it may be alive, and is then told
+            asyncio.get_running_loop().call_later(FORMER_SECONDS, self._close_former, device, former)
+        try:
+            yield
+        finally:
+            if self._peers.get(device) == peer:
+                del self._peers[device]
+
+    def _close_former(self, device: str, peer: str) -> None:
+        if self._peers.get(device) != peer:
+            self._authenticator.close_former(peer)
 
     async def Fetch(  # type: ignore[override]  # noqa: N802, D102 - serialized already
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[bytes]:
         device = self._authenticator.device(context, request.device)
-        parts = chunks(self._devices.blobs, request, self._downlink, lambda: self._devices.suspended(device))
-        async with aclosing(parts):
+        slot = self._downlink.stream(
+            device,
+            smallest=SMALL_PART,
+            suspended=lambda: self._devices.suspended(device),
+            stalled=lambda: self._authenticator.disconnect(context, "it does not read what it fetches"),
+        )
+        require_access = partial(self._devices.access.require, device)
+        async with aclosing(chunks(self._devices.blobs, request, slot, require_access)) as parts:
             async for part in parts:
                 yield part
                 self._devices.heartbeat(device)
@@ -57,7 +93,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def Submit(  # noqa: N802, D102
         self, request_iterator: AsyncIterator[fleet_pb2.SubmitRequest], context: grpc.ServicerContext
     ) -> AsyncIterator[fleet_pb2.SubmitReply]:
-        requests = receive(request_iterator, self._uplink, lambda: self._devices.suspended(device))
+        requests = receive(request_iterator, self._uplink, caller_of(context), lambda: self._devices.suspended(device))
         header = (await anext(requests, fleet_pb2.SubmitRequest())).header
         device = self._authenticator.device(context, header.device)
         session = await self._updates.admit(convert.update_header(device, header))
@@ -96,4 +132,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         if self._enrolment is None:
             raise WrongState("this coordinator runs with --insecure: there are no certificates to renew")
         signed = await asyncio.to_thread(self._enrolment.renew, device, request.signing_request)
+        self._log_renewal(context, device, signed)
         return fleet_pb2.RenewReply(certificate=signed.certificate)
+
+    def _log_renewal(self, context: grpc.ServicerContext, device: str, signed: Signed) -> None:
+        line = "device %r at %s renewed its certificate %s; the new one is %s, valid until %s UTC"
+        serials = (self._authenticator.serial(context), signed.serial)
+        until = f"{signed.expiry:%Y-%m-%d %H:%M}"
+        self._renewals.write(logging.INFO, device, line, device, context.peer(), *serials, until)

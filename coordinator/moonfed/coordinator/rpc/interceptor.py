@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import partial
 from typing import Any, NoReturn
 
 import grpc
 
+from moonfed.coordinator.rpc.authentication import caller_of
 from moonfed.coordinator.rpc.rate_limit import RateLimiter
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.error_log import ErrorLog
 from moonfed.grpc_status import to_status
-from moonfed.identity import subject_of
 
 Handler = Any  # grpc.RpcMethodHandler, which has no type hints
 Admit = Callable[[Any], AbstractContextManager[None]]
@@ -61,8 +61,7 @@ def _serialize(serialize: Callable[[Any], bytes], reply: object) -> bytes:
 
 
 def _admit(limiter: RateLimiter, context: Any) -> AbstractContextManager[None]:  # noqa: ANN401
-    certificates: Sequence[bytes] = context.auth_context().get("x509_pem_cert", ())
-    return limiter.call(subject_of(certificates[0])[1] if certificates else str(context.peer()))
+    return limiter.call(caller_of(context))
 
 
 def _admit_enrolment(limiter: RateLimiter, context: Any) -> AbstractContextManager[None]:  # noqa: ANN401

@@ -155,7 +155,7 @@ def reduce_round(
         enrolled=max(storage.store.devices.count(), len(counted)),
         global_state={role: storage.blobs.verified_path(ref) for role, ref in base.blobs.items()},
         contributions=tuple(_contribution(storage, report) for report in counted),
-        robust=settings.robust,
+        robust=settings.robust.for_updates(len(counted)),
     )
     closed = _discounted(storage, closed, counted, global_states, directory)
     aggregated = aggregate(closed, directory)

@@ -13,7 +13,7 @@ from moonfed.coordinator.records import DeviceRecord
 from moonfed.coordinator.storage.db import row_mapping, tables
 from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.db.upsert import insert_or_ignore
-from moonfed.errors import AlreadyExists, WrongState
+from moonfed.errors import AlreadyExists, Untrusted, WrongState
 
 _AUTHORITY = 0x6D6F6F61  # a lock of the server's: two coordinators may start at the same time
 
@@ -59,22 +59,31 @@ class DeviceRegistry:
             number: int = connection.execute(sql.select(sql.func.count()).select_from(tables.devices)).scalar_one()
         return number
 
+    def revoked(self) -> frozenset[str]:
+        """Return the devices whose certificates are no longer accepted."""
+        with self._transactions.read() as connection:
+            query = sql.select(tables.devices.c.device).where(tables.devices.c.revoked > 0)
+            return frozenset(connection.execute(query).scalars())
+
     def enrol(self, device: str, public_key_sha256: str, secret_sha256: str, certificate_expires: float) -> bool:
         """Record a device's certificate and consume one use of a token; False if the token has none left.
 
         A device that asks again with its key and the token that it used last uses nothing up: a reply may be lost.
-        Raises AlreadyExists if the name belongs to another key.
+        Raises AlreadyExists if the name belongs to another key, Untrusted if the device was revoked.
         """
         columns, now = tables.devices.c, time.time()
-        query = sql.select(columns.public_key_sha256, columns.secret_sha256).where(columns.device == device)
+        known = (columns.public_key_sha256, columns.secret_sha256, columns.revoked)
+        query = sql.select(*known).where(columns.device == device)
         token = sql.select(tables.tokens.c.uses_left).where(tables.tokens.c.secret_sha256 == secret_sha256)
         changes = {"certificate_expires": certificate_expires, "secret_sha256": secret_sha256}
-        new = {"device": device, "enrolled": now, "last_seen": now, "platform": {}}
+        new = {"device": device, "enrolled": now, "last_seen": now, "platform": {}, "revoked": 0.0}
         with self._transactions.write() as connection:
             connection.execute(token.with_for_update())  # one enrolment at a time, of those with this token
             held = connection.execute(query.with_for_update()).first()
             if held and held.public_key_sha256 != public_key_sha256:
                 raise _taken(device)
+            if held and held.revoked:
+                raise Untrusted(f"device {device!r} was revoked by an operator; it may not enrol again")
             asks_again = held is not None and held.secret_sha256 == secret_sha256
             if not asks_again and not _use_token(connection, secret_sha256):
                 return False
@@ -99,7 +108,7 @@ class DeviceRegistry:
         now = time.time()
         changes: dict[str, Any] = {"last_seen": now} | ({"platform": dict(platform)} if platform is not None else {})
         new = {"device": device, "enrolled": now, "certificate_expires": 0.0, "platform": {}}
-        new |= {"public_key_sha256": "", "secret_sha256": ""}
+        new |= {"public_key_sha256": "", "secret_sha256": "", "revoked": 0.0}
         with self._transactions.write() as connection:
             known = connection.execute(
                 sql.update(tables.devices).where(tables.devices.c.device == device).values(changes)

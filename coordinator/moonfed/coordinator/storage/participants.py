@@ -38,6 +38,16 @@ def all_of(connection: sql.Connection, run: str) -> set[str]:
     return set(connection.execute(sql.select(_columns.device).where(_columns.run == run)).scalars())
 
 
+def with_blob(connection: sql.Connection, sha256: str, device: str | None = None) -> set[str]:
+    """Return the devices that were ever in a cohort of a run that refers to the blob; only `device`, if given."""
+    blobs = tables.blob_references.c
+    query = sql.select(_columns.device).join_from(
+        tables.participants, tables.blob_references, blobs.run == _columns.run
+    )
+    query = query.where(blobs.sha256 == sha256)
+    return set(connection.execute(query.where(_columns.device == device) if device else query).scalars())
+
+
 def latest_counted(connection: sql.Connection, run: str) -> dict[str, AttemptId]:
     """Return each device's latest attempt whose update is in a model."""
     query = sql.select(tables.participants).where(_columns.run == run, _columns.round > 0)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moonfed.errors import WrongState
-from moonfed.files import make_directories
+from moonfed.files import make_directories, make_private
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ class StateDirectory:
     def locked(self) -> Iterator[None]:
         """Create the directory if needed and hold its lock; raises WrongState if another coordinator holds it."""
         make_directories(self.root, mode=0o700)
+        make_private(self.root)
         descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             try:

@@ -224,6 +224,11 @@ class Store:
         with self._transactions.read() as connection:
             return participants.all_of(connection, run)
 
+    def participants_with(self, sha256: str, device: str | None = None) -> set[str]:
+        """Return the devices that were in any cohort of a run that refers to the blob; only `device`, if given."""
+        with self._transactions.read() as connection:
+            return participants.with_blob(connection, sha256, device)
+
     def latest_counted(self, run: str) -> dict[str, AttemptId]:
         """Return each device's latest attempt that counted its update."""
         with self._transactions.read() as connection:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from moonfed.coordinator.storage.transient_errors import as_transient
+from moonfed.coordinator.support.flood_log import FloodLog
 from moonfed.errors import MoonfedError
 
 SILENT_SECONDS = 10.0  # per line, which covers all waiting calls: a fleet makes a hundred per second
@@ -18,6 +19,7 @@ class ErrorLog:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._last_warning = clock, -SILENT_SECONDS
+        self._internal = FloodLog(_log, clock)
 
     def failed(self, caller: str, error: Exception) -> None:
         """Log a failed call, unless its error is the caller's own, such as a wrong tensor."""
@@ -26,7 +28,7 @@ class ErrorLog:
                 self._last_warning = self._clock()
                 _log.warning("rejecting calls for now, for example from %s: %s", caller, transient)
         elif not isinstance(error, MoonfedError):
-            _log.error("a call of %s failed", caller, exc_info=error)
+            self._internal.write(logging.ERROR, type(error).__name__, "a call of %s failed", caller, error=error)
 
 
 def log_error(log: logging.Logger, what: str, error: Exception) -> None:

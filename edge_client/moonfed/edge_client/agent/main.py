@@ -23,6 +23,7 @@ from moonfed.edge_client.settings import DeviceSettings
 from moonfed.edge_client.state.round_store import writing
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import WrongState
+from moonfed.files import make_private
 from moonfed.labels import SANDBOX_LABEL
 from moonfed.sandbox.policy import require_unreadable
 
@@ -93,7 +94,7 @@ def _sole_user(state: Path) -> Iterator[None]:
     """Hold STATE's lock; raise WrongState if another process runs with this directory."""
     with writing(state):
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _make_private(state)
+        make_private(state)
         lock = (state / "lock").open("w")
     with lock as file:
         try:
@@ -101,14 +102,6 @@ def _sole_user(state: Path) -> Iterator[None]:
         except BlockingIOError as error:
             raise WrongState(f"another {NAME} runs with the state directory {state}") from error
         yield
-
-
-def _make_private(state: Path) -> None:
-    """Take the directory away from other users, who could read models and copies of samples."""
-    mode = state.stat().st_mode & 0o777
-    if mode & 0o077:
-        state.chmod(0o700)
-        logging.warning("other users could read %s (mode %o); it is now private", state, mode)
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:

@@ -11,13 +11,14 @@ from moonfed.edge_client.agent.compatibility import describe_platform
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import pending_key, store_identity
 from moonfed.edge_client.agent.executor import Executor
+from moonfed.edge_client.agent.first_contact import FirstContact
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.training_window import TrainingWindow, now
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.state.gc import kept_runs
 from moonfed.edge_client.state.round_store import newest_samples
 from moonfed.edge_client.worker.messages import WorkerSettings
-from moonfed.errors import Denied, InvalidInput, MoonfedError, Unavailable, Untrusted, VersionMismatch
+from moonfed.errors import Denied, InvalidInput, MoonfedError, Unavailable, Untrusted, VersionMismatch, WrongServer
 from moonfed.fleet_messages import read_assignment, read_run_ended
 from moonfed.identity import Identity, key_bytes
 from moonfed.transport import Backoff
@@ -50,6 +51,7 @@ class Session:
         self._worker, self._inbox = worker, Inbox()
         self._executor = Executor(settings, connection, worker, self._inbox, window)
         self._backoff = Backoff()
+        self._first_contact = FirstContact(self._state, connection.identity)
         self._unreachable = False  # whether the log already says that the coordinator is unreachable
         self._outside_window = False  # whether the log already says that the window is closed
 
@@ -99,7 +101,7 @@ class Session:
             reason = error
         self._connection.online.clear()
         self._executor.require_running()
-        if isinstance(reason, FINAL):
+        if isinstance(reason, FINAL) and not self._first_contact.may_retry(reason):
             raise reason
         self._log_unreachable(reason)
         if time.monotonic() - began > STEADY_SECONDS:
@@ -119,6 +121,7 @@ class Session:
             log.warning("%s is invalid and ignored: %s", subject, error)
 
     def _on_welcome(self, welcome: fleet_pb2.Welcome) -> None:
+        self._first_contact.succeeded()
         if not self._connection.online.is_set():
             again = "re" if self._unreachable else ""
             log.info("%sconnected to the coordinator at %s (moonfed %s) as %s", again, self._connection.address,
@@ -129,7 +132,8 @@ class Session:
     def _log_unreachable(self, reason: MoonfedError) -> None:
         """Log that the coordinator is unreachable, once per outage."""
         if not self._unreachable:
-            subject = "is unreachable" if isinstance(reason, Unavailable) else "rejects this device"
+            away = isinstance(reason, Unavailable | WrongServer)
+            subject = "is unreachable" if away else "rejects this device"
             log.warning("the coordinator %s; retrying: %s", subject, reason)
             self._unreachable = True
 
@@ -154,10 +158,10 @@ class Session:
             return
         try:
             renewed = self._renew(identity)
+        except (Unavailable, WrongServer) as error:  # the session logs it, once
+            log.debug("the certificate is not renewed yet: %s", error)
         except FINAL:
             raise
-        except Unavailable as error:  # the session logs it, once
-            log.debug("the certificate is not renewed yet: %s", error)
         except (MoonfedError, OSError) as error:  # such as a full disk, here or there
             log.warning(
                 "retrying later to renew the certificate, which is valid until %s: %s", _expiry(identity), error

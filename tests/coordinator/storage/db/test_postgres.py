@@ -50,7 +50,7 @@ def test_another_schema_is_rejected_with_both_versions(url: str) -> None:
     with store._transactions.write() as connection:
         connection.exec_driver_sql("UPDATE schema SET version = 99")
     store.close()
-    with pytest.raises(VersionMismatch, match="version 99; this release of moonfed reads version 6"):
+    with pytest.raises(VersionMismatch, match="version 99; this release of moonfed reads version 7"):
         open_store(url, used_before=True)
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 NAME, DIGEST = 63, 64  # characters
 ROLE = 255
 BUNDLE, INITIAL = -1, 0  # in place of a round, what a run's first blobs belong to
@@ -170,6 +170,7 @@ devices = Table(
     Column("public_key_sha256", String(DIGEST), nullable=False),  # of its newest certificate; empty without TLS
     Column("secret_sha256", String(DIGEST), nullable=False),  # of the token that it used last; empty without TLS
     Column("platform", JSON, nullable=False),
+    Column("revoked", Double, nullable=False, index=True),  # when; 0: not
 )
 
 tokens = Table(

@@ -1,0 +1,182 @@
+"""The guard of the coordinator's connections.
+
+gRPC keeps a connection open as long as its peer likes, and an established one beyond the expiry of its certificate. So
+a thread closes, a few times a second,
+
+- connections of certificates that have expired or were revoked;
+- the older connections of a device that has too many;
+- connections that have not made an authenticated call, if there are too many: first those of the address that has
+  most, and of these the oldest. Established devices so keep their file descriptors.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from moonfed.coordinator.rpc.sockets import Peer, accepted, parse_peer, shut_down
+from moonfed.coordinator.support.flood_log import FloodLog
+from moonfed.identity import Certificate
+
+CHECK_SECONDS = 0.4
+HURRY_SECONDS = 0.05  # while connections are being closed
+BUSY_SHARE = 0.05  # of the time may be spent on checks
+CONNECTIONS_OF_ONE = 8  # device; it needs one, and two while it renews its certificate
+MAX_PENDING = 2048  # connections without an authenticated call
+RESERVED_FILES = 64  # that no connection takes
+HANDSHAKE_SECONDS = 10  # for TLS and the first frames of HTTP/2; gRPC's default is 120
+ENROLMENT_IDLE_SECONDS, ENROLMENT_SECONDS = 10, 60  # an enrolment is one call
+MAX_ENROLMENTS = 128  # connections at once
+MAX_STREAMS = 64  # in one connection; a device may have 32 calls under way
+Options = tuple[tuple[str, int], ...]
+_audit = logging.getLogger("moonfed.coordinator.audit")
+
+
+def fleet_options(files: int) -> Options:
+    """Return gRPC's limits for the port of devices and operators in a process that may have that many files open."""
+    return _options(max(1, files - RESERVED_FILES - _enrolments(files)), MAX_STREAMS)
+
+
+def enrolment_options(files: int) -> Options:
+    """Return gRPC's limits for the port where anybody may connect."""
+    return (
+        *_options(_enrolments(files), 1),
+        ("grpc.max_connection_idle_ms", ENROLMENT_IDLE_SECONDS * 1000),
+        ("grpc.max_connection_age_ms", ENROLMENT_SECONDS * 1000),
+        ("grpc.max_connection_age_grace_ms", ENROLMENT_IDLE_SECONDS * 1000),
+    )
+
+
+def _enrolments(files: int) -> int:
+    return max(1, min(MAX_ENROLMENTS, (files - RESERVED_FILES) // 4))
+
+
+def _options(connections: int, streams: int) -> Options:
+    return (
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
+        ("grpc.max_allowed_incoming_connections", connections),
+        ("grpc.max_concurrent_streams", streams),
+    )
+
+
+@dataclass(slots=True)
+class _Established:
+    """A connection that has made authenticated calls; without TLS there is no certificate."""
+
+    certificate: Certificate | None
+    last_call: float
+
+
+class ConnectionGuard:
+    """The connections to some ports. `rejection` says why a certificate is no longer accepted, if so."""
+
+    def __init__(
+        self,
+        file_limit: int,
+        rejection: Callable[[Certificate], str | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._file_limit, self._rejection, self._clock = file_limit, rejection, clock
+        self._ports: Collection[int] = ()
+        self._established: dict[Peer, _Established] = {}
+        self._pending: dict[Peer, None] = {}  # the oldest first
+        self._log = FloodLog(_audit, clock)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
+
+    def start(self, ports: Collection[int]) -> None:
+        """Guard the connections to these ports."""
+        self._ports = ports
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop guarding, if it has started."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def authenticated(self, peer: str, certificate: Certificate | None) -> None:
+        """Note an authenticated call."""
+        if parsed := parse_peer(peer):
+            self._established[parsed] = _Established(certificate, self._clock())
+
+    def close(self, peer: str, reason: str, level: int = logging.WARNING) -> None:
+        """Close a connection, which ends all its calls."""
+        if parsed := parse_peer(peer):
+            self._close(accepted(self._ports)[0], {parsed: reason}, level)
+
+    def check(self) -> bool:
+        """Close the connections that must not stay; returns whether there were any."""
+        known = list(self._established)
+        found, files = accepted(self._ports)
+        for peer in known:
+            if peer not in found:
+                self._established.pop(peer, None)
+        established = {peer: self._established[peer] for peer in found if peer in self._established}
+        pending = [peer for peer in found if peer not in established]
+        self._pending = {peer: None for peer in self._pending if peer in found and peer not in established}
+        self._pending.update(dict.fromkeys(pending))
+        room = min(MAX_PENDING, (self._file_limit - files + len(pending)) // 2)
+        unwanted = self._rejected(established) | dict.fromkeys(_of_greedy_devices(established), "it has too many")
+        unwanted |= dict.fromkeys(surplus(self._pending, room), "it makes no call, and there are too many such")
+        self._close(found, unwanted)
+        return bool(unwanted)
+
+    def _rejected(self, established: dict[Peer, _Established]) -> dict[Peer, str]:
+        found = {}
+        for peer, one in established.items():
+            if one.certificate and (reason := self._rejection(one.certificate)):
+                found[peer] = reason
+        return found
+
+    def _close(self, found: dict[Peer, int], unwanted: dict[Peer, str], level: int = logging.WARNING) -> None:
+        for peer, reason in unwanted.items():
+            if peer in found:
+                self._log.write(level, peer[0], "closing a connection from %s:%d: %s", *peer, reason)
+                shut_down(found[peer], peer, self._ports)
+
+    def _run(self) -> None:
+        wait = CHECK_SECONDS
+        while not self._stopped.wait(wait):
+            began = time.monotonic()
+            try:
+                hurry = self.check()
+            except Exception:
+                _audit.exception("cannot check the connections")
+                hurry = False
+            self._log.summarise()
+            wait = max(HURRY_SECONDS if hurry else CHECK_SECONDS, (time.monotonic() - began) / BUSY_SHARE)
+
+
+def surplus(pending: Iterable[Peer], room: int) -> list[Peer]:
+    """Return the connections to close, so that `room` remain, and of one address half as many.
+
+    `pending` are all, the oldest first. Those of the address that has most go first, the oldest of these first.
+    """
+    by_address: defaultdict[str, deque[Peer]] = defaultdict(deque)
+    for peer in pending:
+        by_address[peer[0]].append(peer)
+    largest = [(-len(peers), address) for address, peers in by_address.items()]
+    heapq.heapify(largest)
+    total, found = sum(map(len, by_address.values())), []
+    while largest and (total > room or -largest[0][0] > max(1, room // 2)):
+        number, address = heapq.heappop(largest)
+        found.append(by_address[address].popleft())
+        total -= 1
+        if number < -1:
+            heapq.heappush(largest, (number + 1, address))
+    return found
+
+
+def _of_greedy_devices(established: dict[Peer, _Established]) -> list[Peer]:
+    """Return the connections of devices beyond CONNECTIONS_OF_ONE, the least recently used ones."""
+    by_device: defaultdict[str, list[tuple[float, Peer]]] = defaultdict(list)
+    for peer, one in established.items():
+        if one.certificate and one.certificate.role == "device":
+            by_device[one.certificate.name].append((one.last_call, peer))
+    return [peer for calls in by_device.values() for _, peer in sorted(calls)[:-CONNECTIONS_OF_ONE]]

@@ -1,0 +1,93 @@
+"""The connections that this process has accepted, found among its file descriptors: gRPC does not offer them."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import resource
+import socket
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from urllib.parse import unquote
+
+Peer = tuple[str, int]  # address and port
+MAX_SCANNED = 1 << 16  # file descriptors, if they cannot be listed
+UNLIMITED = 1 << 20
+_PEER = re.compile(r"ipv[46]:\[?([^\]]+?)\]?:(\d+)")
+
+
+def parse_peer(text: str) -> Peer | None:
+    """Return the address and port of a gRPC peer, such as `ipv4:10.0.0.7:51234`; None if it has none."""
+    found = _PEER.fullmatch(unquote(text))
+    return (_plain(found[1]), int(found[2])) if found else None
+
+
+def accepted(ports: Collection[int]) -> tuple[dict[Peer, int], int]:
+    """Return the file descriptors of the connections to these ports of ours, by peer; and the number of all open."""
+    found: dict[Peer, int] = {}
+    number = 0
+    for file in _open_files():
+        number += 1
+        with suppress(OSError), _borrowed(file) as connection:
+            if peer := _peer(connection, ports):
+                found[peer] = file
+    return found, number
+
+
+def shut_down(file: int, peer: Peer, ports: Collection[int]) -> None:
+    """Shut a connection down, which gRPC notices at once, unless the descriptor is another one's by now."""
+    with suppress(OSError), _borrowed(file) as connection:
+        if _peer(connection, ports) == peer:
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def raise_file_limit() -> None:
+    """Raise this process's limit of open files as far as its user may."""
+    with suppress(ValueError, OSError):  # macOS allows less than it says
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def file_limit() -> int:
+    """Return how many files this process may have open."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return UNLIMITED if limit == resource.RLIM_INFINITY else limit
+
+
+def _open_files() -> Iterable[int]:
+    try:
+        return [int(name) for name in os.listdir("/dev/fd")]  # noqa: PTH208 - faster
+    except OSError:  # none is left to list them with
+        return range(min(file_limit(), MAX_SCANNED))
+
+
+@contextmanager
+def _borrowed(file: int) -> Iterator[socket.socket]:
+    """Use one of gRPC's descriptors as a socket, without closing it; OSError if it is not one."""
+    connection = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, fileno=file)
+    try:
+        yield connection
+    finally:
+        connection.detach()
+
+
+def _peer(connection: socket.socket, ports: Collection[int]) -> Peer | None:
+    """Return the peer of a connection to one of the ports; None for other sockets, OSError if there is none."""
+    own = connection.getsockname()
+    if len(own) < 2 or own[1] not in ports:
+        return None
+    peer = connection.getpeername()
+    return _plain(peer[0]), peer[1]
+
+
+@lru_cache(maxsize=4096)
+def _plain(address: str) -> str:
+    """Return an address in one form: IPv4 addresses that IPv6 sockets see are IPv4 addresses."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return str(mapped or parsed)

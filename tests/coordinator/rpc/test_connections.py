@@ -1,0 +1,141 @@
+"""The guard of connections: which are closed, and in what order."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from moonfed.coordinator.rpc import connections
+from moonfed.coordinator.rpc.connections import (
+    CONNECTIONS_OF_ONE,
+    RESERVED_FILES,
+    ConnectionGuard,
+    enrolment_options,
+    fleet_options,
+    surplus,
+)
+from moonfed.coordinator.rpc.sockets import accepted
+from moonfed.identity import Certificate
+from tests.coordinator.rpc.test_sockets import Listener
+
+
+def certificate(name: str, role: str = "device") -> Certificate:
+    return Certificate(role="operator" if role == "operator" else "device", name=name, serial="1f", expires=0.0)
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    with ExitStack() as stack:
+        yield Listener(stack)
+
+
+def guard(listener: Listener, *, files: int = 1 << 20, rejected: tuple[str, ...] = ()) -> ConnectionGuard:
+    made = ConnectionGuard(files, lambda found: "it is rejected" if found.name in rejected else None)
+    made._ports = [listener.port]
+    return made
+
+
+def test_without_need_no_connection_is_closed() -> None:
+    assert surplus([("10.0.0.1", port) for port in range(50)], room=100) == []
+    assert surplus([], room=0) == []
+
+
+def test_an_address_has_at_most_half_of_the_room_and_loses_its_oldest_connections() -> None:
+    greedy, other = [("10.0.0.1", port) for port in range(60)], [("10.0.0.2", port) for port in range(5)]
+    assert surplus([*other, *greedy], room=100) == greedy[:10]
+
+
+def test_of_many_addresses_those_with_most_connections_lose_first() -> None:
+    pending = [(f"10.0.0.{address}", port) for address in range(1, 6) for port in range(address)]
+    closed = surplus(pending, room=10)
+    assert len(closed) == 5
+    left = Counter(address for address, _ in set(pending) - set(closed))
+    assert left == {"10.0.0.1": 1, "10.0.0.2": 2, "10.0.0.3": 2, "10.0.0.4": 2, "10.0.0.5": 3}
+
+
+def test_a_new_connection_beats_older_ones_of_its_address() -> None:
+    """So that an honest device behind the same router gets its turn."""
+    pending = [("10.0.0.1", port) for port in range(100)]
+    assert pending[-1] not in surplus(pending, room=20)
+
+
+def test_connections_of_rejected_certificates_are_closed(listener: Listener) -> None:
+    rejected, accepted = listener.connect(), listener.connect()
+    guarded = guard(listener, rejected=("cam-1",))
+    guarded.authenticated(rejected.name, certificate("cam-1"))
+    guarded.authenticated(accepted.name, certificate("cam-2"))
+    assert guarded.check()
+    assert rejected.is_closed()
+    assert not accepted.is_closed()
+
+
+def test_a_device_keeps_its_most_recent_connections_and_an_operator_all(listener: Listener) -> None:
+    clock = iter(range(1000))
+    guarded = ConnectionGuard(1 << 20, lambda _: None, lambda: next(clock))
+    guarded._ports = [listener.port]
+    device, operator = ([listener.connect() for _ in range(CONNECTIONS_OF_ONE + 2)] for _ in range(2))
+    for connection in device:
+        guarded.authenticated(connection.name, certificate("cam-1"))
+    for connection in operator:
+        guarded.authenticated(connection.name, certificate("operator", "operator"))
+    guarded.authenticated(device[0].name, certificate("cam-1"))
+    guarded.check()
+    assert [connection.is_closed() for connection in device] == [False, True, True] + [False] * (len(device) - 3)
+    assert not any(connection.is_closed() for connection in operator)
+
+
+def test_connections_without_a_call_leave_room_for_those_with_one(listener: Listener) -> None:
+    established = listener.connect()
+    pending = [listener.connect() for _ in range(30)]
+    _, open_files = accepted([])
+    guarded = guard(listener, files=open_files)  # so there is room for 15 of 30, and 7 of one address
+    guarded.authenticated(established.name, certificate("cam-1"))
+    assert guarded.check()
+    assert not established.is_closed()
+    closed = [connection.is_closed() for connection in pending]
+    assert closed[-7:] == [False] * 7
+    assert sum(not one for one in closed) == 7
+
+
+def test_a_connection_is_closed_by_its_name(listener: Listener) -> None:
+    first, second = listener.connect(), listener.connect()
+    guarded = guard(listener)
+    guarded.close(first.name, "it does not read")
+    guarded.close("unix:/run/socket", "it has no address")
+    assert first.is_closed()
+    assert not second.is_closed()
+
+
+def test_grpc_leaves_files_for_everything_else() -> None:
+    limits = [
+        dict(options(300))["grpc.max_allowed_incoming_connections"] for options in (fleet_options, enrolment_options)
+    ]
+    assert limits == [177, 59]
+    assert sum(limits) + RESERVED_FILES == 300
+    assert all(value >= 1 for options in (fleet_options, enrolment_options) for _, value in options(10))
+
+
+def test_the_guards_thread_survives_an_error(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "CHECK_SECONDS", 0.01)
+    guarded = ConnectionGuard(1 << 20, lambda _: "it is rejected")
+    checks, check = [], guarded.check
+
+    def failing() -> bool:
+        checks.append(1)
+        if len(checks) < 3:
+            raise ValueError("no")
+        return check()
+
+    monkeypatch.setattr(guarded, "check", failing)
+    connection = listener.connect()
+    guarded.authenticated(connection.name, certificate("cam-1"))
+    guarded.start([listener.port])
+    connection.socket.settimeout(20.0)
+    assert connection.socket.recv(1) == b""
+    guarded.stop()
+    assert len(checks) >= 3
+    assert isinstance(connection.socket, socket.socket)

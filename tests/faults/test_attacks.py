@@ -1,0 +1,316 @@
+"""Attacks over the network on a coordinator's real process, while honest devices must be served."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import grpc
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from moonfed.bundle import write_bundle
+from moonfed.coordinator.support.flood_log import LINES
+from moonfed.errors import AlreadyExists, NotFound, Unavailable, Untrusted
+from moonfed.identity import load_identity, new_key, read_certificate, signing_request
+from moonfed.join_token import parse_token
+from moonfed.v1 import blob_pb2, control_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2
+from moonfed.version import CONTRACT_VERSION
+from tests.faults.fleet import (
+    SAMPLES,
+    Coordinators,
+    bundle_of,
+    devices_at,
+    enrol_all,
+    until,
+    whole_run,
+)
+from tests.support import coordinator
+from tests.support.coordinator import WAIT, Device, ask, model_bytes, model_values
+
+LARGE = 2_000_000  # elements; a stream of such a model fills what gRPC sends ahead
+FETCHES = 24  # of the 32 calls that a device may have under way
+FEW_FILES = 300
+SILENT = 320
+PROGRAM = "from moonfed.coordinator.cli.program import main; main()"
+
+
+@contextmanager
+def raw(coordinators: Coordinators, name: str) -> Iterator[Device]:
+    """A device on the raw wire, with a connection of its own."""
+    identity = load_identity(coordinators.tmp / name)
+    credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.certificate)
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
+    with grpc.secure_channel(f"127.0.0.1:{coordinators.ports[0]}", credentials, options) as channel:
+        yield Device(name, channel)
+
+
+def test_a_device_that_reads_none_of_its_downloads_delays_nobody(coordinators: Coordinators) -> None:
+    coordinators.serve()
+    enrol_all(coordinators, ["attacker"])
+    bundle = bundle_of(LARGE)
+    coordinators.start_run("joined", bundle, 1, 1)  # the attacker alone participates
+    with raw(coordinators, "attacker") as attacker:
+        session = attacker.connect()
+        sha256 = session.assignment().blobs["model"].sha256
+        request = blob_pb2.FetchRequest(device="attacker", sha256=sha256)
+        unread = [attacker.fleet.Fetch(request)]
+        unread[0].initial_metadata()  # it has begun
+        unread += [attacker.fleet.Fetch(request) for _ in range(FETCHES - 1)]
+        session.leave()
+        coordinators.start_run("run", bundle, 2, len(SAMPLES))
+        with devices_at(coordinators):
+            coordinators.finished("run")
+        assert all(call.is_active() for call in unread), "it must have lasted"
+    whole_run(coordinators, "run", 2)
+
+
+def test_silent_connections_take_no_established_devices_place(coordinators: Coordinators) -> None:
+    coordinators.program = (
+        "sh", "-c", f'ulimit -n {FEW_FILES}; exec "$0" "$@"', sys.executable, "-c", PROGRAM
+    )  # fmt: skip
+    coordinators.serve()
+    bundle, stop = bundle_of(1000), threading.Event()
+
+    def hold(sockets: list[socket.socket]) -> None:
+        """Open a connection in place of each that is closed."""
+        while not stop.wait(0.01):
+            for position, held in enumerate(sockets):
+                if ended(held):
+                    held.close()
+                    sockets[position] = silent(coordinators.ports[0])
+
+    with ExitStack() as stack:
+        sockets = [silent(coordinators.ports[0]) for _ in range(SILENT)]
+        stack.callback(lambda: deque(map(socket.socket.close, sockets)))
+        holding = threading.Thread(target=hold, args=[sockets])
+        holding.start()
+        stack.callback(holding.join)
+        stack.callback(stop.set)
+        with devices_at(coordinators):
+            insist(lambda: coordinators.start_run("run", bundle, 2, len(SAMPLES)))
+            insist(lambda: coordinators.finished("run"))
+    whole_run(coordinators, "run", 2)
+    assert re.search(r"closing a connection from 127\.0\.0\.1:\d+: it makes no call", coordinators.log)
+    assert "Too many open files" not in coordinators.log
+
+
+def silent(port: int) -> socket.socket:
+    held = socket.create_connection(("127.0.0.1", port))
+    held.setblocking(False)
+    return held
+
+
+def ended(held: socket.socket) -> bool:
+    try:
+        return not held.recv(1)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def insist(call: Callable[[], object]) -> None:
+    """Repeat an operator's calls until they get through, as devices do theirs."""
+
+    def got_through() -> bool:
+        try:
+            call()
+        except (Unavailable, grpc.RpcError):
+            return False
+        except AlreadyExists:  # the run, by an attempt whose answer was lost
+            return True
+        return True
+
+    until(got_through)
+
+
+def test_a_handshake_that_is_not_completed_is_ended(coordinators: Coordinators) -> None:
+    """The end of a connection that says nothing; without the deadline it would last two minutes."""
+    coordinators.serve()
+    with socket.create_connection(("127.0.0.1", coordinators.ports[0]), timeout=60.0) as held:
+        assert held.recv(1) == b""
+
+
+def test_one_device_has_few_connections(coordinators: Coordinators) -> None:
+    coordinators.serve()
+    with ExitStack() as stack:
+        opened = []
+        for _ in range(20):
+            device = stack.enter_context(raw(coordinators, "cam-1"))
+            with suppress(grpc.RpcError):  # the run is unknown; the call is authenticated
+                device.fleet.Report(fleet_pb2.ReportRequest(device="cam-1", run="none", round=1, attempt=1))
+            opened.append(device)
+        until(lambda: coordinators.log.count("it has too many") == LINES)
+        with pytest.raises(NotFound):
+            opened[-1].report(fleet_pb2.Assignment(run="none", round=1, attempt=1), 0.5)
+
+
+def test_an_expired_certificate_ends_its_connections(coordinators: Coordinators) -> None:
+    seconds = 4
+    coordinators.arguments = ("--certificate-days", str(seconds / 86400))
+    coordinators.serve()
+    enrol_all(coordinators, ["short"])
+    with raw(coordinators, "short") as device, raw(coordinators, "cam-1") as other:
+        staying, session = other.connect(), device.connect()
+        with pytest.raises(Unavailable):
+            session.next()  # the stream ends by itself
+        renewal = fleet_pb2.RenewRequest(device="short", signing_request=signing_request(new_key(), "short"))
+        with pytest.raises((Unavailable, Untrusted)):
+            ask(device.fleet.Renew, renewal)
+        assert staying.call.is_active()
+    assert re.search(
+        r"closing a connection from .*: the certificate \w+ of device 'short' expired on", coordinators.log
+    )
+
+
+def test_a_revoked_device_is_rejected_on_every_call(coordinators: Coordinators) -> None:
+    coordinators.serve()
+    with raw(coordinators, "cam-1") as device, raw(coordinators, "cam-2") as other:
+        session, staying = device.connect(), other.connect()
+        with sqlite3.connect(coordinators.state / "coordinator.db") as database:  # as another process would
+            database.execute("UPDATE devices SET revoked = 1.0 WHERE device = 'cam-1'")
+        with pytest.raises(Unavailable):
+            session.next()
+        with pytest.raises(Untrusted, match=r"the certificate \w+ of device 'cam-1' was revoked by an operator"):
+            device.connect()
+        with pytest.raises(Untrusted, match="was revoked"):
+            ask(
+                device.fleet.Renew,
+                fleet_pb2.RenewRequest(device="cam-1", signing_request=signing_request(new_key(), "cam-1")),
+            )
+        assert staying.call.is_active()
+    calls = coordinators.operator()
+    with calls.channel:
+        token = parse_token(calls.token())
+    key = load_pem_private_key(load_identity(coordinators.tmp / "cam-1").key, None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    request = enrolment_pb2.EnrolRequest(
+        secret=token.secret,
+        device="cam-1",
+        signing_request=signing_request(key, "cam-1"),
+        contract_version=CONTRACT_VERSION,
+    )
+    with (
+        grpc.secure_channel(token.address, grpc.ssl_channel_credentials(token.ca)) as channel,
+        pytest.raises(Untrusted, match="'cam-1' was revoked by an operator; it may not enrol again"),
+    ):
+        ask(enrolment_pb2_grpc.EnrolmentStub(channel).Enrol, request)
+
+
+def test_a_renewal_is_logged_with_both_certificates(coordinators: Coordinators) -> None:
+    coordinators.serve()
+    identity = load_identity(coordinators.tmp / "cam-1")
+    with raw(coordinators, "cam-1") as device:
+        request = fleet_pb2.RenewRequest(device="cam-1", signing_request=signing_request(new_key(), "cam-1"))
+        renewed = ask(device.fleet.Renew, request).certificate
+    serials = [read_certificate(certificate).serial for certificate in (identity.certificate, renewed)]
+    line = rf"device 'cam-1' at ipv4:127\.0\.0\.1:\d+ renewed its certificate {serials[0]}; the new one is {serials[1]}"
+    assert re.search(line, coordinators.log)
+
+
+def test_a_device_gets_nothing_of_a_run_that_it_only_names(coordinators: Coordinators) -> None:
+    coordinators.serve()
+    bundle = bundle_of(1000)
+    with devices_at(coordinators):
+        coordinators.start_run("run", bundle, 1, len(SAMPLES))
+        finished = coordinators.finished("run")
+    enrol_all(coordinators, ["stranger"])
+    with raw(coordinators, "stranger") as device, raw(coordinators, "cam-1") as participant:
+        assert device.connect(runs=["run"]).ended() == fleet_pb2.RunEnded(run="run")
+        assert participant.connect(runs=["run"]).ended().model == finished.model
+        files = {ref.sha256 for ref in bundle.manifest.files.values()}
+        for sha256 in (finished.model.sha256, finished.manifest.sha256, *files):
+            request = blob_pb2.FetchRequest(sha256=sha256)
+            request.device = "stranger"
+            with pytest.raises(NotFound, match="belongs to no run that device 'stranger' participates in"):
+                ask(lambda message, timeout: list(device.fleet.Fetch(message, timeout=timeout)), request)
+            request.device = "cam-1"
+            assert ask(lambda message, timeout: list(participant.fleet.Fetch(message, timeout=timeout)), request)
+
+
+def test_a_device_that_claims_ten_million_samples_does_not_decide_the_model(coordinators: Coordinators) -> None:
+    """In a run that an operator starts without further thought."""
+    coordinators.serve()
+    names = [f"edge-{number}" for number in range(5)]
+    enrol_all(coordinators, names)
+    bundle = coordinators.tmp / "bundle"
+    write_bundle(bundle, coordinator.make_bundle())
+    command = [
+        "run",
+        "start",
+        str(bundle),
+        "--name",
+        "run",
+        "--rounds",
+        "1",
+        "--minimum-devices",
+        "5",
+        "--quorum",
+        "all",
+    ]
+    command += ["--identity", str(coordinators.state / "operator")]
+    subprocess.run([sys.executable, "-c", PROGRAM, *command], check=True, timeout=WAIT * 3)
+    with ExitStack() as stack:
+        devices = [stack.enter_context(raw(coordinators, name)) for name in names]
+        sessions = [device.connect() for device in devices]
+        for device, session in zip(devices, sessions, strict=True):
+            value, samples = (7.0, 10_000_000) if device is devices[0] else (1.0, 10)
+            device.submit(session.assignment(), model_bytes(value), samples=samples)
+    coordinators.finished("run")
+    model = model_values(coordinators.model("run"))
+    # a weight of 30 %, and a change of three times the median, which is 1
+    np.testing.assert_allclose(model, 0.3 * 3.0 + 0.7 * 1.0, rtol=1e-6)
+
+
+def test_a_guessers_log_is_short(coordinators: Coordinators) -> None:
+    coordinators.serve()
+    calls = coordinators.operator()
+    with calls.channel:
+        token = parse_token(calls.token())
+    guess = enrolment_pb2.EnrolRequest(secret="guess", device="guesser", contract_version=CONTRACT_VERSION)
+    with grpc.secure_channel(token.address, grpc.ssl_channel_credentials(token.ca)) as channel:
+        stub = enrolment_pb2_grpc.EnrolmentStub(channel)
+        for _ in range(300):
+            with pytest.raises(grpc.RpcError):
+                stub.Enrol(guess, timeout=WAIT)
+    assert coordinators.log.count("enrolment of 'guesser' from") == LINES
+
+
+def test_operators_actions_are_logged_with_their_certificate_and_address(coordinators: Coordinators) -> None:
+    coordinators.serve()
+    serial = read_certificate(load_identity(coordinators.state / "operator").certificate).serial
+    bundle = bundle_of(1000)
+    with devices_at(coordinators):
+        coordinators.start_run("run", bundle, 1, len(SAMPLES))
+        coordinators.finished("run")
+    coordinators.start_run("stopped", bundle, 1, 9)
+    calls = coordinators.operator()
+    with calls.channel:
+        calls.token(uses=1_000_000, valid_seconds=3600.0)
+        ask(calls.control.StopRun, control_pb2.StopRunRequest(run="stopped"))
+        retention = control_pb2.Retention(last=1, every=0)
+        ask(calls.control.PruneRun, control_pb2.PruneRunRequest(run="run", retention=retention))
+        ask(calls.control.DeleteRun, control_pb2.DeleteRunRequest(run="stopped"))
+        request = control_pb2.RecordMetricsRequest(run="run", round=1, metrics={"accuracy": 0.5})
+        ask(calls.control.RecordMetrics, request)
+    for action in (
+        r"uploaded \d+ files of \d+ bytes: [0-9a-f]{12}, ",
+        rf"started run 'run' of bundle {bundle.ref.sha256[:12]}",
+        "created a join token for 1000000 devices, valid for 3600 s",
+        "stopped run 'stopped'",
+        "pruned run 'run' to the last 1",
+        r"deleted run 'stopped', \d+ bytes",
+        "recorded metrics of model 1 of run 'run'",
+    ):
+        line = rf"INFO operator 'operator' with certificate {serial} at ipv4:127\.0\.0\.1:\d+ {action}"
+        assert re.search(line, coordinators.log), action
