@@ -21,8 +21,9 @@ from benchmarks.load.coordinator_process import (
 from benchmarks.load.synthetic_devices import FleetSpec
 from benchmarks.report import Figure, Tables, progress
 from benchmarks.restart import measure_restart
+from moonfed.blobs import ref_of_bytes
 from moonfed.bundle import Bundle, write_bundle
-from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE
+from moonfed.manifest import WEIGHTS_FILE
 
 DISTINCT_UPDATES = 10  # the devices send them in turn
 FEW_CONNECTED = 10  # the memory per connection is the difference between few and many of them
@@ -133,6 +134,6 @@ def upload(coordinator: CoordinatorProcess, model: SyntheticModel, directory: Pa
     """Upload a bundle of that model to the coordinator; return the bundle."""
     bundle = model.bundle(directory)
     write_bundle(directory / "bundle", bundle)
-    files = {ref: directory / "bundle" / name for name, ref in bundle.manifest.files.items()}
-    coordinator.console.upload({**files, bundle.ref: directory / "bundle" / MANIFEST_FILE})
+    files = {ref_of_bytes(content): directory / "bundle" / name for name, content in bundle.files.items()}
+    coordinator.console.upload(files)
     return bundle

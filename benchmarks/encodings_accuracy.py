@@ -27,7 +27,9 @@ from moonfed.experiments.fleet.layout import RUN, Layout
 from moonfed.experiments.fleet.preparation import prepare
 from moonfed.experiments.fleet.run import run_simulation
 from moonfed.experiments.simulation import Simulation
+from moonfed.export.bundle_signing import SigningOptions, sign_new
 from moonfed.manifest import MANIFEST_FILE, MODEL, WEIGHTS_FILE
+from moonfed.signing.key_files import open_signer
 from moonfed.tensors import Vector, file_size, open_model, write_model
 
 SEEDS, WORKERS, LAST = 5, 2, 10
@@ -107,7 +109,9 @@ def _simulate(recipe: Simulation, case: EncodingCase) -> EncodingOutcome:
         output = Path(directory) / "simulation"
         if case.perturbed:
             prepare(simulation, Layout(output), None, lambda _: None)
-            write_bundle(Layout(output).bundle, perturb(read_bundle(Layout(output).bundle), recipe.seed))
+            perturbed = perturb(read_bundle(Layout(output).bundle), recipe.seed)
+            signed = sign_new(perturbed, open_signer([], progress), SigningOptions())
+            write_bundle(Layout(output).bundle, signed.bundle)
         result = run_simulation(simulation, output, engine=EngineSettings(workers=WORKERS))
         plain = file_size(read_bundle(result.bundle).manifest.tensors)
         with open_storage(Layout(output).coordinator) as state:

@@ -13,7 +13,7 @@ from benchmarks.report import Figure, progress
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
 from moonfed.coordinator.rounds.settings import RunSettings
-from moonfed.coordinator.runs.create import add_run
+from moonfed.coordinator.runs.create import NewRun, add_run
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE
 from moonfed.coordinator.storage.opening import Storage, open_storage
@@ -45,9 +45,15 @@ def measure_restart(runs: int, rounds: int) -> Figure:
 def _fill(state: Path, directory: Path, runs: int, rounds: int) -> None:
     bundle = MODEL.bundle(directory)
     with open_storage(state) as opened:
-        for content in bundle.contents.values():
+        for content in bundle.files.values():
             opened.blobs.put_bytes(content)
-        record = add_run(opened, "run-0", bundle.ref.sha256, "", RunSettings(rounds=rounds + 1))
+        new = NewRun(
+            name="run-0",
+            manifest=bundle.ref.sha256,
+            signature=bundle.signature_sha256,
+            settings=RunSettings(rounds=rounds + 1),
+        )
+        record = add_run(opened, new)
         for round_ in range(1, rounds + 1):
             _record_round(opened, record, round_)
         opened.store.open_round(AttemptId(run="run-0", round=rounds + 1, attempt=1), COHORT)

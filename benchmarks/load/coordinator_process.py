@@ -13,13 +13,16 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.load.synthetic_devices import FleetSpec
+from benchmarks.report import progress
 from moonfed import transport
 from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.bundle import Bundle
 from moonfed.coordinator.cli.control_client import Console, connect
 from moonfed.experiments.child_processes import ChildProcesses
+from moonfed.export.bundle_signing import SigningOptions, sign_new
 from moonfed.identity import load_identity
 from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.signing.key_files import open_signer
 from moonfed.tensors import TensorSpec, write_model
 from moonfed.training_spec import TrainingSpec
 from moonfed.v1 import control_pb2
@@ -69,7 +72,8 @@ class SyntheticModel:
             plan=PlanSpec(interface=PLAN_INTERFACE, minimum_torch="2.4", built_with_torch="2.6", activation_bytes=0),
             files={file: ref_of_bytes(content) for file, content in contents.items()},
         )
-        return Bundle(manifest, {MANIFEST_FILE: manifest.to_bytes(), **contents})
+        bundle = Bundle(manifest, {MANIFEST_FILE: manifest.to_bytes(), **contents})
+        return sign_new(bundle, open_signer([], progress), SigningOptions()).bundle
 
     def updates(self, directory: Path, number: int) -> tuple[tuple[str, str, int], ...]:
         """Write that many distinct updates; return path, sha256 and bytes of each."""
@@ -111,7 +115,9 @@ class CoordinatorProcess:
             deadline_seconds=TIMEOUT,
             heartbeat_timeout_seconds=TIMEOUT,
         )
-        request = control_pb2.StartRunRequest(name=name, manifest=bundle.ref.sha256, settings=settings)
+        request = control_pb2.StartRunRequest(
+            name=name, manifest=bundle.ref.sha256, settings=settings, signature=bundle.signature_sha256
+        )
         transport.call(self.console.control.StartRun, request, timeout=TIMEOUT)
 
     def round_seconds(self, bundle: Bundle, name: str, devices: int) -> float:

@@ -38,6 +38,7 @@ class Assignment:
     seed: int  # the run's
     counted: AttemptId | None = None  # the latest attempt with this device's update in its model
     encodings: Encodings = field(default_factory=Encodings)  # of the blob "model", and of the update's
+    signature: BlobRef | None = None  # of the bundle; None: it is not signed
 
     def __post_init__(self) -> None:
         require_whole("round", self.id.round, 1)
@@ -85,3 +86,4 @@ class RunEnded:
     manifest: BlobRef | None = None  # None, as is the model, unless the run finished
     model: BlobRef | None = None  # the final global model
     rounds: int = 0  # that produced it
+    signature: BlobRef | None = None  # of the bundle

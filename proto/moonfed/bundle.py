@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from moonfed.blobs import BlobRef, ref_of_bytes
-from moonfed.errors import Corrupt, InvalidInput, NotFound, ResourceExhausted
+from moonfed.errors import Corrupt, InvalidInput, NotFound, ResourceExhausted, UntrustedBundle
 from moonfed.files import new_directory, read_regular, write_durably
 from moonfed.manifest import MANIFEST_FILE, Manifest
 from moonfed.signing import bundle_signature
@@ -36,6 +36,16 @@ class Bundle:
     def ref(self) -> BlobRef:
         """The manifest's blob; its sha256 names the bundle."""
         return ref_of_bytes(self.contents[MANIFEST_FILE])
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """Every file by its name, the signature included."""
+        return {**self.contents, **({SIGNATURE_FILE: self.signature} if self.signature else {})}
+
+    @property
+    def signature_sha256(self) -> str:
+        """The sha256 of the signature file; empty if the bundle is not signed."""
+        return ref_of_bytes(self.signature).sha256 if self.signature else ""
 
 
 def read_bundle(path: Path, check: Check | None = None) -> Bundle:
@@ -66,12 +76,8 @@ def write_bundle(path: Path, bundle: Bundle) -> None:
         write_durably(path, _zipped(bundle))
         return
     with new_directory(path) as directory:
-        for name, content in _files(bundle).items():
+        for name, content in bundle.files.items():
             (directory / name).write_bytes(content)
-
-
-def _files(bundle: Bundle) -> dict[str, bytes]:
-    return {**bundle.contents, **({SIGNATURE_FILE: bundle.signature} if bundle.signature else {})}
 
 
 def _may_be_replaced(path: Path) -> bool:
@@ -91,7 +97,7 @@ def _may_be_replaced(path: Path) -> bool:
 def _zipped(bundle: Bundle) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in sorted(_files(bundle).items()):
+        for name, content in sorted(bundle.files.items()):
             # a fixed time stamp: the same bundle is the same bytes
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
     return buffer.getvalue()
@@ -100,7 +106,7 @@ def _zipped(bundle: Bundle) -> bytes:
 def _checked(read: _Reader, path: Path, check: Check | None) -> Bundle:
     contents = {MANIFEST_FILE: _read(read, MANIFEST_FILE, MANIFEST_BYTES, path)}
     signature = _signature(read, path)
-    statement = check(signature, ref_of_bytes(contents[MANIFEST_FILE]).sha256) if check else None
+    statement = _verified(check, signature, contents[MANIFEST_FILE], path) if check else None
     try:
         manifest = Manifest.from_bytes(contents[MANIFEST_FILE])
     except InvalidInput as error:  # it names the field, but not the file
@@ -112,6 +118,13 @@ def _checked(read: _Reader, path: Path, check: Check | None) -> Bundle:
         if ref_of_bytes(contents[name]) != ref:
             raise Corrupt(f"{name} in {path} is not the file that its manifest names: the bundle is damaged")
     return Bundle(manifest, contents, signature)
+
+
+def _verified(check: Check, signature: bytes, manifest: bytes, path: Path) -> Statement:
+    try:
+        return check(signature, ref_of_bytes(manifest).sha256)
+    except UntrustedBundle as error:  # it names the problem, but not the file
+        raise UntrustedBundle(f"{path}: {error}") from error
 
 
 def _signature(read: _Reader, path: Path) -> bytes:

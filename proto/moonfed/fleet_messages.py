@@ -16,6 +16,7 @@ def read_assignment(message: fleet_pb2.Assignment) -> Assignment:
     return Assignment(
         id=AttemptId(run=message.run, round=message.round, attempt=message.attempt),
         manifest=from_message(message.manifest),
+        signature=from_message(message.signature) if message.HasField("signature") else None,
         blobs={role: from_message(blob) for role, blob in message.blobs.items()},
         training=_read_training(message.training),
         seed=message.seed,
@@ -32,6 +33,7 @@ def write_assignment(assignment: Assignment) -> fleet_pb2.Assignment:
         round=id_.round,
         attempt=id_.attempt,
         manifest=to_message(assignment.manifest),
+        signature=_blob(assignment.signature),
         blobs={role: to_message(ref) for role, ref in assignment.blobs.items()},
         training=fleet_pb2.TrainingSpec(**assignment.training.to_document()),
         seed=assignment.seed,
@@ -50,13 +52,18 @@ def read_run_ended(message: fleet_pb2.RunEnded) -> RunEnded:
         manifest=from_message(message.manifest) if finished else None,
         model=from_message(message.model) if finished else None,
         rounds=message.rounds,
+        signature=from_message(message.signature) if finished and message.HasField("signature") else None,
     )
 
 
 def write_run_ended(ended: RunEnded) -> fleet_pb2.RunEnded:
     """Convert the end of a run for the network."""
     return fleet_pb2.RunEnded(
-        run=ended.run, manifest=_blob(ended.manifest), model=_blob(ended.model), rounds=ended.rounds
+        run=ended.run,
+        manifest=_blob(ended.manifest),
+        model=_blob(ended.model),
+        rounds=ended.rounds,
+        signature=_blob(ended.signature),
     )
 
 

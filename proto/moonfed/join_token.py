@@ -1,7 +1,8 @@
 """Join tokens: one line of text with which a device enrols.
 
 A token contains the enrolment address, the authority's certificate and a secret, so a device authenticates the
-coordinator from the first byte. It is valid for enrolment only.
+coordinator from the first byte. It is valid for enrolment only. It also contains the operator's trust file, so that
+the coordinator cannot choose the keys that the device trusts.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from cryptography import x509
 
 from moonfed.errors import InvalidInput
+from moonfed.signing.trust import Trust
 
 PREFIX = "moonfed-join-1."
 
@@ -24,9 +26,12 @@ class JoinToken:
     address: str  # host:port of the Enrolment service
     ca: bytes  # PEM
     secret: str
+    trust: Trust | None = None  # None: the coordinator made this token; the operator's program adds the trust file
 
     def __str__(self) -> str:
-        fields = {"address": self.address, "ca": self.ca.decode(), "secret": self.secret}
+        fields: dict[str, object] = {"address": self.address, "ca": self.ca.decode(), "secret": self.secret}
+        if self.trust:
+            fields["trust"] = self.trust.to_document()
         return PREFIX + base64.urlsafe_b64encode(json.dumps(fields).encode()).decode().rstrip("=")
 
 
@@ -38,7 +43,9 @@ def parse_token(text: str) -> JoinToken:
     body = text[len(PREFIX) :]
     try:
         fields = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-        token = JoinToken(address=str(fields["address"]), ca=str(fields["ca"]).encode(), secret=str(fields["secret"]))
+        trust = Trust.from_document(fields["trust"]) if "trust" in fields else None
+        address, ca, secret = (str(fields[name]) for name in ("address", "ca", "secret"))
+        token = JoinToken(address=address, ca=ca.encode(), secret=secret, trust=trust)
         x509.load_pem_x509_certificate(token.ca)
     except Exception as error:  # whatever a damaged certificate makes the parser raise
         raise InvalidInput("the join token is damaged or cut off; paste all of it") from error

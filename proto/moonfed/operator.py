@@ -33,6 +33,15 @@ CoordinatorOption = Annotated[
     str | None,
     typer.Option("--coordinator", metavar="HOST:PORT", help="The coordinator's address. Default: the identity's."),
 ]
+TrustOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--trust",
+        metavar="FILE",
+        help="The trust file of the bundle's engineer. Default: your own.",
+        show_default=False,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 

@@ -19,6 +19,7 @@ from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity, store_identity
 from moonfed.edge_client.state.round_store import StoredRound, Update
+from moonfed.edge_client.state.trust import pin
 from moonfed.edge_client.worker.messages import Job
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import ExchangeShapes, Method
@@ -34,6 +35,7 @@ from moonfed.v1 import fleet_pb2
 from tests.support.authority import DAY, Authority, certified_key
 from tests.support.compiled import cached_plan
 from tests.support.device_coordinator import PATIENCE, Coordinator
+from tests.support.signatures import TRUST, signature
 
 FEATURES = InputSpec(kind="features", shape=(6,))
 TASK = "0" * 64  # the digest of an assignment
@@ -49,8 +51,10 @@ class Bundle:
     manifest: Manifest
     plan: bytes
     weights: bytes
+    signature: bytes
 
     def put_into(self, blobs: BlobDirectory) -> BlobRef:
+        blobs.put_bytes(self.signature)
         blobs.put_bytes(self.plan)
         blobs.put_bytes(self.weights)
         return blobs.put_bytes(self.manifest.to_bytes())
@@ -68,6 +72,7 @@ class Bundle:
         return fleet_pb2.Assignment(
             run=run,
             manifest=to_message(ref_of_bytes(self.manifest.to_bytes())),
+            signature=to_message(ref_of_bytes(self.signature)),
             blobs={"model": to_message(ref_of_bytes(self.weights))},
             training=fleet_pb2.TrainingSpec(**spec),
             **settings,
@@ -118,7 +123,7 @@ def new_bundle(directory: Path, name: str, method: Method) -> Bundle:
         plan=PlanSpec(minimum_torch="2.4", built_with_torch="2.4", activation_bytes=0, minimum_samples=2),
         files={name: ref_of_bytes(plan if name == PLAN_FILE else b"") for name in FILES},
     )
-    return Bundle(manifest, plan, file.read_bytes())
+    return Bundle(manifest, plan, file.read_bytes(), signature(manifest.to_bytes()).to_bytes())
 
 
 def write_samples(path: Path, count: int = 40, seed: int = 0) -> Path:
@@ -163,6 +168,7 @@ class Device:
         key, certificate = self.coordinator.authority.issue("cam-1", "device", **ages)
         ca = (authority or self.coordinator.authority).pem
         self.coordinator.keys["cam-1"] = certified_key(certificate)
+        pin(self.state, TRUST)
         store_identity(self.state, address=self.coordinator.address, ca=ca, certificate=certificate, key=key)
 
     def start(self, data: str | Path, *options: str) -> None:

@@ -18,12 +18,15 @@ import pytest
 from moonfed import bundle as bundle_module
 from moonfed.blobs import ref_of_bytes, ref_of_file
 from moonfed.edge_client.state.finished_models import store_finished
+from moonfed.edge_client.state.trust import pin
 from moonfed.manifest import FILES, GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE
 from moonfed.sandbox.policy import available_level
+from moonfed.signing.bundle_signature import SIGNATURE_FILE
 from tests.edge_client.conftest import PROGRAM, SANDBOX, Bundle, Device, write_samples
 from tests.support.attack_bundles import ATTACKS, Attack
 from tests.support.device_coordinator import PATIENCE, Coordinator
 from tests.support.forked_process import PATCHES
+from tests.support.signatures import TRUST, signature
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -62,7 +65,8 @@ def attacking(bundle: Bundle, attack: Attack, path: Path) -> Bundle:
     plan = attack.plan(path)
     files = {name: ref_of_bytes(plan if name == PLAN_FILE else b"") for name in FILES}
     files[WEIGHTS_FILE] = ref_of_bytes(bundle.weights)
-    return Bundle(replace(bundle.manifest, previous_models=0, files=files), plan, bundle.weights)
+    manifest = replace(bundle.manifest, previous_models=0, files=files)
+    return Bundle(manifest, plan, bundle.weights, signature(manifest.to_bytes()).to_bytes())
 
 
 def contains(model: bytes, secret: bytes) -> bool:
@@ -154,12 +158,18 @@ def profiled(plan: Bundle, directory: Path) -> list[str]:
     contents = {
         MANIFEST_FILE: plan.manifest.to_bytes(), PLAN_FILE: plan.plan, WEIGHTS_FILE: plan.weights, GRAPH_FILE: b""
     }  # fmt: skip
-    bundle_module.write_bundle(directory / "bundle", bundle_module.Bundle(plan.manifest, contents))
+    bundle_module.write_bundle(directory / "bundle", bundle_module.Bundle(plan.manifest, contents, plan.signature))
     return ["profile", str(directory / "bundle"), "--samples", "20", "--max-memory", "1GB"]
 
 
 def predicted(plan: Bundle, directory: Path) -> list[str]:
-    sources = {MANIFEST_FILE: plan.manifest.to_bytes(), PLAN_FILE: plan.plan, "model.safetensors": plan.weights}
+    sources = {
+        SIGNATURE_FILE: plan.signature,
+        MANIFEST_FILE: plan.manifest.to_bytes(),
+        PLAN_FILE: plan.plan,
+        "model.safetensors": plan.weights,
+    }
+    pin(directory / "state", TRUST)
     for name, content in sources.items():
         (directory / name).write_bytes(content)
     store_finished(

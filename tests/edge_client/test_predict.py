@@ -6,6 +6,7 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +15,17 @@ from PIL import Image
 
 from moonfed.blobs import ref_of_bytes, ref_of_file
 from moonfed.edge_client.state.finished_models import store_finished
+from moonfed.edge_client.state.trust import accept, pin
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors, tensor_specs
 from moonfed.manifest import FILES, PLAN_FILE, InputSpec, Manifest
+from moonfed.signing.trust import TrustChain
 from moonfed.tensors import write_model
 from tests.edge_client.conftest import CLASSES, FEATURES, PROGRAM, SANDBOX, Bundle, write_samples
 from tests.support.compiled import cached_plan
 from tests.support.device_coordinator import PATIENCE
+from tests.support.signatures import CHAIN, TRUST, issued, signature, trust
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -65,11 +69,18 @@ def finish(state: Path, bundle: Bundle, spec: InputSpec, run: str, seed: int) ->
     )
     (sources / "plan").write_bytes(plan)
     (sources / "manifest").write_bytes(manifest.to_bytes())
+    (sources / "signature").write_bytes(signature(manifest.to_bytes()).to_bytes())
+    pin(state, TRUST)
     store_finished(
         *(state / "finished", run, 7),
         manifest=ref_of_bytes(manifest.to_bytes()),
         model=ref_of_file(model),
-        files={"manifest.json": sources / "manifest", "plan.pt": sources / "plan", "model.safetensors": model},
+        files={
+            "signature.json": sources / "signature",
+            "manifest.json": sources / "manifest",
+            "plan.pt": sources / "plan",
+            "model.safetensors": model,
+        },
     )
     return network.eval()
 
@@ -209,3 +220,50 @@ def test_a_damaged_older_model_causes_no_warning(tmp_path: Path, bundle: Bundle)
     out, err = predict(tmp_path / "state", write_samples(tmp_path / "samples.npz", count=4))
     assert out.startswith("model of run second")
     assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        (None, "the bundle is not signed"),
+        ({"keys": [9]}, "which is not trusted"),
+        ({"keys": [9], "chain": TrustChain((issued(trust(9), 9),))}, "differs from version 1 of the trust file"),
+        (
+            {"keys": [9], "chain": TrustChain((*CHAIN.envelopes, issued(trust(9, version=2), 9)))},
+            "not signed by 1 of its predecessor's keys",
+        ),
+        ({"expires": 1}, "signature expired on 1970-01-01 00:00 UTC"),
+        ({"manifest": b"another manifest"}, "is for another manifest"),
+        ({"name": "other"}, "is named 'tested', but signed as 'other'"),
+    ],
+)
+def test_a_stored_model_whose_bundle_is_not_trusted_is_not_used(
+    fields: dict[str, Any] | None, reason: str, tmp_path: Path, bundle: Bundle
+) -> None:
+    finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
+    stored = tmp_path / "state" / "finished" / "first"
+    (stored / "signature.json").unlink()
+    if fields is not None:
+        manifest = fields.pop("manifest", (stored / "manifest.json").read_bytes())
+        (stored / "signature.json").write_bytes(signature(manifest, **fields).to_bytes())
+    err = predict(tmp_path / "state", write_samples(tmp_path / "samples.npz", count=4), code=12)[1]
+    assert reason in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "plan.pt"])
+def test_one_altered_byte_of_a_stored_model_is_found(file: str, tmp_path: Path, bundle: Bundle) -> None:
+    finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
+    stored = tmp_path / "state" / "finished" / "first" / file
+    content = stored.read_bytes()
+    stored.unlink()  # it is a hard link
+    stored.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    err = predict(tmp_path / "state", write_samples(tmp_path / "samples.npz", count=4), code=7)[1]
+    assert f"{file} differs from what was fetched" in err
+
+
+def test_a_model_stays_usable_when_a_newer_bundle_was_accepted(tmp_path: Path, bundle: Bundle) -> None:
+    finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
+    newer = signature(b"a newer manifest", version=9)
+    accept(tmp_path / "state", newer.to_bytes(), newer.statement.manifest, 0.0)
+    assert predict(tmp_path / "state", write_samples(tmp_path / "samples.npz", count=4))[1] == ""

@@ -35,6 +35,7 @@ from moonfed.v1 import control_pb2
 from tests.faults.program import CLOCK, Clock, Fault, environment_of
 from tests.support import coordinator
 from tests.support.forked_programs import ForkedPopen
+from tests.support.signatures import signed
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")])}
@@ -51,7 +52,7 @@ def bundle_of(elements: int) -> Bundle:
     del contents[MANIFEST_FILE]
     files = {name: ref_of_bytes(content) for name, content in contents.items()}
     manifest = replace(made.manifest, files=files)
-    return Bundle(manifest, {MANIFEST_FILE: manifest.to_bytes(), **contents})
+    return signed(Bundle(manifest, {MANIFEST_FILE: manifest.to_bytes(), **contents}))
 
 
 def trained(device: str, round_: int, before: Vector) -> Vector:

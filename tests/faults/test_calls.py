@@ -67,7 +67,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         enrolment = stack.enter_context(grpc.secure_channel(token.address, trusting))
         channels = {"Fleet": device.channel, "Control": fleet.operator.channel, "Enrolment": enrolment}
         known = [*(blob.sha256 for blob in BUNDLE.manifest.files.values()), BUNDLE.ref.sha256, token.secret]
-        yield Served(fleet, channels, [run.run, "cam-1", "model", "loss", "1.3", "", *known])
+        yield Served(fleet, channels, [run.run, "cam-1", "model", "loss", "1.4", "", *known])
 
 
 def filled(draw: st.DrawFn, method: MethodDescriptor, words: Sequence[str]) -> bytes:

@@ -21,19 +21,27 @@ from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.rpc import convert_control, convert_fleet
 from moonfed.coordinator.rpc.convert_settings import run_settings, settings_message
 from moonfed.coordinator.updates.validation import check_files, check_header
-from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch
+from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch, UntrustedBundle
 from moonfed.fleet_messages import read_assignment, read_run_ended
 from moonfed.identity import new_key, signing_request
 from moonfed.join_token import PREFIX, JoinToken, parse_token
 from moonfed.manifest import MODEL, Manifest
+from moonfed.signing import statement as statements
+from moonfed.signing import trust as trusts
+from moonfed.signing.bundle_signature import BundleSignature, verify
+from moonfed.signing.envelope import Envelope
+from moonfed.signing.trust import TrustChain
 from moonfed.tensors import header_bytes, open_model, require_finite, split
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.faults.messages import JSON, all_spoilt, damaged, messages, spoilt
 from tests.support import coordinator
+from tests.support.signatures import CHAIN, ROTATED, TRUST, key, signed
 
 BUNDLE = coordinator.make_bundle(downlink=coordinator.SCAFFOLD["downlink"], uplink=coordinator.SCAFFOLD["uplink"])
-WORDS = ["", MODEL, "r", "cam-1", "loss", "holdout_samples", "0" * 64, BUNDLE.ref.sha256, "1.3", "int8+zstd"]
+WORDS = ["", MODEL, "r", "cam-1", "loss", "holdout_samples", "0" * 64, BUNDLE.ref.sha256, "1.4", "int8+zstd"]
 MODEL_FILE = coordinator.model_bytes(1.0)
+SIGNED = signed(BUNDLE, keys=[2], chain=ROTATED).signature
+STATEMENT = {"name": "digits", "version": 1, "manifest": BUNDLE.ref.sha256, "expires": 2_000_000_000}
 REQUEST = signing_request(new_key(), "cam-1")
 HEADER = json.loads(header_bytes(coordinator.SPECS)[8:])
 # One directory for all examples: each overwrites the file of the one before.
@@ -143,7 +151,8 @@ def test_a_hostile_manifest_is_rejected(content: bytes, tmp_path: Path) -> None:
 
 
 def test_no_value_of_a_join_token_is_taken_on_trust(authority: Authority) -> None:
-    for document in all_spoilt({"address": "here:1", "ca": authority.ca.decode(), "secret": "s"}):
+    whole = {"address": "here:1", "ca": authority.ca.decode(), "secret": "s", "trust": TRUST.to_document()}
+    for document in all_spoilt(whole):
         with suppress(InvalidInput):
             parse_token(token_of(document))
 
@@ -155,7 +164,7 @@ def token_of(document: Any) -> str:  # noqa: ANN401
 @EXAMPLES
 @given(data=st.data())
 def test_a_join_token(authority: Authority, data: st.DataObject) -> None:
-    whole = str(JoinToken(address="here:1", ca=authority.ca, secret="s"))
+    whole = str(JoinToken(address="here:1", ca=authority.ca, secret="s", trust=TRUST))
     cut = data.draw(damaged(whole.encode())).decode(errors="surrogateescape")
     for text in (
         token_of(data.draw(JSON)),
@@ -165,6 +174,37 @@ def test_a_join_token(authority: Authority, data: st.DataObject) -> None:
     ):
         with suppress(InvalidInput):
             parse_token(text)
+
+
+def test_no_value_of_a_signature_is_taken_on_trust() -> None:
+    for document in all_spoilt(json.loads(SIGNED)):
+        for content in (canonical_bytes(document), json.dumps(document).encode(errors="surrogatepass")):
+            with suppress(UntrustedBundle):
+                verify(content, BUNDLE.ref.sha256, now=0.0, trust=TRUST)
+                assert content == SIGNED
+
+
+@EXAMPLES
+@given(spoilt(json.loads(SIGNED)).map(lambda document: canonical_bytes(document)) | damaged(SIGNED) | st.binary())
+def test_a_signature(content: bytes) -> None:
+    with suppress(UntrustedBundle):
+        verify(content, BUNDLE.ref.sha256, now=0.0, trust=TRUST)
+        assert content == SIGNED
+
+
+@EXAMPLES
+@given(
+    st.sampled_from([STATEMENT, TRUST.to_document()]).flatmap(spoilt).map(lambda document: canonical_bytes(document))
+    | st.binary()
+)
+def test_what_a_trusted_key_has_signed(payload: bytes) -> None:
+    """A malformed statement, or a malformed new version of the trust file."""
+    statement = Envelope(kind=statements.KIND, payload=payload).sign(key(1))
+    successor = Envelope(kind=trusts.KIND, payload=payload).sign(key(1))
+    chains = TrustChain((*CHAIN.envelopes, successor)), TrustChain((successor,)), CHAIN
+    for chain in chains:
+        with suppress(UntrustedBundle):
+            verify(BundleSignature(statement, chain).to_bytes(), BUNDLE.ref.sha256, now=0.0, trust=TRUST)
 
 
 @EXAMPLES

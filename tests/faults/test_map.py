@@ -208,6 +208,17 @@ TESTS: dict[int, list[str]] = {
         "coordinator.storage.test_state_directory::test_one_coordinator_at_a_time",
         "coordinator.test_server::test_a_second_coordinator_on_one_state_and_on_one_port_is_rejected",
     ],
+    32: [
+        "coordinator.devices.test_eligibility::test_a_device_that_declines_a_run_for_good_is_not_assigned_again",
+        "coordinator.runs.test_create::test_a_bundle_without_a_valid_signature_starts_no_run",
+        "edge_client.agent.test_bundle_trust::test_a_rejected_run_is_mentioned_once_however_often_it_is_assigned",
+        "edge_client.agent.test_bundle_trust::test_an_attack_is_rejected_before_the_plan_is_fetched",
+        "edge_client.agent.test_bundle_trust::test_an_older_version_is_rejected_also_after_a_restart",
+        "edge_client.agent.test_bundle_trust::test_one_altered_byte_of_a_signed_file_is_found",
+        "edge_client.agent.test_bundle_trust::test_too_few_signatures_are_rejected_and_enough_are_accepted",
+        "proto.signing.test_bundle_signature::test_every_altered_byte_is_rejected",
+        "proto.signing.test_trust::test_a_broken_chain_is_rejected",
+    ],
     38: [
         "edge_client.agent.test_session::test_a_coordinator_that_restarts_in_mid_round_receives_the_update",
         "edge_client.agent.test_session::test_an_update_that_was_not_acknowledged_is_submitted_after_a_restart_without_training",

@@ -31,6 +31,7 @@ from moonfed.coordinator.records import RoundRecord, RunView
 from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
+from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.storage.blobs import garbage_collection
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.errors import AlreadyExists, NotFound, WrongState
@@ -179,7 +180,7 @@ class Life(RuleBasedStateMachine):
         if len(self.books) == 3:
             return
         name, settings = f"run-{next(self.numbers):04}", KINDS[kind % len(KINDS)]
-        for content in BUNDLE.contents.values():
+        for content in BUNDLE.files.values():
             with suppress(OSError):
                 self.coordinator.running.storage.blobs.put_bytes(content)
         self.books[name] = Ledger(name, settings, [model_values(BUNDLE.contents[WEIGHTS_FILE])])
@@ -188,7 +189,8 @@ class Life(RuleBasedStateMachine):
 
     async def _start(self, name: str, settings: RunSettings) -> None:
         with suppress(NotFound):  # the bundle was not stored whole
-            await self.operators.start_run(name, BUNDLE.ref.sha256, "", settings)
+            bundle, signature = BUNDLE.ref.sha256, BUNDLE.signature_sha256
+            await self.operators.start_run(NewRun(name=name, manifest=bundle, signature=signature, settings=settings))
             self.doubtful.discard(name)
 
     def delete_run(self, name: str) -> None:
@@ -273,7 +275,7 @@ class Life(RuleBasedStateMachine):
             records = self.coordinator.ask(self.records(name))
             book.read(records, self.coordinator.running.storage.blobs.read)
             self.check_run(book, view)
-            blobs |= {ref_of_bytes(content).sha256 for content in BUNDLE.contents.values()}
+            blobs |= {ref_of_bytes(content).sha256 for content in BUNDLE.files.values()}
             blobs |= {record.model.sha256 for record in records if record.model}
             attempts |= {f"{name}/{round_}-{attempt}" for round_, attempt in needed(book, view)}
         self.doubtful.clear()

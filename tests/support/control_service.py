@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc
 
-from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.bundle import Bundle
 from moonfed.errors import MoonfedError, NotFound
 from moonfed.grpc_status import to_status
@@ -18,6 +18,7 @@ from moonfed.tensors import Vector, write_model
 from moonfed.transport import to_message
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
 from tests.faults.fleet import free_ports
+from tests.support.signatures import signed
 
 CHUNK = 1 << 12
 
@@ -25,7 +26,8 @@ CHUNK = 1 << 12
 class Control(control_pb2_grpc.ControlServicer):
     def __init__(self, directory: Path, bundle: Bundle) -> None:
         self.blobs = BlobDirectory(directory / "blobs")
-        for content in bundle.contents.values():
+        bundle = bundle if bundle.signature else signed(bundle)
+        for content in bundle.files.values():
             self.blobs.put_bytes(content)
         manifest = self.blobs.put_bytes(bundle.contents[MANIFEST_FILE])
         initial = to_message(bundle.manifest.files[WEIGHTS_FILE])
@@ -33,6 +35,7 @@ class Control(control_pb2_grpc.ControlServicer):
             run="r",
             status=control_pb2.RUN_STATUS_RUNNING,
             manifest=to_message(manifest),
+            signature=to_message(ref_of_bytes(bundle.signature)),
             model=initial,
             initial_model=initial,
         )

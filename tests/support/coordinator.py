@@ -37,6 +37,7 @@ from moonfed.v1 import (
     fleet_pb2_grpc,
 )
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
+from tests.support.signatures import signed
 
 SPECS = (
     TensorSpec("head.bias", (3,), "parameter"),
@@ -74,7 +75,7 @@ def make_bundle(
     start: Vector | float = 0.0,
     **fields: Any,  # noqa: ANN401
 ) -> Bundle:
-    """A bundle with a model of `start`, everywhere if it is a number; `fields` are its manifest's."""
+    """A signed bundle with a model of `start`, everywhere if it is a number; `fields` are its manifest's."""
     contents = {
         "plan.pt": b"a plan that no coordinator opens",
         "model.onnx": b":\x08\x12\x06tested",  # an ONNX model whose graph has a name and no nodes
@@ -95,7 +96,7 @@ def make_bundle(
     if rule := fields.get("server_rule"):
         fields["server_rule"] = selection_of(rule)
     manifest = Manifest(**{**given, **fields})
-    return Bundle(manifest, {MANIFEST_FILE: manifest.to_bytes(), **contents})
+    return signed(Bundle(manifest, {MANIFEST_FILE: manifest.to_bytes(), **contents}))
 
 
 def bundle_directory(path: Path, **fields: Any) -> Path:  # noqa: ANN401
@@ -351,4 +352,4 @@ def weighted(values: Mapping[float, int]) -> float:
 
 
 def blobs_of(bundle: Bundle) -> dict[BlobRef, bytes]:
-    return {ref_of_bytes(content): content for content in bundle.contents.values()}
+    return {ref_of_bytes(content): content for content in bundle.files.values()}

@@ -17,6 +17,7 @@ from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.devices.sessions import DeviceInfo
 from moonfed.coordinator.records import RunEvent, RunView
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
+from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
@@ -42,9 +43,10 @@ async def opened(state: Path) -> AsyncIterator[Coordinator]:
 
 
 async def started(coordinator: Coordinator, bundle: Bundle, settings: RunSettings = ALL) -> None:
-    for content in bundle.contents.values():
+    for content in bundle.files.values():
         coordinator.storage.blobs.put_bytes(content)
-    await coordinator.operators.start_run("run", bundle.ref.sha256, "", settings)
+    new = NewRun(name="run", manifest=bundle.ref.sha256, signature=bundle.signature_sha256, settings=settings)
+    await coordinator.operators.start_run(new)
 
 
 def device_info(name: str) -> DeviceInfo:

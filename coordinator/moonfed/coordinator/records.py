@@ -48,6 +48,7 @@ class RunRecord:
     manifest: BlobRef
     method: str
     initial: BlobRef  # global model 0
+    signature: BlobRef | None = None  # of the bundle; None for a run of an earlier release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ Enrol once with the join token from the coordinator's operator, then run:
   moonfed-client predict picture.jpg       # once a run has finished
 """
 STATE = typer.Option(Path("moonfed-device"), "--state", help="Directory for the device's identity, plans and models.")
+TRUST = typer.Option(None, "--trust", metavar="FILE", help="The engineer's trust file. Default: see above.")
 PROXY = typer.Option(
     "",
     metavar="http://HOST:PORT",
@@ -47,6 +48,7 @@ def enrol_command(
     name: str = typer.Option("", help="The device's name in the fleet. Default: the host's."),
     coordinator: str = typer.Option("", metavar="HOST:PORT", help="Overrides the join token's address."),
     proxy: str = PROXY,
+    trust: Path = TRUST,
     state: Path = STATE,
     json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
@@ -55,14 +57,14 @@ def enrol_command(
     \b
     Examples:
       moonfed-client enrol moonfed-join-1.eyJ… --name camera-7
-      moonfed-client enrol token.txt --state /var/lib/moonfed
+      moonfed-client enrol token.txt --state /var/lib/moonfed --trust engineer.json
     """  # noqa: D301 - click's mark for text that is not to be wrapped
     from moonfed.edge_client.agent.enrolment import enrol, read_token
 
     if proxy:
         parse_proxy(proxy)
         os.environ.update(ignore_proxy_exceptions())
-    identity = enrol(read_token(token), name, state, coordinator or None, proxy)
+    identity = enrol(read_token(token), name, state, coordinator or None, proxy, trust)
     if json:
         print_json(
             {
@@ -74,6 +76,37 @@ def enrol_command(
         )
     else:
         print(f"{identity.name} is enrolled at {identity.address}; start it with: {NAME} run --state {state} --data …")
+
+
+@app.command("trust")
+def trust_command(
+    file: Path = typer.Argument(
+        None, metavar="TRUST.json", help="An engineer's trust file. Default: print the present."
+    ),
+    state: Path = STATE,
+    json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
+) -> None:
+    """Show the keys whose bundles this device runs, or replace them, such as after the loss of all keys.
+
+    The device also forgets which versions of bundles it has accepted. Start it again for the runs that it rejected.
+
+    \b
+    Examples:
+      moonfed-client trust
+      moonfed-client trust engineer.json --state /var/lib/moonfed
+    """  # noqa: D301
+    from moonfed.edge_client.state.trust import describe, load, replace_trust
+    from moonfed.errors import NotFound
+
+    if file is not None:
+        replace_trust(state, file)
+    held = load(state)
+    if held is None:
+        raise NotFound(f"{state} has no trust file; give it one with: {NAME} trust FILE --state {state}")
+    if json:
+        print_json({"trust": held.trust.to_document(), "accepted": dict(held.accepted)})
+    else:
+        print(f"{state} trusts {describe(held.trust)} (version {held.trust.version} of the trust file)")
 
 
 @app.command("run")
@@ -232,11 +265,14 @@ def profile_command(
     epochs: int = typer.Option(None, metavar="E", help="Default: the bundle's."),
     max_memory: str = typer.Option(None, metavar="SIZE", help="As for `run`, such as 4GB."),
     sandbox: str = SANDBOX,
+    trust: Path = TRUST,
+    state: Path = STATE,
     json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Measure a bundle's time and memory on this device, and check whether the device can participate.
 
-    Needs only the bundle: samples are random. The exit code is 0 if the device can participate.
+    Needs only the bundle: samples are random. The exit code is 0 if the device can participate. The bundle must be
+    signed by a key of --trust, of the device in --state, or else of this user.
 
     \b
     Examples:
@@ -257,6 +293,8 @@ def profile_command(
         epochs=epochs,
         max_memory=None if max_memory is None else parse_size("max-memory", max_memory, "4GB or 512MB"),
         sandbox=parse_level(sandbox),
+        trust=trust,
+        state=state,
     )
     print_profile(profile(settings, print_progress), as_json=json)
 

@@ -17,6 +17,7 @@ from moonfed.edge_client.agent.child_process import SILENCE_SECONDS
 from moonfed.edge_client.agent.sandboxed_process import JobDirectory, Sandbox, sandboxed_process, shared_file
 from moonfed.edge_client.data.folder import image_files
 from moonfed.edge_client.state.finished_models import Finished, find_finished
+from moonfed.edge_client.state.trust import stored_check
 from moonfed.edge_client.worker.messages import encode
 from moonfed.errors import InvalidInput, NotFound, TrainingFailed
 from moonfed.files import read_regular
@@ -90,7 +91,7 @@ def predict(paths: Sequence[Path], state: Path, computing: Computing, *, run: st
     if computing.sandbox == "strict":
         require_unreadable(state)
     model = find_finished(state / "finished", run)
-    manifest = model.read_manifest()
+    manifest = model.read_manifest(stored_check(state))
     names, inputs, labels = _read(paths, manifest)
     probabilities = _probabilities(model, manifest, inputs, computing)
     accuracy = None if labels is None else float(np.mean(probabilities.argmax(axis=1) == labels))

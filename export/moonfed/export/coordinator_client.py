@@ -12,9 +12,11 @@ import grpc
 
 from moonfed import transport
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.errors import MoonfedError, NotFound, Unavailable
+from moonfed.errors import MoonfedError, NotFound, Unavailable, UntrustedBundle
 from moonfed.manifest import WEIGHTS_FILE, Manifest
 from moonfed.operator import open_connection
+from moonfed.signing.bundle_signature import MAX_BYTES, Check, require_name, signed_by
+from moonfed.signing.key_files import user_trust
 from moonfed.v1 import control_pb2, control_pb2_grpc
 
 MODELS_NAMED = 10  # in an error message
@@ -34,9 +36,14 @@ class CoordinatorClient:
     """A client for reading runs; fetched files are stored in `blobs`."""
 
     def __init__(
-        self, control: control_pb2_grpc.ControlStub, blobs: BlobDirectory, explain: Callable[[], MoonfedError]
+        self,
+        control: control_pb2_grpc.ControlStub,
+        blobs: BlobDirectory,
+        explain: Callable[[], MoonfedError],
+        check: Check,
     ) -> None:
-        self._control, self._blobs, self._explain = control, blobs, explain
+        """`check`: verifies a bundle's signature before anything else of the bundle is fetched."""
+        self._control, self._blobs, self._explain, self._check = control, blobs, explain, check
 
     def get(self, run: str) -> control_pb2.Run:
         """Return a run's current state; raise NotFound."""
@@ -54,8 +61,19 @@ class CoordinatorClient:
         )
 
     def manifest(self, run: control_pb2.Run) -> Manifest:
-        """Fetch the manifest of the run's bundle."""
-        return Manifest.from_bytes(self.fetch(transport.from_message(run.manifest)).read_bytes())
+        """Fetch the manifest of the run's bundle; UntrustedBundle if the bundle's signature is rejected."""
+        statement = self._check(self._signature(run), run.manifest.sha256)
+        manifest = Manifest.from_bytes(self.fetch(transport.from_message(run.manifest)).read_bytes())
+        require_name(statement, manifest.name)
+        return manifest
+
+    def _signature(self, run: control_pb2.Run) -> bytes:
+        if not run.HasField("signature"):
+            return b""
+        ref = transport.from_message(run.signature)
+        if ref.size > MAX_BYTES:
+            raise UntrustedBundle(f"the bundle's signature has {ref.size} bytes; it must be at most {MAX_BYTES}")
+        return self.fetch(ref).read_bytes()
 
     def fetch(self, ref: BlobRef) -> Path:
         """Return a verified file of the run, fetching it unless it is present."""
@@ -112,14 +130,20 @@ def global_model(
 
 
 @contextmanager
-def connect(identity: Path, *, insecure: bool, address: str | None) -> Iterator[CoordinatorClient]:
-    """Connect with an operator's identity, or in plaintext on this machine; fetched files are deleted at the end."""
+def connect(
+    identity: Path, *, insecure: bool, address: str | None, trust: Path | None = None
+) -> Iterator[CoordinatorClient]:
+    """Connect with an operator's identity, or in plaintext on this machine; fetched files are deleted at the end.
+
+    `trust`: the trust file by which bundles are verified; by default, this user's.
+    """
+    check = signed_by(user_trust(trust))
     with (
         tempfile.TemporaryDirectory(prefix="moonfed-") as directory,
         open_connection(identity, insecure=insecure, address=address) as connection,
     ):
         stub = control_pb2_grpc.ControlStub(connection.channel)
-        yield CoordinatorClient(stub, BlobDirectory(Path(directory)), connection.explain)
+        yield CoordinatorClient(stub, BlobDirectory(Path(directory)), connection.explain, check)
 
 
 def _initial_model(run: control_pb2.Run, manifest: Manifest) -> BlobRef:

@@ -96,9 +96,11 @@ def verify(
     return Verified(statement=statement, trust=newest)
 
 
-def signed_by(trust: Trust | None, clock: Callable[[], float] = time.time) -> Check:
-    """Return a check that a signature is valid now; `trust`: see `verify`."""
-    return lambda content, manifest: verify(content, manifest, now=clock(), trust=trust).statement
+def signed_by(
+    trust: Trust | None, clock: Callable[[], float] = time.time, accepted: Mapping[str, int] = NO_VERSIONS
+) -> Check:
+    """Return a check that a signature is valid now; `trust` and `accepted`: see `verify`."""
+    return lambda content, manifest: verify(content, manifest, now=clock(), trust=trust, accepted=accepted).statement
 
 
 def require_name(statement: Statement, name: str) -> None:

@@ -487,12 +487,15 @@ class StartRunRequest(_message.Message):
     MANIFEST_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """empty: derived from the bundle's name"""
     manifest: _builtins.str
     """sha256"""
     model: _builtins.str
     """sha256 of the initial weights; empty: the bundle's"""
+    signature: _builtins.str
+    """sha256 of the bundle's signature file"""
     @_builtins.property
     def settings(self) -> Global___RunSettings: ...
     def __init__(
@@ -502,10 +505,11 @@ class StartRunRequest(_message.Message):
         manifest: _builtins.str = ...,
         model: _builtins.str = ...,
         settings: Global___RunSettings | None = ...,
+        signature: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "name", b"name", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "name", b"name", "settings", b"settings", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -549,6 +553,7 @@ class Run(_message.Message):
     CREATED_FIELD_NUMBER: _builtins.int
     INITIAL_METRICS_FIELD_NUMBER: _builtins.int
     INITIAL_MODEL_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     status: Global___RunStatus.ValueType
     method: _builtins.str
@@ -578,6 +583,10 @@ class Run(_message.Message):
     def initial_model(self) -> _blob_pb2.Blob:
         """the initial weights: global model 0"""
 
+    @_builtins.property
+    def signature(self) -> _blob_pb2.Blob:
+        """of the bundle; absent for a run of an earlier release"""
+
     def __init__(
         self,
         *,
@@ -593,10 +602,11 @@ class Run(_message.Message):
         created: _builtins.float = ...,
         initial_metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         initial_model: _blob_pb2.Blob | None = ...,
+        signature: _blob_pb2.Blob | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["initial_model", b"initial_model", "manifest", b"manifest", "model", b"model", "open_round", b"open_round", "settings", b"settings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["initial_model", b"initial_model", "manifest", b"manifest", "model", b"model", "open_round", b"open_round", "settings", b"settings", "signature", b"signature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "initial_metrics", b"initial_metrics", "initial_model", b"initial_model", "manifest", b"manifest", "method", b"method", "model", b"model", "open_round", b"open_round", "round", b"round", "run", b"run", "settings", b"settings", "status", b"status", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "initial_metrics", b"initial_metrics", "initial_model", b"initial_model", "manifest", b"manifest", "method", b"method", "model", b"model", "open_round", b"open_round", "round", b"round", "run", b"run", "settings", b"settings", "signature", b"signature", "status", b"status", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

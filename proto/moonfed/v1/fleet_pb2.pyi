@@ -178,6 +178,7 @@ class RunEnded(_message.Message):
     MANIFEST_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     rounds: _builtins.int
     """committed rounds"""
@@ -189,6 +190,10 @@ class RunEnded(_message.Message):
     def model(self) -> _blob_pb2.Blob:
         """the final global model"""
 
+    @_builtins.property
+    def signature(self) -> _blob_pb2.Blob:
+        """of the bundle; absent as the manifest"""
+
     def __init__(
         self,
         *,
@@ -196,10 +201,11 @@ class RunEnded(_message.Message):
         manifest: _blob_pb2.Blob | None = ...,
         model: _blob_pb2.Blob | None = ...,
         rounds: _builtins.int = ...,
+        signature: _blob_pb2.Blob | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "signature", b"signature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "rounds", b"rounds", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "rounds", b"rounds", "run", b"run", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -243,6 +249,7 @@ class Assignment(_message.Message):
     COUNTED_ATTEMPT_FIELD_NUMBER: _builtins.int
     DOWNLINK_ENCODING_FIELD_NUMBER: _builtins.int
     UPLINK_ENCODING_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     round: _builtins.int
     """from 1; takes global model round-1 to global model round"""
@@ -270,6 +277,10 @@ class Assignment(_message.Message):
 
     @_builtins.property
     def training(self) -> Global___TrainingSpec: ...
+    @_builtins.property
+    def signature(self) -> _blob_pb2.Blob:
+        """of the bundle: moonfed.signing; verified before the manifest is opened"""
+
     def __init__(
         self,
         *,
@@ -284,10 +295,11 @@ class Assignment(_message.Message):
         counted_attempt: _builtins.int = ...,
         downlink_encoding: _builtins.str = ...,
         uplink_encoding: _builtins.str = ...,
+        signature: _blob_pb2.Blob | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "training", b"training"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "signature", b"signature", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "blobs", b"blobs", "counted_attempt", b"counted_attempt", "counted_round", b"counted_round", "downlink_encoding", b"downlink_encoding", "manifest", b"manifest", "round", b"round", "run", b"run", "seed", b"seed", "training", b"training", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "blobs", b"blobs", "counted_attempt", b"counted_attempt", "counted_round", b"counted_round", "downlink_encoding", b"downlink_encoding", "manifest", b"manifest", "round", b"round", "run", b"run", "seed", b"seed", "signature", b"signature", "training", b"training", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -617,11 +629,14 @@ class DeclineRequest(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    PERMANENT_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     run: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
     reason: _builtins.str
+    permanent: _builtins.bool
+    """the device declines the run, not only this round, until it connects again"""
     def __init__(
         self,
         *,
@@ -630,10 +645,11 @@ class DeclineRequest(_message.Message):
         round: _builtins.int = ...,
         attempt: _builtins.int = ...,
         reason: _builtins.str = ...,
+        permanent: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "device", b"device", "reason", b"reason", "round", b"round", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "device", b"device", "permanent", b"permanent", "reason", b"reason", "round", b"round", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,6 +11,7 @@ from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, console, start, upload
 from tests.support import coordinator
 from tests.support.coordinator import ask, model_bytes
+from tests.support.signatures import signature
 
 
 def test_runs_are_named_after_the_bundle(fleet: Fleet) -> None:
@@ -31,10 +32,12 @@ def test_a_bundle_that_is_not_whole_starts_nothing(fleet: Fleet) -> None:
     with pytest.raises(NotFound):
         start(fleet, manifest=bundle.ref.sha256)
     upload(fleet, bundle.contents[MANIFEST_FILE])
+    signed = upload(fleet, bundle.signature)
     with pytest.raises(NotFound, match=r"plan\.pt.* was not uploaded|initial\.safetensors|model\.onnx"):
-        start(fleet, manifest=bundle.ref.sha256)
+        start(fleet, manifest=bundle.ref.sha256, signature=signed)
+    manifest, signed = b"not a manifest", upload(fleet, signature(b"not a manifest").to_bytes())
     with pytest.raises(InvalidInput, match="not JSON"):
-        start(fleet, manifest=upload(fleet, b"not a manifest"))
+        start(fleet, manifest=upload(fleet, manifest), signature=signed)
 
 
 def test_a_run_starts_from_given_weights_that_fit(fleet: Fleet) -> None:
@@ -47,7 +50,12 @@ def test_a_run_starts_from_given_weights_that_fit(fleet: Fleet) -> None:
     with pytest.raises(SchemaMismatch, match=r"'norm\.running_mean' is missing"):
         console(fleet).start_run("other", bundle, path, chosen)
     with pytest.raises(SchemaMismatch, match=r"'norm\.running_mean' is missing"):
-        start(fleet, manifest=bundle.ref.sha256, model=upload(fleet, path.read_bytes()))
+        start(
+            fleet,
+            manifest=bundle.ref.sha256,
+            signature=bundle.signature_sha256,
+            model=upload(fleet, path.read_bytes()),
+        )
     with pytest.raises(NotFound, match="'other'"):
         fleet.operator.run("other")
 

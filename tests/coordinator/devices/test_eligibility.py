@@ -8,7 +8,9 @@ import pytest
 
 from moonfed.coordinator.cli.format import run_lines
 from moonfed.errors import InvalidInput
+from moonfed.v1 import fleet_pb2
 from tests.coordinator.conftest import Fleet
+from tests.support.coordinator import ask
 
 Until = Callable[[Callable[[], bool]], None]
 
@@ -42,6 +44,25 @@ def test_a_device_without_encodings_gets_float32(fleet: Fleet, until: Until) -> 
     assert work.blobs["model"] == started.initial_model
     assert work.downlink_encoding in ("", "float32")
     assert work.uplink_encoding in ("", "float32")
+
+
+def test_a_device_that_declines_a_run_for_good_is_not_assigned_again(fleet: Fleet, until: Until) -> None:
+    """Until it connects again, perhaps with another trust file; the run shows why it waits."""
+    fleet.start("run")
+    device = fleet.device("cam-1")
+    session = device.connect()
+    work = session.assignment()
+    request = fleet_pb2.DeclineRequest(device="cam-1", run="run", round=1, attempt=1, permanent=True, reason="no trust")
+    ask(device.fleet.Decline, request)
+    told = "waiting for 1 more device: 0 online, 1 needed; not eligible: cam-1 (it declines the run: no trust)"
+    until(lambda: fleet.operator.run("run").waiting == told)
+    until(lambda: [entry.reason for entry in fleet.operator.rounds("run")] != [])
+    other = fleet.start("other")
+    assert session.assignment().run == other.run  # and no second attempt of the first
+    assert fleet.operator.run("run").waiting == told
+    again = device.connect()
+    assert {again.assignment().run, again.assignment().run} == {"run", "other"}
+    assert work.signature == other.signature
 
 
 def test_an_encoding_that_nobody_knows_is_rejected(fleet: Fleet) -> None:

@@ -90,7 +90,13 @@ def test_a_device_that_names_runs_learns_which_have_ended_even_after_a_restart(t
         stop(fleet, "stopped")
         finished = fleet.operator.run("finished")
         expected = [
-            fleet_pb2.RunEnded(run="finished", manifest=finished.manifest, model=finished.model, rounds=1),
+            fleet_pb2.RunEnded(
+                run="finished",
+                manifest=finished.manifest,
+                model=finished.model,
+                rounds=1,
+                signature=finished.signature,
+            ),
             fleet_pb2.RunEnded(run="stopped"),
             fleet_pb2.RunEnded(run="unknown"),
         ]

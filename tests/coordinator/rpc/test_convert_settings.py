@@ -24,7 +24,8 @@ def test_settings_survive_conversion(fleet: Fleet) -> None:
         retention=control_pb2.Retention(last=3, every=7),
     )
     fleet.start("run")
-    started = start(fleet, manifest=coordinator.make_bundle().ref.sha256, settings=given)
+    bundle = coordinator.make_bundle()
+    started = start(fleet, manifest=bundle.ref.sha256, signature=bundle.signature_sha256, settings=given)
     assert started.settings == given
     assert fleet.operator.run(started.run) == started
 

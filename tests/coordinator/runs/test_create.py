@@ -7,17 +7,18 @@ from onnx import TensorProto, helper
 
 from moonfed.blobs import ref_of_bytes
 from moonfed.bundle import Bundle
-from moonfed.errors import Corrupt, InvalidInput
+from moonfed.errors import Corrupt, InvalidInput, UntrustedBundle
 from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import ask, make_bundle
+from tests.support.signatures import ROTATED, signature, signed
 
 
 def with_graph(graph: bytes) -> Bundle:
     bundle = make_bundle()
     manifest = replace(bundle.manifest, files={**bundle.manifest.files, GRAPH_FILE: ref_of_bytes(graph)})
-    return Bundle(manifest, {**bundle.contents, GRAPH_FILE: graph, MANIFEST_FILE: manifest.to_bytes()})
+    return signed(Bundle(manifest, {**bundle.contents, GRAPH_FILE: graph, MANIFEST_FILE: manifest.to_bytes()}))
 
 
 def test_a_graph_that_names_another_file_starts_no_run(fleet: Fleet) -> None:
@@ -29,3 +30,31 @@ def test_a_graph_that_names_another_file_starts_no_run(fleet: Fleet) -> None:
     with pytest.raises(Corrupt, match=r"model\.onnx is not an ONNX model, or a damaged one"):
         fleet.start(bundle=with_graph(b"\xff"))
     assert not ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest()).runs
+
+
+BUNDLE = make_bundle()
+UNTRUSTWORTHY: dict[str, tuple[bytes, str]] = {
+    "unsigned": (b"", "the bundle is not signed; sign it with: moonfed-export sign BUNDLE"),
+    "expired": (signed(BUNDLE, expires=1).signature, "signature expired on 1970-01-01 00:00 UTC"),
+    "other manifest": (signature(b"other", name="digits").to_bytes(), "is for another manifest"),
+    "other name": (signed(BUNDLE, name="other").signature, "is named 'digits', but signed as 'other'"),
+    "rotated key": (signed(BUNDLE, chain=ROTATED).signature, "which is not trusted"),
+    "too large": (b"{" * 65537, "has 65537 bytes; it must be at most 65536"),
+    "nonsense": (b"{}", "must have exactly the fields signature, trust"),
+}
+
+
+@pytest.mark.parametrize("attack", UNTRUSTWORTHY)
+def test_a_bundle_without_a_valid_signature_starts_no_run(attack: str, fleet: Fleet) -> None:
+    content, reason = UNTRUSTWORTHY[attack]
+    with pytest.raises(UntrustedBundle, match=reason):
+        fleet.start(bundle=replace(BUNDLE, signature=content))
+    assert not ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest()).runs
+
+
+def test_a_run_keeps_its_bundles_signature(fleet: Fleet) -> None:
+    started = fleet.start("run")
+    assert fleet.operator.model(started.signature) == BUNDLE.signature
+    assert fleet.operator.run("run").signature == started.signature
+    session = fleet.device("cam-1").connect()
+    assert session.assignment().signature == started.signature

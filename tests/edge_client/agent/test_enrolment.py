@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,12 +14,16 @@ import pytest
 
 from moonfed.edge_client.agent import enrolment
 from moonfed.edge_client.agent.enrolment import pending_key, read_identity, store_identity
+from moonfed.edge_client.state.trust import DeviceTrust, load
 from moonfed.errors import Unavailable, Untrusted
 from moonfed.identity import key_bytes, save_identity
 from moonfed.join_token import JoinToken
+from moonfed.signing.key_files import write_trust
+from moonfed.signing.trust import TrustChain
 from tests.edge_client.conftest import PROGRAM, Device
 from tests.support.authority import Authority, certified_key, public_bytes
 from tests.support.device_coordinator import PATIENCE, Coordinator
+from tests.support.signatures import CHAIN, TRUST, issued, trust
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -26,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("forked_programs")
 @pytest.fixture
 def token(coordinator: Coordinator) -> Iterator[JoinToken]:
     server, port = coordinator.serve_enrolment()
-    yield JoinToken(address=f"127.0.0.1:{port}", ca=coordinator.authority.pem, secret="open sesame")
+    yield JoinToken(address=f"127.0.0.1:{port}", ca=coordinator.authority.pem, secret="open sesame", trust=TRUST)
     server.stop(None).wait()
 
 
@@ -49,10 +54,39 @@ def test_a_device_enrols_and_connects(
     coordinator.wait_for(lambda: coordinator.connect_requests, "the device")
 
 
+def test_a_device_trusts_the_keys_of_its_token_or_of_a_file(token: JoinToken, tmp_path: Path) -> None:
+    assert enrol(str(token), "--name", "cam-1", "--state", tmp_path / "one").returncode == 0
+    assert load(tmp_path / "one") == DeviceTrust(trust=TRUST)
+    write_trust(tmp_path / "other.json", TrustChain((issued(trust(3), 3),)))
+    options = ("--state", tmp_path / "two", "--trust", tmp_path / "other.json")
+    assert enrol(str(token), "--name", "cam-2", *options).returncode == 0
+    assert load(tmp_path / "two") == DeviceTrust(trust=trust(3))
+    done = enrol(str(replace(token, trust=None)), "--name", "cam-3", "--state", tmp_path / "three")
+    message = "the join token contains no trust file; name the engineer's with --trust"
+    assert (done.returncode, done.stderr) == (2, f"moonfed-client: {message}\n")
+    assert not (tmp_path / "three").exists()
+
+
+def test_trust_is_shown_and_replaced(tmp_path: Path) -> None:
+    def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [str(PROGRAM), "trust", *map(str, arguments), "--state", str(tmp_path / "state")]
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+
+    done = call()
+    assert (done.returncode, "has no trust file; give it one with: moonfed-client trust" in done.stderr) == (3, True)
+    write_trust(tmp_path / "engineer.json", CHAIN)
+    done = call(tmp_path / "engineer.json")
+    told = f"{tmp_path / 'state'} trusts bundles signed with {TRUST.keys[0]} (version 1 of the trust file)\n"
+    assert (done.returncode, done.stdout) == (0, told)
+    assert json.loads(call("--json").stdout) == {"trust": TRUST.to_document(), "accepted": {}}
+    (tmp_path / "engineer.json").write_text("[]")
+    assert call(tmp_path / "engineer.json").returncode == 2
+
+
 def test_a_token_may_be_in_a_file_and_the_coordinator_elsewhere(
     coordinator: Coordinator, token: JoinToken, tmp_path: Path
 ) -> None:
-    away = JoinToken(address="127.0.0.1:1", ca=token.ca, secret=token.secret)
+    away = JoinToken(address="127.0.0.1:1", ca=token.ca, secret=token.secret, trust=TRUST)
     (tmp_path / "token.txt").write_text(f"{away}\n")
     address = token.address.replace("127.0.0.1", "localhost")
     done = enrol(tmp_path / "token.txt", "--name", "cam-1", "--state", tmp_path / "s", "--coordinator", address)
@@ -140,7 +174,7 @@ def test_a_token_that_the_coordinator_rejects_is_explained(
 
 
 def test_a_server_not_signed_by_the_tokens_authority_is_rejected(token: JoinToken, tmp_path: Path) -> None:
-    other = JoinToken(address=token.address, ca=Authority().pem, secret=token.secret)
+    other = JoinToken(address=token.address, ca=Authority().pem, secret=token.secret, trust=TRUST)
     done = enrol(str(other), "--state", tmp_path / "s")
     assert done.returncode == 5
     assert "is not the coordinator that this join token belongs to" in done.stderr

@@ -17,6 +17,7 @@ from tests.edge_client.conftest import PROGRAM, Bundle, Device
 from tests.support.authority import Authority
 from tests.support.device_coordinator import PATIENCE, Coordinator
 from tests.support.http_proxy import ConnectProxy
+from tests.support.signatures import TRUST
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -26,7 +27,7 @@ PASSWORD = "me:s3cr3t"
 @pytest.fixture
 def token(coordinator: Coordinator) -> Iterator[JoinToken]:
     server, port = coordinator.serve_enrolment()
-    yield JoinToken(address=f"127.0.0.1:{port}", ca=coordinator.authority.pem, secret="open sesame")
+    yield JoinToken(address=f"127.0.0.1:{port}", ca=coordinator.authority.pem, secret="open sesame", trust=TRUST)
     server.stop(None).wait()
 
 

@@ -29,6 +29,7 @@ from moonfed.version import CONTRACT_VERSION
 from tests.edge_client.conftest import PROGRAM, Bundle, Device, wait_until_gone, write_samples
 from tests.support.authority import DAY, Authority
 from tests.support.device_coordinator import PATIENCE, Coordinator
+from tests.support.signatures import signature
 
 LONG = 10_000_000  # epochs that no test waits for
 
@@ -290,6 +291,8 @@ def test_plans_that_this_device_cannot_run_are_declined_before_they_are_fetched(
         manifest = replace(bundle.manifest, plan=replace(bundle.manifest.plan, **change))  # type: ignore[arg-type]
         assignment = bundle.assignment(round=number)
         assignment.manifest.CopyFrom(to_message(coordinator.blobs.put_bytes(manifest.to_bytes())))
+        signed = coordinator.blobs.put_bytes(signature(manifest.to_bytes()).to_bytes())
+        assignment.signature.CopyFrom(to_message(signed))
         coordinator.assign(assignment)
         coordinator.wait_for(lambda count=number: len(coordinator.declined) == count, "a declining device")  # type: ignore[misc]
     first, second = (declined.reason for declined in coordinator.declined)

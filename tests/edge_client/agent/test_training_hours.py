@@ -177,7 +177,13 @@ def test_a_run_that_ends_after_hours_keeps_its_state_until_its_model_is_fetched(
     state, manifest = Path(settings.state), coordinator.blobs.put_bytes(bundle.manifest.to_bytes())
     coordinator.blobs.put_bytes(bundle.plan)
     (state / "runs" / "tested" / "2.1").mkdir(parents=True)
-    ended = RunEnded(run="tested", manifest=manifest, model=coordinator.blobs.put_bytes(bundle.weights), rounds=2)
+    ended = RunEnded(
+        run="tested",
+        manifest=manifest,
+        model=coordinator.blobs.put_bytes(bundle.weights),
+        rounds=2,
+        signature=coordinator.blobs.put_bytes(bundle.signature),
+    )
     link.online.set()
     Executor(settings, link, WorkerProcess(settings), Inbox(), window(-60, -30))._end_run(ended)
     assert kept_runs(state / "runs") == ["tested"]

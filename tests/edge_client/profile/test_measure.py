@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -13,19 +14,24 @@ import pytest
 import torch
 
 from moonfed.bundle import Bundle, write_bundle
+from moonfed.edge_client.profile import measure
 from moonfed.edge_client.profile.measure import Profile, ProfileSettings, profile, trainer_memory
 from moonfed.edge_client.profile.report import profile_document, profile_lines
 from moonfed.edge_client.profile.task import Times
 from moonfed.edge_client.resources.available_memory import Available
 from moonfed.edge_client.resources.memory_estimate import Need
+from moonfed.edge_client.state.trust import accept, pin
 from moonfed.edge_client.worker.messages import WorkerSettings
-from moonfed.errors import InvalidInput, ResourceExhausted
+from moonfed.errors import Corrupt, InvalidInput, MoonfedError, ResourceExhausted, UntrustedBundle
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import InputSpec, Manifest
+from moonfed.signing.key_files import write_trust
+from moonfed.signing.trust import TrustChain
 from moonfed.training_spec import TrainingSpec
 from tests.edge_client.conftest import PROGRAM, SANDBOX
 from tests.edge_client.conftest import Bundle as SmallBundle
 from tests.support.compiled import cached_bundle
+from tests.support.signatures import CHAIN, TRUST, issued, signed, trust
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -44,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bundle]:
         settings={"batch_size": "32", "epochs": "4"},
     )
     built, path = cached_bundle(recipe), tmp_path_factory.mktemp("bundle") / "bundle.zip"
-    write_bundle(path, built)
+    write_bundle(path, signed(built))
     return path, built
 
 
@@ -63,7 +69,7 @@ def test_methods_that_exchange_more_than_the_model_can_be_profiled(method: str, 
         method=method,
         settings={"batch_size": "8", "epochs": "2"},
     )
-    write_bundle(tmp_path / "bundle", cached_bundle(recipe))
+    write_bundle(tmp_path / "bundle", signed(cached_bundle(recipe)))
     found = profile(ProfileSettings(bundle=tmp_path / "bundle", samples=16, sandbox=SANDBOX))
     assert found.rejection is None
     assert found.times
@@ -165,7 +171,8 @@ def test_a_device_without_cuda_cannot_participate(made: tuple[Path, Bundle]) -> 
 def test_a_bundle_for_a_newer_torch_cannot_be_run_here(made: tuple[Path, Bundle], tmp_path: Path) -> None:
     manifest = made[1].manifest
     newer = replace(manifest, plan=replace(manifest.plan, minimum_torch="9.1"))
-    write_bundle(tmp_path / "newer", Bundle(newer, {**made[1].contents, "manifest.json": newer.to_bytes()}))
+    contents = {**made[1].contents, "manifest.json": newer.to_bytes()}
+    write_bundle(tmp_path / "newer", signed(Bundle(newer, contents)))
     done = run(tmp_path / "newer")
     assert done.returncode == 6
     assert "the plan needs torch 9.1; this device has " in done.stderr
@@ -263,3 +270,67 @@ def test_an_accelerator_has_its_own_lines(bundle: SmallBundle) -> None:
     assert "about 3 MB (samples 1 MB, model 2 MB)" in text
     assert "3.0 GB, 8.0 GB on the accelerator" in text
     assert profile_document(found)["memory"]["available_on_accelerator"] == 8 * 10**9
+
+
+def altered(bundle: Bundle, name: str) -> Bundle:
+    content = bundle.contents[name]
+    return replace(bundle, contents={**bundle.contents, name: content[:-1] + bytes([content[-1] ^ 1])})
+
+
+ATTACKS: dict[str, tuple[Callable[[Bundle], Bundle], type[MoonfedError], str]] = {
+    "unsigned": (lambda b: b, UntrustedBundle, "the bundle is not signed"),
+    "stranger": (lambda b: signed(b, keys=[9]), UntrustedBundle, "which is not trusted"),
+    "stranger's trust file": (
+        lambda b: signed(b, keys=[9], chain=TrustChain((issued(trust(9), 9),))),
+        UntrustedBundle,
+        "differs from version 1 of the trust file",
+    ),
+    "rotation by nobody": (
+        lambda b: signed(b, keys=[9], chain=TrustChain((*CHAIN.envelopes, issued(trust(9, version=2), 9)))),
+        UntrustedBundle,
+        "not signed by 1 of its predecessor's keys",
+    ),
+    "too few": (
+        lambda b: signed(b, chain=TrustChain((*CHAIN.envelopes, issued(trust(1, 2, version=2, threshold=2), 1, 2)))),
+        UntrustedBundle,
+        "has 1 signature of trusted keys; it needs 2",
+    ),
+    "expired": (lambda b: signed(b, expires=1), UntrustedBundle, "signature expired on 1970"),
+    "older version": (lambda b: signed(b, version=1), UntrustedBundle, "version 1 of .* is older than version 2"),
+    "altered manifest": (lambda b: altered(signed(b, version=2), "manifest.json"), UntrustedBundle, "another manifest"),
+    "altered plan": (lambda b: altered(signed(b, version=2), "plan.pt"), Corrupt, "plan.pt .* is damaged"),
+    "altered graph": (lambda b: altered(signed(b, version=2), "model.onnx"), Corrupt, "model.onnx .* is damaged"),
+    "altered signature": (
+        lambda b: replace(b, signature=signed(b, version=2).signature.replace(b'"sig":"', b'"sig":"A', 1)),
+        UntrustedBundle,
+        "signature is invalid",
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_bundle_that_the_device_does_not_trust_is_not_profiled(
+    attack: str, made: tuple[Path, Bundle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin(tmp_path / "device", TRUST)
+    newer = signed(made[1], version=2)
+    accept(tmp_path / "device", newer.signature, newer.ref.sha256, 0.0)
+    change, kind, reason = ATTACKS[attack]
+    write_bundle(tmp_path / "bundle.zip", change(made[1]))
+
+    def measured(*_: object, **__: object) -> Times:
+        raise AssertionError("the plan was loaded")
+
+    monkeypatch.setattr(measure, "_measured", measured)
+    with pytest.raises(kind, match=reason):
+        profile(ProfileSettings(bundle=tmp_path / "bundle.zip", samples=8, state=tmp_path / "device"))
+
+
+def test_a_foreign_bundle_is_profiled_with_its_engineers_trust_file(made: tuple[Path, Bundle], tmp_path: Path) -> None:
+    chain = TrustChain((issued(trust(9), 9),))
+    write_bundle(tmp_path / "bundle", signed(made[1], keys=[9], chain=chain))
+    done = run(tmp_path / "bundle", "--samples", "16")
+    assert (done.returncode, "differs from version 1 of the trust file" in done.stderr) == (12, True)
+    write_trust(tmp_path / "theirs.json", chain)
+    done = run(tmp_path / "bundle", "--samples", "16", "--trust", tmp_path / "theirs.json")
+    assert done.returncode == 0, done.stderr

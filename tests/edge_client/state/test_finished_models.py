@@ -17,10 +17,12 @@ from moonfed.edge_client.state.finished_models import (
     store_finished,
 )
 from moonfed.errors import Corrupt, NotFound
+from moonfed.signing.bundle_signature import signed_by
 from moonfed.transport import to_message
 from moonfed.v1 import fleet_pb2
 from tests.edge_client.conftest import Bundle, Device
 from tests.support.device_coordinator import Coordinator
+from tests.support.signatures import TRUST
 
 LONG = 10_000_000  # epochs that no test waits for
 
@@ -33,7 +35,11 @@ def ended(
         return fleet_pb2.RunEnded(run=run)
     manifest = ref_of_bytes(bundle.manifest.to_bytes())
     return fleet_pb2.RunEnded(
-        run=run, manifest=to_message(manifest), model=to_message(ref_of_bytes(model)), rounds=rounds
+        run=run,
+        manifest=to_message(manifest),
+        model=to_message(ref_of_bytes(model)),
+        rounds=rounds,
+        signature=to_message(ref_of_bytes(bundle.signature)),
     )
 
 
@@ -61,7 +67,7 @@ def test_a_finished_run_leaves_its_model_and_nothing_else(
     coordinator.wait_for_update(2)  # the device goes on, and what it needs again is fetched again
     found = find_finished(device.state / "finished")
     assert (found.run, found.rounds) == ("tested", 2)
-    assert found.read_manifest() == bundle.manifest
+    assert found.read_manifest(signed_by(TRUST)) == bundle.manifest
     assert found.plan_file.read_bytes() == bundle.plan
     assert found.model_file.read_bytes() == model
     assert not (device.state / "runs" / "tested").exists()
@@ -144,7 +150,12 @@ def test_an_invalid_message_about_an_ended_run_removes_nothing(
 def keep(root: Path, bundle: Bundle, run: str, model: bytes = b"weights", when: int = 0) -> Finished:
     sources = root.parent / "sources"
     sources.mkdir(exist_ok=True)
-    contents = {"manifest.json": bundle.manifest.to_bytes(), "plan.pt": bundle.plan, "model.safetensors": model}
+    contents = {
+        "signature.json": bundle.signature,
+        "manifest.json": bundle.manifest.to_bytes(),
+        "plan.pt": bundle.plan,
+        "model.safetensors": model,
+    }
     for name, content in contents.items():
         (sources / name).unlink(missing_ok=True)
         (sources / name).write_bytes(content)
@@ -183,10 +194,10 @@ def test_a_missing_model_is_named(tmp_path: Path, bundle: Bundle) -> None:
 @pytest.mark.parametrize("name", ["manifest.json", "plan.pt", "model.safetensors"])
 def test_a_damaged_file_is_known(name: str, tmp_path: Path, bundle: Bundle) -> None:
     kept = keep(tmp_path / "finished", bundle, "a")
-    kept.read_manifest()
+    kept.read_manifest(signed_by(TRUST))
     (kept.directory / name).write_bytes(b"damaged")
     with pytest.raises(Corrupt, match=f"{name} differs from what was fetched"):
-        kept.read_manifest()
+        kept.read_manifest(signed_by(TRUST))
 
 
 def test_a_finished_model_appears_whole_or_not_at_all(tmp_path: Path, bundle: Bundle) -> None:

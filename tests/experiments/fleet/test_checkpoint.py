@@ -17,7 +17,7 @@ import zstandard
 from typer.testing import CliRunner
 
 from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE
-from moonfed.errors import InvalidInput, NotFound, WrongState
+from moonfed.errors import InvalidInput, NotFound, UntrustedBundle, WrongState
 from moonfed.experiments.cli import app
 from moonfed.experiments.datasets import DataSet, load_dataset
 from moonfed.experiments.fleet import preparation
@@ -25,6 +25,8 @@ from moonfed.experiments.fleet.checkpoint import restore_checkpoint, save_checkp
 from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.run import SimulationProgress, run_simulation
 from moonfed.experiments.simulation import Simulation
+from moonfed.signing.trust import TrustChain
+from tests.support.signatures import issued, trust, write_keys
 
 TWO = EngineSettings(workers=2)
 KEYS: dict[str, Any] = {"dataset": "wine", "model": "mlp", "parties": 3, "rounds": 4, "beta": 5.0, "seed": 1}
@@ -122,6 +124,28 @@ def test_a_checkpoint_omits_files_that_can_be_recreated(tmp_path: Path) -> None:
     size = (tmp_path / "a" / "bundle" / "initial.safetensors").stat().st_size
     blobs = [path for path in (tmp_path / "b" / "coordinator" / "blobs").glob("??/*") if path.stat().st_size == size]
     assert len(blobs) <= 3  # the initial, the newest, and perhaps one that is not scored yet
+
+
+def test_a_checkpoint_with_the_bundle_of_a_stranger_needs_their_trust_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "theirs"
+    write_keys(theirs, 9, chain=TrustChain((issued(trust(9), 9),)))
+    with monkeypatch.context() as patch:
+        patch.setenv("MOONFED_KEYS", str(theirs))
+        interrupt(MOON, tmp_path / "a", "round 2 of 4: 1 of 3", tmp_path / "saved")
+    for name, change in (("b", lambda _: None), ("c", lambda bundle: (bundle / "signature.json").unlink())):
+        restore_checkpoint(tmp_path / "saved", MOON, tmp_path / name)
+        change(tmp_path / name / "bundle")
+    (tmp_path / "d").mkdir()
+    with pytest.raises(UntrustedBundle, match="bundle: the bundle's trust file differs from version 1"):
+        run_simulation(MOON, tmp_path / "b", engine=TWO)
+    with pytest.raises(UntrustedBundle, match="bundle: the bundle is not signed; sign it with: moonfed-export sign"):
+        run_simulation(MOON, tmp_path / "c", engine=TWO, trust=theirs / "trust.json")
+    with pytest.raises(UntrustedBundle, match="differs from version 1"):
+        run_simulation(MOON, tmp_path / "d", checkpoint=tmp_path / "saved", engine=TWO)
+    result = run_simulation(MOON, tmp_path / "b", engine=TWO, trust=theirs / "trust.json")
+    assert len(result.rounds) == 4
 
 
 def test_an_output_that_holds_the_simulation_resumes_on_its_own(tmp_path: Path) -> None:

@@ -68,13 +68,13 @@ class DeviceApi:
         run = await self._runs.find(attempt.run, attempt)
         return run.report(attempt, device, fraction) if run else WrongState(f"run {attempt.run!r} has ended")
 
-    async def decline(self, attempt: AttemptId, device: str, reason: str) -> None:
-        """Record that a device will deliver no update for an assignment."""
+    async def decline(self, attempt: AttemptId, device: str, reason: str, *, permanent: bool = False) -> None:
+        """Record that a device will deliver no update for an assignment; `permanent`: nor for any other of the run."""
         run = await self._runs.find(attempt.run, attempt)
         if run is None:
             raise WrongState(f"run {attempt.run!r} has ended")
         report = DeviceReport(id=attempt, device=device, outcome="declined", reason=printable(reason[:MAX_REASON]))
-        await self._background.finish(run.decline(report))
+        await self._background.finish(run.decline(report, permanent=permanent))
 
     async def _refresh(self, device: str, platform: Mapping[str, str] | None) -> None:
         """Tell every run whether a device is online now."""

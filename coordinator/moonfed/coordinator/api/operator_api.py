@@ -10,7 +10,7 @@ from moonfed.blobs import BlobRef
 from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.records import AttemptId, DeviceRecord, RoundRecord, RunEvent, RunView
 from moonfed.coordinator.rounds.retention import Retention
-from moonfed.coordinator.rounds.settings import RunSettings
+from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.runs.manager import RunManager
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.blobs.garbage_collection import GarbageCollector
@@ -64,9 +64,9 @@ class OperatorApi:
 
     # Runs
 
-    async def start_run(self, name: str, manifest: str, model: str, settings: RunSettings) -> RunView:
+    async def start_run(self, new: NewRun) -> RunView:
         """Start a run of a stored bundle, from its initial weights or from a stored model."""
-        return await self._background.finish(self._runs.start(name, manifest, model, settings))
+        return await self._background.finish(self._runs.start(new))
 
     async def runs(self) -> list[RunView]:
         """Return all runs, oldest first."""

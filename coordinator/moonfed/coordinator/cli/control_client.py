@@ -60,6 +60,7 @@ class Console:
             request = control_pb2.StartRunRequest(
                 name=name,
                 manifest=bundle.ref.sha256,
+                signature=bundle.signature_sha256,
                 model=next((ref.sha256 for ref in weights), ""),
                 settings=settings_message(settings),
             )
@@ -146,7 +147,7 @@ def _files(bundle: Bundle) -> Iterator[dict[BlobRef, Path]]:
     """Extract a bundle's files, by blob; the bundle may be a .zip."""
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
         files = {}
-        for name, content in bundle.contents.items():
+        for name, content in bundle.files.items():
             path = Path(directory) / name
             path.write_bytes(content)
             files[ref_of_bytes(content)] = path

@@ -16,11 +16,13 @@ from moonfed.operator import (
     IdentityOption,
     InsecureOption,
     JsonOption,
+    TrustOption,
 )
 
 if TYPE_CHECKING:
     from moonfed.coordinator.server import Ports
 
+PROGRAM = "moonfed-coordinator"
 HELP = """Coordinates federated learning: selects devices for rounds and aggregates their updates.
 
 \b
@@ -48,7 +50,7 @@ app.add_typer(device_app, name="device")
 
 def main() -> None:
     """Run moonfed-coordinator."""
-    run_program(app, "moonfed-coordinator", extra="coordinator")
+    run_program(app, PROGRAM, extra="coordinator")
 
 
 @app.command()
@@ -117,6 +119,7 @@ def serve(
 def create_token(
     uses: Annotated[int, typer.Option(help="Number of devices that may enrol with it.", min=1, max=1_000_000)] = 1,
     valid_hours: Annotated[float, typer.Option(help="Validity in hours.")] = 24.0,
+    trust: TrustOption = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
@@ -124,23 +127,32 @@ def create_token(
 ) -> None:
     """Create a join token and print it.
 
-    Example: moonfed-coordinator token create --uses 5 --valid-hours 48
+    It contains your trust file: devices that enrol with it run bundles that its keys have signed.
+
+    Example: moonfed-coordinator token create --uses 5 --valid-hours 48 --trust engineer.json
     """
+    from dataclasses import replace
+
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.cli.format import moment
     from moonfed.coordinator.pki.enrolment import MAX_VALID_SECONDS
     from moonfed.errors import InvalidInput
+    from moonfed.join_token import parse_token
+    from moonfed.signing.key_files import default_directory, ensure_keys, read_trust
     from moonfed.v1 import control_pb2
 
+    given = read_trust(trust) if trust else None
     if not 0 < valid_hours <= MAX_VALID_SECONDS / 3600:
         raise InvalidInput(f"valid_hours is {valid_hours}; it must be above 0 and at most {MAX_VALID_SECONDS / 3600:g}")
     with connect(identity, insecure=insecure, address=coordinator) as console:
         request = control_pb2.CreateTokenRequest(uses=uses, valid_seconds=valid_hours * 3600)
         reply = console.ask(console.control.CreateToken, request)
+    chain = given or ensure_keys(default_directory(), lambda told: typer.echo(f"{PROGRAM}: {told}", err=True))
+    token = str(replace(parse_token(reply.token), trust=chain.verify()))
     if json:
-        print_json({"token": reply.token, "expires": reply.expires})
+        print_json({"token": token, "expires": reply.expires})
         return
-    typer.echo(reply.token)
+    typer.echo(token)
     typer.echo(f"valid for {uses} {'device' if uses == 1 else 'devices'} until {moment(reply.expires)}", err=True)
 
 

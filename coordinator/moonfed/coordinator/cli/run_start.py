@@ -110,6 +110,7 @@ def start(
     from moonfed.errors import InvalidInput
     from moonfed.labels import parse_labels
     from moonfed.registry import Selection, read_pairs
+    from moonfed.signing.bundle_signature import signed_by
 
     robust = RobustSettings(
         weight_cap=parse_fraction("weight_cap", weight_cap or "0%"),
@@ -119,7 +120,7 @@ def start(
     )
     if trusting and robust:
         raise InvalidInput("trusting is given with bounds or a reducer; it must be given alone")
-    opened = read_bundle(bundle)
+    opened = read_bundle(bundle, signed_by(None))
     settings = RunSettings(
         rounds=rounds,
         cohort=parse_amount("cohort", cohort),

@@ -1,4 +1,4 @@
-"""Eligibility of devices for runs: plan interface, encodings and labels."""
+"""Eligibility of devices for runs: plan interface, encodings, labels, and consent."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ class EligibleDevices:
     def __init__(self, sessions: Sessions, manifest: Manifest, settings: RunSettings) -> None:
         self._sessions, self._manifest, self._settings = sessions, manifest, settings
         self.ineligible: dict[str, str] = {}  # what each ineligible device lacked when it was last looked up
+        self._excluded: dict[str, tuple[DeviceSession, str]] = {}  # by device: the session that declined the run
 
     def sessions(self) -> list[DeviceSession]:
         """Return the sessions of all eligible devices."""
@@ -54,7 +55,15 @@ class EligibleDevices:
             return None
         return session
 
+    def exclude(self, device: str, reason: str) -> None:
+        """Treat a device that declines the run as ineligible until it connects again."""
+        if session := self._sessions.find(device):
+            self._excluded[device] = session, f"it declines the run: {reason}"
+
     def _ineligibility(self, session: DeviceSession) -> str | None:
+        excluded = self._excluded.get(session.device)
+        if excluded and excluded[0] is session:
+            return excluded[1]
         if round_protocol(self._settings).leaseholder_only and isinstance(session, RemoteSession):
             return "at another coordinator, whose devices cannot participate in asynchronous rounds"
         return ineligibility(session.info, self._manifest, self._settings)

@@ -15,7 +15,13 @@ def run_ended(view: RunView, participant: bool) -> RunEnded:
     record = view.record
     if record.status != "finished" or not participant:
         return RunEnded(run=record.run)
-    return RunEnded(run=record.run, manifest=record.manifest, model=view.model, rounds=view.committed)
+    return RunEnded(
+        run=record.run,
+        manifest=record.manifest,
+        model=view.model,
+        rounds=view.committed,
+        signature=record.signature,
+    )
 
 
 async def notify_participants(view: RunView, store: Store, sessions: Sessions) -> None:

@@ -17,6 +17,7 @@ from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.rpc.convert_settings import retention, run_settings
 from moonfed.coordinator.rpc.flow_control import SMALL_PART, FlowControl, receive
+from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.updates.transfer import Transfer
 from moonfed.errors import InvalidInput, WrongState
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
@@ -65,8 +66,14 @@ class ControlService(control_pb2_grpc.ControlServicer):
         self, request: control_pb2.StartRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.Run:
         operator = self._authenticator.operator(context)
-        settings = run_settings(request.settings)
-        view = await self._operators.start_run(request.name, request.manifest, request.model, settings)
+        new = NewRun(
+            manifest=request.manifest,
+            signature=request.signature,
+            settings=run_settings(request.settings),
+            name=request.name,
+            model=request.model,
+        )
+        view = await self._operators.start_run(new)
         _audit.info("%s started run %r of bundle %s", operator, view.record.run, request.manifest[:12])
         return convert.run(view)
 

@@ -69,6 +69,7 @@ def run(view: RunView) -> control_pb2.Run:
         created=record.created,
         initial_metrics=dict(view.initial_metrics),
         initial_model=to_message(record.initial),
+        signature=_blob(record.signature),
     )
 
 

@@ -122,7 +122,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.DeclineReply:
         device = self._authenticator.device(context, request.device)
-        await self._devices.decline(convert.attempt(request), device, request.reason)
+        await self._devices.decline(convert.attempt(request), device, request.reason, permanent=request.permanent)
         return fleet_pb2.DeclineReply()
 
     async def Renew(  # noqa: N802, D102

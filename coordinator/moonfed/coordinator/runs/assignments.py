@@ -54,6 +54,7 @@ def build_assignment(
     return Assignment(
         id=id_,
         manifest=record.manifest,
+        signature=record.signature,
         blobs=blobs,
         training=manifest.training_at(id_.round),
         seed=record.settings.seed,

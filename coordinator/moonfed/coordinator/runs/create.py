@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.coordinator.aggregation.compatibility import require_consistent, require_robust_aggregation
-from moonfed.coordinator.pki.enrolment import require_name
+from moonfed.coordinator.pki.enrolment import require_name as require_device_name
 from moonfed.coordinator.records import RunRecord
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.settings import RunSettings
@@ -16,30 +17,53 @@ from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.updates.codec import encode_global_model
 from moonfed.coordinator.updates.validation import check_model
-from moonfed.errors import InvalidInput, NotFound
+from moonfed.errors import InvalidInput, NotFound, UntrustedBundle
 from moonfed.files import sync_file
 from moonfed.inspection.graph import require_self_contained
 from moonfed.manifest import GRAPH_FILE, WEIGHTS_FILE, Manifest
 from moonfed.server_rules import SERVER_RULES
+from moonfed.signing.bundle_signature import MAX_BYTES, require_name, verify
+from moonfed.signing.statement import Statement
 
 
-def add_run(storage: Storage, name: str, manifest_sha256: str, model_sha256: str, settings: RunSettings) -> RunRecord:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """A request to start a run of stored blobs, named by their sha256."""
+
+    manifest: str
+    signature: str  # empty: the bundle is not signed, and rejected
+    settings: RunSettings
+    name: str = ""  # empty: derived from the bundle's
+    model: str = ""  # the initial weights; empty: the bundle's
+
+
+def add_run(storage: Storage, new: NewRun) -> RunRecord:
     """Record a run of a stored bundle, from its initial weights unless another stored model is named. Blocking.
 
-    Raises NotFound for a blob that was not uploaded, InvalidInput or SchemaMismatch for one that does not fit,
-    AlreadyExists if the name is taken.
+    Raises NotFound for a blob that was not uploaded, UntrustedBundle for a bundle that is not signed, InvalidInput or
+    SchemaMismatch for a blob that does not fit, AlreadyExists if the name is taken.
     """
     owner = object()
-    storage.pins.add(owner, [manifest_sha256, model_sha256])
+    storage.pins.add(owner, [new.manifest, new.signature, new.model])
     try:
-        ref = storage.blobs.find(manifest_sha256)
+        ref = storage.blobs.find(new.manifest)
+        signature, statement = _signature(storage, new)
         manifest = Manifest.from_bytes(storage.blobs.read(ref))
+        require_name(statement, manifest.name)
         storage.pins.add(owner, [blob.sha256 for blob in manifest.files.values()])
-        record = _new_record(storage, name, ref, manifest, model_sha256, settings)
+        record = replace(_new_record(storage, new, ref, manifest), signature=signature)
         storage.store.add_run(record, manifest.files, _encoded(storage, owner, record, manifest))
     finally:
         storage.pins.drop(owner)
     return record
+
+
+def _signature(storage: Storage, new: NewRun) -> tuple[BlobRef | None, Statement]:
+    """Check that the signature agrees with its own trust file; only devices know whom they trust."""
+    ref = storage.blobs.find(new.signature) if new.signature else None
+    if ref and ref.size > MAX_BYTES:
+        raise UntrustedBundle(f"the bundle's signature has {ref.size} bytes; it must be at most {MAX_BYTES}")
+    return ref, verify(storage.blobs.read(ref) if ref else b"", new.manifest, now=time.time()).statement
 
 
 def _encoded(storage: Storage, owner: object, record: RunRecord, manifest: Manifest) -> dict[str, BlobRef]:
@@ -55,19 +79,17 @@ def _encoded(storage: Storage, owner: object, record: RunRecord, manifest: Manif
     return refs
 
 
-def _new_record(
-    storage: Storage, name: str, ref: BlobRef, manifest: Manifest, model_sha256: str, settings: RunSettings
-) -> RunRecord:
-    blobs = storage.blobs
+def _new_record(storage: Storage, new: NewRun, ref: BlobRef, manifest: Manifest) -> RunRecord:
+    blobs, settings = storage.blobs, new.settings
     for file, blob in manifest.files.items():
         if not blobs.has(blob):
             raise NotFound(f"the bundle's {file}, blob {blob.sha256[:12]}, was not uploaded")
     require_self_contained(blobs.read(manifest.files[GRAPH_FILE]), f"the bundle's {GRAPH_FILE}")
-    initial = blobs.find(model_sha256) if model_sha256 else manifest.files[WEIGHTS_FILE]
+    initial = blobs.find(new.model) if new.model else manifest.files[WEIGHTS_FILE]
     check_model(blobs.verified_path(initial), manifest.tensors)
     require_runnable(manifest, settings)
     return RunRecord(
-        run=require_name("name", name) if name else _free_name(storage.store, manifest.name),
+        run=require_device_name("name", new.name) if new.name else _free_name(storage.store, manifest.name),
         created=time.time(),
         status="running",
         settings=settings,

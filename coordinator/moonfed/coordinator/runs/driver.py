@@ -169,9 +169,15 @@ class RunDriver:
             if not self._has_reported(report):
                 await self._record_report(report)
 
-    async def decline(self, report: DeviceReport) -> None:
-        """Record that a device will deliver no update; repeating it changes nothing."""
+    async def decline(self, report: DeviceReport, *, permanent: bool = False) -> None:
+        """Record that a device will deliver no update; repeating it changes nothing.
+
+        `permanent`: the device is not eligible for this run until it connects again.
+        """
         async with self._lock:
+            if permanent:
+                self._devices.exclude(report.device, report.reason)
+                await self._refresh(report.device)
             current = self.state.open
             if current and self.needs(report.id) and report.device in current.declined:
                 return

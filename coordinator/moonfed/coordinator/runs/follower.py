@@ -172,8 +172,11 @@ class RunFollower:
         with suppress(WrongState):  # an earlier update of this device counts
             await self._record(report)
 
-    async def decline(self, report: DeviceReport) -> None:
-        """Record that a device will deliver no update; repeating it changes nothing."""
+    async def decline(self, report: DeviceReport, *, permanent: bool = False) -> None:
+        """Record that a device will deliver no update; repeating it changes nothing.
+
+        The run's holder assigns the next round to a device that declines permanently, which declines that, too.
+        """
         current = self.state.open
         if current and self.needs(report.id) and report.device in current.declined:
             return

@@ -26,8 +26,11 @@ class RunHandle(ReceivingRun, Protocol):
     async def catch_up(self) -> None:
         """Apply what other replicas have recorded."""
 
-    async def decline(self, report: DeviceReport) -> None:
-        """Record that a device will deliver no update; repeating it changes nothing."""
+    async def decline(self, report: DeviceReport, *, permanent: bool = False) -> None:
+        """Record that a device will deliver no update; repeating it changes nothing.
+
+        `permanent`: the device is not eligible for this run until it connects again.
+        """
 
     def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
         """Publish a device's progress; return why the run no longer counts its update, if so."""

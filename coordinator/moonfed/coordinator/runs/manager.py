@@ -12,10 +12,9 @@ from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import notify_participants
 from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
 from moonfed.coordinator.records import AttemptId, RunRecord, RunView
-from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.runs.acceptance import needed_attempts
-from moonfed.coordinator.runs.create import add_run
+from moonfed.coordinator.runs.create import NewRun, add_run
 from moonfed.coordinator.runs.driver import RunDriver
 from moonfed.coordinator.runs.follower import RunFollower
 from moonfed.coordinator.runs.handle import RunHandle
@@ -128,11 +127,11 @@ class RunManager:
 
     # Operators' requests
 
-    async def start(self, name: str, manifest: str, model: str, settings: RunSettings) -> RunView:
+    async def start(self, new: NewRun) -> RunView:
         """Start a run: see `moonfed.coordinator.runs.create`."""
         async with self._changing:
-            record = await asyncio.to_thread(add_run, self._storage, name, manifest, model, settings)
-            _log.info("run %r starts: %s, rounds: %d", record.run, record.method, settings.rounds)
+            record = await asyncio.to_thread(add_run, self._storage, new)
+            _log.info("run %r starts: %s, rounds: %d", record.run, record.method, record.settings.rounds)
             driver = await self._drive(record, await asyncio.to_thread(new_run_context, self._storage, record))
         self._close_incompatible()
         return await driver.view()

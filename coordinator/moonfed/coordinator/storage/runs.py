@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import sqlalchemy as sql
 
@@ -12,6 +13,7 @@ from moonfed.coordinator.storage.blobs import references
 from moonfed.coordinator.storage.db import row_mapping, tables
 from moonfed.errors import AlreadyExists, NotFound
 from moonfed.manifest import MANIFEST_FILE, MODEL
+from moonfed.signing.bundle_signature import SIGNATURE_FILE
 
 _columns = tables.runs.c
 
@@ -33,22 +35,31 @@ def add(
         connection.execute(sql.insert(tables.runs).values(row))
     except sql.exc.IntegrityError as error:
         raise AlreadyExists(f"there is already a run {record.run!r}; give another name") from error
-    references.add(connection, record.run, tables.BUNDLE, {MANIFEST_FILE: record.manifest, **bundle})
+    signature = {SIGNATURE_FILE: record.signature} if record.signature else {}
+    references.add(connection, record.run, tables.BUNDLE, {MANIFEST_FILE: record.manifest, **signature, **bundle})
     references.add(connection, record.run, tables.INITIAL, {MODEL: record.initial, **beside})
 
 
 def all_runs(connection: sql.Connection) -> list[RunRecord]:
     """Return all runs, oldest first."""
-    found = connection.execute(sql.select(tables.runs).order_by(_columns.created, _columns.run))
+    found = connection.execute(_with_signature().order_by(_columns.created, _columns.run))
     return [row_mapping.run_record(row) for row in found.mappings()]
 
 
 def one(connection: sql.Connection, run: str) -> RunRecord:
     """Return a run; raises NotFound."""
-    row = connection.execute(sql.select(tables.runs).where(_columns.run == run)).mappings().first()
+    row = connection.execute(_with_signature().where(_columns.run == run)).mappings().first()
     if row is None:
         raise _no_run(run)
     return row_mapping.run_record(row)
+
+
+def _with_signature() -> sql.Select[Any]:
+    """Select runs with the two columns of their bundle's signature, which a run of an earlier release lacks."""
+    blobs = tables.blob_references.c
+    of_bundle = sql.and_(blobs.run == _columns.run, blobs.round == tables.BUNDLE, blobs.role == SIGNATURE_FILE)
+    columns = (blobs.sha256.label("signature_sha256"), blobs.size.label("signature_size"))
+    return sql.select(tables.runs, *columns).select_from(tables.runs.outerjoin(tables.blob_references, of_bundle))
 
 
 def status_held(connection: sql.Connection, run: str) -> str:

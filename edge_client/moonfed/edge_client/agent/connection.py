@@ -136,11 +136,16 @@ class FleetConnection:
         reply = transport.call(self._method(lambda fleet: fleet.Report), request, timeout=REPORT_TIMEOUT)
         return TooLate(reply.reason or "no reason given", reply.retry_after_seconds) if reply.stop else None
 
-    def decline(self, assignment: Assignment, reason: str) -> None:
-        """Decline an assignment."""
+    def decline(self, assignment: Assignment, reason: str, *, permanent: bool = False) -> None:
+        """Decline an assignment; `permanent`: and every other of its run."""
         id_ = assignment.id
         request = fleet_pb2.DeclineRequest(
-            device=self.device, run=id_.run, round=id_.round, attempt=id_.attempt, reason=reason
+            device=self.device,
+            run=id_.run,
+            round=id_.round,
+            attempt=id_.attempt,
+            reason=reason,
+            permanent=permanent,
         )
         transport.call(self._method(lambda fleet: fleet.Decline), request, attempts=DECLINE_ATTEMPTS)
 

@@ -20,10 +20,13 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from moonfed import transport
 from moonfed.connection_diagnosis import explain_enrolment_unavailable
 from moonfed.edge_client.state.round_store import writing
+from moonfed.edge_client.state.trust import pin
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, Untrusted
 from moonfed.files import sync_directory, write_durably
 from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
 from moonfed.join_token import PREFIX, JoinToken, parse_token
+from moonfed.signing.key_files import read_trust
+from moonfed.signing.trust import Trust
 from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc
 from moonfed.version import CONTRACT_VERSION
 
@@ -43,17 +46,26 @@ def read_token(text_or_file: str) -> JoinToken:
     )
 
 
-def enrol(token: JoinToken, name: str, state: Path, address: str | None = None, proxy: str = "") -> Identity:
-    """Request a certificate for this device's key and save the identity in STATE/identity.
+def enrol(
+    token: JoinToken,
+    name: str,
+    state: Path,
+    address: str | None = None,
+    proxy: str = "",
+    trust_file: Path | None = None,
+) -> Identity:
+    """Request a certificate for this device's key; save the identity in STATE/identity and the trust beside it.
 
     An identity whose certificate has expired is re-enrolled under its name, with its key. `name` defaults to that
-    identity's, else the host's. `address` overrides the token's; `proxy` is the URL of an HTTP proxy.
-    Raises InvalidInput for a malformed `address`, AlreadyExists if STATE holds a valid identity or one with another
-    name, Untrusted if the coordinator rejects the token or the token's authority did not sign the server's certificate,
-    Unavailable if the coordinator is unreachable.
+    identity's, else the host's. `address` overrides the token's, `trust_file` its trust file; `proxy` is the URL of an
+    HTTP proxy.
+    Raises InvalidInput for a malformed `address` or without a trust file, AlreadyExists if STATE holds a valid identity
+    or one with another name, Untrusted if the coordinator rejects the token or the token's authority did not sign the
+    server's certificate, Unavailable if the coordinator is unreachable.
     """
     if address:
         transport.parse_address(address, "coordinator")
+    trust = _trust(token, trust_file)
     expired = _expired_identity(state, name)
     name = name or (expired.name if expired else socket.gethostname())
     address = address or token.address
@@ -63,7 +75,16 @@ def enrol(token: JoinToken, name: str, state: Path, address: str | None = None, 
     host, _ = transport.parse_address(address)
     fleet = f"[{host}]:{reply.fleet_port}" if ":" in host else f"{host}:{reply.fleet_port}"
     with writing(state):
+        pin(state, trust)
         return store_identity(state, address=fleet, ca=token.ca, certificate=reply.certificate, key=key_bytes(key))
+
+
+def _trust(token: JoinToken, trust_file: Path | None) -> Trust:
+    if trust_file:
+        return read_trust(trust_file).verify()
+    if token.trust is None:
+        raise InvalidInput("the join token contains no trust file; name the engineer's with --trust")
+    return token.trust
 
 
 def read_identity(state: Path) -> Identity:

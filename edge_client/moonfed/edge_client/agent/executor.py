@@ -9,6 +9,7 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -25,9 +26,12 @@ from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.state.finished_models import MODEL_FILE, finished_models, remove_partial_models, store_finished
 from moonfed.edge_client.state.gc import collect_garbage, drop_run
 from moonfed.edge_client.state.round_store import RunState, StoredRound, run_directory
+from moonfed.edge_client.state.trust import accept
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
-from moonfed.errors import Corrupt, InvalidInput, MoonfedError, TooLate, TrainingFailed
+from moonfed.errors import Corrupt, InvalidInput, MoonfedError, TooLate, TrainingFailed, UntrustedBundle
 from moonfed.manifest import MANIFEST_FILE, MODEL, PLAN_FILE, Manifest
+from moonfed.signing.bundle_signature import MAX_BYTES, SIGNATURE_FILE, require_name
+from moonfed.signing.statement import Statement
 
 IDLE_SECONDS = 5 * 60.0  # without work, after which the worker exits to free its memory
 
@@ -54,6 +58,7 @@ class Executor:
         self._connection, self._worker, self._inbox = connection, worker, inbox
         self._transfers = BlobTransfers(connection, inbox, window)
         self._failure: BaseException | None = None
+        self._rejected: deque[tuple[str, str]] = deque(maxlen=64)  # runs with the reasons that are in the log
 
     def start(self) -> None:
         """Start the thread; it ends with the process."""
@@ -98,6 +103,8 @@ class Executor:
             self._deliver(assignment)
         except Superseded as reason:
             log.info("%s: dropped: %s", assignment, reason)
+        except UntrustedBundle as error:
+            self._reject(assignment, str(error))
         except MoonfedError as error:
             self._decline(assignment, str(error))
         except Exception as error:  # the next round may succeed
@@ -127,10 +134,14 @@ class Executor:
         )
 
     def _store_finished(self, ended: RunEnded, manifest: BlobRef, model: BlobRef) -> None:
+        signature_file, statement = self._verify(ended.signature, manifest, needed=False)
         manifest_file = self._transfers.fetch(manifest, self._blobs, needed=False)
-        plan = Manifest.from_bytes(manifest_file.read_bytes()).files[PLAN_FILE]
+        read = Manifest.from_bytes(manifest_file.read_bytes())
+        require_name(statement, read.name)
+        plan = read.files[PLAN_FILE]
         self._delete_other_globals([model])
         files = {
+            SIGNATURE_FILE: signature_file,
             MANIFEST_FILE: manifest_file,
             PLAN_FILE: self._transfers.fetch(plan, self._blobs, needed=False),
             MODEL_FILE: self._transfers.fetch(model, self._globals, needed=False),
@@ -175,14 +186,27 @@ class Executor:
                  stored.update.steps, stored.update.metrics["loss"])  # fmt: skip
         return stored
 
-    def _prepare(self, assignment: Assignment, should_continue: Callable[[], bool] = lambda: True) -> Job:
-        """Fetch what training needs; raise VersionMismatch if this device cannot run the plan.
+    def _verify(self, signature: BlobRef | None, manifest: BlobRef, *, needed: bool = True) -> tuple[Path, Statement]:
+        """Fetch and verify a bundle's signature; UntrustedBundle if this device does not accept the bundle."""
+        if signature is None:
+            raise UntrustedBundle("the bundle is not signed")
+        if signature.size > MAX_BYTES:
+            raise UntrustedBundle(f"the bundle's signature has {signature.size} bytes; it must be at most {MAX_BYTES}")
+        file = self._transfers.fetch(signature, self._blobs, needed=needed)
+        return file, accept(Path(self._settings.state), file.read_bytes(), manifest.sha256, time.time())
 
-        `should_continue`: whether the round still needs this device.
+    def _prepare(self, assignment: Assignment, should_continue: Callable[[], bool] = lambda: True) -> Job:
+        """Verify the bundle and fetch what training needs.
+
+        `should_continue`: whether the round still needs this device. Raises UntrustedBundle for a bundle that this
+        device does not accept, VersionMismatch for a plan that it cannot run.
         """
+        signature_file, statement = self._verify(assignment.signature, assignment.manifest)
+        os.utime(signature_file)
         manifest_file = self._transfers.fetch(assignment.manifest, self._blobs)
         os.utime(manifest_file)  # for collect_garbage
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
+        require_name(statement, manifest.name)
         require_runnable(manifest)
         _require_known_roles(assignment, manifest)
         plan_file = self._transfers.fetch(manifest.files[PLAN_FILE], self._blobs, should_continue=should_continue)
@@ -226,12 +250,24 @@ class Executor:
             return
         log.info("%s: submitted", assignment)
 
+    def _reject(self, assignment: Assignment, reason: str) -> None:
+        """Decline every round of a run whose bundle this device does not accept; say so once."""
+        if (assignment.run, reason) not in self._rejected and not self._transfers.ending.is_set():
+            self._rejected.append((assignment.run, reason))
+            log.error("run %s: rejected for good: %s", assignment.run, reason)
+        self._report_decline(assignment, reason, permanent=True)
+
     def _decline(self, assignment: Assignment, reason: str) -> None:
+        if not self._transfers.ending.is_set():
+            log.warning("%s: declined: %s", assignment, reason)
+        self._report_decline(assignment, reason, permanent=False)
+
+    def _report_decline(self, assignment: Assignment, reason: str, *, permanent: bool) -> None:
         if self._transfers.ending.is_set():
             return
-        log.warning("%s: declined: %s", assignment, reason)
+        told = without_paths(reason, [self._settings.data, self._settings.state])
         try:
-            self._connection.decline(assignment, without_paths(reason, [self._settings.data, self._settings.state]))
+            self._connection.decline(assignment, told, permanent=permanent)
         except Exception as error:  # the round then ends without this device, at its deadline
             log.warning("%s: cannot report the rejection to the coordinator: %s", assignment, error)
 

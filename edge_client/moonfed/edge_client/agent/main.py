@@ -22,7 +22,7 @@ from moonfed.edge_client.agent.training_window import TrainingWindow
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.edge_client.state.round_store import writing
 from moonfed.edge_client.worker.messages import WorkerSettings
-from moonfed.errors import WrongState
+from moonfed.errors import NotFound, WrongState
 from moonfed.files import make_private
 from moonfed.labels import SANDBOX_LABEL
 from moonfed.sandbox.policy import require_unreadable
@@ -48,11 +48,27 @@ def main() -> None:
             _run_session(settings)
 
 
+def _require_trust(settings: DeviceSettings) -> None:
+    """Raise NotFound if this device trusts nobody's bundles; without TLS it trusts this user's own by default."""
+    from moonfed.edge_client.state.trust import load, pin
+    from moonfed.signing.key_files import default_directory, ensure_keys
+
+    state = Path(settings.state)
+    if load(state):
+        return
+    if not settings.insecure:
+        raise NotFound(f"{state} has no trust file; give it one with: moonfed-client trust FILE --state {state}")
+    pin(state, ensure_keys(default_directory(), logging.warning).verify())
+
+
 def _run_session(settings: DeviceSettings) -> None:
     from moonfed.edge_client.agent.session import Session
     from moonfed.edge_client.agent.worker_process import WorkerProcess
+    from moonfed.signing.key_files import KEYS_VARIABLE
 
     connection = _open_connection(settings)
+    _require_trust(settings)
+    os.environ.pop(KEYS_VARIABLE, None)  # the training worker needs to know nothing about keys
     worker = WorkerSettings(
         state=settings.state,
         device=connection.device,

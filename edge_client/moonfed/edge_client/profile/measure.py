@@ -25,6 +25,7 @@ from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.edge_client.resources.available_memory import Available, available_memory
 from moonfed.edge_client.resources.memory_estimate import Need, require_fits, round_bytes
 from moonfed.edge_client.settings import require_choices
+from moonfed.edge_client.state.trust import bundle_check
 from moonfed.edge_client.training.rng import steps_per_epoch
 from moonfed.edge_client.worker.messages import encode
 from moonfed.errors import InvalidInput, MoonfedError, TrainingFailed
@@ -55,6 +56,8 @@ class ProfileSettings:
     epochs: int | None = None
     max_memory: int | None = None  # bytes
     sandbox: Level = "strict"  # of the process that loads the plan
+    trust: Path | None = None  # the engineer's trust file; None: the device's, or this user's
+    state: Path = Path("moonfed-device")  # the device's state directory, if this machine is one
 
     def __post_init__(self) -> None:
         require_choices(self.accelerator, self.precision, self.memory_format)
@@ -121,9 +124,9 @@ def profile(
     """Measure the bundle, or return the reason why the device cannot participate.
 
     `report` is called with each measurement as it starts; `silence_seconds`: for each of them. Raises NotFound,
-    InvalidInput or Corrupt for a bad bundle.
+    InvalidInput or Corrupt for a bad bundle, UntrustedBundle for one that is not signed by a trusted key.
     """
-    bundle = read_bundle(settings.bundle)
+    bundle = read_bundle(settings.bundle, bundle_check(settings.trust, settings.state))
     found = _requested(settings, bundle.manifest)
     try:
         require_runnable(bundle.manifest)

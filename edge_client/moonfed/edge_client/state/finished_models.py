@@ -1,4 +1,4 @@
-"""Finished models that this device has fetched: STATE/finished/RUN/ with the manifest, the plan and the last weights.
+"""Finished models that this device has fetched: STATE/finished/RUN/ with signature, manifest, plan and last weights.
 
 A directory appears whole or not at all. This module is used by the light parent process too, so it imports neither
 torch nor numpy.
@@ -16,8 +16,9 @@ from pathlib import Path
 from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.edge_client.state.round_store import run_directory
 from moonfed.errors import Corrupt, InvalidInput, NotFound
-from moonfed.files import new_directory
+from moonfed.files import new_directory, read_regular
 from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, Manifest
+from moonfed.signing.bundle_signature import MAX_BYTES, SIGNATURE_FILE, Check, require_name
 
 FINISHED_KEPT = 2  # the newest
 MODEL_FILE, FACTS_FILE = "model.safetensors", "finished.json"
@@ -45,14 +46,23 @@ class Finished:
         """The weights."""
         return self.directory / MODEL_FILE
 
-    def read_manifest(self) -> Manifest:
-        """Return the run's manifest, after all three files were checked; raises Corrupt."""
+    def read_manifest(self, check: Check) -> Manifest:
+        """Return the run's manifest, after its signature and all files were checked.
+
+        Raises UntrustedBundle for a signature that `check` rejects, Corrupt for a damaged file.
+        """
         content = (self.directory / MANIFEST_FILE).read_bytes()
         self._require(ref_of_bytes(content) == self.manifest, MANIFEST_FILE)
+        statement = check(self._read_signature(), self.manifest.sha256)
         manifest = Manifest.from_bytes(content)
+        require_name(statement, manifest.name)
         self._require(ref_of_file(self.plan_file) == manifest.files[PLAN_FILE], PLAN_FILE)
         self._require(ref_of_file(self.model_file) == self.model, MODEL_FILE)
         return manifest
+
+    def _read_signature(self) -> bytes:
+        file = self.directory / SIGNATURE_FILE
+        return read_regular(file, MAX_BYTES) if file.exists() else b""
 
     def _require(self, good: bool, name: str) -> None:
         if not good:
@@ -64,7 +74,7 @@ def store_finished(
 ) -> Finished:
     """Store a run's verified files, which must be on the same file system; delete all but the newest runs'.
 
-    `files`: by `MANIFEST_FILE`, `PLAN_FILE` and `MODEL_FILE`. `root` is STATE/finished.
+    `files`: by `SIGNATURE_FILE`, `MANIFEST_FILE`, `PLAN_FILE` and `MODEL_FILE`. `root` is STATE/finished.
     """
     directory = run_directory(root, run)
     facts = {"rounds": rounds, "manifest": _document(manifest), "model": _document(model)}

@@ -16,7 +16,7 @@ from moonfed.manifest import PLAN_FILE, Manifest
 
 RUNS_KEPT = 8  # directories of runs; least recently used go first
 RUNS_NAMED = 4 * RUNS_KEPT  # to the coordinator, at most, between two collections
-BLOBS_KEPT = 2 * RUNS_KEPT  # a manifest and a plan for each; least recently used go first
+BLOBS_KEPT = 3 * RUNS_KEPT  # a signature, a manifest and a plan for each; least recently used go first
 
 
 def kept_runs(runs: Path) -> list[str]:

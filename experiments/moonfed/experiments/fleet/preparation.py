@@ -18,7 +18,9 @@ from moonfed.experiments.simulation import TABLES, Simulation
 from moonfed.experiments.subsets import subset
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
+from moonfed.export.bundle_signing import SigningOptions, sign_new
 from moonfed.files import write_durably
+from moonfed.signing.key_files import open_signer
 
 
 def prepare(simulation: Simulation, layout: Layout, data: Path | None, say: Callable[[str], None]) -> None:
@@ -38,7 +40,7 @@ def prepare(simulation: Simulation, layout: Layout, data: Path | None, say: Call
         write_parts(loaded, parts, layout.data)
         _require_same_samples(layout)
         if bundle:
-            write_bundle(layout.bundle, bundle)
+            write_bundle(layout.bundle, sign_new(bundle, open_signer([], say), SigningOptions()).bundle)
     for leftover in layout.root.glob("parties/*/runs/*/.*"):  # of a worker that was killed
         shutil.rmtree(leftover, ignore_errors=True)
 

@@ -21,6 +21,7 @@ from moonfed.bundle import read_bundle
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.rounds.retention import KEEP_ALL
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
+from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.errors import NotFound
@@ -35,6 +36,8 @@ from moonfed.experiments.fleet.results import PartyResult, SimulatedRound, Simul
 from moonfed.experiments.fleet.solo import simulate_solo
 from moonfed.experiments.simulation import SOLO, Simulation
 from moonfed.files import sync_directory, sync_file
+from moonfed.signing.bundle_signature import signed_by
+from moonfed.signing.key_files import user_trust
 
 FOREVER = 10 * 365 * 86400.0  # seconds: a party is never too late
 
@@ -59,12 +62,14 @@ def run_simulation(
     checkpoint: Path | None = None,
     engine: EngineSettings | None = None,
     progress: ReportProgress = lambda _: None,
+    trust: Path | None = None,
 ) -> SimulationResult:
     """Run a simulation, or return its result at once if it has finished in `output` before.
 
     `data`: the folder with the data set's files. `checkpoint`: the checkpoint to resume, unless `output` holds the
-    simulation already, which then resumes. Raises InvalidInput for what cannot work or a directory that holds something
-    else, and what made a party fail: there are no retries.
+    simulation already, which then resumes. `trust`: the trust file of the engineer who signed a checkpoint's bundle;
+    by default, this user's. Raises InvalidInput for what cannot work or a directory that holds something else,
+    UntrustedBundle for a bundle that is not signed by a trusted key, and what made a party fail: there are no retries.
     """
     layout, settings = Layout(output), engine or EngineSettings()
     if checkpoint and not layout.recipe.is_file():
@@ -74,6 +79,7 @@ def run_simulation(
         return result
     require_accelerator(settings.device)
     prepare(simulation, layout, data, lambda sentence: progress(SimulationProgress(fraction=0.0, sentence=sentence)))
+    read_bundle(layout.bundle, signed_by(user_trust(trust)))
     if simulation.method == SOLO:
         parties = asyncio.run(_solo(simulation, layout, settings, progress))
         return finish(SimulationResult(simulation=simulation, output=output, parties=parties))
@@ -195,7 +201,7 @@ async def _start_once(simulation: Simulation, layout: Layout, directory: Storage
     if any(record.run == RUN for record in directory.store.runs()):
         return
     bundle = read_bundle(layout.bundle)
-    for content in bundle.contents.values():
+    for content in bundle.files.values():
         directory.blobs.put_bytes(content)
     settings = RunSettings(
         rounds=simulation.rounds,
@@ -210,7 +216,8 @@ async def _start_once(simulation: Simulation, layout: Layout, directory: Storage
         robust=simulation.robust_settings,
         retention=KEEP_ALL,  # scoring may be far behind
     )
-    await coordinator.operators.start_run(RUN, bundle.ref.sha256, "", settings)
+    new = NewRun(name=RUN, manifest=bundle.ref.sha256, signature=bundle.signature_sha256, settings=settings)
+    await coordinator.operators.start_run(new)
 
 
 async def _until_done(

@@ -26,6 +26,9 @@ def simulate_command(
     checkpoint: Path | None = typer.Option(
         None, "--checkpoint", help="Resume this checkpoint, unless --output already contains the simulation."
     ),
+    trust: Path | None = typer.Option(
+        None, "--trust", metavar="FILE", help="The trust file of the engineer who signed the checkpoint's bundle."
+    ),
     changes: list[str] = typer.Option(
         [], "--set", metavar="KEY=VALUE",
         help="Change a key: rounds=3, mu=1 (a method's setting), server.server_momentum=0.7; mu= removes it.",
@@ -56,7 +59,7 @@ def simulate_command(
         settings = replace(settings, workers=workers)
     with explain_interrupt(), _progress_bar() as progress:
         result = run_simulation(
-            simulation, output, data=data, checkpoint=checkpoint, engine=settings, progress=progress
+            simulation, output, data=data, checkpoint=checkpoint, engine=settings, progress=progress, trust=trust
         )
     draw_result(result)
     _print_outcome(result, as_json)

@@ -11,7 +11,14 @@ import typer
 
 from moonfed.command_line import print_json
 from moonfed.export.cli.options import PROGRAM, RunArgument, print_unavailable
-from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
+from moonfed.operator import (
+    DEFAULT_IDENTITY,
+    CoordinatorOption,
+    IdentityOption,
+    InsecureOption,
+    JsonOption,
+    TrustOption,
+)
 
 if TYPE_CHECKING:
     from moonfed.export.evaluator import RoundScore
@@ -21,6 +28,7 @@ def evaluate(
     run: RunArgument,
     data: Annotated[Path, typer.Option(metavar="TEST.npz", help="Held-out `inputs` and `labels`.")],
     follow: Annotated[bool, typer.Option("--follow", help="Score every new global model until the run ends.")] = False,
+    trust: TrustOption = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
@@ -35,7 +43,7 @@ def evaluate(
     from moonfed.export.coordinator_client import connect
     from moonfed.export.evaluator import open_evaluator
 
-    with connect(identity, insecure=insecure, address=coordinator) as runs:
+    with connect(identity, insecure=insecure, address=coordinator, trust=trust) as runs:
         printer = _ScorePrinter(as_json)
         evaluator = open_evaluator(runs, run, data, on_score=printer, on_unavailable=print_unavailable, wait=follow)
         if follow:

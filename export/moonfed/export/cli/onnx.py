@@ -11,7 +11,14 @@ import typer
 from moonfed.command_line import print_json
 from moonfed.errors import InvalidInput
 from moonfed.export.cli.options import RunArgument, print_step
-from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
+from moonfed.operator import (
+    DEFAULT_IDENTITY,
+    CoordinatorOption,
+    IdentityOption,
+    InsecureOption,
+    JsonOption,
+    TrustOption,
+)
 
 if TYPE_CHECKING:
     from moonfed.export.model_file import CheckedModel
@@ -52,6 +59,7 @@ def onnx(
     max_drop: Annotated[
         float, typer.Option(metavar="POINTS", help="How far a variant's top-1 may fall below float32's.")
     ] = 0.5,
+    trust: TrustOption = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
@@ -71,7 +79,7 @@ def onnx(
 
     names = _read_variants(variant, calibration, max_drop)
     require_writable(output)
-    with connect(identity, insecure=insecure, address=coordinator) as runs:
+    with connect(identity, insecure=insecure, address=coordinator, trust=trust) as runs:
         checked = check_model(runs, run, data, round_number=round_number, bound=bound, embeddings=embeddings)
     report: ReportDocument | None = None
     if names or optimised:

@@ -11,7 +11,14 @@ import typer
 
 from moonfed.command_line import print_json
 from moonfed.export.cli.options import PROGRAM, RunArgument, print_unavailable
-from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
+from moonfed.operator import (
+    DEFAULT_IDENTITY,
+    CoordinatorOption,
+    IdentityOption,
+    InsecureOption,
+    JsonOption,
+    TrustOption,
+)
 
 if TYPE_CHECKING:
     from moonfed.release.follow import Decision
@@ -57,6 +64,7 @@ def repository(
     max_batch_size: Annotated[int, typer.Option(help="Maximum batch size in a new config.pbtxt.", min=1)] = 32,
     instances: Annotated[int, typer.Option(help="Concurrent executions in a new config.pbtxt.", min=1)] = 2,
     sign: SignOption = None,
+    trust: TrustOption = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
@@ -73,7 +81,9 @@ def repository(
     from moonfed.release.repository import ModelDirectory
 
     directory = ModelDirectory(output, name)
-    candidate = _candidate(source, data, round_number, identity, insecure=insecure, coordinator=coordinator)
+    candidate = _candidate(
+        source, data, round_number, identity, insecure=insecure, coordinator=coordinator, trust=trust
+    )
     published = publish(
         directory,
         candidate,
@@ -105,6 +115,7 @@ def follow(
     keep: Annotated[int, typer.Option(help="Versions to keep for rolling back.")] = 5,
     sign: SignOption = None,
     verify_key: VerifyOption = None,
+    trust: TrustOption = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
@@ -130,7 +141,7 @@ def follow(
         print(
             f"{PROGRAM}: {directory.path} has version {versions[-1]}; only later rounds are considered", file=sys.stderr
         )
-    with connect(identity, insecure=insecure, address=coordinator) as runs:
+    with connect(identity, insecure=insecure, address=coordinator, trust=trust) as runs:
         follower = ReleaseFollower(
             runs,
             run,
@@ -202,6 +213,7 @@ def _candidate(
     *,
     insecure: bool,
     coordinator: str | None,
+    trust: Path | None,
 ) -> Candidate:
     from moonfed.errors import InvalidInput
     from moonfed.release.publish import candidate_of_run, read_candidate
@@ -217,7 +229,7 @@ def _candidate(
     from moonfed.export.coordinator_client import connect
     from moonfed.export.model_file import check_model
 
-    with connect(identity, insecure=insecure, address=coordinator) as runs:
+    with connect(identity, insecure=insecure, address=coordinator, trust=trust) as runs:
         return candidate_of_run(runs, check_model(runs, source, data, round_number=round_number))
 
 

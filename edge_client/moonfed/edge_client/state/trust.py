@@ -1,0 +1,116 @@
+"""The device's trust: the newest trust file that it knows, and the newest version of each bundle that it accepted.
+
+STATE/trust.json is replaced atomically, so the two never disagree. The agent imports this module: it needs neither
+torch nor numpy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from moonfed.errors import Corrupt, InvalidInput, UntrustedBundle
+from moonfed.files import make_directories, read_regular, write_durably
+from moonfed.signing import canonical
+from moonfed.signing.bundle_signature import Check, moment, signed_by, verify
+from moonfed.signing.key_files import read_trust, user_trust
+from moonfed.signing.statement import Statement
+from moonfed.signing.trust import Trust
+
+TRUST_FILE = "trust.json"
+MAX_BYTES = 1 << 24  # of the file: some hundred thousand names of bundles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTrust:
+    """The content of STATE/trust.json."""
+
+    trust: Trust
+    accepted: Mapping[str, int] = field(default_factory=dict)  # versions, by the bundle's name
+
+
+def load(state: Path) -> DeviceTrust | None:
+    """Return a device's trust, None if it has none yet; Corrupt for a damaged file."""
+    file = state / TRUST_FILE
+    if not file.exists():
+        return None
+    try:
+        document = json.loads(read_regular(file, MAX_BYTES))
+        versions = {str(name): int(version) for name, version in document["accepted"].items()}
+        return DeviceTrust(trust=Trust.from_document(document["trust"]), accepted=versions)
+    except (InvalidInput, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise Corrupt(f"{file} is damaged; replace it with: moonfed-client trust FILE") from error
+
+
+def pin(state: Path, trust: Trust, *, forget: bool = False) -> None:
+    """Trust these keys from now on, in place of others; `forget` the versions accepted under the others, too."""
+    held = None if forget else load(state)
+    make_directories(state, mode=0o700)
+    _store(state, DeviceTrust(trust=trust, accepted=held.accepted if held else {}))
+
+
+def accept(state: Path, signature: bytes, manifest: str, now: float) -> Statement:
+    """Verify a bundle's signature file, and remember its version and a newer trust file durably.
+
+    `manifest`: the manifest's sha256. Raises UntrustedBundle, also if the device trusts nobody yet.
+    """
+    held = load(state)
+    if held is None:
+        raise UntrustedBundle("this device has no trust file; give it one with: moonfed-client trust FILE")
+    found = verify(signature, manifest, now=now, trust=held.trust, accepted=held.accepted)
+    statement = found.statement
+    known = DeviceTrust(trust=found.trust, accepted={**held.accepted, statement.name: statement.version})
+    if known != held:
+        _store(state, known)
+    return statement
+
+
+def stored_check(state: Path) -> Check:
+    """Return a check of bundles that this device has accepted and stored.
+
+    It does not compare versions: a finished run's model stays usable when a newer bundle has arrived.
+    """
+    held = load(state)
+    if held is None:
+        raise UntrustedBundle(f"{state} has no trust file; give it one with: moonfed-client trust FILE --state {state}")
+    return signed_by(held.trust)
+
+
+def bundle_check(trust: Path | None, state: Path) -> Check:
+    """Return a check of a bundle in a file, by a trust file, else by a device's trust, else by this user's."""
+    held = load(state) if trust is None else None
+    if held:
+        return signed_by(held.trust, accepted=held.accepted)
+    return signed_by(user_trust(trust))
+
+
+def replace_trust(state: Path, file: Path) -> Trust:
+    """Trust a file's keys in place of any others, and forget the versions accepted under those."""
+    trust = read_trust(file).verify()
+    held = load_readable(state)
+    pin(state, trust, forget=held is None or held.trust != trust)
+    return trust
+
+
+def load_readable(state: Path) -> DeviceTrust | None:
+    """Return a device's trust, None if it has none or a damaged one."""
+    try:
+        return load(state)
+    except Corrupt:
+        return None
+
+
+def describe(trust: Trust) -> str:
+    """Describe a trust file in a few words."""
+    keys = ", ".join(map(str, trust.keys))
+    needed = f", {trust.threshold} of them" if len(trust.keys) > 1 else ""
+    expires = f", until {moment(trust.expires)}" if trust.expires else ""
+    return f"bundles signed with {keys}{needed}{expires}"
+
+
+def _store(state: Path, known: DeviceTrust) -> None:
+    document: dict[str, Any] = {"trust": known.trust.to_document(), "accepted": dict(known.accepted)}
+    write_durably(state / TRUST_FILE, canonical.encode(document), mode=0o600)
