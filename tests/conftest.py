@@ -42,6 +42,7 @@ SLOW = (
     "tests/coordinator/storage/test_spool.py",
     "tests/coordinator/storage/test_state_directory.py",
     "tests/coordinator/test_server.py",
+    "tests/deploy/test_images.py",
     "tests/deploy/test_kserve.py",
     "tests/deploy/test_wheel.py",
     "tests/edge_client/agent/test_bundle_trust.py",
