@@ -27,7 +27,7 @@ from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.sandbox.policy import Level, available_level
 
 LEVELS: tuple[Level, ...] = ("strict", "off")
-SAMPLES, EPOCHS, ROUNDS, STARTS = 640, 10, 15, 7
+SAMPLES, EPOCHS, ROUNDS, STARTS = 640, 5, 31, 7
 ROUND = Figure(name="a round in the sandbox / without it", unit="times", at_most=1.02)
 START = Figure(name="start of the training process in the sandbox, later than without it", unit="ms", at_most=50)
 

@@ -17,7 +17,10 @@ from moonfed.sandbox.landlock import no_new_privileges
 
 _SECCOMP: Mapping[str, int] = {"x86_64": 317, "aarch64": 277}
 _AUDIT_ARCHITECTURE: Mapping[str, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_SET_MODE_FILTER, _FLAG_ALL_THREADS = 1, 1
+_SET_MODE_FILTER = 1
+# In all threads; and without the slower speculation that kernels before 5.16 give to filtered processes, which protects
+# a process's memory from its own code: nothing in this process is kept from a plan.
+_FLAGS = 1 | 4
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM = 1
 _X32_BIT = 0x40000000  # numbers above are the x32 calls of an x86-64 kernel
@@ -74,7 +77,7 @@ def deny_system_calls() -> None:
     buffer = ctypes.create_string_buffer(b"".join(program), 8 * len(program))
     header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
     number = ctypes.c_long(_SECCOMP[machine])
-    if library.syscall(number, _SET_MODE_FILTER, _FLAG_ALL_THREADS, ctypes.c_char_p(header)):
+    if library.syscall(number, _SET_MODE_FILTER, _FLAGS, ctypes.c_char_p(header)):
         raise OSError(ctypes.get_errno(), f"seccomp: {os.strerror(ctypes.get_errno())}")
 
 
