@@ -21,6 +21,11 @@ PROGRAM = [sys.executable, "-c", "from moonfed.coordinator.cli.program import ma
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")])}
 
 
+def _environment() -> dict[str, str]:
+    """The environment of programs, with the directory of keys that the session has made since."""
+    return dict(os.environ) | ENVIRONMENT
+
+
 @dataclass
 class Programs:
     """Coordinators as processes on one state directory, always on the same ports."""
@@ -44,7 +49,7 @@ class Programs:
         command += ["--fleet-port", str(self.ports[0]), "--enrolment-port", str(self.ports[1])]
         with (self.tmp / "log").open("a") as log:
             self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, env=ENVIRONMENT, start_new_session=True
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=_environment(), start_new_session=True
             )
         self.stack.callback(self.end, self.process)
         assert self.process.stdout
@@ -85,7 +90,7 @@ class Programs:
             ["--identity", str(self.state / "operator")] if words[0] != "serve" and "--insecure" not in words else []
         )
         done = subprocess.run(
-            [*PROGRAM, *words, *identity], capture_output=True, text=True, env=ENVIRONMENT, check=False, timeout=60
+            [*PROGRAM, *words, *identity], capture_output=True, text=True, env=_environment(), check=False, timeout=60
         )
         assert done.returncode == code, done.stderr
         assert "Traceback" not in done.stderr
