@@ -18,8 +18,10 @@ import pytest
 from moonfed.bundle import write_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import InputSpec
+from moonfed.signing.key_files import write_trust
 from tests.deploy.image_builder import Builder, missing
 from tests.support.compiled import cached_bundle
+from tests.support.signatures import CHAIN, signed
 
 pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(900)]
 
@@ -72,9 +74,10 @@ def test_a_device_in_an_image_trains_a_round_for_a_coordinator_in_an_image(build
     recipe = BundleRecipe(
         model="mlp", input=InputSpec(kind="features", shape=(4,)), classes=("a", "b"), method="fedavg", name="tested"
     )
-    write_bundle(tmp_path / "bundle", cached_bundle(recipe))
+    write_bundle(tmp_path / "bundle", signed(cached_bundle(recipe)))
     data = tmp_path / "data"  # unlike its parent, open to the image's user
     data.mkdir()
+    write_trust(data / "trust.json", CHAIN)
     np.savez(data / "samples.npz", inputs=np.eye(4, dtype=np.float32).repeat(8, axis=0), labels=np.arange(32) % 2)
     serving = builder.container(builder.build("coordinator"))
     volume = [volume_of(builder, serving, tmp_path / "coordinator"), f"{tmp_path}/bundle:/bundle:ro"]
@@ -92,7 +95,8 @@ def test_a_device_in_an_image_trains_a_round_for_a_coordinator_in_an_image(build
         operate("run", "start", "/bundle", "--name", "r", "--rounds", "1")
         training = builder.container(builder.build("cpu", TORCH=builder.torch(version("torch"))))
         mounts = [volume_of(builder, training, tmp_path / "device"), f"{data}:/data:ro"]
-        enrol = ["moonfed-client", "enrol", "/data/token", "--name", "cam-1", "--state", STATE]
+        enrol = ["moonfed-client", "enrol", "/data/token", "--trust", "/data/trust.json"]
+        enrol += ["--name", "cam-1", "--state", STATE]
         finished(builder.run(training, *enrol, volumes=mounts))
         run = ["moonfed-client", "run", "--state", STATE, "--data", "/data/samples.npz", "--threads", "1"]
         with running(builder.run(training, *run, volumes=mounts)):
