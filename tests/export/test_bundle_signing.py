@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def test_two_owners_sign_one_after_the_other(tmp_path: Path, name: str) -> None:
 
 def test_a_bundle_is_signed_anew_on_request_and_where_a_stranger_signed(tmp_path: Path) -> None:
     path = tmp_path / "bundle"
-    write_bundle(path, make_bundle())
+    write_bundle(path, replace(make_bundle(), signature=b""))
     mine = Signer((key(1),), CHAIN)
     assert resign(path, mine, at(NOW), renew=False).version == int(NOW)
     assert resign(path, mine, at(NOW + 1), renew=False).version == int(NOW)

@@ -55,7 +55,10 @@ def test_a_run_is_read_with_a_seed_beyond_63_bits(connection: sql.Connection) ->
         **row_mapping.ref_columns("initial", RUN.initial),
     }
     assert RUN.settings.seed == 2**64 - 1
-    assert row_mapping.run_record(stored(connection, tables.runs, row)) == RUN
+    connection.execute(sql.insert(tables.runs).values(row))
+    unsigned = (sql.null().label("signature_sha256"), sql.null().label("signature_size"))  # joined from its blobs
+    found = connection.execute(sql.select(tables.runs, *unsigned)).mappings().one()
+    assert row_mapping.run_record(found) == RUN
 
 
 @pytest.mark.parametrize("status", ["committed", "open", "abandoned"])
