@@ -6,7 +6,7 @@ ARITHMETIC := tests/export/methods tests/export/test_training_plan.py tests/edge
 	tests/experiments/fleet/test_server_rules.py
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup demo test quick processors soak search fuzz audit requirements wheel lint bench proto operators
+.PHONY: setup demo test quick processors soak images search fuzz audit requirements wheel lint bench proto operators
 
 setup: $(INSTALLED) ## makes .venv with everything
 
@@ -33,6 +33,9 @@ processors: setup ## the arithmetic on the kernels of older processors: two minu
 
 soak: setup ## kills a coordinator 200 times at random moments of a run, of one on servers and of an asynchronous one: some 20 minutes
 	MOONFED_KILLS=200 $(BIN)/python -m pytest tests/faults/test_sigkill_loop.py tests/faults/test_asynchronous_kills.py
+
+images: setup ## builds images with buildah, and runs a coordinator in one and a device in another: some five minutes
+	MOONFED_IMAGES=1 $(BIN)/python -m pytest tests/deploy/test_images.py
 
 search: setup ## plays 2,000 random lives of a coordinator, other ones each time: about twenty minutes
 	MOONFED_LIVES=2000 $(BIN)/python -m pytest tests/faults/test_state_machine.py

@@ -23,7 +23,11 @@ from tests.deploy.image_builder import Builder, missing
 from tests.support.compiled import cached_bundle
 from tests.support.signatures import CHAIN, signed
 
-pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.skipif("MOONFED_IMAGES" not in os.environ, reason="`make images` runs this test: it takes minutes"),
+    pytest.mark.skipif(bool(missing()), reason=missing()),
+    pytest.mark.timeout(900),
+]
 
 # Not the images' own volume, over which buildah mounts one of its own, sometimes last.
 STATE = "/state/moonfed"
