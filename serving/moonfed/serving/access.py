@@ -23,6 +23,11 @@ class AccessControl:
         self._rejected, self._logged = 0, -_LOG_SECONDS
         self._lock = threading.Lock()
 
+    @property
+    def needs_keys(self) -> bool:
+        """True if users need a key."""
+        return self._keys is not None
+
     def require_user(self, authorization: str | None) -> None:
         """Raise Untrusted unless the value of an Authorization header has a key, or none is needed."""
         self._require(authorization, admin=False)

@@ -58,7 +58,7 @@ class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # g
         """Return the method's handler with its pool, or one that rejects the call."""
         method = handler_call_details.method
         try:
-            if method not in _SERVER_HEALTH:
+            if (self._access.needs_keys or method in _ADMIN) and method not in _SERVER_HEALTH:
                 self._require_permission(method, handler_call_details.invocation_metadata)
             if method == _INFER:
                 self._inference.require_capacity()
