@@ -85,7 +85,8 @@ async def serve_http(
 def bind_socket(name: str, host: str, port: int) -> Iterator[socket.socket]:
     """Bind a TCP socket; raise AlreadyExists if that fails."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listening:
+    # asyncio disables Nagle's algorithm only for sockets with this protocol; with it, an answer takes 40 ms longer.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host, port))
