@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +37,28 @@ def test_a_stream_that_falls_silent_or_never_ends_times_out(monkeypatch: pytest.
     assert asyncio.run(heard([0, 0, 60, 0])) == 2
     monkeypatch.setattr(flow_control, "STREAM_SECONDS", 2.0)
     assert 0 < asyncio.run(heard([0.05] * 1000)) < 1000
+
+
+@pytest.fixture(autouse=True)
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the coordinator use no processor time, whatever else the machine does."""
+    monkeypatch.setattr(time, "process_time", lambda: 1.0)
+
+
+def test_while_the_coordinator_is_busy_no_stream_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "process_time", time.monotonic)
+
+    async def scenario() -> bool:
+        control = FlowControl(slots=1)
+        first, second = control.stream("cam-1"), control.stream("cam-2")
+        await first.next_part()
+        waiting = asyncio.create_task(second.next_part())
+        done, _ = await asyncio.wait([waiting], timeout=5 * SLOW_SECONDS)
+        first.release()
+        await waiting
+        return bool(done)
+
+    assert not asyncio.run(scenario())
 
 
 def test_a_slow_stream_passes_its_slot_on() -> None:
