@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPException, HTTPResponse
 from ipaddress import ip_address, ip_network
 from urllib.parse import unquote, urlsplit
 
@@ -102,6 +101,8 @@ def _matches(host: str, entry: str) -> bool:
 
 def _connect(connection: socket.socket, proxy: Proxy, address: str) -> int:
     """Send CONNECT; return the status of the response, 0 if it is not HTTP."""
+    from http.client import HTTPException, HTTPResponse  # memory that only devices behind a proxy need
+
     lines = [f"CONNECT {address} HTTP/1.1", f"Host: {address}"]
     if proxy.credentials:
         lines.append(f"Proxy-Authorization: Basic {base64.b64encode(proxy.credentials.encode()).decode()}")

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,6 +123,8 @@ def shared_file() -> tuple[int, int]:
     if hasattr(os, "memfd_create"):
         written = os.memfd_create("samples")
         return written, os.open(f"/proc/self/fd/{written}", os.O_RDONLY)
+    import tempfile  # a megabyte, which Linux does not need
+
     with tempfile.NamedTemporaryFile() as file:
         return os.dup(file.fileno()), os.open(file.name, os.O_RDONLY)
 
