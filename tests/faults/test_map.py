@@ -342,7 +342,6 @@ TESTS: dict[int, list[str]] = {
     ],
     62: [
         "deploy.test_deploy::test_an_image_installs_its_locked_requirements_and_nothing_else",
-        "deploy.test_images::test_a_device_in_an_image_trains_a_round_for_a_coordinator_in_an_image",
         "deploy.test_requirements::test_every_requirement_has_hashes_and_no_address",
         "deploy.test_requirements::test_every_version_is_that_of_the_constraints",
         "tools.test_audit::test_without_a_database_nothing_is_claimed",
