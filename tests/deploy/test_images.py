@@ -95,7 +95,8 @@ def test_a_device_in_an_image_trains_a_round_for_a_coordinator_in_an_image(build
             options = ["--identity", f"{STATE}/operator"]
             return finished(builder.run(serving, "moonfed-coordinator", *words, *options, volumes=volume))
 
-        (data / "token").write_text(operate("token", "create").strip().splitlines()[-1])
+        told = operate("token", "create").splitlines()
+        (data / "token").write_text(next(line for line in told if line.startswith("moonfed-join-")))
         operate("run", "start", "/bundle", "--name", "r", "--rounds", "1")
         training = builder.container(builder.build("cpu", TORCH=builder.torch(version("torch"))))
         mounts = [volume_of(builder, training, tmp_path / "device"), f"{data}:/data:ro"]
