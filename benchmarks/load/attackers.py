@@ -73,22 +73,24 @@ def guess_tokens(target: Target, attacking: Callable[[], bool], begun: Callable[
 def hold_silent_sockets(target: Target, attacking: Callable[[], bool], begun: Callable[[], object]) -> None:
     """Open connections, say nothing, and replace those that are closed."""
     address = parse_address(target.address)
-    sockets = [_silent(address) for _ in range(SOCKETS)]
+    sockets = [silent_connection(address) for _ in range(SOCKETS)]
     begun()
     while attacking():
         for position, held in enumerate(sockets):
-            if _is_closed(held):
+            if is_closed(held):
                 held.close()
-                sockets[position] = _silent(address)
+                sockets[position] = silent_connection(address)
 
 
-def _silent(address: tuple[str, int]) -> socket.socket:
+def silent_connection(address: tuple[str, int]) -> socket.socket:
+    """Connect, and say nothing."""
     held = socket.create_connection(address)
     held.setblocking(False)
     return held
 
 
-def _is_closed(held: socket.socket) -> bool:
+def is_closed(held: socket.socket) -> bool:
+    """Return whether the other side has closed a silent connection."""
     try:
         return not held.recv(1)
     except BlockingIOError:

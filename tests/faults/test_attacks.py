@@ -18,6 +18,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from benchmarks.load.attackers import is_closed, silent_connection
 from moonfed.bundle import write_bundle
 from moonfed.coordinator.support.flood_log import LINES
 from moonfed.errors import AlreadyExists, NotFound, Unavailable, Untrusted
@@ -79,18 +80,18 @@ def test_silent_connections_take_no_established_devices_place(coordinators: Coor
         "sh", "-c", f'ulimit -n {FEW_FILES}; exec "$0" "$@"', sys.executable, "-c", PROGRAM
     )  # fmt: skip
     coordinators.serve()
-    bundle, stop = bundle_of(1000), threading.Event()
+    bundle, stop, address = bundle_of(1000), threading.Event(), ("127.0.0.1", coordinators.ports[0])
 
     def hold(sockets: list[socket.socket]) -> None:
         """Open a connection in place of each that is closed."""
         while not stop.wait(0.01):
             for position, held in enumerate(sockets):
-                if ended(held):
+                if is_closed(held):
                     held.close()
-                    sockets[position] = silent(coordinators.ports[0])
+                    sockets[position] = silent_connection(address)
 
     with ExitStack() as stack:
-        sockets = [silent(coordinators.ports[0]) for _ in range(SILENT)]
+        sockets = [silent_connection(address) for _ in range(SILENT)]
         stack.callback(lambda: deque(map(socket.socket.close, sockets)))
         holding = threading.Thread(target=hold, args=[sockets])
         holding.start()
@@ -102,21 +103,6 @@ def test_silent_connections_take_no_established_devices_place(coordinators: Coor
     whole_run(coordinators, "run", 2)
     assert re.search(r"closing a connection from 127\.0\.0\.1:\d+: it makes no call", coordinators.log)
     assert "Too many open files" not in coordinators.log
-
-
-def silent(port: int) -> socket.socket:
-    held = socket.create_connection(("127.0.0.1", port))
-    held.setblocking(False)
-    return held
-
-
-def ended(held: socket.socket) -> bool:
-    try:
-        return not held.recv(1)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
 
 
 def insist(call: Callable[[], object]) -> None:
