@@ -14,7 +14,7 @@ MoonfedError                 any error that moonfed can explain in one sentence
 ├── Corrupt                  bytes do not match their sha256
 ├── ResourceExhausted        a size, a disk or a quota is full
 ├── TrainingFailed           the plan or the training process failed on this device
-├── UnsafePlan               a plan has something that no plan may have; it was not run
+├── UnsafePlan               a plan contains something that is not allowed in plans; it was not run
 ├── UntrustedBundle          a bundle's signature is missing, invalid, expired or not trusted; it was not opened
 ├── UntrustedRelease         a released model's signature is missing, invalid or not trusted; it was not loaded
 └── Unavailable              the other side cannot be reached
@@ -88,7 +88,7 @@ class TrainingFailed(MoonfedError):
 
 
 class UnsafePlan(MoonfedError):
-    """A plan has something that no plan may have: code at loading, an operator that is not allowed, a false size."""
+    """A plan contains something that is not allowed: code that runs at loading, an unlisted operator, a false size."""
 
 
 class UntrustedBundle(MoonfedError):

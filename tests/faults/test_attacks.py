@@ -101,7 +101,7 @@ def test_silent_connections_take_no_established_devices_place(coordinators: Coor
             insist(lambda: coordinators.start_run("run", bundle, 2, len(SAMPLES)))
             insist(lambda: coordinators.finished("run"))
     whole_run(coordinators, "run", 2)
-    assert re.search(r"closing a connection from 127\.0\.0\.1:\d+: it makes no call", coordinators.log)
+    assert re.search(r"closing a connection from 127\.0\.0\.1:\d+: too many connections", coordinators.log)
     assert "Too many open files" not in coordinators.log
 
 
@@ -136,7 +136,7 @@ def test_one_device_has_few_connections(coordinators: Coordinators) -> None:
             with suppress(grpc.RpcError):  # the run is unknown; the call is authenticated
                 device.fleet.Report(fleet_pb2.ReportRequest(device="cam-1", run="none", round=1, attempt=1))
             opened.append(device)
-        until(lambda: coordinators.log.count("it has too many") == LINES)
+        until(lambda: coordinators.log.count("its device has too many connections") == LINES)
         with pytest.raises(NotFound):
             opened[-1].report(fleet_pb2.Assignment(run="none", round=1, attempt=1), 0.5)
 

@@ -106,7 +106,7 @@ def test_grpc_needs_a_key_too(server: Server, keys: Keys) -> None:
                 with pytest.raises(InferenceServerException) as caught:
                     call()
                 assert caught.value.status() == "StatusCode.UNAUTHENTICATED"
-        with pytest.raises(InferenceServerException, match="'alice' is a user's; this needs an admin's") as caught:
+        with pytest.raises(InferenceServerException, match="'alice' is a user's; this call needs an admin's") as caught:
             client.unload_model("linear", headers=user)
         assert caught.value.status() == "StatusCode.PERMISSION_DENIED"
         infer(client, triton_grpc, user)
@@ -133,7 +133,7 @@ def test_only_an_admin_loads_models_and_reads_metrics(server: Server, keys: Keys
     metrics = f"127.0.0.1:{server.ports['metrics_port']}"
     for path in ("/v2/repository/models/linear/load", "/v2/repository/models/linear/unload"):
         status, content = get(server.http, path, b"", **bearer(keys.user))
-        assert (status, b"'alice' is a user's; this needs an admin's" in content) == (403, True)
+        assert (status, b"'alice' is a user's; this call needs an admin's" in content) == (403, True)
         assert get(server.http, path, b"", **bearer(keys.admin))[0] == 200
     callers: list[Headers] = [{}, bearer(keys.user), bearer(keys.admin)]
     assert [get(metrics, "/metrics", **each)[0] for each in callers] == [401, 403, 200]
@@ -215,7 +215,7 @@ def test_without_keys_only_local_callers_load_models(keys: Keys) -> None:
         access.require_user(None)
         access.require_scraper(None)
     local.require_admin(None)
-    with pytest.raises(Denied, match="needs an admin's API key, and the server was started without --api-key-file"):
+    with pytest.raises(Denied, match="needs an admin's API key, but the server was started without --api-key-file"):
         remote.require_admin(None)
     keyed = AccessControl(ApiKeys(keys.path), local=True)
     keyed.require_admin(f"Bearer {keys.admin}")

@@ -228,7 +228,7 @@ ATTACKS: dict[str, Attack] = {
     "from_file, reading": Attack(_plan(_ReadFile), "operator 'aten::from_file'", "unable to open file", reads=True),
     "from_file, writing": Attack(_plan(_WriteFile), "operator 'aten::from_file'", "unable to open file", writes=True),
     "save": Attack(_plan(_Save), "operator 'aten::save'", writes=True),
-    "__setstate__": Attack(_plan(_OnLoad), "state__', which no plan may have", "unable to open file", writes=True),
+    "__setstate__": Attack(_plan(_OnLoad), "state__', which is not allowed", "unable to open file", writes=True),
     "long record name": Attack(_long_name, "has a broken name, or one of over 200 characters"),
     "_reinterpret_tensor": Attack(_plan(_Reinterpret), "operator 'inductor::_reinterpret_tensor'", "was killed by SIG"),
     "as_strided": Attack(_plan(_AsStrided), "operator 'aten::as_strided'", "the plan could not"),

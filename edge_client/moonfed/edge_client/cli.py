@@ -81,7 +81,7 @@ def enrol_command(
 @app.command("trust")
 def trust_command(
     file: Path = typer.Argument(
-        None, metavar="TRUST.json", help="An engineer's trust file. Default: print the present."
+        None, metavar="TRUST.json", help="An engineer's trust file. Default: print the current one."
     ),
     state: Path = STATE,
     json: bool = typer.Option(False, "--json", help="Print the result as JSON."),

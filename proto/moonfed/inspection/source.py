@@ -39,7 +39,7 @@ def require_safe_source(name: str, text: str) -> None:
     code = _STRING.sub('""', text)
     found = _FORBIDDEN.search(code)
     if found:
-        raise UnsafePlan(f"the plan's {name} has {found[0]!r}, which no plan may have")
+        raise UnsafePlan(f"the plan's {name} has {found[0]!r}, which is not allowed in plans")
     for character, meaning in (("#", "a comment"), ('"""', "a docstring"), ("'", "a quote"), (";", "a semicolon")):
         if character in code or code.count('"') % 2:
             raise UnsafePlan(f"the plan's {name} has {meaning}, which no compiler of plans writes")

@@ -196,7 +196,7 @@ def _digests(payload: bytes, subject: str) -> dict[str, str]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UntrustedRelease(f"the signed statement about {subject} cannot be read") from error
     if kinds != (_STATEMENT, _PREDICATE) or len(digests) != len(resources):
-        raise UntrustedRelease(f"the signed statement about {subject} is of another kind")
+        raise UntrustedRelease(f"the signed statement about {subject} is not a model signature")
     if named != [subject]:
         raise UntrustedRelease(f"{subject} has the signature of {', '.join(map(repr, named))}")
     return digests

@@ -35,7 +35,7 @@ class AccessControl:
     def require_admin(self, authorization: str | None) -> None:
         """Raise Untrusted without a key, Denied unless it is an admin's; without keys, only local callers may."""
         if self._keys is None and not self._local:
-            raise Denied("this needs an admin's API key, and the server was started without --api-key-file")
+            raise Denied("this call needs an admin's API key, but the server was started without --api-key-file")
         self._require(authorization, admin=True)
 
     def require_scraper(self, authorization: str | None) -> None:
@@ -53,7 +53,7 @@ class AccessControl:
             self._log_rejection()
             raise Untrusted("the API key is not valid")
         if admin and not key.is_admin:
-            raise Denied(f"the API key {key.name!r} is a user's; this needs an admin's")
+            raise Denied(f"the API key {key.name!r} is a user's; this call needs an admin's")
 
     def _log_rejection(self) -> None:
         """Log that calls were rejected, at most once a minute, since there may be a flood of them."""

@@ -97,7 +97,7 @@ class ApiKeys:
             self._state = state
             try:
                 self._keys = read_keys(self._path)
-                _LOG.info("%s has changed; it has %d keys", self._path, len(self._keys))
+                _LOG.info("%s was changed; it has %d keys now", self._path, len(self._keys))
             except MoonfedError as error:
                 _LOG.error("%s; the previous %d keys stay valid", error, len(self._keys))
 

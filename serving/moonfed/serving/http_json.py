@@ -52,7 +52,7 @@ def encode_text(value: str, name: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"Unable to parse '{name}': it has half of a surrogate pair") from error
+        raise InvalidInput(f"Unable to parse '{name}': it contains a lone surrogate") from error
 
 
 def shape(tensor: Json) -> list[int]:

@@ -24,7 +24,7 @@ _REASONS: Mapping[int, str] = MappingProxyType(
         _BAD_REQUEST: "the request is not HTTP",
         _TIMEOUT: "the request did not arrive in time",
         _BODY_TOO_LARGE: "the request's body is too large",
-        _TOO_MANY: "too many requests follow each other without waiting for their answers",
+        _TOO_MANY: "too many pipelined requests",
         _HEADERS_TOO_LARGE: "the request's headers are too large, or too many",
         _UNAVAILABLE: "the server is receiving too many requests",
     }

@@ -34,7 +34,7 @@ def test_a_download_that_is_not_read_is_ended_with_its_connection(
         session.next()
     with pytest.raises(grpc.RpcError):
         list(stuck)
-    assert "it does not read what it fetches" in caplog.text
+    assert "it does not read its download" in caplog.text
     whole = other.fleet.Fetch(blob_pb2.FetchRequest(device="cam-2", sha256=sha256))
     content = b"".join(chunk.data for chunk in whole)
     assert len(content) >= np.dtype("<f4").itemsize * ELEMENTS

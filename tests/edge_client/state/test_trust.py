@@ -106,5 +106,5 @@ def test_a_stored_bundle_is_checked_without_its_version(tmp_path: Path) -> None:
 def test_trust_is_described() -> None:
     both = trust(1, 2, threshold=2, expires=FAR)
     first, second = both.keys
-    assert describe(both) == f"bundles signed with {first}, {second}, 2 of them, until 2096-10-02 07:06 UTC"
+    assert describe(both) == f"bundles signed with 2 of the keys {first}, {second}, until 2096-10-02 07:06 UTC"
     assert describe(trust(1)) == f"bundles signed with {trust(1).keys[0]}"

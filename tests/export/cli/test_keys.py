@@ -32,7 +32,7 @@ def test_keys_are_created_shown_rotated_and_sign(tmp_path: Path, monkeypatch: py
     assert call("sign", path, "--bundle-version", "4") == f"{path} is signed as version 4\n"
     before = read_trust(Path(made["trust"])).verify()
     assert read_bundle(Path(path), signed_by(before))
-    assert "is version 2 of the trust file; devices learn of it with the next bundle" in call("keys", "rotate")
+    assert "is version 2 of the trust file; devices receive it with the next bundle" in call("keys", "rotate")
     shown = json.loads(call("keys", "show", "--json"))
     assert (shown["version"], [key["private"] for key in shown["keys"]]) == (2, [True])
     assert json.loads(call("sign", path, "--renew", "--json", "--bundle-version", "5"))["version"] == 5

@@ -95,7 +95,7 @@ class Authenticator:
         name = certificate.name
         if certificate.role != role:
             found = certificate.role
-            self._warn(name, "%s %r at %s made a call that is only for %ss", found, name, context.peer(), role)
+            self._warn(name, "%s %r at %s made a call reserved for %ss", found, name, context.peer(), role)
             raise Denied(f"{name!r} is {_ARTICLED[found]}; this call is for {role}s")
         self._connections.authenticated(context.peer(), certificate)
         return certificate

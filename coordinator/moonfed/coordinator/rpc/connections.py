@@ -122,8 +122,9 @@ class ConnectionGuard:
         self._pending = {peer: None for peer in self._pending if peer in found and peer not in established}
         self._pending.update(dict.fromkeys(pending))
         room = min(MAX_PENDING, (self._file_limit - files + len(pending)) // 2)
-        unwanted = self._rejected(established) | dict.fromkeys(_of_greedy_devices(established), "it has too many")
-        unwanted |= dict.fromkeys(surplus(self._pending, room), "it makes no call, and there are too many such")
+        unwanted = self._rejected(established)
+        unwanted |= dict.fromkeys(_of_greedy_devices(established), "its device has too many connections")
+        unwanted |= dict.fromkeys(surplus(self._pending, room), "too many connections have made no call")
         self._close(found, unwanted)
         return bool(unwanted)
 

@@ -56,7 +56,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         slot = self._downlink.stream(
             object(),  # operators and evaluators share one identity
             smallest=SMALL_PART,
-            stalled=lambda: self._authenticator.disconnect(context, "it does not read what it fetches"),
+            stalled=lambda: self._authenticator.disconnect(context, "it does not read its download"),
         )
         async with aclosing(chunks(self._operators.blobs, request, slot)) as parts:
             async for part in parts:

@@ -76,7 +76,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             device,
             smallest=SMALL_PART,
             suspended=lambda: self._devices.suspended(device),
-            stalled=lambda: self._authenticator.disconnect(context, "it does not read what it fetches"),
+            stalled=lambda: self._authenticator.disconnect(context, "it does not read its download"),
         )
         require_access = partial(self._devices.access.require, device)
         async with aclosing(chunks(self._devices.blobs, request, slot, require_access)) as parts:

@@ -47,7 +47,7 @@ class Revocations:
                 readable = True
             except Exception as error:
                 if readable:
-                    log_error(_log, "cannot read which devices are revoked; those known so far are", error)
+                    log_error(_log, "cannot read the revoked devices; those already known stay revoked", error)
                 readable = False
 
     def rejection(self, certificate: Certificate) -> str | None:

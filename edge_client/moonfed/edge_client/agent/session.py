@@ -159,7 +159,7 @@ class Session:
         try:
             renewed = self._renew(identity)
         except (Unavailable, WrongServer) as error:  # the session logs it, once
-            log.debug("the certificate is not renewed yet: %s", error)
+            log.debug("cannot renew the certificate yet: %s", error)
         except FINAL:
             raise
         except (MoonfedError, OSError) as error:  # such as a full disk, here or there

@@ -106,9 +106,9 @@ def load_readable(state: Path) -> DeviceTrust | None:
 def describe(trust: Trust) -> str:
     """Describe a trust file in a few words."""
     keys = ", ".join(map(str, trust.keys))
-    needed = f", {trust.threshold} of them" if len(trust.keys) > 1 else ""
+    needed = f"{trust.threshold} of the keys " if len(trust.keys) > 1 else ""
     expires = f", until {moment(trust.expires)}" if trust.expires else ""
-    return f"bundles signed with {keys}{needed}{expires}"
+    return f"bundles signed with {needed}{keys}{expires}"
 
 
 def _store(state: Path, known: DeviceTrust) -> None:

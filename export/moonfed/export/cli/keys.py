@@ -146,4 +146,4 @@ def _print_trust(path: Path, chain: TrustChain, *, as_json: bool) -> None:
     elif missing:
         print(f"{path} needs more signatures ({missing}); its owners add them with: moonfed-export sign {path.name}")
     else:
-        print(f"{path} is version {chain.newest.version} of the trust file; devices learn of it with the next bundle")
+        print(f"{path} is version {chain.newest.version} of the trust file; devices receive it with the next bundle")
