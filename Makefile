@@ -17,27 +17,27 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-demo: setup ## a coordinator and five devices on this machine; ends with build/demo/summary.json
+demo: setup ## runs a coordinator and five devices on this machine; writes build/demo/summary.json
 	$(BIN)/moonfed-experiments demo --output build/demo
 
-test: setup ## everything, in two processes
+test: setup ## runs every test, in two processes
 	$(BIN)/python -m pytest $(PARALLEL)
 
-quick: setup ## the fast tests of every part: three minutes
+quick: setup ## runs the fast tests of every part: three minutes
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
-processors: setup ## the arithmetic on the kernels of older processors: two minutes
+processors: setup ## tests the arithmetic on the kernels of older processors: two minutes
 	for setting in ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=SSE41; do \
 		echo "$$setting" && env "$$setting" $(BIN)/python -m pytest $(PARALLEL) $(ARITHMETIC) || exit 1; \
 	done
 
-soak: setup ## kills a coordinator 200 times at random moments of a run, of one on servers and of an asynchronous one: some 20 minutes
+soak: setup ## kills a coordinator 200 times at random, in three kinds of runs: about 20 minutes
 	MOONFED_KILLS=200 $(BIN)/python -m pytest tests/faults/test_sigkill_loop.py tests/faults/test_asynchronous_kills.py
 
-images: setup ## builds images with buildah, and runs a coordinator in one and a device in another: some five minutes
+images: setup ## builds images with buildah, and runs a coordinator in one and a device in another: about five minutes
 	MOONFED_IMAGES=1 $(BIN)/python -m pytest tests/deploy/test_images.py
 
-search: setup ## plays 2,000 random lives of a coordinator, other ones each time: about twenty minutes
+search: setup ## runs 2,000 random sequences of events against a coordinator, new ones each time: about 20 minutes
 	MOONFED_LIVES=2000 $(BIN)/python -m pytest tests/faults/test_state_machine.py
 
 fuzz: setup ## feeds every decoder 100,000 inputs, guided by coverage: about ten minutes; INPUTS= for more, DECODERS= for some
@@ -61,7 +61,7 @@ lint: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
-proto: setup ## regenerates the stubs beside the .proto files
+proto: setup ## regenerates the stubs next to the .proto files
 	$(BIN)/python tools/generate_stubs.py
 
 operators: setup ## regenerates the list of operators that moonfed's own plans use
