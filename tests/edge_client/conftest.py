@@ -35,6 +35,7 @@ from moonfed.v1 import fleet_pb2
 from tests.support.authority import DAY, Authority, certified_key
 from tests.support.compiled import cached_plan
 from tests.support.device_coordinator import PATIENCE, Coordinator
+from tests.support.forked_process import PATCHES
 from tests.support.signatures import TRUST, signature
 
 FEATURES = InputSpec(kind="features", shape=(6,))
@@ -236,6 +237,12 @@ def device(tmp_path: Path, coordinator: Coordinator, forked_programs: None) -> I
         made.process.kill()
     if made.process:
         made.finish()
+
+
+@pytest.fixture
+def hasty_programs(monkeypatch: pytest.MonkeyPatch, forked_programs: None) -> None:
+    """Fork programs that retry and report ten times as often."""
+    monkeypatch.setenv(PATCHES, "tests.support.hasty")
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,14 +24,14 @@ from moonfed.manifest import FILES, GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHT
 from moonfed.sandbox.policy import available_level
 from moonfed.signing.bundle_signature import SIGNATURE_FILE
 from tests.edge_client.conftest import PROGRAM, SANDBOX, Bundle, Device, write_samples
-from tests.support.attack_bundles import ATTACKS, Attack
+from tests.support.attack_bundles import ATTACKS, STOPPED, Attack
 from tests.support.device_coordinator import PATIENCE, Coordinator
-from tests.support.forked_process import PATCHES
+from tests.support.forked_process import PATCHES, PATIENCE_FILE
 from tests.support.signatures import TRUST, signature
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
-IMPATIENT, UNINSPECTED = "tests.support.impatient", "tests.support.without_inspection"
+IMPATIENT, UNINSPECTED = "tests.support.impatient,tests.support.shared_trainer", "tests.support.without_inspection"
 OPTIONS = ("--max-seconds", "1", "--max-memory", "1GB")
 MODES: Mapping[str, tuple[str, str]] = {  # patches, level
     "both": (IMPATIENT, SANDBOX),
@@ -45,19 +46,27 @@ class Mode:
 
     inspected: bool
     level: str
+    patience: Path  # the file of tests.support.impatient
 
     def expected(self, attack: Attack) -> str:
         """A pattern of what the device says; empty: nothing, since the plan does no harm."""
         return attack.rejection if self.inspected else attack.sandbox
 
+    def expect(self, pattern: str) -> None:
+        """Kill the next plan soon if nothing else ends it."""
+        self.patience.write_text("1" if pattern == STOPPED else str(PATIENCE))
+
 
 @pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mode:
+def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mode:
     patches, level = MODES[request.param]
     if level == "strict" and available_level() != "strict":
         pytest.skip("this kernel has no Landlock or no seccomp")
     monkeypatch.setenv(PATCHES, patches)
-    return Mode(inspected=UNINSPECTED not in patches, level=level)
+    found = Mode(inspected=UNINSPECTED not in patches, level=level, patience=tmp_path / "patience")
+    found.expect("")
+    monkeypatch.setenv(PATIENCE_FILE, str(found.patience))
+    return found
 
 
 def attacking(bundle: Bundle, attack: Attack, path: Path) -> Bundle:
@@ -87,9 +96,11 @@ def test_a_device_survives_every_attack_and_trains_the_next_round(
         plan = attacking(bundle, attack, key if attack.reads else planted)
         plan.put_into(coordinator.blobs)
         declined, updates = len(coordinator.declined), len(coordinator.updates)
+        expected = mode.expected(attack)
+        mode.expect(expected)
         coordinator.assign(plan.assignment(round=number, run="attack"))
         coordinator.wait_for(lambda: len(coordinator.declined) + len(coordinator.updates) > declined + updates, name)  # noqa: B023
-        if expected := mode.expected(attack):
+        if expected:
             assert len(coordinator.declined) > declined, name
             assert re.search(expected, coordinator.declined[-1].reason), (name, coordinator.declined[-1].reason)
             assert len(coordinator.declined) == declined + 1, "one refusal, no repetition"
@@ -97,6 +108,7 @@ def test_a_device_survives_every_attack_and_trains_the_next_round(
             assert len(coordinator.updates) > updates, name
         assert not planted.exists(), name
         count = len(coordinator.updates) + 1
+        mode.expect("")
         coordinator.assign(bundle.assignment(round=number, run="honest"))
         header, _ = coordinator.wait_for_update(count)
         assert header.run == "honest", name
@@ -137,21 +149,34 @@ def test_profile_and_predict_reject_every_attack(name: str, mode: Mode, bundle: 
     key.parent.mkdir(parents=True)
     key.write_bytes(b"-----BEGIN PRIVATE KEY-----" * 4)
     plan = attacking(bundle, attack, key if attack.reads else planted)
-    for command in (profiled(plan, tmp_path), predicted(plan, tmp_path)):
-        done = subprocess.run(
-            [str(PROGRAM), *command, "--threads", "1", "--sandbox", mode.level],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            cwd=tmp_path,
-        )
-        if expected := mode.expected(attack):
-            assert done.returncode in (9, 11), (command, done.stdout, done.stderr)
-            assert re.search(expected, done.stderr.splitlines()[-1]), (command, done.stderr)
-            assert "Traceback" not in done.stderr.replace("the training process: Traceback", "")
+    expected = mode.expected(attack)
+    mode.expect(expected)
+    commands = (profiled(plan, tmp_path), predicted(plan, tmp_path))
+    for code, output, errors in run_together(commands, mode, tmp_path):
+        if expected:
+            assert code in (9, 11), (output, errors)
+            assert re.search(expected, errors.splitlines()[-1]), errors
+            assert "Traceback" not in errors.replace("the training process: Traceback", "")
         else:
-            assert done.returncode == 0, (command, done.stderr)
-        assert not planted.exists()
+            assert code == 0, errors
+    assert not planted.exists()
+
+
+def run_together(commands: Iterable[list[str]], mode: Mode, directory: Path) -> list[tuple[int, str, str]]:
+    """Run commands side by side; return the exit code and both outputs of each."""
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(lambda command: run(command, mode, directory), commands))
+
+
+def run(command: list[str], mode: Mode, directory: Path) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [str(PROGRAM), *command, "--threads", "1", "--sandbox", mode.level],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        cwd=directory,
+    )
+    return done.returncode, done.stdout, done.stderr
 
 
 def profiled(plan: Bundle, directory: Path) -> list[str]:

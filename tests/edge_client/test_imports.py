@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from moonfed.edge_client.worker.messages import Job, WorkerSettings
-from tests.edge_client.conftest import Bundle, Device
+from moonfed.blobs import BlobDirectory
+from moonfed.edge_client.worker.messages import WorkerSettings
+from tests.edge_client.conftest import Bundle, Device, job_maker, write_samples
 from tests.support.device_coordinator import Coordinator
 
 pytestmark = pytest.mark.usefixtures("fresh_programs")  # forked programs have imported everything
@@ -41,10 +42,40 @@ def test_the_parent_is_light() -> None:
     assert not found & {"torch", "numpy", "typer", "PIL", *OTHER_PARTS}
 
 
-def test_the_trainer_imports_no_other_part() -> None:
-    found = packages_after(TRAINER)
-    assert {"moonfed.edge_client", "torch", "numpy"} <= found
-    assert not found & {"grpc", "typer", "cryptography", *OTHER_PARTS}
+@pytest.fixture(scope="module")
+def trainer_packages(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> list[set[str]]:
+    """The packages of a trainer after its imports, and after two rounds."""
+    directory = tmp_path_factory.mktemp("trainer")
+    samples = write_samples(directory / "samples.npz")
+    settings = WorkerSettings(state=str(directory), device="cam-1", data=str(samples), accelerator="cpu", holdout=0.0)
+    script = (
+        f"import sys, {TRAINER}\n"
+        "print(*sys.modules)\n"
+        "import json\n"
+        "from moonfed.edge_client.worker.messages import Job, WorkerSettings\n"
+        "from tests.support.in_process_training import InProcessTraining\n"
+        "settings, jobs = json.loads(sys.stdin.read())\n"
+        "training = InProcessTraining(WorkerSettings(**settings))\n"
+        "for job in jobs: training.train(Job.from_document(job))\n"
+        "print(*sys.modules)\n"
+    )
+    new_job = job_maker(bundle, BlobDirectory(directory / "blobs"))
+    jobs = [new_job(round=number).to_document() for number in (1, 2)]
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input=json.dumps([asdict(settings), jobs]),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    return [packages(line.split()) for line in done.stdout.splitlines()]
+
+
+def test_the_trainer_imports_no_other_part(trainer_packages: list[set[str]]) -> None:
+    imported, _ = trainer_packages
+    assert {"moonfed.edge_client", "torch", "numpy"} <= imported
+    assert not imported & {"grpc", "typer", "cryptography", *OTHER_PARTS}
 
 
 def test_the_reader_imports_no_torch_and_no_other_part() -> None:
@@ -101,31 +132,10 @@ def mapped(process: psutil.Process) -> set[str]:
     return {Path(entry.path).name for entry in process.memory_maps()}
 
 
-def test_a_trainer_that_has_trained_has_imported_no_other_part(
-    new_job: Callable[..., Job], samples: Path, tmp_path: Path
-) -> None:
-    settings = WorkerSettings(state=str(tmp_path), device="cam-1", data=str(samples), accelerator="cpu", holdout=0.0)
-    script = (
-        "import json, sys\n"
-        "from moonfed.edge_client.worker.messages import Job, WorkerSettings\n"
-        "from tests.support.in_process_training import InProcessTraining\n"
-        "settings, jobs = json.loads(sys.stdin.read())\n"
-        "training = InProcessTraining(WorkerSettings(**settings))\n"
-        "for job in jobs: training.train(Job.from_document(job))\n"
-        "print(*sys.modules)\n"
-    )
-    jobs = [new_job(round=number).to_document() for number in (1, 2)]
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        input=json.dumps([asdict(settings), jobs]),
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
-    found = packages(done.stdout.split())
-    assert {"moonfed.edge_client", "torch", "numpy"} <= found
-    assert not found & {"grpc", "typer", "cryptography", *OTHER_PARTS}
+def test_a_trainer_that_has_trained_has_imported_no_other_part(trainer_packages: list[set[str]]) -> None:
+    _, trained = trainer_packages
+    assert {"moonfed.edge_client", "torch", "numpy"} <= trained
+    assert not trained & {"grpc", "typer", "cryptography", *OTHER_PARTS}
 
 
 def test_the_agent_does_not_grow_with_the_rounds_and_its_memory_settings_do_not_affect_the_children(

@@ -37,10 +37,10 @@ from tests.faults.fleet import (
 )
 from tests.support import coordinator
 from tests.support.coordinator import WAIT, Device, ask, model_bytes, model_values
+from tests.support.forked_process import PATCHES
 
 LARGE = 2_000_000  # elements; a stream of such a model fills what gRPC sends ahead
 FETCHES = 24  # of the 32 calls that a device may have under way
-FEW_FILES = 300
 SILENT = 320
 PROGRAM = "from moonfed.coordinator.cli.program import main; main()"
 
@@ -76,15 +76,13 @@ def test_a_device_that_reads_none_of_its_downloads_delays_nobody(coordinators: C
 
 
 def test_silent_connections_take_no_established_devices_place(coordinators: Coordinators) -> None:
-    coordinators.program = (
-        "sh", "-c", f'ulimit -n {FEW_FILES}; exec "$0" "$@"', sys.executable, "-c", PROGRAM
-    )  # fmt: skip
+    coordinators.environment = {PATCHES: "tests.support.few_files"}
     coordinators.serve()
     bundle, stop, address = bundle_of(1000), threading.Event(), ("127.0.0.1", coordinators.ports[0])
 
     def hold(sockets: list[socket.socket]) -> None:
         """Open a connection in place of each that is closed."""
-        while not stop.wait(0.01):
+        while not stop.wait(0.05):
             for position, held in enumerate(sockets):
                 if is_closed(held):
                     held.close()
@@ -122,6 +120,7 @@ def insist(call: Callable[[], object]) -> None:
 
 def test_a_handshake_that_is_not_completed_is_ended(coordinators: Coordinators) -> None:
     """The end of a connection that says nothing; without the deadline it would last two minutes."""
+    coordinators.environment = {PATCHES: "tests.support.short_handshakes"}
     coordinators.serve()
     with socket.create_connection(("127.0.0.1", coordinators.ports[0]), timeout=60.0) as held:
         assert held.recv(1) == b""
@@ -142,7 +141,7 @@ def test_one_device_has_few_connections(coordinators: Coordinators) -> None:
 
 
 def test_an_expired_certificate_ends_its_connections(coordinators: Coordinators) -> None:
-    seconds = 4
+    seconds = 3
     coordinators.arguments = ("--certificate-days", str(seconds / 86400))
     coordinators.serve()
     enrol_all(coordinators, ["short"])
@@ -224,6 +223,7 @@ def test_a_device_gets_nothing_of_a_run_that_it_only_names(coordinators: Coordin
             assert ask(lambda message, timeout: list(participant.fleet.Fetch(message, timeout=timeout)), request)
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_device_that_claims_ten_million_samples_does_not_decide_the_model(coordinators: Coordinators) -> None:
     """In a run that an operator starts without further thought."""
     coordinators.serve()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,18 +37,29 @@ def write_version(directory: Path, key: Path) -> Path:
     return version
 
 
-def verifies(version: Path, public: Path) -> bool:
-    """Verify as documented."""
+def arguments(version: Path, public: Path) -> list[str]:
     words = ["verify", "key", version, "--signature", version / "model.sig", "--public_key", public]
-    done = subprocess.run(
-        [sys.executable, "-m", "model_signing", *map(str, words)], capture_output=True, text=True, check=False
-    )
-    assert "verif" in (done.stdout + done.stderr).lower()
-    return done.returncode == 0
+    return [str(word) for word in words]
+
+
+@pytest.fixture
+def verifies(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[[Path, Path], bool]:
+    """Verify with the command, in this process."""
+
+    def verify(version: Path, public: Path) -> bool:
+        monkeypatch.setattr(sys, "argv", ["model_signing", *arguments(version, public)])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module("model_signing", run_name="__main__")
+        assert "verif" in "".join(capfd.readouterr()).lower()
+        return ended.value.code in (None, 0)
+
+    return verify
 
 
 @pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1()], ids=lambda curve: str(curve.name))
-def test_a_signed_version_is_verified_with_the_public_key(tmp_path: Path, curve: ec.EllipticCurve) -> None:
+def test_a_signed_version_is_verified_with_the_public_key(
+    tmp_path: Path, curve: ec.EllipticCurve, verifies: Callable[[Path, Path], bool]
+) -> None:
     pytest.importorskip("model_signing", reason="needs model-signing")
     version = write_version(tmp_path, write_keys(tmp_path, ec.generate_private_key(curve)))
     assert verifies(version, tmp_path / "key.pub")
@@ -55,8 +68,18 @@ def test_a_signed_version_is_verified_with_the_public_key(tmp_path: Path, curve:
     assert verifies(moved, tmp_path / "key.pub")
 
 
+def test_the_documented_command_verifies_a_version(tmp_path: Path) -> None:
+    pytest.importorskip("model_signing", reason="needs model-signing")
+    version = write_version(tmp_path, write_keys(tmp_path))
+    command = [sys.executable, "-m", "model_signing", *arguments(version, tmp_path / "key.pub")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("change", ["model.onnx", "MODEL_CARD.md", "more.txt", "key"])
-def test_a_modified_version_is_not_verified(tmp_path: Path, change: str) -> None:
+def test_a_modified_version_is_not_verified(
+    tmp_path: Path, change: str, verifies: Callable[[Path, Path], bool]
+) -> None:
     pytest.importorskip("model_signing", reason="needs model-signing")
     version = write_version(tmp_path, write_keys(tmp_path))
     if change == "key":

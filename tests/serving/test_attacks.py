@@ -228,8 +228,8 @@ def test_a_handshake_that_stops_is_closed(repository: Path, log_file: Path, tmp_
     write_certificate(key, certificate)
     settings = {"tls_key": str(key), "tls_certificate": str(certificate), "limits": {"header_seconds": 0.5}}
     with limited(repository, log_file, **settings) as server, ExitStack() as stack:
-        for port in server.ports.values():
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+        addresses = [("127.0.0.1", port) for port in server.ports.values()]
+        for connection in [stack.enter_context(socket.create_connection(found, timeout=60)) for found in addresses]:
             assert connection.recv(1) == b""
         context = ssl.create_default_context(cafile=certificate)
         port = server.ports["http_port"]

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
+from pathlib import Path
+from unittest import mock
 
 import torch
 
 from moonfed.bundle import Bundle, read_bundle, write_bundle
+from moonfed.export import bundle_builder
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.methods.method import Method
@@ -23,6 +26,20 @@ from tests.support.session_cache import cached
 def cached_bundle(recipe: BundleRecipe) -> Bundle:
     """Build a bundle, or read the one that was built from an equal recipe."""
     return read_bundle(cached(b"bundle" + repr(recipe).encode(), lambda path: write_bundle(path, build_bundle(recipe))))
+
+
+def device_bundle(recipe: BundleRecipe) -> Bundle:
+    """Build a bundle without the graph and the trial, which take longest and concern no device, or read it."""
+
+    def write(path: Path) -> None:
+        with (
+            mock.patch.object(bundle_builder, "export_graph", return_value=b""),
+            mock.patch.object(bundle_builder, "activation_bytes", return_value=0),
+            mock.patch.object(bundle_builder, "_check"),
+        ):
+            write_bundle(path, build_bundle(recipe))
+
+    return read_bundle(cached(b"device bundle" + repr(recipe).encode(), write))
 
 
 def cached_plan(

@@ -29,6 +29,7 @@ PROGRAMS = {
     "moonfed-export": "moonfed.export.cli.program",
 }
 PATCHES = "PATCHES_OF_TESTS"  # names modules that change a program before it runs
+PATIENCE_FILE = "PATIENCE_OF_TESTS"  # names the file that one of them reads, tests.support.impatient
 READY = b"ready\n"  # says the fork server when it has imported everything
 MODULES = ("tests.faults.program", "tests.replicas.program")
 MAINS = {f"from {module} import main; main()": module for module in PROGRAMS.values()}

@@ -11,6 +11,7 @@ _DATA, _HEADERS, _SETTINGS, _PING, _WINDOW_UPDATE = 0, 1, 4, 6, 8
 _END_STREAM, _END_HEADERS, _ACKNOWLEDGEMENT = 1, 4, 1
 _WINDOW, _FRAME, _INITIAL_WINDOW = 65535, 16384, 4
 _STREAM = 1
+_UNREAD = 1 << 20  # bytes to send before the answers are read
 
 
 class RawCall:
@@ -38,7 +39,7 @@ class RawCall:
 
     def send(self, content: bytes, *, end: bool = False) -> None:
         """Send content as far as the server's windows permit; stop if it ends the call."""
-        position = 0
+        position = seen = 0
         while position < len(content) and not self.ended:
             room = min(self._stream_window, self._connection_window, _FRAME, len(content) - position)
             if room <= 0:
@@ -49,7 +50,9 @@ class RawCall:
             self._stream_window -= room
             self._connection_window -= room
             position += room
-            self.read(0.0001)
+            if position - seen >= _UNREAD:
+                seen = position
+                self.read(0.0001)
 
     @property
     def ended(self) -> bool:

@@ -1,14 +1,24 @@
-"""A patch of a program of a test, see `forked_process`: plans are killed after seconds instead of minutes."""
+"""A patch of a program of a test, see `forked_process`: plans are killed after as many seconds as a file says.
+
+A test may write the file again between two plans.
+"""
 
 from __future__ import annotations
 
-from moonfed.edge_client.agent.child_process import SILENCE_SECONDS
-from moonfed.edge_client.agent.worker_process import WorkerProcess
-from moonfed.edge_client.predict import Computing
-from moonfed.edge_client.profile.measure import profile
+import os
+from pathlib import Path
 
-SECONDS = 6.0
+from moonfed.edge_client.agent import child_process
+from moonfed.edge_client.agent.worker_process import GRACE_SECONDS
+from tests.support.forked_process import PATIENCE_FILE
 
-WorkerProcess.__init__.__defaults__ = (SILENCE_SECONDS, SECONDS)
-profile.__defaults__ = (lambda _: None, SECONDS)
-Computing.__init__.__kwdefaults__["silence_seconds"] = SECONDS  # type: ignore[index]
+
+class Deadline(child_process._Deadline):
+    """A deadline with the file's seconds of silence, and of grace beyond a time limit."""
+
+    def __init__(self, name: str, silence_seconds: float, seconds: float | None) -> None:
+        patience = float(Path(os.environ[PATIENCE_FILE]).read_text())
+        super().__init__(name, patience, None if seconds is None else seconds - GRACE_SECONDS + patience)
+
+
+child_process._Deadline = Deadline  # type: ignore[misc]

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from moonfed import transport
+from moonfed import connection_diagnosis, transport
 from moonfed.blobs import ref_of_bytes
 from moonfed.connection_diagnosis import explain_enrolment_unavailable, explain_unavailable
 from moonfed.coordinator.pki.authority import Authority
@@ -104,7 +104,10 @@ def rejected(channel: grpc.Channel, reason: MoonfedError) -> str:
     return str(caught.value)
 
 
-def test_another_authoritys_certificate_and_none_are_rejected(fleet: Fleet, tmp_path: Path) -> None:
+def test_another_authoritys_certificate_and_none_are_rejected(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_diagnosis, "RECHECK_SECONDS", 0.01)
     address = f"127.0.0.1:{fleet.ports.fleet}"
     ours = load_identity(fleet.state / "operator")
     Authority(tmp_path / "other").ensure_operator(tmp_path / "theirs", address)

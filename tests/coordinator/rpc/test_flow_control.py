@@ -19,6 +19,8 @@ from moonfed.transport import PART_SIZE
 from moonfed.v1 import blob_pb2
 from tests.support.streams import collect
 
+BRIEF = 0.02  # seconds after which a stream is slow, where a test waits for several times that
+
 
 def test_a_stream_that_falls_silent_or_never_ends_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async def messages(pauses: list[float]) -> AsyncIterator[float]:
@@ -33,9 +35,9 @@ def test_a_stream_that_falls_silent_or_never_ends_times_out(monkeypatch: pytest.
         return len(received)
 
     assert asyncio.run(heard([0, 0, 0])) == 3
-    monkeypatch.setattr(flow_control, "PART_SECONDS", 2.0)
+    monkeypatch.setattr(flow_control, "PART_SECONDS", 0.5)
     assert asyncio.run(heard([0, 0, 60, 0])) == 2
-    monkeypatch.setattr(flow_control, "STREAM_SECONDS", 2.0)
+    monkeypatch.setattr(flow_control, "STREAM_SECONDS", 0.5)
     assert 0 < asyncio.run(heard([0.05] * 1000)) < 1000
 
 
@@ -47,13 +49,14 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_while_the_coordinator_is_busy_no_stream_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "process_time", time.monotonic)
+    monkeypatch.setattr(flow_control, "SLOW_SECONDS", BRIEF)
 
     async def scenario() -> bool:
         control = FlowControl(slots=1)
         first, second = control.stream("cam-1"), control.stream("cam-2")
         await first.next_part()
         waiting = asyncio.create_task(second.next_part())
-        done, _ = await asyncio.wait([waiting], timeout=5 * SLOW_SECONDS)
+        done, _ = await asyncio.wait([waiting], timeout=5 * BRIEF)
         first.release()
         await waiting
         return bool(done)
@@ -75,7 +78,9 @@ def test_a_slow_stream_passes_its_slot_on() -> None:
     asyncio.run(asyncio.wait_for(scenario(), 20.0))
 
 
-def test_slow_streams_share_a_byte_limit_and_wait_beyond_it() -> None:
+def test_slow_streams_share_a_byte_limit_and_wait_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_control, "SLOW_SECONDS", BRIEF)
+
     async def scenario() -> None:
         control = FlowControl(slots=1, slow_bytes=PART_SIZE + PART_SIZE // 2)
         small, large = control.stream("cam-1", smallest=SMALL_PART), control.stream("cam-2")
@@ -84,7 +89,7 @@ def test_slow_streams_share_a_byte_limit_and_wait_beyond_it() -> None:
         assert await large.next_part() == PART_SIZE, "the first one is slow and made room"
         assert await second.next_part() == PART_SIZE, "and so is this one"
         waiting = asyncio.create_task(third.next_part())
-        await asyncio.sleep(5 * SLOW_SECONDS)
+        await asyncio.sleep(5 * BRIEF)
         assert not waiting.done(), "slow streams have no bytes left"
         large.release()
         await waiting
@@ -100,13 +105,14 @@ def test_slow_streams_share_a_byte_limit_and_wait_beyond_it() -> None:
 
 
 @pytest.mark.parametrize("of_one", [1, 2])
-def test_one_callers_streams_delay_no_other_caller(of_one: int) -> None:
+def test_one_callers_streams_delay_no_other_caller(of_one: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device opens 24 streams and lets all of them stall."""
+    monkeypatch.setattr(flow_control, "SLOW_SECONDS", BRIEF)
 
     async def scenario() -> None:
         control = FlowControl(slots=2, slow_bytes=4 * PART_SIZE, of_one=of_one)
         greedy = [asyncio.create_task(control.stream("greedy").next_part()) for _ in range(24)]
-        await asyncio.sleep(5 * SLOW_SECONDS)
+        await asyncio.sleep(5 * BRIEF)
         assert sum(task.done() for task in greedy) == of_one
         assert control.slow_bytes == (4 - of_one) * PART_SIZE
         for _ in range(3):  # turns
@@ -198,7 +204,7 @@ def test_a_turn_ends_when_another_stream_waits(monkeypatch: pytest.MonkeyPatch) 
         for _ in range(20):
             await turn.next_part()
             order.append(name)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.002)
         turn.release()
 
     async def scenario() -> str:
@@ -210,7 +216,7 @@ def test_a_turn_ends_when_another_stream_waits(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(flow_control, "SLOW_SECONDS", 60.0)
     monkeypatch.setattr(flow_control, "TURN_SECONDS", 60.0)
     assert asyncio.run(scenario()) == 20 * "a" + 20 * "b"
-    monkeypatch.setattr(flow_control, "TURN_SECONDS", 0.02)
+    monkeypatch.setattr(flow_control, "TURN_SECONDS", 0.004)
     assert "ba" in asyncio.run(scenario())
 
 

@@ -86,7 +86,7 @@ def test_endless_output_neither_fills_the_memory_nor_hides_a_stop(new_child: New
 
 @pytest.fixture(autouse=True)
 def short_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STOP_SECONDS", 1.0)
+    monkeypatch.setattr(module, "STOP_SECONDS", 0.5)
 
 
 def test_a_childs_texts_are_single_short_lines(new_child: NewChild, caplog: pytest.LogCaptureFixture) -> None:
@@ -117,8 +117,8 @@ def test_a_child_is_killed_at_its_time_limit_though_it_reports_progress(new_chil
         seen[:] = [psutil.Process(child.pid)]
         return True
 
-    with pytest.raises(TrainingFailed, match=r"^the child did not end within 2 seconds and was killed$"):
-        child.answer(encode("go"), "ready", on_progress, seconds=2.0)
+    with pytest.raises(TrainingFailed, match=r"^the child did not end within 1 seconds and was killed$"):
+        child.answer(encode("go"), "ready", on_progress, seconds=1.0)
     wait_until_gone(seen)
 
 

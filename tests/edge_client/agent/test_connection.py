@@ -125,7 +125,7 @@ def test_closing_does_not_wait_for_a_channel_that_never_closes(
 def test_a_bound_on_bandwidth_holds_in_both_directions(
     device: Device, coordinator: Coordinator, bundle: Bundle, stored: StoredRound
 ) -> None:
-    rate, content = 100_000, os.urandom(200_000)
+    rate, content = 200_000, os.urandom(200_000)
     model = stored.file("model")
     model.write_bytes(content)
     large = replace(stored, update=replace(stored.update, blobs={"model": ref_of_bytes(content)}))
@@ -160,7 +160,7 @@ def test_an_unneeded_slow_transfer_ends_soon(
     began = time.monotonic()
 
     def should_continue() -> bool:
-        return time.monotonic() - began < 2
+        return time.monotonic() - began < 0.5
 
     calls: dict[str, Callable[[], object]] = {
         "down": lambda: link.fetch(ref, BlobDirectory(stored.directory / "blobs"), should_continue),
@@ -168,7 +168,7 @@ def test_an_unneeded_slow_transfer_ends_soon(
     }
     with pytest.raises(Unavailable):
         calls[direction]()
-    assert 2 <= time.monotonic() - began < 30, "not the three minutes that the rest takes"
+    assert 0.5 <= time.monotonic() - began < 30, "not the three minutes that the rest takes"
     assert not coordinator.updates
     link.close()
 

@@ -25,7 +25,7 @@ from tests.support.authority import Authority, certified_key, public_bytes
 from tests.support.device_coordinator import PATIENCE, Coordinator
 from tests.support.signatures import CHAIN, TRUST, issued, trust
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = pytest.mark.usefixtures("hasty_programs")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.support.device_coordinator import PATIENCE, Coordinator
 from tests.support.http_proxy import ConnectProxy
 from tests.support.signatures import TRUST
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = pytest.mark.usefixtures("hasty_programs")
 
 PASSWORD = "me:s3cr3t"
 

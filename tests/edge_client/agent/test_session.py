@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -21,6 +20,7 @@ import pytest
 
 from moonfed.blobs import ref_of_bytes
 from moonfed.edge_client.agent.enrolment import read_identity
+from moonfed.edge_client.agent.first_contact import ATTEMPTS
 from moonfed.errors import Denied, InvalidInput, MoonfedError, VersionMismatch, WrongState
 from moonfed.identity import subject_of
 from moonfed.transport import to_message
@@ -30,6 +30,8 @@ from tests.edge_client.conftest import PROGRAM, Bundle, Device, wait_until_gone,
 from tests.support.authority import DAY, Authority
 from tests.support.device_coordinator import PATIENCE, Coordinator
 from tests.support.signatures import signature
+
+pytestmark = pytest.mark.usefixtures("hasty_programs")
 
 LONG = 10_000_000  # epochs that no test waits for
 
@@ -439,7 +441,7 @@ def test_another_servers_answers_are_outlasted_once_the_coordinator_has_answered
         if restarted:
             device.start(samples)
         device.wait_for_log("is unreachable; retrying: the server at" if restarted else "is unreachable; retrying")
-        time.sleep(5.0)  # more attempts than a first contact has
+        device.wait_for_log(f"{ATTEMPTS + 2} answers of another server")  # more than end a first contact
         coordinator.stop()
     coordinator.authority = right
     coordinator.serve()

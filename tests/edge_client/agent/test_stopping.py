@@ -12,6 +12,7 @@ import pytest
 
 from moonfed.blobs import BlobDirectory
 from moonfed.edge_client.agent import progress as watch_module
+from moonfed.edge_client.agent import stream_timeout
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.progress import ProgressReporter
@@ -51,6 +52,7 @@ def test_files_are_not_fetched_any_longer_for_a_round_that_has_closed(
     coordinator: Coordinator, link: FleetConnection, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_module, "FETCH_REPORT_SECONDS", 0.1)
+    monkeypatch.setattr(stream_timeout, "SETTLE_SECONDS", 0.1)
     link.online.set()
     inbox, assignment = Inbox(), read_assignment(bundle.assignment())
     inbox.put(assignment)

@@ -128,14 +128,14 @@ def test_the_device_survives_a_worker_that_dies(
 def test_a_worker_that_hangs_is_killed(
     new_worker: NewWorker, new_job: Callable[..., Job], user_module: UserModule
 ) -> None:
-    worker = new_worker(user_module(HANG), silence=2.0)
+    worker = new_worker(user_module(HANG), silence=1.0)
     seen: list[psutil.Process] = []
 
     def watch(_: Heartbeat | None) -> bool:
         seen.append(reader_of(worker))
         return True
 
-    with pytest.raises(TrainingFailed, match="no heartbeat for 2 seconds"):
+    with pytest.raises(TrainingFailed, match="no heartbeat for 1 seconds"):
         worker.train(new_job(), watch)
     wait_until_gone(seen[:1])
 
@@ -197,7 +197,7 @@ def test_an_unread_reply_is_not_mistaken_for_the_next_commands(
 def test_a_worker_that_ignores_stop_is_killed(
     new_worker: NewWorker, new_job: Callable[..., Job], user_module: UserModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child_module, "STOP_SECONDS", 1.0)
+    monkeypatch.setattr(child_module, "STOP_SECONDS", 0.2)
     worker = new_worker(user_module("open('reached', 'w').close()\nwhile True: time.sleep(1)"))
     assert not worker.train(new_job(), lambda _: not Path("reached").exists())
     assert not worker._reader.running

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from moonfed import connection_diagnosis
 from moonfed.edge_client.doctor import checks as doctor
 from moonfed.edge_client.doctor.checks import Check, DoctorSettings, checks
 from moonfed.edge_client.doctor.report import healthy, line
@@ -44,7 +45,12 @@ def test_a_device_that_is_not_enrolled_fails_and_is_told_what_to_do(tmp_path: Pa
     assert process.stderr == ""
 
 
-def test_a_coordinator_that_is_away_or_of_another_authority_fails(coordinator: Coordinator, device: Any) -> None:  # noqa: ANN401
+def test_a_coordinator_that_is_away_or_of_another_authority_fails(
+    coordinator: Coordinator,
+    device: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection_diagnosis, "RECHECK_SECONDS", 0.01)
     device.enrol(Authority())
     check = found(device.state)["coordinator"]
     assert check.status == "failed"

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from moonfed.bundle import Bundle, write_bundle
 from moonfed.edge_client.profile import measure
-from moonfed.edge_client.profile.measure import Profile, ProfileSettings, profile, trainer_memory
+from moonfed.edge_client.profile.measure import Profile, ProfileSettings, profile
 from moonfed.edge_client.profile.report import profile_document, profile_lines
 from moonfed.edge_client.profile.task import Times
 from moonfed.edge_client.resources.available_memory import Available
@@ -31,11 +33,21 @@ from moonfed.training_spec import TrainingSpec
 from tests.edge_client.conftest import PROGRAM, SANDBOX
 from tests.edge_client.conftest import Bundle as SmallBundle
 from tests.support.compiled import cached_bundle
+from tests.support.forked_process import PATCHES
+from tests.support.forked_programs import REAL_POPEN
 from tests.support.signatures import CHAIN, TRUST, issued, signed, trust
+from tests.support.trainer_memory import shared_trainer_memory
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = pytest.mark.usefixtures("forked_programs", "shared_trainer")
 
 TIMES = Times(step=0.010, step_with_references=0.016, references=0.005, evaluation=0.002)
+
+
+@pytest.fixture
+def shared_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start no trainer in a program that is forked, or in this process, to measure its memory."""
+    monkeypatch.setenv(PATCHES, "tests.support.shared_trainer")
+    monkeypatch.setattr(measure, "trainer_memory", shared_trainer_memory)
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +69,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bundle]:
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [str(PROGRAM), "profile", *map(str, arguments), "--sandbox", SANDBOX]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def declined(made: tuple[Path, Bundle]) -> dict[str, Any]:
+    """The report of a program that is started as a user does, with two threads and too little memory."""
+    command = [str(PROGRAM), "profile", str(made[0]), "--max-memory", "50MB", "--json", "--sandbox", SANDBOX]
+    environment = os.environ | {"OMP_NUM_THREADS": "2"}
+    report = json.loads(REAL_POPEN(command, stdout=subprocess.PIPE, env=environment).communicate()[0])
+    assert isinstance(report, dict)
+    return report
 
 
 @pytest.mark.parametrize("method", ["scaffold", "fedssc"])
@@ -127,7 +149,9 @@ def test_the_memory_needed_is_printed_once(made: tuple[Path, Bundle]) -> None:
 
 
 @pytest.mark.usefixtures("fresh_programs")
-def test_torch_needs_as_much_memory_as_in_the_trainer(made: tuple[Path, Bundle], tmp_path: Path) -> None:
+def test_torch_needs_as_much_memory_as_in_the_trainer(
+    made: tuple[Path, Bundle], declined: dict[str, Any], tmp_path: Path
+) -> None:
     """The bytes that a trainer finds it holds before its first round."""
     (tmp_path / "samples.npz").touch()
     settings = WorkerSettings(
@@ -146,18 +170,14 @@ def test_torch_needs_as_much_memory_as_in_the_trainer(made: tuple[Path, Bundle],
     )
     command = [sys.executable, "-c", program, json.dumps(asdict(settings))]
     worker = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert trainer_memory() == pytest.approx(worker, abs=4_000_000)
-    done = run(made[0], "--max-memory", "50MB", "--json")
-    parts = json.loads(done.stdout)["memory"]["need"]["parts"]
+    assert shared_trainer_memory() == pytest.approx(worker, abs=4_000_000)
+    parts = declined["memory"]["need"]["parts"]
     model = 4 * sum(math.prod(spec.shape) for spec in made[1].manifest.tensors)
     assert parts["torch and plan"] == pytest.approx(worker + 48_000_000 + 6 * model, abs=4_000_000)
 
 
-@pytest.mark.usefixtures("fresh_programs")
-def test_the_environments_threads_are_reported(made: tuple[Path, Bundle], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    told = json.loads(run(made[0], "--max-memory", "50MB", "--json").stdout)
-    assert told["platform"]["threads"] == "2"
+def test_the_environments_threads_are_reported(declined: dict[str, Any]) -> None:
+    assert declined["platform"]["threads"] == "2"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")

@@ -196,6 +196,13 @@ print(resident_memory())
 PICTURES = InputSpec(kind="image", shape=(32, 32, 3))
 
 
+@pytest.fixture(scope="module")
+def bare() -> int:
+    """The bytes that a process with torch holds."""
+    done = subprocess.run([sys.executable, "-I", "-c", BARE], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
 @pytest.mark.parametrize(
     ("model", "method", "settings", "samples", "batch_size"),
     [
@@ -206,7 +213,7 @@ PICTURES = InputSpec(kind="image", shape=(32, 32, 3))
     ],
 )
 def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
-    model: str, method: str, settings: dict[str, str], samples: int, batch_size: int, tmp_path: Path
+    model: str, method: str, settings: dict[str, str], samples: int, batch_size: int, bare: int, tmp_path: Path
 ) -> None:
     recipe = BundleRecipe(
         name="measured", model=model, input=PICTURES, classes=tuple("abcdefghij"), method=method, settings=settings
@@ -240,7 +247,6 @@ def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
         )
         for number in range(1, rounds + 1)
     ]
-    bare = subprocess.run([sys.executable, "-I", "-c", BARE], capture_output=True, text=True, check=True)
     process = WorkerProcess(worker)
     try:
         assert all(process.train(job, lambda _: True) for job in jobs)
@@ -248,7 +254,7 @@ def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
         peak = fields(Path(f"/proc/{process._trainer.pid}/status"))["VmHWM"]
     finally:
         process.end()
-    measured = peak - int(bare.stdout)
+    measured = peak - bare
     estimate = round_bytes(manifest, samples=samples, batch_size=batch_size, epochs=2).total
     assert measured <= estimate <= 2 * measured
 
@@ -278,6 +284,7 @@ def test_available_memory_limits_a_round_without_max_memory(
         InProcessTraining(worker_settings(tmp_path, samples)).train(job)
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_real_worker_declines_before_it_trains(new_job: Callable[..., Job], samples: Path, tmp_path: Path) -> None:
     worker = WorkerProcess(worker_settings(tmp_path, samples, max_memory=100 * MB))
     try:

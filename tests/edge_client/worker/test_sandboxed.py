@@ -22,7 +22,7 @@ from moonfed.export.methods import METHODS
 from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.sandbox.policy import OPEN_FILES, Level, available_level
 from tests.edge_client.conftest import SANDBOX, Bundle, Device, write_samples
-from tests.support.compiled import cached_bundle
+from tests.support.compiled import device_bundle
 from tests.support.device_coordinator import Coordinator
 from tools.generate_operators import NETWORKS
 
@@ -155,7 +155,7 @@ CASES = [("mlp", InputSpec(kind="features", shape=(8,)), method) for method in M
 def test_honest_plans_train_in_the_sandbox(
     model: str, sample: InputSpec, method: str, new_device: Callable[[Path], WorkerProcess], tmp_path: Path
 ) -> None:
-    bundle = cached_bundle(BundleRecipe(name="honest", model=model, input=sample, classes=("a", "b"), method=method))
+    bundle = device_bundle(BundleRecipe(name="honest", model=model, input=sample, classes=("a", "b"), method=method))
     blobs = BlobDirectory(tmp_path / "blobs")
     files = {name: str(blobs.path(blobs.put_bytes(content).sha256)) for name, content in bundle.contents.items()}
     generator = np.random.default_rng(0)
