@@ -44,7 +44,7 @@ class Bundle:
 
     @property
     def signature_sha256(self) -> str:
-        """The sha256 of the signature file; empty if the bundle is not signed."""
+        """The signature file's sha256; empty if the bundle is not signed."""
         return ref_of_bytes(self.signature).sha256 if self.signature else ""
 
 

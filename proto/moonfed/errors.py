@@ -1,4 +1,4 @@
-"""The tree of moonfed's errors.
+"""The hierarchy of moonfed's errors.
 
 MoonfedError                 any error that moonfed can explain in one sentence
 ├── InvalidInput             a setting, an argument or a message is not allowed; names the field, the value, the allowed
@@ -68,7 +68,7 @@ class Untrusted(MoonfedError):
 
 
 class WrongServer(Untrusted):
-    """Another server answers at the coordinator's address, such as a captive portal."""
+    """Another server, such as a captive portal, answers at the coordinator's address."""
 
 
 class VersionMismatch(MoonfedError):
@@ -96,7 +96,7 @@ class UntrustedBundle(MoonfedError):
 
 
 class UntrustedRelease(MoonfedError):
-    """A released model's signature is missing, invalid, of other files, or made by nobody whom this machine trusts."""
+    """A released model's signature is missing or invalid, is for other files, or was made with an untrusted key."""
 
 
 class Unavailable(MoonfedError):

@@ -39,7 +39,7 @@ def make_directories(path: Path, *, mode: int = 0o777) -> None:
 
 
 def make_private(directory: Path) -> None:
-    """Take an existing directory away from other users, with a warning if they could read it."""
+    """Make an existing directory private; warn if other users could read it."""
     mode = directory.stat().st_mode & 0o777
     if mode & 0o077:
         directory.chmod(0o700)

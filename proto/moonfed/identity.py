@@ -141,7 +141,7 @@ def signing_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """The holder, serial number and expiry in a certificate."""
+    """Holder, serial number and expiry of a certificate."""
 
     role: Role
     name: str

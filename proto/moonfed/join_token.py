@@ -1,8 +1,8 @@
 """Join tokens: one line of text with which a device enrols.
 
 A token contains the enrolment address, the authority's certificate and a secret, so a device authenticates the
-coordinator from the first byte. It is valid for enrolment only. It also contains the operator's trust file, so that
-the coordinator cannot choose the keys that the device trusts.
+coordinator from the first byte. It permits enrolment only. It also contains the operator's trust file, so that the
+coordinator cannot choose the keys that the device trusts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class JoinToken:
     address: str  # host:port of the Enrolment service
     ca: bytes  # PEM
     secret: str
-    trust: Trust | None = None  # None: the coordinator made this token; the operator's program adds the trust file
+    trust: Trust | None = None  # None in the coordinator's token; the operator's program adds the trust file
 
     def __str__(self) -> str:
         fields: dict[str, object] = {"address": self.address, "ca": self.ca.decode(), "secret": self.secret}
@@ -47,6 +47,6 @@ def parse_token(text: str) -> JoinToken:
         address, ca, secret = (str(fields[name]) for name in ("address", "ca", "secret"))
         token = JoinToken(address=address, ca=ca.encode(), secret=secret, trust=trust)
         x509.load_pem_x509_certificate(token.ca)
-    except Exception as error:  # whatever a damaged certificate makes the parser raise
+    except Exception as error:  # the parser raises various errors for damaged certificates
         raise InvalidInput("the join token is damaged or cut off; paste all of it") from error
     return token

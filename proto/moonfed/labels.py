@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from moonfed.errors import InvalidInput
 
-SANDBOX_LABEL = "sandbox"  # devices set it themselves, to the level at which they isolate plans
+SANDBOX_LABEL = "sandbox"  # each device sets it to the level at which it isolates plans
 MAX_LABELS, MAX_WORD = 64, 200  # of one device or run; characters of a name or value
 
 

@@ -232,7 +232,7 @@ def load_plan(
             module = load_module(read_plan(path), device)
     except MoonfedError:
         raise
-    except Exception as error:  # a damaged archive, for which torch has several kinds, no file, or no such device here
+    except Exception as error:  # torch has several kinds for a damaged or missing archive or device
         raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: {_reason(error)}") from error
     missing = [method for method in METHODS if not hasattr(module, method)]
     if missing:

@@ -100,7 +100,7 @@ def _opened(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
     with path.open("rb") as file:  # numpy leaves a damaged one open
         try:
             archive = np.load(file, allow_pickle=False)
-        except Exception as error:  # numpy and zipfile raise a dozen kinds for damaged files
+        except Exception as error:  # numpy and zipfile raise many kinds of errors for damaged files
             raise InvalidInput(f"{path} is not an .npz file, or a damaged one") from error
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise InvalidInput(f"{path} holds a single array; it must be an .npz file with named ones")
@@ -112,5 +112,5 @@ def _array(archive: np.lib.npyio.NpzFile, field: str, path: Path) -> object:
         raise InvalidInput(f"{path} has no field {field!r}, which is needed; found {archive.files}")
     try:
         return archive[field]
-    except Exception as error:  # pickled objects, or damage, for which there are a dozen kinds
+    except Exception as error:  # pickled objects or damage, reported as many kinds of errors
         raise InvalidInput(f"{field} of {path} cannot be read: they are objects, or damaged") from error

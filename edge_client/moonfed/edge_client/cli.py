@@ -36,7 +36,7 @@ PROXY = typer.Option(
 SANDBOX = typer.Option(
     "strict", metavar="strict|weak|off", help="How plans are isolated; `doctor` reports what this machine can enforce."
 )
-# The agent, without the working directory on its path: it may hold files that others can write.
+# Start the agent without the working directory on its path, where others may be able to write files.
 AGENT = "import sys; sys.path[:] = filter(None, sys.path); from moonfed.edge_client.agent.main import main; main()"
 
 app = new_app(HELP)

@@ -69,7 +69,7 @@ class Computing:
     """Settings of the computation; InvalidInput names a wrong option."""
 
     accelerator: str = "cpu"
-    threads: int | None = None  # torch's; None: its own choice
+    threads: int | None = None  # torch's threads; None: torch chooses
     sandbox: Level = "strict"
     silence_seconds: float = SILENCE_SECONDS  # for one batch
 

@@ -135,7 +135,7 @@ def _require_sane_pickle(name: str, folder: str, records: Mapping[str, bytes]) -
                 raise UnsafePlan(f"the plan's {name} has the instruction {code.name}, which no plan has")
             if code.name == "GLOBAL":
                 _require_allowed_global(name, *str(argument).split(" ", 1))
-            if code.name == "LONG_BINPUT" and (argument or 0) > MAXIMUM_OPCODES:  # unpicklers reserve memory up to it
+            if code.name == "LONG_BINPUT" and (argument or 0) > MAXIMUM_OPCODES:  # unpicklers allocate as many objects
                 raise UnsafePlan(f"the plan's {name} numbers an object {argument}, but has fewer instructions")
         _InertUnpickler(name, folder, records).load()
     except UnsafePlan:

@@ -19,7 +19,7 @@ from moonfed.sandbox.seccomp import deny_system_calls, seccomp_available
 Level = Literal["strict", "weak", "off"]
 LEVELS: tuple[Level, ...] = ("strict", "weak", "off")
 OPEN_FILES = 1024
-# Not all of /proc/self: through its fd/, a process could open for writing what it was given to read.
+# Not all of /proc/self: through fd/, a process could reopen read-only files for writing.
 SYSTEM_FILES = tuple(
     Path(name)
     for name in (
@@ -28,7 +28,7 @@ SYSTEM_FILES = tuple(
         "/proc/meminfo", "/proc/sys", "/sys/devices", "/sys/fs/cgroup", "/dev/null", "/dev/zero", "/dev/urandom",
     )
 )  # fmt: skip
-# What CUDA needs besides. From NVIDIA's documentation: it has not been measured on a GPU yet.
+# Additional paths for CUDA, from NVIDIA's documentation; not tested on a GPU yet.
 CUDA_FILES = tuple(
     Path(name)
     for name in (
@@ -36,18 +36,18 @@ CUDA_FILES = tuple(
         "/sys/bus/pci", "/etc/nv_tegra_release", "/etc/nvidia-container-runtime",
     )
 )  # fmt: skip
-CUDA_DEVICES = ("nvidia*", "nvhost*", "nvmap", "nvgpu", "dri")  # patterns in /dev; the last four: of a Jetson
+CUDA_DEVICES = ("nvidia*", "nvhost*", "nvmap", "nvgpu", "dri")  # patterns in /dev; the last four are a Jetson's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The files and resources that remain; sizes in bytes, None: unlimited. Paths that do not exist are skipped."""
+    """Permitted files and resources; sizes in bytes, None: unlimited. Paths that do not exist are skipped."""
 
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
     data: int | None = None  # private memory
     file_size: int | None = None  # of each file written
-    cuda: bool = False  # its devices too
+    cuda: bool = False  # including its devices
 
 
 def available_level() -> Level:
@@ -96,7 +96,7 @@ def enter_sandbox(level: Level, policy: Policy) -> None:
 
 
 def confine_files(level: Level, policy: Policy) -> None:
-    """Give up files, the first half: before any import that starts threads, which would keep them."""
+    """Restrict files: the first half, before any import that starts threads, which would remain unrestricted."""
     if level == "strict":
         devices = [path for pattern in CUDA_DEVICES for path in Path("/dev").glob(pattern)] if policy.cuda else []
         system = [*SYSTEM_FILES, *(CUDA_FILES if policy.cuda else ())]
@@ -104,7 +104,7 @@ def confine_files(level: Level, policy: Policy) -> None:
 
 
 def confine_process(level: Level, policy: Policy) -> None:
-    """Give up system calls and resources, the second half, in all threads."""
+    """Restrict system calls and resources in all threads: the second half."""
     limit(resource.RLIMIT_CORE, 0)
     limit(resource.RLIMIT_NOFILE, OPEN_FILES)
     if policy.data is not None:

@@ -18,8 +18,8 @@ from moonfed.sandbox.landlock import no_new_privileges
 _SECCOMP: Mapping[str, int] = {"x86_64": 317, "aarch64": 277}
 _AUDIT_ARCHITECTURE: Mapping[str, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _SET_MODE_FILTER = 1
-# In all threads; and without the slower speculation that kernels before 5.16 give to filtered processes, which protects
-# a process's memory from its own code: nothing in this process is kept from a plan.
+# In all threads, and with the processor's speculation left on, which kernels before 5.16 restrict in filtered
+# processes. That would protect a process's memory from its own code, but nothing in this process is secret from a plan.
 _FLAGS = 1 | 4
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM = 1
@@ -49,7 +49,7 @@ DENIED: Mapping[str, tuple[int | None, int | None]] = {
     "settimeofday": (164, 170), "clock_settime": (227, 112), "sethostname": (170, 161), "syslog": (103, 116),
     "open_by_handle_at": (304, 265), "personality": (135, 92), "modify_ldt": (154, None), "iopl": (172, None),
     "ioperm": (173, None), "memfd_create": (319, 279), "memfd_secret": (447, 447),
-    # files of others, and files that are hard to delete
+    # links to other files, and files that are hard to delete
     "mkdir": (83, None), "mkdirat": (258, 34),
     "chmod": (90, None), "fchmodat": (268, 53), "chown": (92, None), "lchown": (94, None), "fchownat": (260, 54),
     "setuid": (105, 146), "setgid": (106, 144), "setresuid": (117, 147), "setresgid": (119, 149),

@@ -99,7 +99,7 @@ def verify(
 def signed_by(
     trust: Trust | None, clock: Callable[[], float] = time.time, accepted: Mapping[str, int] = NO_VERSIONS
 ) -> Check:
-    """Return a check that a signature is valid now; `trust` and `accepted`: see `verify`."""
+    """Return a check that a signature is valid now; for `trust` and `accepted` see `verify`."""
     return lambda content, manifest: verify(content, manifest, now=clock(), trust=trust, accepted=accepted).statement
 
 

@@ -1,7 +1,7 @@
 """A released version, REPOSITORY/NAME/VERSION, whose signature also covers the model's configuration and labels.
 
-The directory of a signed version holds copies of them, so that one signature covers all that a server loads, and every
-tool for such signatures can verify it. A version is only used if the originals equal the copies.
+The directory of a signed version holds copies of both, so that one signature covers everything that a server loads, and
+any tool for such signatures can verify it. A version is used only if the originals equal the copies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from moonfed.files import read_regular
 from moonfed.signing.release_signature import MAX_BYTES, SIGNATURE_FILE, ReleaseKey, verify_release
 
 MAX_FILE_BYTES = 1 << 34
-CHANGED_BY_ROLL_BACKS = "version_policy"  # the only field of a configuration that no signature covers
+CHANGED_BY_ROLL_BACKS = "version_policy"  # the only field of a configuration that signatures do not cover
 
 
 def subject_of(model: str, version: int) -> str:
@@ -43,7 +43,7 @@ def read_signature(directory: Path) -> bytes | None:
 
 
 def verified_version(model: Path, version: int, keys: Sequence[ReleaseKey]) -> Mapping[str, bytes]:
-    """Return the files of a version that one of the keys signed, as they were verified; raise UntrustedRelease."""
+    """Return the verified files of a version that one of the keys signed; raise UntrustedRelease."""
     directory = model / str(version)
     files = read_version(directory)
     verify_release(files, subject_of(model.name, version), read_signature(directory), keys)
@@ -60,7 +60,7 @@ def require_same_file(model: Path, version: int, name: str, files: Mapping[str, 
 
 
 def require_same_config(written: Message, signed: Message, model: str, version: int) -> None:
-    """Raise UntrustedRelease, naming the fields, unless a configuration is the one that a version was signed with."""
+    """Raise UntrustedRelease, naming the fields, unless a configuration equals the one signed with a version."""
     fields = [name for name in _differing(written, signed) if name != CHANGED_BY_ROLL_BACKS]
     if fields:
         raise UntrustedRelease(

@@ -50,7 +50,7 @@ class ReleaseKey:
 
     @property
     def id(self) -> str:
-        """The sha256 of the key in PEM, as the specification has it."""
+        """The sha256 of the key in PEM, as in the specification."""
         pem = self.key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
         return hashlib.sha256(pem).hexdigest()
 
@@ -98,7 +98,7 @@ def release_key(key: PrivateKey) -> ReleaseKey:
 
 
 def sign_release(files: Mapping[str, bytes], subject: str, key: PrivateKey) -> bytes:
-    """Return the signature of files, under a subject such as "digits/7": the files of one do not pass for another's."""
+    """Sign files under a subject, such as "digits/7"; the signature is not valid for another subject."""
     digests = {name: hashlib.sha256(files[name]).digest() for name in sorted(files)}
     statement = {
         "_type": _STATEMENT,
@@ -137,7 +137,7 @@ def sign_release(files: Mapping[str, bytes], subject: str, key: PrivateKey) -> b
 def verify_release(
     files: Mapping[str, bytes], subject: str, signature: bytes | None, keys: Sequence[ReleaseKey]
 ) -> None:
-    """Verify that one of the keys signed exactly these files under this subject; UntrustedRelease says what differs."""
+    """Verify that one of the keys signed exactly these files under this subject; raise UntrustedRelease otherwise."""
     require_digests(files, signed_digests(subject, signature, keys), subject)
 
 
@@ -186,7 +186,7 @@ def signed_digests(subject: str, signature: bytes | None, keys: Sequence[Release
 
 
 def _digests(payload: bytes, subject: str) -> dict[str, str]:
-    """Read a statement that a trusted key signed, which may still be about something else."""
+    """Read a statement that a trusted key signed; it may still be about something else."""
     try:
         statement: dict[str, Any] = json.loads(payload)
         named = [each["name"] for each in statement["subject"]]

@@ -1,6 +1,6 @@
-"""A child process of the agent: start, commands, heartbeats, deadlines, kill.
+"""A child process of the agent: start, commands, heartbeats, deadlines and termination.
 
-A child in the sandbox may have been taken over by a plan, so all of its output is bounded and checked.
+A plan may have taken over a child in the sandbox, so all of the child's output is bounded and checked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A child's command line and surroundings; `name` is the subject of messages about it."""
+    """A child's command line, environment and descriptors; `name` is the subject of messages about it."""
 
     name: str
     command: Sequence[str]
@@ -66,10 +66,10 @@ class ChildProcess:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Start the process now, unless it runs already."""
+        """Start the process now, unless it is running."""
         if self._process is None:
             program = self._program
-            # Its own session: a Ctrl-C in the terminal is for the parent, which then ends the child.
+            # A session of its own: Ctrl-C in the terminal reaches only the parent, which then ends the child.
             self._process = subprocess.Popen(
                 [*program.command, str(os.getpid())],
                 stdin=subprocess.PIPE,
@@ -101,12 +101,12 @@ class ChildProcess:
     def answer(
         self, command: bytes, expected: str, on_progress: OnProgress = lambda _: True, seconds: float | None = None
     ) -> Fields | None:
-        """Send a command and return the fields of its `expected` answer; None if `on_progress` stopped the work.
+        """Send a command and return the fields of the `expected` answer; None if `on_progress` stopped the work.
 
-        `on_progress` is called with the fields of each heartbeat, and with None in between. `seconds`: after which the
-        child is killed. Raises TrainingFailed if it crashed, hung, took too long or could not do the work, or the
-        child's own MoonfedError. The child is killed on any exception: an unread answer would be taken for that of the
-        next command, and a failed child may have left torch or the accelerator in a bad state.
+        `on_progress` is called with the fields of each heartbeat, and with None in between. `seconds`: the time after
+        which the child is killed. Raises TrainingFailed if it crashed, hung, took too long or could not do the work, or
+        the child's own MoonfedError. The child is killed on any exception: an unread answer would be mistaken for the
+        answer to the next command, and a failed child may have left torch or the accelerator in a bad state.
         """
         try:
             return self._await_answer(command, expected, on_progress, seconds)
@@ -166,7 +166,7 @@ class ChildProcess:
 
 
 class _Deadline:
-    """When a child is killed: after silence, at its time limit, or soon after it was asked to stop."""
+    """The time at which a child is killed: after silence, at its time limit, or soon after it was asked to stop."""
 
     def __init__(self, name: str, silence_seconds: float, seconds: float | None) -> None:
         self._name, self._silence_seconds, self._seconds = name, silence_seconds, seconds
@@ -188,7 +188,7 @@ class _Deadline:
         self._silent = time.monotonic() + self._silence_seconds
 
     def passed(self) -> bool:
-        """Return True if a child that was asked to stop has not; raise TrainingFailed if another must be killed."""
+        """Return True if a child ignored a request to stop; raise TrainingFailed after silence or at the time limit."""
         now = time.monotonic()
         if self._stopped is not None:
             return now > self._stopped
@@ -202,7 +202,7 @@ class _Deadline:
 
 
 class _LoggedOutput:
-    """Logs a child's standard error, as far as it is short and printable."""
+    """Logs a child's standard error, bounded in length and made printable."""
 
     def __init__(self, name: str) -> None:
         self._name, self.lines_left = name, OUTPUT_LINES
@@ -229,7 +229,7 @@ def _read_messages(stream: IO[bytes], messages: queue.Queue[bytes | None]) -> No
 
 
 def _drain(messages: queue.Queue[bytes | None]) -> None:
-    """Let the thread that reads messages end, if it waits for room."""
+    """Let the thread that reads messages end if the queue is full."""
     with suppress(queue.Empty):
         while True:
             messages.get_nowait()

@@ -137,7 +137,7 @@ class FleetConnection:
         return TooLate(reply.reason or "no reason given", reply.retry_after_seconds) if reply.stop else None
 
     def decline(self, assignment: Assignment, reason: str, *, permanent: bool = False) -> None:
-        """Decline an assignment; `permanent`: and every other of its run."""
+        """Decline an assignment; if `permanent`, decline all others of its run, too."""
         id_ = assignment.id
         request = fleet_pb2.DeclineRequest(
             device=self.device,

@@ -54,14 +54,13 @@ def enrol(
     proxy: str = "",
     trust_file: Path | None = None,
 ) -> Identity:
-    """Request a certificate for this device's key; save the identity in STATE/identity and the trust beside it.
+    """Request a certificate for this device's key; save the identity in STATE/identity and the trust next to it.
 
-    An identity whose certificate has expired is re-enrolled under its name, with its key. `name` defaults to that
-    identity's, else the host's. `address` overrides the token's, `trust_file` its trust file; `proxy` is the URL of an
-    HTTP proxy.
-    Raises InvalidInput for a malformed `address` or without a trust file, AlreadyExists if STATE holds a valid identity
-    or one with another name, Untrusted if the coordinator rejects the token or the token's authority did not sign the
-    server's certificate, Unavailable if the coordinator is unreachable.
+    An identity whose certificate has expired is re-enrolled under its name, with its key. `name` defaults to the name
+    in that identity, or else to the host's. `address` overrides the token's address, `trust_file` its trust file;
+    `proxy` is the URL of an HTTP proxy. Raises InvalidInput for a malformed `address` or without a trust file,
+    AlreadyExists if STATE holds a valid identity or one with another name, Untrusted if the coordinator rejects the
+    token or the token's authority did not sign the server's certificate, Unavailable if the coordinator is unreachable.
     """
     if address:
         transport.parse_address(address, "coordinator")

@@ -58,7 +58,7 @@ class Executor:
         self._connection, self._worker, self._inbox = connection, worker, inbox
         self._transfers = BlobTransfers(connection, inbox, window)
         self._failure: BaseException | None = None
-        self._rejected: deque[tuple[str, str]] = deque(maxlen=64)  # runs with the reasons that are in the log
+        self._rejected: deque[tuple[str, str]] = deque(maxlen=64)  # reasons already logged, by run
 
     def start(self) -> None:
         """Start the thread; it ends with the process."""
@@ -198,8 +198,8 @@ class Executor:
     def _prepare(self, assignment: Assignment, should_continue: Callable[[], bool] = lambda: True) -> Job:
         """Verify the bundle and fetch what training needs.
 
-        `should_continue`: whether the round still needs this device. Raises UntrustedBundle for a bundle that this
-        device does not accept, VersionMismatch for a plan that it cannot run.
+        `should_continue` returns whether the round still needs this device. Raises UntrustedBundle for a bundle that
+        this device does not accept, VersionMismatch for a plan that it cannot run.
         """
         signature_file, statement = self._verify(assignment.signature, assignment.manifest)
         os.utime(signature_file)
@@ -251,7 +251,7 @@ class Executor:
         log.info("%s: submitted", assignment)
 
     def _reject(self, assignment: Assignment, reason: str) -> None:
-        """Decline every round of a run whose bundle this device does not accept; say so once."""
+        """Decline every round of a run whose bundle this device does not accept; log that once."""
         if (assignment.run, reason) not in self._rejected and not self._transfers.ending.is_set():
             self._rejected.append((assignment.run, reason))
             log.error("run %s: rejected for good: %s", assignment.run, reason)

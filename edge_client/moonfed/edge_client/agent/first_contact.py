@@ -1,6 +1,6 @@
-"""The first contact with the coordinator: until then another server at its address means a wrong setting.
+"""Memory of the first contact with the coordinator: before it, another server at the address means a wrong setting.
 
-Later it means a network that answers in the coordinator's place, such as a captive portal, and passes.
+Afterwards it means that the network answers in the coordinator's place, like a captive portal, which will pass.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from moonfed.errors import MoonfedError, WrongServer
 from moonfed.files import write_durably
 from moonfed.identity import Identity
 
-FILE = "connected-to"  # in the state directory: the sha256 of the authority of a coordinator that has answered
-ATTEMPTS = 3  # before the first contact
+FILE = "connected-to"  # in the state directory: the sha256 of the answering coordinator's authority
+ATTEMPTS = 3  # attempts before the first contact
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +34,10 @@ class FirstContact:
             self._happened = True
             try:
                 write_durably(self._file, self._authority, mode=0o600)
-            except OSError as error:  # such as a full disk: then the next start is a first one again
+            except OSError as error:  # for example a full disk: the next start then counts as a first contact again
                 log.debug("cannot write %s: %s", self._file, error)
 
     def may_retry(self, reason: MoonfedError) -> bool:
-        """Return whether a final error may pass: another server's answer, without limit after the first contact."""
+        """Return whether to retry after a final error: after the first contact, always if another server answered."""
         self._attempts += 1
         return isinstance(reason, WrongServer) and (self._happened or self._attempts < ATTEMPTS)

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _require_trust(settings: DeviceSettings) -> None:
-    """Raise NotFound if this device trusts nobody's bundles; without TLS it trusts this user's own by default."""
+    """Raise NotFound if this device has no trust file; without TLS it uses this user's own by default."""
     from moonfed.edge_client.state.trust import load, pin
     from moonfed.signing.key_files import default_directory, ensure_keys
 
@@ -68,7 +68,7 @@ def _run_session(settings: DeviceSettings) -> None:
 
     connection = _open_connection(settings)
     _require_trust(settings)
-    os.environ.pop(KEYS_VARIABLE, None)  # the training worker needs to know nothing about keys
+    os.environ.pop(KEYS_VARIABLE, None)  # the training process needs to know nothing about keys
     worker = WorkerSettings(
         state=settings.state,
         device=connection.device,

@@ -1,4 +1,4 @@
-"""The process in which plans run, as its parent starts it: its files, environment, module search path and limits."""
+"""The parent's view of the process in which plans run: its files, environment, module search path and limits."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from moonfed.edge_client.resources.available_memory import host_available
 from moonfed.edge_client.worker.sandboxed import SandboxSpec
 from moonfed.sandbox.policy import Level
 
-# Isolated: no working directory, no user directory and no PYTHONPATH; instead, the directories that we import from.
+# Isolated, without working directory, user directory and PYTHONPATH; the search path is that of this process.
 START = (
     "import json, sys; sys.path += json.loads(sys.argv.pop(1)); "
     "from moonfed.edge_client.worker.sandboxed import main; main()"
 )
-# Settings of libraries, by the beginning of their names; everything else, such as a proxy's password, stays here.
+# Prefixes of the variables that configure libraries; all others, such as a proxy's password, are not passed on.
 KEPT_VARIABLES = (
     "ATEN_", "CUBLAS_", "CUDA_", "CUDNN_", "DNNL_", "GOMP_", "KMP_", "LANG", "LC_", "LD_", "MKL_", "NVIDIA_", "OMP_",
     "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TORCH_", "TZ",
@@ -32,19 +32,19 @@ NAME = "the training process"
 
 
 class JobDirectory:
-    """The only directory that a plan's process reads files of (`in`) and writes to (`out`), emptied for each job."""
+    """The directory that a plan's process reads files from (`in`) and writes to (`out`); emptied for each job."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.input, self.output = root, root / "in", root / "out"
 
     def renew(self) -> None:
-        """Replace the directories by new ones, which the sandbox of no running process refers to."""
+        """Replace the directories with new ones, which no running sandbox refers to."""
         if self.root.exists():
             _remove_tree(self.root)
         self.clear()
 
     def clear(self) -> None:
-        """Delete all files, but not the directories, which the sandbox of a running process refers to."""
+        """Delete all files, but keep the directories, because a running sandbox refers to them."""
         for directory in (self.input, self.output):
             directory.mkdir(parents=True, exist_ok=True)
             for entry in directory.iterdir():
@@ -58,7 +58,7 @@ class JobDirectory:
         target = self.input / name
         try:
             os.link(file, target)
-        except OSError:  # the file system cannot
+        except OSError:  # the file system has no hard links
             shutil.copyfile(file, target)
         return str(target)
 
@@ -86,7 +86,7 @@ def sandboxed_process(
     files: tuple[int, ...] = (),
     silence_seconds: float = SILENCE_SECONDS,
 ) -> ChildProcess:
-    """Return a process for one of `sandboxed.TASKS`; `settings` are the task's, `files` open descriptors for it."""
+    """Return a process for one of `sandboxed.TASKS`; `settings` are the task's, `files` the descriptors to inherit."""
     environment = _environment(directory.output)
     libraries = [path for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
     ours = [path for package in (moonfed, moonfed.edge_client) for path in package.__path__ if Path(path).is_dir()]
@@ -109,7 +109,7 @@ def sandboxed_process(
 
 
 def _remove_tree(directory: Path) -> None:
-    """Remove a directory, though it may have taken away our permissions."""
+    """Remove a directory even if its contents lack permissions."""
     directory.chmod(0o700)
     for root, names, _ in os.walk(directory):
         for name in names:
@@ -119,7 +119,7 @@ def _remove_tree(directory: Path) -> None:
 
 
 def shared_file() -> tuple[int, int]:
-    """Return a file without a name, opened for writing and opened for reading; in memory, where the system has that."""
+    """Return an unnamed file, opened for writing and for reading; in memory, where the system supports that."""
     if hasattr(os, "memfd_create"):
         written = os.memfd_create("samples")
         return written, os.open(f"/proc/self/fd/{written}", os.O_RDONLY)
@@ -135,9 +135,9 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def _search_path(directory: Path) -> list[str]:
-    """Return the directories that this process imports from, which the sandbox may read.
+    """Return the directories that this process imports from, for the sandbox to read.
 
-    Those above the job directory are left out: they hold the device's state, or they are the working directory.
+    Directories above the job directory are omitted: they hold the device's state, or are the working directory.
     """
     return [path for path in _outside(directory, sys.path) if Path(path) != Path.cwd()]
 

@@ -26,11 +26,11 @@ from moonfed.errors import TrainingFailed
 from moonfed.manifest import Manifest
 from moonfed.schema import TensorSpec, model_size
 
-# Without the working directory, which may hold files that others can write.
+# Not from the working directory, where others may be able to write files.
 START_READER = (
     "import sys; sys.path[:] = filter(None, sys.path); from moonfed.edge_client.worker.reader import main; main()"
 )
-GRACE_SECONDS = 60.0  # beyond --max-seconds, for what follows the last step; then the trainer is killed
+GRACE_SECONDS = 60.0  # grace after --max-seconds for the work after the last step; then the trainer is killed
 FILE_HEADER = 1 << 20  # bytes of a result besides its numbers
 
 
@@ -68,7 +68,7 @@ class WorkerProcess:
         return self._reader.running or (self._trainer is not None and self._trainer.running)
 
     def check(self) -> None:
-        """Start what is needed to find problems with this device's settings, raise them, and end it."""
+        """Start the processes that check this device's settings, raise any error, and end them."""
         self._reader.answer(encode("check"), "ready")
         if self._settings.accelerator != "cpu":  # importing torch takes two seconds; cpu does not need it
             self._trainer, self._plan_file = self._new_trainer(FILE_HEADER), ""
@@ -79,8 +79,8 @@ class WorkerProcess:
         """Train one round and store its results; return False if `should_continue` stopped it.
 
         `should_continue` is called with each heartbeat, and with None in between. Raises TrainingFailed if a child
-        crashed, hung, took too long or could not train, or the child's own MoonfedError; the next job then gets new
-        ones. A trainer runs one plan only, so that no plan can change what another computes.
+        crashed, hung, took too long or could not train, or the child's own MoonfedError; the next job then starts new
+        processes. A trainer runs one plan only, so that no plan can change what another computes.
         """
 
         def on_progress(fields: Fields | None) -> bool:
@@ -145,7 +145,7 @@ class WorkerProcess:
         )
 
     def _free_memory(self) -> int | None:
-        """Return what the machine has available, and the samples, which the trainer maps."""
+        """Return the machine's available memory plus the bytes of the samples, which the trainer maps."""
         free = host_available()
         return None if free is None else free + os.fstat(self._readable_samples).st_size
 
@@ -166,7 +166,7 @@ class WorkerProcess:
         )
 
     def _seconds(self, job: Job) -> float | None:
-        """Return the seconds until the trainer is killed; None: it may train as long as it reports progress."""
+        """Return the seconds until the trainer is killed; None: as long as it reports progress."""
         if job.max_seconds is None:
             return None
         began = time.monotonic() if job.began is None else job.began
@@ -195,7 +195,7 @@ def _bytes(specs: tuple[TensorSpec, ...]) -> int:
 
 
 def _heartbeat(fields: Mapping[str, Any]) -> Heartbeat:
-    """Return a heartbeat; raise TrainingFailed unless its values are numbers in their range."""
+    """Convert a heartbeat; raise TrainingFailed unless its values are numbers within range."""
     try:
         fraction, epoch, loss = float(fields["fraction"]), int(fields["epoch"]), fields["loss"]
         heartbeat = Heartbeat(fraction, epoch, None if loss is None else float(loss))

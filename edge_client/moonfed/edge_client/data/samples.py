@@ -34,13 +34,13 @@ Rows = npt.NDArray[np.intp]
 
 
 def split(samples: RawSamples, fraction: float) -> tuple[RawSamples, RawSamples]:
-    """Split into training and holdout samples; `fraction` of all, rounded, are held out."""
+    """Split into training and holdout samples; `fraction` of all samples, rounded, are held out."""
     trained, held_out = split_rows(samples, fraction)
     return samples if trained is None else samples.take(trained), samples.take(held_out)
 
 
 def split_rows(samples: RawSamples, fraction: float) -> tuple[Rows | None, Rows]:
-    """Return the rows to train on, None for all of them, and those held out; `fraction` of all, rounded.
+    """Return the rows to train on, None for all, and the rows held out: `fraction` of all, rounded.
 
     The split depends on each sample's content, not its position: it is stable when others are added, and duplicates
     land on the same side (except at the boundary).

@@ -39,7 +39,7 @@ TRAINER_SCRIPT = """\
 import moonfed.edge_client.worker.sandboxed, moonfed.edge_client.worker.trainer
 from moonfed.edge_client.resources.available_memory import resident_memory
 print(resident_memory())
-"""  # the trainer up to where it measures itself
+"""  # the trainer until it measures its own memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +48,16 @@ class ProfileSettings:
 
     bundle: Path
     accelerator: str = "cpu"
-    threads: int | None = None  # torch's; None: its own choice
+    threads: int | None = None  # torch's threads; None: torch chooses
     precision: str = "float32"
     memory_format: str | None = None
     samples: int = 5000  # of the round that is estimated
     batch_size: int | None = None  # None: the bundle's, as for the epochs
     epochs: int | None = None
     max_memory: int | None = None  # bytes
-    sandbox: Level = "strict"  # of the process that loads the plan
+    sandbox: Level = "strict"  # memory of the process that loads the plan
     trust: Path | None = None  # the engineer's trust file; None: the device's, or this user's
-    state: Path = Path("moonfed-device")  # the device's state directory, if this machine is one
+    state: Path = Path("moonfed-device")  # the state directory, if this machine is a device
 
     def __post_init__(self) -> None:
         require_choices(self.accelerator, self.precision, self.memory_format)

@@ -24,16 +24,16 @@ from moonfed.edge_client.worker.ipc import ParentPipe
 from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
 from moonfed.plan import Plan, load_plan
 
-WARM_UP = 5  # uncounted calls: libraries select kernels, and CUDA graphs are captured
+WARM_UP = 5  # warm-up calls: libraries select kernels, and CUDA graphs are captured
 MIN_CALLS, MAX_CALLS, MAX_SECONDS = 5, 100, 3.0  # counted calls of each kind, and their time limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Median seconds per batch; None where the plan does no such work."""
+    """Median seconds per batch; None for work that the plan does not do."""
 
-    step: float  # with references at hand, where the method has any
-    step_with_references: float | None  # that the step computes itself
+    step: float  # with cached references, if the method has any
+    step_with_references: float | None  # computed in each step
     references: float | None
     evaluation: float
 
@@ -104,14 +104,14 @@ def measure(settings: MeasureSettings, report: Callable[[str], None]) -> Times:
         step = median("steps", launched(references))
         evaluation = median("evaluation", lambda: plan.evaluate(inputs, labels))
         survey(trained=True)
-        plan.end_round(1)  # its results are part of the round's memory
+        plan.end_round(1)  # its results count towards the round's memory
     return Times(
         step=step, step_with_references=step_with_references, references=reference_seconds, evaluation=evaluation
     )
 
 
 def _begun_plan(manifest: Manifest, settings: MeasureSettings, directory: Path) -> Plan:
-    """Return the bundle's plan in a round with all previous models, which are the initial one."""
+    """Return the bundle's plan in a round whose previous models are all copies of the initial one."""
     specs = manifest.tensors
     vector = np.array(tensors.open_model(directory / WEIGHTS_FILE, specs))
     model = [torch.from_numpy(values) for values in tensors.split(vector, specs).values()]

@@ -1,4 +1,4 @@
-"""The accelerator's availability."""
+"""Availability of the accelerator."""
 
 from __future__ import annotations
 

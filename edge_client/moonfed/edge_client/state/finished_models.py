@@ -144,7 +144,7 @@ def _document(ref: BlobRef) -> dict[str, object]:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Hard-link a file that never changes, or copy it where the file system cannot."""
+    """Hard-link a file that never changes, or copy it where the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError:

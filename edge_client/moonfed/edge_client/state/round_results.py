@@ -1,4 +1,4 @@
-"""Files of a round outside the device's state: those it starts from, and its results until they are stored.
+"""Files of a round outside the device's state: its inputs, and its results until they are stored.
 
 The trainer, which runs plans in a sandbox, gets the former by path and writes the latter to a directory; only the agent
 reads and writes the state. This module imports neither torch nor numpy.
@@ -35,7 +35,7 @@ def result_file(directory: Path, role: str) -> Path:
 
 
 def result_roles(manifest: Manifest, encodings: Encodings) -> tuple[str, ...]:
-    """Return the roles of the files that a round results in."""
+    """Return the roles of a round's result files."""
     roles = (MODEL, *manifest.uplink, *manifest.device_state)
     if encodings.updates_encoded:
         roles += (ENCODED_MODEL, *((MODEL_ERROR,) if encodings.up.lossy else ()))
@@ -43,7 +43,7 @@ def result_roles(manifest: Manifest, encodings: Encodings) -> tuple[str, ...]:
 
 
 def with_kept_files(job: Job, state: RunState, manifest: Manifest) -> Job:
-    """Return the job with the device's own files that its round starts from: previous models and device state."""
+    """Add the device's own input files to a job: previous models and device state."""
     previous = state.previous(job.id.round, job.id.attempt, manifest.previous_models)
     kept = state.device_state(*job.counted_key, list(manifest.device_state))
     if job.encodings.up.lossy:
@@ -75,7 +75,7 @@ def save_results(state: RunState, job: Job, manifest: Manifest, results: RoundRe
 
 
 def _require_plain(file: Path) -> None:
-    """Raise TrainingFailed for a link, a pipe or no file: a plan that escaped its code could leave one."""
+    """Raise TrainingFailed for a link, a pipe or a missing file, which a malicious plan could leave."""
     try:
         facts = file.lstat()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The device's trust: the newest trust file that it knows, and the newest version of each bundle that it accepted.
+"""The device's trust: the newest trust file that it knows, and the newest accepted version of each bundle.
 
 STATE/trust.json is replaced atomically, so the two never disagree. The agent imports this module: it needs neither
 torch nor numpy.
@@ -21,7 +21,7 @@ from moonfed.signing.statement import Statement
 from moonfed.signing.trust import Trust
 
 TRUST_FILE = "trust.json"
-MAX_BYTES = 1 << 24  # of the file: some hundred thousand names of bundles
+MAX_BYTES = 1 << 24  # bytes of the file, enough for some hundred thousand bundle names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def load(state: Path) -> DeviceTrust | None:
 
 
 def pin(state: Path, trust: Trust, *, forget: bool = False) -> None:
-    """Trust these keys from now on, in place of others; `forget` the versions accepted under the others, too."""
+    """Trust these keys from now on, instead of any others; `forget`: also the versions accepted under those."""
     held = None if forget else load(state)
     make_directories(state, mode=0o700)
     _store(state, DeviceTrust(trust=trust, accepted=held.accepted if held else {}))
@@ -55,7 +55,7 @@ def pin(state: Path, trust: Trust, *, forget: bool = False) -> None:
 def accept(state: Path, signature: bytes, manifest: str, now: float) -> Statement:
     """Verify a bundle's signature file, and remember its version and a newer trust file durably.
 
-    `manifest`: the manifest's sha256. Raises UntrustedBundle, also if the device trusts nobody yet.
+    `manifest`: the manifest's sha256. Raises UntrustedBundle, also if the device has no trust file.
     """
     held = load(state)
     if held is None:
@@ -69,7 +69,7 @@ def accept(state: Path, signature: bytes, manifest: str, now: float) -> Statemen
 
 
 def stored_check(state: Path) -> Check:
-    """Return a check of bundles that this device has accepted and stored.
+    """Return a check for bundles that this device has accepted and stored.
 
     It does not compare versions: a finished run's model stays usable when a newer bundle has arrived.
     """
@@ -80,7 +80,7 @@ def stored_check(state: Path) -> Check:
 
 
 def bundle_check(trust: Path | None, state: Path) -> Check:
-    """Return a check of a bundle in a file, by a trust file, else by a device's trust, else by this user's."""
+    """Return a check for a bundle in a file, by a trust file, or else a device's trust, or else this user's."""
     held = load(state) if trust is None else None
     if held:
         return signed_by(held.trust, accepted=held.accepted)
@@ -88,7 +88,7 @@ def bundle_check(trust: Path | None, state: Path) -> Check:
 
 
 def replace_trust(state: Path, file: Path) -> Trust:
-    """Trust a file's keys in place of any others, and forget the versions accepted under those."""
+    """Trust a file's keys instead of any others, and forget the versions accepted under the others."""
     trust = read_trust(file).verify()
     held = load_readable(state)
     pin(state, trust, forget=held is None or held.trust != trust)

@@ -73,8 +73,8 @@ def train_round(
 
     `previous_models`: this device's own, newest first. `received`: global state and the device's own, by role.
     `holdout` scores the incoming global model before it is trained. `accelerator`: where the plan runs; by default
-    where the data are. `started`: when the budget of seconds began to run, by the clock; by default now. `graphs`: what
-    captures steps on CUDA; None launches each of them kernel by kernel.
+    where the data are. `started`: the clock's time at which the budget of seconds began; by default now. `graphs`
+    captures steps on CUDA; None launches them kernel by kernel.
     """
     if len(data) == 0:
         raise InvalidInput("the data have no samples; at least one is needed")

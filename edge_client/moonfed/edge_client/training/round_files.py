@@ -1,4 +1,4 @@
-"""One round from files to files: reads what a job names, trains, and writes the results.
+"""One round from files to files: reads a job's files, trains, and writes the results.
 
 Stateless: a caller may train many devices in turn with one plan.
 """
@@ -63,9 +63,10 @@ def train_files(
 ) -> RoundResults:
     """Train one round from the job's files, and write its results to the directory `output`, created if needed.
 
-    `plan` and `manifest` are those of the job. `accelerator`: the plan's; by default the data's. `started`: when the
-    job's seconds began to run, by time.monotonic; by default now. Raises InvalidInput if there are too few samples or a
-    file does not fit, TrainingFailed if the plan fails or its results are not usable, and whatever `progress` raises.
+    `plan` and `manifest` are those of the job. `accelerator`: the plan's; by default the data's. `started`: the time at
+    which the job's seconds began, by time.monotonic; by default now. Raises InvalidInput if there are too few samples
+    or a file does not fit, TrainingFailed if the plan fails or its results are not usable, and whatever `progress`
+    raises.
     """
     least = max(1, manifest.plan.minimum_samples)
     if len(data) < least:

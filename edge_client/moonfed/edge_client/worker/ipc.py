@@ -1,4 +1,4 @@
-"""A child's end of the pipes to its parent; `worker.messages` defines the messages."""
+"""The child's side of the pipes to its parent; `worker.messages` defines the messages."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Stopped(Exception):
 
 
 def serve(parent: ParentPipe, execute: Callable[[str, dict[str, Any]], dict[str, Any]]) -> NoReturn:
-    """Execute the parent's commands, one at a time; each is answered by what `execute` returns, or by its error."""
+    """Execute the parent's commands, one at a time; the answer is the result of `execute`, or its error."""
     while True:
         kind, fields = parent.next_command()
         try:

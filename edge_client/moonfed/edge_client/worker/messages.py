@@ -30,7 +30,7 @@ class WorkerSettings:
     data: str  # FOLDER, FILE.npz or module:callable
     accelerator: str  # cpu or cuda
     holdout: float  # fraction of the samples that only evaluate
-    threads: int | None = None  # torch's; None: its own choice
+    threads: int | None = None  # torch's threads; None: torch chooses
     precision: str = "float32"  # see moonfed.plan.load_plan, as for the memory format
     memory_format: str | None = None
     max_steps: int | None = None  # optimiser steps in one round; None: all that the round asks for
@@ -88,7 +88,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleCounts:
-    """The samples that the reader wrote; `version` differs whenever they do."""
+    """Numbers of the samples that the reader wrote; `version` changes whenever the samples do."""
 
     samples: int  # to train on
     held_out: int

@@ -39,10 +39,10 @@ class SampleReader:
         return {"kind": "ready"}
 
     def read(self, manifest_file: str) -> dict[str, Any]:
-        """Write the samples for a bundle, unless they are there already; return how many there are."""
+        """Write the samples for a bundle, unless they are already written; return their numbers."""
         manifest, heartbeats = Manifest.from_bytes(Path(manifest_file).read_bytes()), Heartbeats(self._parent)
         source = self._reader or Reader(open_source(self._settings.data), Path(self._settings.state, "cache"))
-        self._reader = None  # a source that fails is read anew
+        self._reader = None  # after a failure the source is read again
         raw = source.read_if_changed(manifest.input, manifest.classes, heartbeats.work)
         if raw is not None:
             self._counts = write_samples(self._file, raw, manifest.input, self._settings.holdout)

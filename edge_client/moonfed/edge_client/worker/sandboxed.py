@@ -1,8 +1,9 @@
 """The process in which plans run: it enters the sandbox, then executes its parent's commands.
 
-It is started by `agent.sandboxed_process`, whose `SandboxSpec` and process id are its arguments. Files are given up
-before the imports, because libraries start threads as they are imported, and Landlock holds for a thread and what it
-starts. System calls and resources are given up after them, in all threads. Only then is a command read.
+It is started by `agent.sandboxed_process`, whose `SandboxSpec` and process id are its arguments. Access to files is
+restricted before the imports, because libraries start threads when they are imported, and Landlock covers only a thread
+and the threads that it starts. System calls and resources are restricted after the imports, in all threads. Only then
+is a command read.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from moonfed.edge_client.resources.available_memory import ROOT, held_memory
 from moonfed.edge_client.worker.ipc import LogForwarder, ParentPipe, die_with, serve
 from moonfed.sandbox.policy import Level, Policy, confine_files, confine_process
 
-# By name, the modules that load plans: `open_task(settings, output, parent)` returns the function for `serve`.
+# Modules that load plans, by name: `open_task(settings, output, parent)` returns the function for `serve`.
 TASKS: Mapping[str, str] = {
     "train": "moonfed.edge_client.worker.trainer",
     "profile": "moonfed.edge_client.profile.task",
     "predict": "moonfed.edge_client.predict_task",
 }
-THREAD_BYTES = 32 << 20  # of each core's threads: reserved for stacks and heaps, and mostly unused
+THREAD_BYTES = 32 << 20  # address space per core for the stacks and heaps of threads, mostly unused
 Execute = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """A task and what it may reach."""
+    """A task, and the files and resources that it may use."""
 
     task: str
     level: Level
@@ -51,7 +52,7 @@ class SandboxSpec:
 
     @property
     def policy(self) -> Policy:
-        """The files and resources that remain; `memory` counts from now."""
+        """Return the permitted files and resources; `memory` is in addition to the present use."""
         return Policy(
             read=tuple(map(Path, self.read)),
             write=(Path(self.output),),
@@ -79,7 +80,7 @@ def main() -> None:
 
 
 def _opened(spec: SandboxSpec, pipe: ParentPipe) -> Execute:
-    """Import the task, give up the rest, and open the task; an error is the answer to every command."""
+    """Import the task, restrict system calls and resources, and open the task; an error answers every command."""
     try:
         task = importlib.import_module(TASKS[spec.task])
         confine_process(spec.level, spec.policy)

@@ -17,17 +17,17 @@ from moonfed.manifest import InputSpec
 from moonfed.samples import Inputs, Labels, RawSamples
 
 ALIGNMENT = 64  # bytes
-_Part = tuple[int, np.dtype[np.generic], tuple[int, ...]]  # offset, and what is there
+_Part = tuple[int, np.dtype[np.generic], tuple[int, ...]]  # offset and array
 
 
 def write_samples(file: int, samples: RawSamples, spec: InputSpec, holdout: float) -> tuple[int, int]:
-    """Replace the content of an open file by split samples; return how many are to train on and held out."""
+    """Replace the content of an open file with split samples; return the numbers to train on and held out."""
     trained, held_out = split_rows(samples, holdout)
     counts = len(samples) if trained is None else len(trained), len(held_out)
     *parts, end = _parts(spec, *counts)
     size = max(1, end[0])
     os.ftruncate(file, size)
-    if hasattr(os, "posix_fallocate"):  # else a full memory is a signal instead of an error
+    if hasattr(os, "posix_fallocate"):  # otherwise full memory causes a signal instead of an error
         os.posix_fallocate(file, 0, size)
     with mmap.mmap(file, size) as memory:
         for rows, (inputs, labels) in zip((trained, held_out), (parts[:2], parts[2:]), strict=True):
@@ -37,7 +37,7 @@ def write_samples(file: int, samples: RawSamples, spec: InputSpec, holdout: floa
 
 
 def map_samples(file: int, spec: InputSpec, samples: int, held_out: int) -> tuple[RawSamples, RawSamples]:
-    """Map the samples that `write_samples` wrote. The arrays are writable; changes stay in this process."""
+    """Map the samples from `write_samples`. The arrays are writable; changes stay in this process."""
     *parts, end = _parts(spec, samples, held_out)
     memory = mmap.mmap(file, max(1, end[0]), access=mmap.ACCESS_COPY)
     arrays = [_array(memory, part) for part in parts]
@@ -45,7 +45,7 @@ def map_samples(file: int, spec: InputSpec, samples: int, held_out: int) -> tupl
 
 
 def _parts(spec: InputSpec, *counts: int) -> Iterator[_Part]:
-    """Return the place of inputs and labels for each count, then the end."""
+    """Return the offsets of inputs and labels for each count, and of the end."""
     offset = 0
     for count in counts:
         for dtype, shape in ((np.dtype(spec.dtype), (count, *spec.shape)), (np.dtype(np.int64), (count,))):
@@ -64,4 +64,4 @@ def _write(memory: mmap.mmap, part: _Part, values: Inputs | Labels, rows: Rows |
     if rows is None:
         target[...] = values
     elif len(rows):
-        np.take(values, rows, axis=0, out=target, mode="clip")  # the default would buffer
+        np.take(values, rows, axis=0, out=target, mode="clip")  # unbuffered

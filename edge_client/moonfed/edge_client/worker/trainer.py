@@ -118,7 +118,7 @@ def open_task(settings: dict[str, Any], output: Path, parent: ParentPipe) -> Cal
 
 
 def _with(available: Available, shared: int) -> Available:
-    """Add the bytes of the samples, which are part of the need and not of this process's own memory."""
+    """Add the bytes of the samples, which the round needs, but which are not in this process's own memory."""
     return available if available.host is None else replace(available, host=available.host + shared)
 
 
