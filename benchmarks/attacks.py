@@ -1,4 +1,4 @@
-"""An honest fleet's rounds and an operator's requests while the coordinator is attacked, against their usual times."""
+"""Times of an honest fleet's rounds and an operator's requests, with and without an attack on the coordinator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 
 ATTACKER, BAIT = "attacker", "bait"
 DISTINCT_UPDATES = 10
-AT_MOST = 2.0  # times the usual
+AT_MOST = 2.0  # maximum ratio to the usual time
 NAMES = {
     "downloads": "24 downloads that one device does not read",
     "guesses": "1,000 guesses of tokens a second",
@@ -130,7 +130,7 @@ def _enrol_attacker(directory: Path, token: str) -> None:
 
 
 def _participate(coordinator: CoordinatorProcess, bundle: Bundle, identity: Path) -> None:
-    """Let the attacker's device join a run, since it may fetch nothing otherwise; it delivers no update."""
+    """Let the attacker's device join a run, so that it may fetch a blob; it delivers no update."""
     coordinator.start_run(bundle, BAIT, 1)
     with transport.open_channel(coordinator.address, load_identity(identity)) as channel:
         request = fleet_pb2.ConnectRequest(

@@ -1,4 +1,4 @@
-"""The sandbox of plans: a round of local training and the start of the training process, with and without it.
+"""Cost of the sandbox: a round of local training, and the start of the training process, with and without it.
 
 Both sides are the device's own reader and trainer; without the sandbox (`--sandbox off`) only resource limits remain.
 They alternate, every second turn in reverse order; ratios and differences are the medians of the turns'.
@@ -33,7 +33,7 @@ START = Figure(name="start of the training process in the sandbox, later than wi
 
 
 def measure_sandbox(rounds: int = ROUNDS, starts: int = STARTS, epochs: int = EPOCHS) -> Tables:
-    """Measure both figures, and the times that they compare."""
+    """Measure both figures and the times behind them."""
     if available_level() != "strict":
         yield [replace(figure, reason="this kernel has no Landlock") for figure in (ROUND, START)]
         return
@@ -111,7 +111,7 @@ def _device(directory: Path, level: Level) -> WorkerProcess:
 
 
 def _jobs(directory: Path, epochs: int) -> Callable[[int], Job]:
-    """Return what makes the job of a round, by its number."""
+    """Return a function that makes the job of a round from its number."""
     recipe = BundleRecipe(
         name="benchmark",
         model="cnn",

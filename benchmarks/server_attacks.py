@@ -1,4 +1,4 @@
-"""Honest requests to the inference server while others attack it: their latency, and the server's memory."""
+"""Latency of honest requests to an inference server under attack, and the server's memory."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _attack(scale: AttackScale, attack: str, port: int, server: psutil.Process) 
 
 
 def _latencies(port: int, requests: int) -> list[float]:
-    """Return how long honest requests took, in seconds; RuntimeError for one that is not answered."""
+    """Return the seconds that each honest request took; RuntimeError if one is not answered."""
     pixels = [0] * (SHAPE[0] * SHAPE[1] * SHAPE[2])
     tensor = {"name": "inputs", "datatype": "UINT8", "shape": [1, *SHAPE], "data": pixels}
     body, taken = json.dumps({"inputs": [tensor]}), list[float]()

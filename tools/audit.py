@@ -22,11 +22,11 @@ Dependency = dict[str, Any]
 
 
 class Unreachable(Exception):
-    """An advisory database gave no answer."""
+    """An advisory database did not answer."""
 
 
 def pins() -> list[tuple[str, str]]:
-    """Return the name and version of every pinned distribution, of every Python version."""
+    """Return the name and version of every pinned distribution, for all Python versions."""
     texts = [CONSTRAINTS.read_text(), *(path.read_text() for path in sorted(DIRECTORY.glob("*.txt")))]
     return sorted({(pinned.name, pinned.version) for text in texts for pinned in read_pinned(text)})
 
@@ -43,7 +43,7 @@ def passes(pinned: Iterable[tuple[str, str]]) -> list[list[tuple[str, str]]]:
 
 
 def ask(database: str, pinned: Sequence[tuple[str, str]], command: Sequence[str] = _COMMAND) -> list[Dependency]:
-    """Return pip-audit's entry of each distribution; raise Unreachable if the database gave no answer."""
+    """Return pip-audit's entry for each distribution; raise Unreachable if the database did not answer."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.writelines(f"{name}=={version}\n" for name, version in pinned)
         file.flush()
@@ -54,13 +54,13 @@ def ask(database: str, pinned: Sequence[tuple[str, str]], command: Sequence[str]
     except (ValueError, KeyError, TypeError) as error:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise Unreachable(f"{database}: {lines[-1][:200]}") from error
-    if all("skip_reason" in entry for entry in entries):  # as where only a mirror of packages is reachable
+    if all("skip_reason" in entry for entry in entries):  # for example if only a package mirror is reachable
         raise Unreachable(f"{database}: knows none of {len(entries)} distributions")
     return entries
 
 
 def audit(command: Sequence[str] = _COMMAND) -> int:
-    """Ask the databases in turn until one answers; print what it knows, and return the exit code."""
+    """Ask the databases in turn until one answers; print its findings, and return the exit code."""
     reasons = []
     lists = passes(pins())
     for database in DATABASES:

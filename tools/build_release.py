@@ -1,7 +1,7 @@
-"""Build moonfed's wheel, its bill of materials in CycloneDX, and SHA256SUMS of both: `make wheel`.
+"""Build moonfed's wheel, its bill of materials in CycloneDX, and the SHA256SUMS of both: `make wheel`.
 
-The bill names the wheel by its sha256, and every distribution that it needs, in the version that constraints.txt pins:
-required ones, and those of extras as optional. Equal input gives equal bytes of the bill: it has no time stamp.
+The bill of materials names the wheel by its sha256, and every distribution that the wheel needs, in the version pinned
+in constraints.txt; those of extras are optional. The same input gives the same bytes: there is no time stamp.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from packaging.requirements import Requirement
 
 from tools.lock_requirements import CONSTRAINTS, ROOT, normalised, read_pinned
 
-DEVELOPMENT = "dev"  # the extra that no installation needs
+DEVELOPMENT = "dev"  # the extra that only development needs
 
 
 def build_wheel(directory: Path) -> Path:
-    """Build the wheel offline, from a copy: the working tree's build folders would leave their files in it."""
+    """Build the wheel offline, from a copy, because files in the working tree's build folders would end up in it."""
     described = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     with tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary)
@@ -86,7 +86,7 @@ def _metadata(wheel: Path) -> str:
 
 
 def _roots(requirements: Iterable[Requirement]) -> Iterator[tuple[str, bool]]:
-    """Yield the distributions that the wheel names, with whether an extra asks for them; development's are left out."""
+    """Yield the wheel's requirements, and whether they belong to an extra; those of development are omitted."""
     for requirement in requirements:
         marker = str(requirement.marker or "")
         if requirement.name != "moonfed" and f'extra == "{DEVELOPMENT}"' not in marker:
@@ -94,7 +94,7 @@ def _roots(requirements: Iterable[Requirement]) -> Iterator[tuple[str, bool]]:
 
 
 def _graph(requirements: Iterable[Requirement]) -> dict[str, list[str]]:
-    """Return what each distribution needs here, from the wheel's own on, as its installed metadata say."""
+    """Return the requirements of each distribution, starting with the wheel's, from the installed metadata."""
     graph: dict[str, list[str]] = {}
     pending = [(normalised(each.name), each.extras) for each in requirements if _is_ours(each)]
     while pending:
@@ -113,7 +113,7 @@ def _is_ours(requirement: Requirement) -> bool:
 
 
 def _needed(name: str, extras: Iterable[str]) -> Iterator[Requirement]:
-    """Yield what an installed distribution requires in this environment."""
+    """Yield the requirements of an installed distribution in this environment."""
     try:
         texts = requires(name) or []
     except PackageNotFoundError:  # for another platform
@@ -136,7 +136,7 @@ def _reachable(roots: Iterable[str], graph: Mapping[str, list[str]]) -> set[str]
 
 
 def _versions(graph: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
-    """Yield each distribution with its pinned version, of this Python."""
+    """Yield each distribution with the version pinned for this Python."""
     environment = {(each.name): each.version for each in read_pinned(CONSTRAINTS.read_text()) if _applies(each.marker)}
     for name in sorted(graph):
         if name in environment:
@@ -156,7 +156,7 @@ def _component(name: str, version: str, required: bool) -> Component:
 
 
 def main() -> None:
-    """Write dist/: the wheel, the bill next to it, and their sums."""
+    """Write the wheel, its bill of materials and their checksums to dist/."""
     directory = ROOT / "dist"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()

@@ -1,6 +1,6 @@
-"""An attacker: `python -m benchmarks.load.attackers KIND ADDRESS TOKEN DIRECTORY DEVICE SHA256`.
+"""One attack: `python -m benchmarks.load.attackers KIND ADDRESS TOKEN DIRECTORY DEVICE SHA256`.
 
-Prints `attacking` once the attack has begun; it lasts until the end of standard input.
+Prints `attacking` once the attack has begun, and continues until standard input is closed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from moonfed.transport import parse_address
 from moonfed.v1 import blob_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2_grpc
 from moonfed.version import CONTRACT_VERSION
 
-DOWNLOADS = 24  # at once, of the 32 calls that a device may have under way
+DOWNLOADS = 24  # concurrent downloads; a device may have 32 calls
 SOCKETS = 1000
 GUESSES_PER_SECOND, GUESSES_PER_CONNECTION = 1000, 400
-CHECK_SECONDS = 0.05  # between two rounds of replacing what the coordinator has closed
+CHECK_SECONDS = 0.05  # between two checks for closed connections
 OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0))
 
 
@@ -71,7 +71,7 @@ def guess_tokens(target: Target, attacking: Callable[[], bool], begun: Callable[
 
 
 def hold_silent_sockets(target: Target, attacking: Callable[[], bool], begun: Callable[[], object]) -> None:
-    """Open connections, say nothing, and replace those that are closed."""
+    """Open connections, send nothing, and replace those that are closed."""
     address = parse_address(target.address)
     sockets = [silent_connection(address) for _ in range(SOCKETS)]
     begun()
@@ -83,7 +83,7 @@ def hold_silent_sockets(target: Target, attacking: Callable[[], bool], begun: Ca
 
 
 def silent_connection(address: tuple[str, int]) -> socket.socket:
-    """Connect, and say nothing."""
+    """Connect, and send nothing."""
     held = socket.create_connection(address)
     held.setblocking(False)
     return held

@@ -1,4 +1,4 @@
-"""One attack on an inference server's HTTP port, until the process is ended: `ATTACK PORT PATH`."""
+"""One attack on an inference server's HTTP port, until the process is killed: `ATTACK PORT PATH`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def half_sent(port: int, path: str) -> None:
 
 
 def repeat(port: int, head: bytes, part: bytes, parts: int) -> None:
-    """Send a head and parts over and over; if all were accepted, wait until the server closes the connection."""
+    """Send a head and then parts repeatedly; if all were accepted, wait until the server closes the connection."""
     while True:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
             connection.sendall(head)

@@ -108,7 +108,7 @@ def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
         raise InvalidInput(f"state is {str(settings.state)!r}; it must be a directory, or not exist yet")
     for registry in (SERVER_RULES, REDUCERS, NUMBER_FORMATS):
         registry.check()  # a broken package must not surface in a round
-    os.umask(0o077)  # models and updates are for this user alone
+    os.umask(0o077)  # models and updates are private to this user
     raise_file_limit()  # every device needs a connection
     # Opened outside the event loop, whose end waits for the threads that still use the database.
     with open_storage(settings.state, settings.database, settings.blobs, settings.disk_budget) as storage:

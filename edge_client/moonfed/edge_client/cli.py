@@ -34,7 +34,9 @@ PROXY = typer.Option(
 )
 
 SANDBOX = typer.Option(
-    "strict", metavar="strict|weak|off", help="How plans are isolated; `doctor` reports what this machine can enforce."
+    "strict",
+    metavar="strict|weak|off",
+    help="Isolation of plans; `doctor` reports the levels that this machine can enforce.",
 )
 # Start the agent without the working directory on its path, where others may be able to write files.
 AGENT = "import sys; sys.path[:] = filter(None, sys.path); from moonfed.edge_client.agent.main import main; main()"

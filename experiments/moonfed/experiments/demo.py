@@ -163,7 +163,7 @@ def train_federated(fleet: ChildProcesses, settings: DemoSettings) -> list[float
     run(
         *("moonfed-coordinator", "run", "start", str(settings.output / "moon"), "--name", RUN, *operator),
         *("--rounds", str(settings.rounds), "--minimum-devices", str(settings.devices), "--cohort", "all"),
-        "--trusting",  # all processes are ours, and the figures in the README are those of plain averaging
+        "--trusting",  # all devices are trusted, and the figures in the README are those of plain averaging
         *("--quorum", "100%", "--seed", str(settings.seed), "--json"),
     )
     fleet.start(

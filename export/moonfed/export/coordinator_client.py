@@ -135,7 +135,7 @@ def connect(
 ) -> Iterator[CoordinatorClient]:
     """Connect with an operator's identity, or in plaintext on this machine; fetched files are deleted at the end.
 
-    `trust`: the trust file by which bundles are verified; by default, this user's.
+    `trust`: the trust file that bundles are verified with; by default, this user's.
     """
     check = signed_by(user_trust(trust))
     with (

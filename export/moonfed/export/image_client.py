@@ -74,7 +74,7 @@ class FileClassifier:
     """A classifier in an ONNX file written by `moonfed-export onnx`."""
 
     def __init__(self, path: Path, verify_keys: Sequence[Path] = ()) -> None:
-        """Read the file; with keys, one of them must have signed the version of a repository that it belongs to."""
+        """Read the file; if keys are given, one of them must have signed the version that the file belongs to."""
         from moonfed.export.binding import read_metadata
         from moonfed.export.scoring import Predictor
         from moonfed.release.model_facts import class_names, input_spec
@@ -106,7 +106,7 @@ def _verified(path: Path, verify_keys: Sequence[Path]) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientCredentials:
-    """The files by which a client trusts a server and authenticates itself: PEM, but for the API key."""
+    """The files with which a client verifies a server and authenticates itself; PEM, except for the API key."""
 
     tls_ca: Path | None = None  # enables TLS, and verifies the server's certificate
     tls_certificate: Path | None = None

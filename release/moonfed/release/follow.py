@@ -78,7 +78,7 @@ class ReleaseFollower:
         key: Path | None = None,
         verify_keys: Sequence[ReleaseKey] = (),
     ) -> None:
-        """`verify_keys`: if there are any, one of them must have signed the served version, and its configuration."""
+        """`verify_keys`: if any are given, one of them must have signed the served version and its configuration."""
         if kept < 2:
             raise InvalidInput(f"keep is {kept}; it must be at least 2, so that rolling back is possible")
         self._runs, self._run, self._directory, self._gate = runs, run, directory, gate

@@ -243,9 +243,10 @@ class ModelDirectory:
             raise InvalidInput(f"{path} names other classes than the model's, {', '.join(release.classes)}")
 
     def sign(self, version: int, signer: ReleaseSigner) -> None:
-        """Sign a version again, with the present configuration and labels.
+        """Sign a version again, with the current configuration and labels.
 
-        Raises NotFound for a missing version, UntrustedRelease if another file was changed since this key signed it.
+        Raises NotFound for a missing version, UntrustedRelease if any other file has changed since this key signed the
+        version.
         """
         with self.locked():
             self.model(version)
@@ -264,7 +265,7 @@ class ModelDirectory:
                 write_durably(directory / name, files[name])
 
     def require_verified(self, version: int, keys: Sequence[ReleaseKey]) -> Mapping[str, bytes]:
-        """Return the files of a version that one of the keys signed with the present configuration and labels.
+        """Return the files of a version that one of the keys signed with the current configuration and labels.
 
         Raises UntrustedRelease.
         """
@@ -284,7 +285,7 @@ class ModelDirectory:
         return {**signed, SIGNATURE_FILE: signer.sign(signed, self.name, version)}
 
     def _shared_files(self) -> dict[str, bytes]:
-        """Read the files that all versions share, which each version is signed with."""
+        """Read the files shared by all versions, which are signed with each version."""
         return {name: (self.path / name).read_bytes() for name in (CONFIG_FILE, *self._label_files())}
 
     def _label_files(self) -> list[str]:

@@ -1,8 +1,8 @@
 """Signing of a version's files, together with the model's configuration and labels.
 
-The holder of the public key verifies a version with `serve --verify-key`, or without moonfed if the key is on an
-elliptic curve of NIST:
-    model_signing verify key REPOSITORY/NAME/7 --signature REPOSITORY/NAME/7/model.sig --public_key key.pub
+Anyone with the public key can verify a version with `serve --verify-key`, or, if the key is on one of NIST's elliptic
+curves, without moonfed: model_signing verify key REPOSITORY/NAME/7 --signature REPOSITORY/NAME/7/model.sig --public_key
+key.pub
 """
 
 from __future__ import annotations

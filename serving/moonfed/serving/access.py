@@ -1,4 +1,4 @@
-"""Access control: which calls need an API key, and of which role."""
+"""Access control: API keys and roles that calls need."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from moonfed.serving.api_keys import ApiKeys
 
 _LOG = logging.getLogger(__name__)
 _SCHEME = "bearer "
-_LOG_SECONDS = 60.0  # between two lines about rejected calls
+_LOG_SECONDS = 60.0  # between two log lines about rejected calls
 
 
 class AccessControl:
-    """The decision on every call but health checks. Thread-safe."""
+    """Decides which calls are permitted, except for health checks. Thread-safe."""
 
     def __init__(self, keys: ApiKeys | None, *, local: bool) -> None:
         """`keys`: None if none are needed; `local`: only this machine can connect."""
@@ -25,21 +25,21 @@ class AccessControl:
 
     @property
     def needs_keys(self) -> bool:
-        """True if users need a key."""
+        """True if callers need a key."""
         return self._keys is not None
 
     def require_user(self, authorization: str | None) -> None:
-        """Raise Untrusted unless the value of an Authorization header has a key, or none is needed."""
+        """Raise Untrusted if a key is needed and the value of the Authorization header has no valid one."""
         self._require(authorization, admin=False)
 
     def require_admin(self, authorization: str | None) -> None:
-        """Raise Untrusted without a key, Denied unless it is an admin's; without keys, only local callers may."""
+        """Raise Untrusted without a valid key, Denied for a user's key; without keys, permit local callers only."""
         if self._keys is None and not self._local:
             raise Denied("this call needs an admin's API key, but the server was started without --api-key-file")
         self._require(authorization, admin=True)
 
     def require_scraper(self, authorization: str | None) -> None:
-        """Raise as `require_admin` does; without keys, every client that could connect may read metrics."""
+        """Raise like `require_admin`; without keys, permit every client to read metrics."""
         self._require(authorization, admin=True)
 
     def _require(self, authorization: str | None, *, admin: bool) -> None:
@@ -56,7 +56,7 @@ class AccessControl:
             raise Denied(f"the API key {key.name!r} is a user's; this call needs an admin's")
 
     def _log_rejection(self) -> None:
-        """Log that calls were rejected, at most once a minute, since there may be a flood of them."""
+        """Log rejected calls at most once a minute, since there may be a flood of them."""
         with self._lock:
             self._rejected += 1
             now = time.monotonic()

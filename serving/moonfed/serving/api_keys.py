@@ -1,6 +1,6 @@
 """API keys: a file with a name, a role and a hash on each line, such as `alice user sha256:9f86d0…`.
 
-A key is 256 random bits, so a plain hash of it cannot be guessed from. The file is read again when it changes.
+A key is 256 random bits, so it cannot be guessed from a plain hash. The file is read again whenever it changes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from moonfed.files import read_regular, write_durably
 
 _LOG = logging.getLogger(__name__)
 USER, ADMIN = "user", "admin"  # an admin may also load and unload models, and read metrics
-PREFIX = "moonfed_"  # so that scanners of repositories and logs recognise a key
+PREFIX = "moonfed_"  # recognised by scanners of repositories and logs
 _ALGORITHM = "sha256:"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _MAX_FILE_BYTES = 1 << 20
-_CHECK_SECONDS = 1.0  # between two looks at the file
+_CHECK_SECONDS = 1.0  # between two checks of the file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class ApiKeys:
             raise InvalidInput(f"{path} has no keys; create one with `moonfed-export api-key NAME --file {path}`")
 
     def find(self, key: str) -> ApiKey | None:
-        """Return the line of a key; every line is compared, in constant time."""
+        """Return the line that has this key; every line is compared, in constant time."""
         self._refresh()
         digest, found = _digest(key), None
         for each in self._keys:

@@ -1,8 +1,8 @@
-"""Bounds on gRPC messages that are still arriving.
+"""Limits on gRPC messages that are still arriving.
 
-gRPC collects a message of any permitted size before it hands it over, and waits for it forever. So calls whose message
-does not arrive are cancelled: after a time, and before it if they keep too many threads or too much memory. Then the
-client with the most of them loses its oldest.
+gRPC collects a whole message before it passes it on, and waits for it forever. So a call whose message does not arrive
+is cancelled after a time; and earlier, if such calls occupy too many threads or too much memory. Then the oldest call
+of the client with the most is cancelled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import grpc
 
 from moonfed.serving.request_limits import RequestLimits
 
-CHECK_SECONDS = 0.1  # between two checks; a message that arrives within it is never cancelled
+CHECK_SECONDS = 0.1  # between two checks; a message that arrives within this time is never cancelled
 _MEMORY = Path("/proc/self/statm")
 Context = grpc.ServicerContext
 
@@ -28,12 +28,12 @@ class ReceivingCalls:
     """The calls whose message is still arriving. Thread-safe."""
 
     def __init__(self, limits: RequestLimits, max_message_bytes: int, max_calls: Mapping[str, int]) -> None:
-        """`max_calls`: for each kind of call, how many may keep a thread while their message arrives."""
+        """`max_calls`: the number of calls that may occupy a thread while their message arrives, by kind."""
         self._limits, self._max_calls = limits, max_calls
-        self._affordable = max(1, limits.pending_bytes // max_message_bytes)  # calls, if each has the largest message
-        self._calls: dict[Context, tuple[float, str]] = {}  # when each began, and its kind; the oldest first
+        self._affordable = max(1, limits.pending_bytes // max_message_bytes)  # calls, each with the largest message
+        self._calls: dict[Context, tuple[float, str]] = {}  # start time and kind; the oldest first
         self._some = threading.Event()
-        self._idle_memory = 0  # the process's, when no message was late
+        self._idle_memory = 0  # the process's memory when no message was late
         threading.Thread(target=self._check_repeatedly, name="receiving", daemon=True).start()
 
     def receive(self, requests: Iterator[Any], context: Context, kind: str) -> Any:  # noqa: ANN401
@@ -53,7 +53,7 @@ class ReceivingCalls:
             self._check()
             if not self._calls:
                 self._some.clear()
-                if self._calls:  # one came in between
+                if self._calls:  # one has arrived in the meantime
                     self._some.set()
 
     def _check(self) -> None:
@@ -78,7 +78,7 @@ class ReceivingCalls:
 
 
 def _largest_share(calls: Sequence[Context], count: int) -> list[Context]:
-    """Choose up to `count` calls, each time the oldest one of the client that has the most left."""
+    """Choose up to `count` calls, each time the oldest of the client with the most remaining."""
     if count <= 0:
         return []
     by_client: defaultdict[str, deque[Context]] = defaultdict(deque)
@@ -93,7 +93,7 @@ def _cancel(calls: Sequence[Context]) -> None:
 
 
 def _resident_bytes() -> int:
-    """Return the process's memory; 0 where the system does not tell."""
+    """Return the process's memory; 0 if the system does not report it."""
     try:
         return int(_MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

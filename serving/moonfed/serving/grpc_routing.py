@@ -1,8 +1,8 @@
-"""Admission and threads of gRPC calls, so that no call waits behind another kind of call.
+"""Admission and threads of gRPC calls, so that no call waits for calls of another kind.
 
 Inference has the server's default pool to itself; a stream occupies a thread while it is open; health checks and
-control calls have threads of their own. Calls that are not permitted, or beyond a limit, are rejected on arrival,
-before they wait for a thread or for their message.
+control calls have threads of their own. Calls that are not permitted or beyond a limit are rejected on arrival, before
+they wait for a thread or a message.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # g
         self, inference: ElasticThreadPool, pools: ThreadPools, access: AccessControl, receiving: ReceivingCalls
     ) -> None:
         self._inference, self._pools, self._access, self._receiving = inference, pools, access, receiving
-        self._handlers: dict[str, Handler] = {}  # by method, as they are called
+        self._handlers: dict[str, Handler] = {}  # by method
 
     def intercept_service(self, continuation: Callable[..., Any], handler_call_details: Any) -> Handler:  # noqa: ANN401
         """Return the method's handler with its pool, or one that rejects the call."""
@@ -98,7 +98,7 @@ class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # g
         return self._receiving_one(handler, self._pools.control, CONTROL)
 
     def _receiving_one(self, handler: Handler, pool: ThreadPoolExecutor | None, kind: str) -> Handler:
-        """Return a unary handler that bounds how long its message arrives; gRPC reads the pool from its function."""
+        """Return a unary handler that limits the time for its message; gRPC reads the pool from its function."""
         receive, answer = self._receiving.receive, handler.unary_unary
 
         def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:  # noqa: ANN401
@@ -121,7 +121,7 @@ class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # g
         return grpc.stream_stream_rpc_method_handler(call, handler.request_deserializer, handler.response_serializer)
 
     def _watching(self, handler: Handler) -> Handler:
-        """Return a handler of a health check's stream, which occupies a thread only until its message has arrived."""
+        """Return a handler for streams of health checks, which occupy a thread only until their message has arrived."""
         receive, answer = self._receiving.receive, handler.unary_stream
 
         def call(requests: Iterator[Any], context: Any, send_response_callback: Any) -> None:  # noqa: ANN401
@@ -133,7 +133,7 @@ class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # g
         return grpc.stream_stream_rpc_method_handler(call, handler.request_deserializer, handler.response_serializer)
 
     def _rejecting(self, error: MoonfedError) -> Handler:
-        """Return a handler that rejects a call; a streaming one, since it does not wait for a message."""
+        """Return a handler that rejects a call; it is a streaming one, which does not wait for a message."""
         code, _, message = status_of(error)
 
         def reject(_: object, context: grpc.ServicerContext) -> None:

@@ -29,7 +29,7 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 _UNAUTHENTICATED = 401
 _NOT_READY = 400  # as Triton and the protocol define it
 _UNSUPPORTED = "shared memory, tracing, log settings and repository names are not supported by this server"
-_MAX_MESSAGE = 2000  # characters, since it may repeat what the request contains
+_MAX_MESSAGE = 2000  # characters, since it may quote the request
 _LENGTH = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 Endpoint = Callable[[Request], Awaitable[Response]]
 Check = Callable[[Request], None]
@@ -164,7 +164,7 @@ class InferenceApp:
         """Read a body to its end even if it is too long: a client that is still writing does not read the answer."""
         content = bytearray()
         size = 0
-        declared = int(request.headers.get("Content-Length", "0"))  # a number, or the parser would have rejected it
+        declared = int(request.headers.get("Content-Length", "0"))  # the parser has checked that it is a number
         too_long = declared > self._limit
         if not (too_long and request.headers.get("Expect")):
             async for part in request.stream():
@@ -195,7 +195,7 @@ def _routes(endpoints: dict[str, Endpoint], methods: list[str], check: Check) ->
 
 
 def answer_errors(endpoint: Endpoint, check: Check) -> Endpoint:
-    """Make an endpoint check its caller, and answer with the HTTP status of whatever it raises."""
+    """Make an endpoint check its caller, and convert its exceptions to HTTP statuses."""
 
     async def call(request: Request) -> Response:
         try:

@@ -68,7 +68,7 @@ def decode_request(
 ) -> tuple[InferRequest, OutputEncoding]:
     """Decode an inference request and the encoding of its response.
 
-    Raises InvalidInput for anything else, ResourceExhausted for JSON that is too large.
+    Raises InvalidInput for a malformed request, ResourceExhausted for JSON that is too large.
     """
     end = len(body) if header_length is None else header_length
     if not 0 <= end <= len(body):

@@ -8,7 +8,7 @@ from moonfed.errors import InvalidInput, ResourceExhausted
 
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}  # HTTP's deflate is zlib's format
 ENCODINGS = tuple(_WINDOWS)
-MAX_RATIO = 100  # of a decompressed body to what was sent, beyond FREE_BYTES
+MAX_RATIO = 100  # of the decompressed size to the size sent, beyond FREE_BYTES
 FREE_BYTES = 1 << 20
 
 

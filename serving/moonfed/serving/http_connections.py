@@ -1,7 +1,7 @@
-"""The HTTP connections of a listening socket: how many there are, and how many bytes their unanswered requests hold.
+"""The HTTP connections of a listening socket, limited in number and in the bytes of their unanswered requests.
 
-Beyond a limit, one connection gives way: the one that has waited longest for a request, or the one with the most bytes
-of an unfinished one. So small requests are answered while others send large ones, or nothing.
+Beyond a limit, one connection is closed: the one that has waited longest for a request, or the one with the most bytes
+of an unfinished request. So small requests are answered even if others send large ones or nothing.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Connections(Generic[Connection]):
         self.limits, self.max_body_bytes = limits, max_body_bytes
         self._limit = limit
         self._open: set[Connection] = set()
-        self._waiting: dict[Connection, None] = {}  # for a whole request, the longest first
-        self._bytes: dict[Connection, int] = {}  # of bodies that are not answered
+        self._waiting: dict[Connection, None] = {}  # for a complete request, the longest first
+        self._bytes: dict[Connection, int] = {}  # of unanswered bodies
         self._total = 0
 
     def admit(self, connection: Connection) -> Connection | None:
-        """Add a connection; return the one to reject: the new one, if all others have a request in progress."""
+        """Add a connection; return the one to reject, if any: the new one if all others have a request in progress."""
         excess = None
         if len(self._open) >= self._limit:
             excess = next(iter(self._waiting), connection)
@@ -36,13 +36,13 @@ class Connections(Generic[Connection]):
         return excess
 
     def set_waiting(self, connection: Connection, waiting: bool) -> None:
-        """Record whether a connection waits for a request, or for the rest of one."""
+        """Record whether a connection waits for a request or for the rest of one."""
         self._waiting.pop(connection, None)
         if waiting and connection in self._open:
             self._waiting[connection] = None
 
     def receive(self, connection: Connection, size: int) -> Connection | None:
-        """Add bytes of a body; return the connection to reject if all hold too many."""
+        """Add bytes of a body; return the connection to reject if the total is too large."""
         held = self._bytes.get(connection, 0)
         size = min(size, self.max_body_bytes - held)  # the application drops what exceeds it
         self._bytes[connection] = held + size

@@ -1,7 +1,7 @@
-"""One HTTP connection: uvicorn's protocol with bounds on headers, bodies, pipelines and times.
+"""One HTTP connection: uvicorn's protocol with limits on headers, bodies, pipelining and times.
 
-With its fast parser, uvicorn bounds none of them: a header may have any size, and a client that stops within a request
-keeps its connection forever.
+With its fast parser uvicorn limits none of them: a header may have any size, and a client that stops in the middle of a
+request keeps its connection forever.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from moonfed.serving.http_connections import Connections
 
-_DISCARDED_BYTES = 1 << 20  # of a body beyond four times the largest one; its client reads no answer before its end
-LINGER_SECONDS = 10.0  # without progress: the rest of a request whose answer was sent, a client that reads its answer
+_DISCARDED_BYTES = 1 << 20  # of a body beyond four times the largest one; its client reads the response only at the end
+LINGER_SECONDS = 10.0  # without progress, in sending the rest of an answered request or in reading a response
 _BAD_REQUEST, _TIMEOUT, _BODY_TOO_LARGE, _TOO_MANY, _HEADERS_TOO_LARGE, _UNAVAILABLE = 400, 408, 413, 429, 431, 503
 _REASONS: Mapping[int, str] = MappingProxyType(
     {
@@ -37,7 +37,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, shared: Connections[BoundedProtocol], **named: Any) -> None:  # noqa: ANN401
         super().__init__(*arguments, **named)
         self._shared, self._limits = shared, shared.limits
-        self._unparsed = 0  # bytes since the parser last found something
+        self._unparsed = 0  # bytes since the parser's last event
         self._header_bytes = self._header_count = 0
         self._begun = self._in_body = False
         self._body_bytes, self._body_began = 0, 0.0
@@ -66,7 +66,7 @@ class BoundedProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            pass  # to a protocol that the server does not offer: the request is answered as it is
+            pass  # to an unsupported protocol: the request is answered without the upgrade
         except httptools.HttpParserError:
             self.reject(self._rejection)
             return
@@ -88,7 +88,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._count_header(0, len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header, or one that follows a body."""
+        """Add a header or trailer."""
         super().on_header(name, value)
         self._count_header(1, len(name) + len(value))
 
@@ -120,7 +120,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._shared.set_waiting(self, self._is_idle())
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or for the rest of one that was answered before its end."""
+        """Wait for the next request, or for the rest of a request that was answered early."""
         super().on_response_complete()
         if self._is_idle():
             self._shared.release(self)
@@ -133,7 +133,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._close()
 
     def reject(self, status: int) -> None:
-        """Answer with an error that needs no application, and close the connection."""
+        """Respond with an error, without the application, and close the connection."""
         if self.transport.is_closing():
             return
         content = f'{{"error": "{_REASONS[status]}"}}'.encode()
@@ -153,7 +153,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise self._reject_with(_HEADERS_TOO_LARGE)
 
     def _reject_with(self, status: int) -> Exception:
-        """Return an error that ends the parser, after which the request is rejected with the status."""
+        """Return an error that stops the parser; the request is then rejected with the status."""
         self._rejection = status
         return ValueError(_REASONS[status])
 
@@ -167,7 +167,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer = None
 
     def _expire(self) -> None:
-        """Close a connection that did not send a request, or the rest of one, in time."""
+        """Close a connection that did not send a request or the rest of one in time."""
         if self._in_body and not self._is_idle():
             permitted = self._limits.body_seconds + self._body_bytes / self._limits.body_rate
             left = self._body_began + permitted - self.loop.time()
@@ -180,7 +180,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._close()
 
     def _close(self) -> None:
-        """Close the connection once its client has read what was sent; abort it if the client stops reading."""
+        """Close the connection once its client has read the response; abort it if the client stops reading."""
         self.transport.close()
         self._abort_unless_read(self.transport.get_write_buffer_size() + 1)
 

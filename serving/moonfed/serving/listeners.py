@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.01
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn without its signal handlers, whose connections are bounded."""
+    """uvicorn without its signal handlers and with bounded connections."""
 
     def __init__(self, config: uvicorn.Config, shared: Connections[BoundedProtocol]) -> None:
         super().__init__(config)

@@ -56,7 +56,7 @@ class Loader:
     """The versions of all models. One thread at a time changes them, any number reads."""
 
     def __init__(self, settings: SessionSettings, keys: Sequence[ReleaseKey] = ()) -> None:
-        """`keys`: if there are any, only versions that one of them signed are loaded."""
+        """`keys`: if any are given, only versions signed with one of them are loaded."""
         self._keys = keys
         self.ready: dict[
             tuple[str, str], ModelVersion

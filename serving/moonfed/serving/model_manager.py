@@ -32,7 +32,7 @@ class ServingSettings:
     intra_op_threads: int = 1
     explicit: bool = False  # load only on request, instead of everything in the repository
     poll_seconds: float = 0.0  # interval between scans of the repository; 0: never
-    verify_keys: tuple[Path, ...] = ()  # public keys; if there are any, only what one of them signed is loaded
+    verify_keys: tuple[Path, ...] = ()  # public keys; if any, only versions signed with one of them are loaded
 
     def __post_init__(self) -> None:
         self.session()

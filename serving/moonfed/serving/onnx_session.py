@@ -98,7 +98,7 @@ def _load(graph: bytes, settings: SessionSettings) -> Any:  # noqa: ANN401
 
 
 def _damage(graph: bytes) -> Corrupt | None:
-    """Return why a graph cannot be inspected; raise InvalidInput for one that names other files."""
+    """Return the reason if a graph cannot be inspected; raise InvalidInput if it refers to other files."""
     try:
         require_self_contained(graph)
     except Corrupt as error:

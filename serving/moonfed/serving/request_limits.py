@@ -1,4 +1,4 @@
-"""The limits of requests and connections, so that no caller can exhaust the server; docs/serving.md lists them."""
+"""Limits on requests and connections, so that no caller can exhaust the server; docs/serving.md lists them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """The limits of what clients send, other than the size of one request."""
+    """Limits on everything that clients send, except the size of one request."""
 
     connections: int = 1000  # for each protocol
-    header_seconds: float = 10.0  # for a handshake, and for the headers of a request
+    header_seconds: float = 10.0  # for a TLS handshake, and for the headers of a request
     header_bytes: int = 64 << 10  # of an HTTP request, with its path
     header_count: int = 100
     pipelined_requests: int = 32  # on an HTTP connection, behind the one that is being answered

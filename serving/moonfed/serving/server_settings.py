@@ -22,10 +22,10 @@ class ServerSettings:
     grpc_port: int = 8001
     http_port: int = 8000
     metrics_port: int = 8002
-    tls_key: Path | None = None  # PEM; with it every port accepts only TLS
+    tls_key: Path | None = None  # PEM; if given, every port accepts only TLS
     tls_certificate: Path | None = None  # PEM, with its chain after it
-    tls_client_ca: Path | None = None  # PEM; with it every client needs a certificate of this authority
-    api_key_file: Path | None = None  # as `api_keys` reads it; with it every request but health checks needs a key
+    tls_client_ca: Path | None = None  # PEM; if given, every client needs a certificate of this authority
+    api_key_file: Path | None = None  # see `api_keys`; if given, every request except health checks needs a key
     max_request_bytes: int = 64 << 20
     max_concurrent_requests: int = 256  # inference requests over all protocols
     drain_seconds: float = 30.0

@@ -38,8 +38,8 @@ _ONNX_ELEMENTS = {
     "double": "FP64",
     "string": BYTES,
 }
-MAX_DIMENSIONS = 32  # numpy's limit before its release 2
-MAX_ELEMENTS = 1 << 40  # more than fit into any request; a length of 0 counts as 1
+MAX_DIMENSIONS = 32  # the limit of numpy 1
+MAX_ELEMENTS = 1 << 40  # more than any request can hold; a length of 0 counts as 1
 _LENGTH = struct.Struct("<I")  # before each element of BYTES
 
 
@@ -113,7 +113,7 @@ def require_dimensions(shape: Sequence[int], name: str) -> None:
 
 
 def reshaped(array: Array, shape: Sequence[int], name: str) -> Array:
-    """Return an array in another shape of as many values; raise InvalidInput if no array can have it."""
+    """Reshape an array; raise InvalidInput if no array can have the shape."""
     if math.prod(max(side, 1) for side in shape) > MAX_ELEMENTS:
         raise InvalidInput(f"input '{name}' has shape {format_shape(shape)}; its lengths are too large")
     return array.reshape(shape)

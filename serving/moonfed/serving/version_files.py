@@ -1,4 +1,4 @@
-"""The files that a version is loaded from: as they are, or as their signature was verified."""
+"""The files that a version is loaded from: unsigned, or verified against a signature."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class VersionFiles:
 
 
 class VerifiedFiles(VersionFiles):
-    """The files of a signed version: what they held when they were verified."""
+    """The files of a signed version, with the content that was verified."""
 
     def __init__(self, directory: Path, version: int, config: Config, keys: Sequence[ReleaseKey]) -> None:
         """Verify a version and its configuration; raise UntrustedRelease."""
@@ -70,5 +70,5 @@ class VerifiedFiles(VersionFiles):
         return require_same_file(self._directory, self.version, name, self._files)
 
     def warm_up_data(self, name: str) -> bytes:
-        """Raise UntrustedRelease: no signature covers such files."""
+        """Raise UntrustedRelease: signatures do not cover such files."""
         raise UntrustedRelease(f"model_warmup of '{self.model}' reads {name!r}, which no signature covers")

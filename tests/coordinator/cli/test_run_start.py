@@ -31,7 +31,7 @@ def test_an_operator_starts_a_run_with_robust_aggregation(programs: Programs) ->
     plain = json.loads(programs.command("run", "start", bundle, "--name", "plain", "--trusting", "--json"))
     assert plain["settings"]["robust"] is None
     told = programs.command("run", "start", bundle, "--trusting", "--clip-factor", "3", code=2)
-    assert "trusting is given with bounds or a reducer; it must be given alone" in told
+    assert "trusting is given together with bounds or a reducer; it must be given alone" in told
 
 
 @pytest.mark.parametrize(

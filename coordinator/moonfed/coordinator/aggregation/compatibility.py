@@ -40,7 +40,7 @@ def require_consistent(manifest: Manifest) -> None:
 
 
 def default_bounds(manifest: Manifest) -> RobustSettings:
-    """Return the bounds of a run for which the operator chose none: as many of the usual ones as the method allows."""
+    """Return a run's default bounds, as far as its method allows them."""
     if SERVER_RULES.build(manifest.server_rule).counts_steps:
         return RobustSettings()
     return replace(DEFAULT_BOUNDS, clip_factor=0.0) if VARIATE in manifest.downlink else DEFAULT_BOUNDS

@@ -69,7 +69,7 @@ class DeviceApi:
         return run.report(attempt, device, fraction) if run else WrongState(f"run {attempt.run!r} has ended")
 
     async def decline(self, attempt: AttemptId, device: str, reason: str, *, permanent: bool = False) -> None:
-        """Record that a device will deliver no update for an assignment; `permanent`: nor for any other of the run."""
+        """Record that a device declines an assignment; if `permanent`, also all others of the assignment's run."""
         run = await self._runs.find(attempt.run, attempt)
         if run is None:
             raise WrongState(f"run {attempt.run!r} has ended")

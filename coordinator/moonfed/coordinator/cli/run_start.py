@@ -55,7 +55,7 @@ def start(
     weight_cap: Annotated[
         str,
         typer.Option(
-            help="Maximum weight of one device, such as 20%. Without this, the clips and a reducer: 30% and a clip "
+            help="Maximum weight of one device, such as 20%. Without this, a clip or a reducer: 30% and a clip "
             "factor of 3, in rounds of five updates or more.",
             show_default=False,
         ),
@@ -67,7 +67,7 @@ def start(
         float, typer.Option(help="The same limit as a multiple of the round's median norm; 0: none.")
     ] = 0.0,
     trusting: Annotated[
-        bool, typer.Option("--trusting", help="Set no bounds on a device's influence: plain averaging.")
+        bool, typer.Option("--trusting", help="Average without bounds on a device's influence.")
     ] = False,
     reducer: Annotated[
         str, typer.Option(help=f"Aggregation of the updates: {', '.join(REDUCERS)}.")
@@ -119,7 +119,7 @@ def start(
         reducer=Selection(reducer, read_pairs("--reducer-set", reducer_set or ())),
     )
     if trusting and robust:
-        raise InvalidInput("trusting is given with bounds or a reducer; it must be given alone")
+        raise InvalidInput("trusting is given together with bounds or a reducer; it must be given alone")
     opened = read_bundle(bundle, signed_by(None))
     settings = RunSettings(
         rounds=rounds,

@@ -1,17 +1,17 @@
-"""Devices' access to stored blobs: a device may fetch those of runs that it participates in."""
+"""Devices' access to stored blobs: a device may fetch only those of runs that it participates in."""
 
 from __future__ import annotations
 
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import NotFound
 
-MAX_BLOBS = 256  # with known participants: the files of the running runs
+MAX_BLOBS = 256  # blobs with known participants: the files of the active runs
 
 
 class BlobAccess:
     """The participants who may fetch each blob. Blocking, from any thread.
 
-    Participants only increase, so what was read stays true, until a run's deletion releases its blobs.
+    Participants are never removed, so cached entries stay valid until the deletion of a run releases its blobs.
     """
 
     def __init__(self, store: Store) -> None:
@@ -37,5 +37,5 @@ class BlobAccess:
     def _remember(self, sha256: str, allowed: set[str]) -> None:
         if len(self._allowed) >= MAX_BLOBS:
             self._allowed.clear()
-        if allowed:  # else any name of a blob could fill the cache
+        if allowed:  # otherwise requests for unknown blobs could fill the cache
             self._allowed[sha256] = allowed

@@ -1,4 +1,4 @@
-"""Eligibility of devices for runs: plan interface, encodings, labels, and consent."""
+"""Eligibility of devices for runs: plan interface, encodings, labels, and declined runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class EligibleDevices:
         return session
 
     def exclude(self, device: str, reason: str) -> None:
-        """Treat a device that declines the run as ineligible until it connects again."""
+        """Treat a device that declines the run as ineligible until it reconnects."""
         if session := self._sessions.find(device):
             self._excluded[device] = session, f"it declines the run: {reason}"
 

@@ -11,7 +11,7 @@ from moonfed.coordinator.storage.store import Store
 
 
 def run_ended(view: RunView, participant: bool) -> RunEnded:
-    """Build the message for a run that has ended; only a finished one has a model, for its participants."""
+    """Build the message that a run has ended; for participants of a finished run it contains the model."""
     record = view.record
     if record.status != "finished" or not participant:
         return RunEnded(run=record.run)

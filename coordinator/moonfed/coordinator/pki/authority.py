@@ -44,7 +44,7 @@ class Signed:
 
     @property
     def expiry(self) -> datetime:
-        """When it expires (UTC)."""
+        """Time of expiry (UTC)."""
         return datetime.fromtimestamp(self.expires, timezone.utc)
 
 

@@ -20,7 +20,7 @@ _audit = logging.getLogger("moonfed.coordinator.audit")
 
 
 class Connections(Protocol):
-    """The connections that calls come from."""
+    """The connections over which calls arrive."""
 
     def authenticated(self, peer: str, certificate: Certificate | None) -> None:
         """Note an authenticated call."""
@@ -42,10 +42,10 @@ class Operator:
 
 
 class Authenticator:
-    """Identifies callers, on every call: a connection may outlive its certificate.
+    """Identifies the caller of every call: a connection may remain open after its certificate has expired.
 
-    Without TLS (`insecure`) there is no certificate, and the claimed name is trusted. `rejection` says why a
-    certificate is not accepted, if so.
+    Without TLS (`insecure`) there is no certificate, and the claimed name is trusted. `rejection` returns the reason if
+    a certificate is not accepted.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Authenticator:
         self._connections.close(context.peer(), reason)
 
     def close_former(self, peer: str) -> None:
-        """Close a connection whose device has connected again: it is dead, though we cannot see that for a minute."""
+        """Close a connection whose device has reconnected: it is dead, which we would notice only after a minute."""
         self._connections.close(peer, "its device has connected again", logging.INFO)
 
     def _certified(self, context: grpc.ServicerContext, role: Role) -> Certificate:

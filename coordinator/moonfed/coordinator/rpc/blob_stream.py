@@ -23,7 +23,7 @@ async def chunks(
     slot: StreamSlot,
     require_access: Callable[[str], None] = lambda _: None,
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the blob from the requested offset as serialized `Chunk`s, so that no part is in memory twice.
+    """Yield the blob from the requested offset as serialized `Chunk`s, so that each part is in memory once.
 
     `require_access` raises NotFound for a blob that the caller may not have. The receiver checks the sha256, so it is
     not computed here again.

@@ -1,12 +1,12 @@
-"""The guard of the coordinator's connections.
+"""A guard that closes connections to the coordinator.
 
-gRPC keeps a connection open as long as its peer likes, and an established one beyond the expiry of its certificate. So
-a thread closes, a few times a second,
+gRPC keeps a connection open as long as its peer wants, even after its certificate has expired. So a few times a second
+a thread closes:
 
-- connections of certificates that have expired or were revoked;
+- connections whose certificate has expired or was revoked;
 - the older connections of a device that has too many;
-- connections that have not made an authenticated call, if there are too many: first those of the address that has
-  most, and of these the oldest. Established devices so keep their file descriptors.
+- connections without an authenticated call, if there are too many: the oldest of the address with the most go first.
+  This keeps file descriptors free for established devices.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from moonfed.identity import Certificate
 CHECK_SECONDS = 0.4
 HURRY_SECONDS = 0.05  # while connections are being closed
 BUSY_SHARE = 0.05  # of the time may be spent on checks
-CONNECTIONS_OF_ONE = 8  # device; it needs one, and two while it renews its certificate
+CONNECTIONS_OF_ONE = 8  # connections of a device, which needs one, and two while it renews its certificate
 MAX_PENDING = 2048  # connections without an authenticated call
-RESERVED_FILES = 64  # that no connection takes
+RESERVED_FILES = 64  # file descriptors that connections cannot use
 HANDSHAKE_SECONDS = 10  # for TLS and the first frames of HTTP/2; gRPC's default is 120
 ENROLMENT_IDLE_SECONDS, ENROLMENT_SECONDS = 10, 60  # an enrolment is one call
 MAX_ENROLMENTS = 128  # connections at once
@@ -38,12 +38,12 @@ _audit = logging.getLogger("moonfed.coordinator.audit")
 
 
 def fleet_options(files: int) -> Options:
-    """Return gRPC's limits for the port of devices and operators in a process that may have that many files open."""
+    """Return gRPC's limits for the port of devices and operators, given the process's limit on open files."""
     return _options(max(1, files - RESERVED_FILES - _enrolments(files)), MAX_STREAMS)
 
 
 def enrolment_options(files: int) -> Options:
-    """Return gRPC's limits for the port where anybody may connect."""
+    """Return gRPC's limits for the enrolment port, where anybody may connect."""
     return (
         *_options(_enrolments(files), 1),
         ("grpc.max_connection_idle_ms", ENROLMENT_IDLE_SECONDS * 1000),
@@ -66,14 +66,14 @@ def _options(connections: int, streams: int) -> Options:
 
 @dataclass(slots=True)
 class _Established:
-    """A connection that has made authenticated calls; without TLS there is no certificate."""
+    """A connection that has made authenticated calls; `certificate` is None without TLS."""
 
     certificate: Certificate | None
     last_call: float
 
 
 class ConnectionGuard:
-    """The connections to some ports. `rejection` says why a certificate is no longer accepted, if so."""
+    """Closes connections to the given ports. `rejection` returns the reason if a certificate is no longer accepted."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class ConnectionGuard:
             self._close(accepted(self._ports)[0], {parsed: reason}, level)
 
     def check(self) -> bool:
-        """Close the connections that must not stay; returns whether there were any."""
+        """Close unwanted connections; return whether there were any."""
         known = list(self._established)
         found, files = accepted(self._ports)
         for peer in known:
@@ -155,9 +155,9 @@ class ConnectionGuard:
 
 
 def surplus(pending: Iterable[Peer], room: int) -> list[Peer]:
-    """Return the connections to close, so that `room` remain, and of one address half as many.
+    """Return the connections to close so that at most `room` remain, and at most half as many of one address.
 
-    `pending` are all, the oldest first. Those of the address that has most go first, the oldest of these first.
+    `pending` are all connections, the oldest first. The oldest of the address with the most are closed first.
     """
     by_address: defaultdict[str, deque[Peer]] = defaultdict(deque)
     for peer in pending:
@@ -175,7 +175,7 @@ def surplus(pending: Iterable[Peer], room: int) -> list[Peer]:
 
 
 def _of_greedy_devices(established: dict[Peer, _Established]) -> list[Peer]:
-    """Return the connections of devices beyond CONNECTIONS_OF_ONE, the least recently used ones."""
+    """Return each device's connections beyond CONNECTIONS_OF_ONE, the least recently used ones."""
     by_device: defaultdict[str, list[tuple[float, Peer]]] = defaultdict(list)
     for peer, one in established.items():
         if one.certificate and one.certificate.role == "device":

@@ -22,7 +22,7 @@ from moonfed.coordinator.updates.submission import Updates, UpdateSession
 from moonfed.errors import InvalidInput, WrongState
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 
-FORMER_SECONDS = 2.0  # after which a device's former connection is closed
+FORMER_SECONDS = 2.0  # delay before a device's former connection is closed
 _audit = logging.getLogger("moonfed.coordinator.audit")
 
 
@@ -53,10 +53,10 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     @contextmanager
     def _sole_connection(self, device: str, context: grpc.ServicerContext) -> Iterator[None]:
-        """End the calls of a connection that the device has replaced: they would delay those of this one."""
+        """Close a connection that the device has replaced, because its calls would delay those of the new one."""
         peer, former = context.peer(), self._peers.get(device)
         self._peers[device] = peer
-        if former and former != peer:  # it may be alive, and is then told
+        if former and former != peer:  # time to notify the former session, which may be alive
             asyncio.get_running_loop().call_later(FORMER_SECONDS, self._close_former, device, former)
         try:
             yield

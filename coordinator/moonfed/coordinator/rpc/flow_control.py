@@ -1,8 +1,8 @@
 """Flow control of blob streams: bounded memory whatever the number of devices, fair shares, and deadlines.
 
 gRPC and the coordinator hold a few copies of each stream's current part. So only a few streams proceed at a time, each
-for a short turn, and only one or two of each caller: a device that opens many streams, and reads or sends nothing,
-delays its own streams alone.
+for a short turn, and at most one or two of each caller: a device that opens many streams, and reads or sends nothing,
+delays only its own streams.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ T = TypeVar("T")
 
 
 class FlowControl:
-    """The slots of the streams in one direction. A caller has few streams under way; callers take turns."""
+    """The slots of the streams in one direction. Few streams of a caller proceed at a time; callers take turns."""
 
     def __init__(self, slots: int = SLOTS, slow_bytes: int = SLOW_BYTES, of_one: int = 1) -> None:
-        """`of_one`: the streams that one caller may have under way."""
+        """`of_one`: the number of streams of one caller that may proceed at a time."""
         self.free, self.slow_bytes, self._of_one = slots, slow_bytes, of_one
         self._under_way: Counter[Hashable] = Counter()  # streams with a slot, or a slow part, by caller
         self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}  # by caller; the first one is next
@@ -71,7 +71,7 @@ class FlowControl:
             raise
 
     def release(self, caller: Hashable, *, has_slot: bool) -> None:
-        """End a stream's turn; one that became slow has passed its slot on already."""
+        """End a stream's turn; a stream that became slow has already passed its slot on."""
         self._under_way[caller] -= 1
         if not self._under_way[caller]:
             del self._under_way[caller]
@@ -81,7 +81,7 @@ class FlowControl:
         self._grant()
 
     def pass_on(self) -> None:
-        """Give a slow stream's slot to another caller; its own caller's streams wait until `release`."""
+        """Give a slow stream's slot to another caller; the slow stream's own caller waits until `release`."""
         self.free += 1
         self._grant()
 

@@ -1,4 +1,4 @@
-"""Certificates that are no longer accepted: expired, or of a device that was revoked."""
+"""Certificates that are no longer accepted: expired ones, and those of revoked devices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _wall_clock() -> float:
 
 
 class Revocations:
-    """The revoked devices, read from the registry a few times a second, so that no call has to."""
+    """The revoked devices, read from the registry a few times a second, so that calls need not read it."""
 
     def __init__(
         self, registry: DeviceRegistry, wall_clock: Clock = _wall_clock, clock: Clock = time.monotonic
@@ -38,7 +38,7 @@ class Revocations:
         self._revoked = await in_thread(self._registry.revoked)
 
     async def keep_fresh(self) -> None:
-        """Refresh forever; while the registry cannot be read, what was last read applies."""
+        """Refresh forever; while the registry cannot be read, the last known state applies."""
         readable = True
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
@@ -51,7 +51,7 @@ class Revocations:
                 readable = False
 
     def rejection(self, certificate: Certificate) -> str | None:
-        """Return why a certificate is not accepted, if so. May be called from any thread."""
+        """Return the reason if a certificate is not accepted. May be called from any thread."""
         holder = f"the certificate {certificate.serial} of {certificate.role} {certificate.name!r}"
         if certificate.expires <= self._now():
             expiry = datetime.fromtimestamp(certificate.expires, timezone.utc)

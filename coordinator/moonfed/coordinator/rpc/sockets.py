@@ -1,4 +1,4 @@
-"""The connections that this process has accepted, found among its file descriptors: gRPC does not offer them."""
+"""The connections that this process has accepted, found among its file descriptors, because gRPC does not list them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 Peer = tuple[str, int]  # address and port
-MAX_SCANNED = 1 << 16  # file descriptors, if they cannot be listed
+MAX_SCANNED = 1 << 16  # assumed number of file descriptors if they cannot be listed
 UNLIMITED = 1 << 20
 _PEER = re.compile(r"ipv[46]:\[?([^\]]+?)\]?:(\d+)")
 
@@ -25,7 +25,7 @@ def parse_peer(text: str) -> Peer | None:
 
 
 def accepted(ports: Collection[int]) -> tuple[dict[Peer, int], int]:
-    """Return the file descriptors of the connections to these ports of ours, by peer; and the number of all open."""
+    """Return the descriptors of the accepted connections to these ports, by peer, and the number of all open files."""
     found: dict[Peer, int] = {}
     number = 0
     for file in _open_files():
@@ -37,15 +37,15 @@ def accepted(ports: Collection[int]) -> tuple[dict[Peer, int], int]:
 
 
 def shut_down(file: int, peer: Peer, ports: Collection[int]) -> None:
-    """Shut a connection down, which gRPC notices at once, unless the descriptor is another one's by now."""
+    """Shut a connection down, which gRPC notices at once, unless its descriptor has been reused."""
     with suppress(OSError), _borrowed(file) as connection:
         if _peer(connection, ports) == peer:
             connection.shutdown(socket.SHUT_RDWR)
 
 
 def raise_file_limit() -> None:
-    """Raise this process's limit of open files as far as its user may."""
-    with suppress(ValueError, OSError):  # macOS allows less than it says
+    """Raise this process's limit on open files to the hard limit."""
+    with suppress(ValueError, OSError):  # macOS permits less than it reports
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -59,7 +59,7 @@ def file_limit() -> int:
 def _open_files() -> Iterable[int]:
     try:
         return [int(name) for name in os.listdir("/dev/fd")]  # noqa: PTH208 - faster
-    except OSError:  # none is left to list them with
+    except OSError:  # no descriptor is left to list them with
         return range(min(file_limit(), MAX_SCANNED))
 
 

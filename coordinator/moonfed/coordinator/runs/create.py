@@ -31,7 +31,7 @@ class NewRun:
     """A request to start a run of stored blobs, named by their sha256."""
 
     manifest: str
-    signature: str  # empty: the bundle is not signed, and rejected
+    signature: str  # empty if the bundle is not signed, which is rejected
     settings: RunSettings
     name: str = ""  # empty: derived from the bundle's
     model: str = ""  # the initial weights; empty: the bundle's
@@ -59,7 +59,7 @@ def add_run(storage: Storage, new: NewRun) -> RunRecord:
 
 
 def _signature(storage: Storage, new: NewRun) -> tuple[BlobRef | None, Statement]:
-    """Check that the signature agrees with its own trust file; only devices know whom they trust."""
+    """Check that the signature agrees with its own trust file; whom to trust is up to the devices."""
     ref = storage.blobs.find(new.signature) if new.signature else None
     if ref and ref.size > MAX_BYTES:
         raise UntrustedBundle(f"the bundle's signature has {ref.size} bytes; it must be at most {MAX_BYTES}")

@@ -68,8 +68,8 @@ class DeviceRegistry:
     def enrol(self, device: str, public_key_sha256: str, secret_sha256: str, certificate_expires: float) -> bool:
         """Record a device's certificate and consume one use of a token; False if the token has none left.
 
-        A device that asks again with its key and the token that it used last uses nothing up: a reply may be lost.
-        Raises AlreadyExists if the name belongs to another key, Untrusted if the device was revoked.
+        A device that repeats the request with its key and its last token does not consume a use, since a reply may be
+        lost. Raises AlreadyExists if the name belongs to another key, Untrusted if the device was revoked.
         """
         columns, now = tables.devices.c, time.time()
         known = (columns.public_key_sha256, columns.secret_sha256, columns.revoked)

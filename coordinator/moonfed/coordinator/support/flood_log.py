@@ -1,4 +1,4 @@
-"""Logging of events that anybody can cause: a few lines for each cause, then their number."""
+"""Logging of events that anybody can cause: a few lines per cause, then a count."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-LINES = 10  # that one cause gets in each period
+LINES = 10  # lines per cause and period
 PERIOD_SECONDS = 60.0
-MAX_CAUSES = 1000  # logged separately in each period
+MAX_CAUSES = 1000  # causes logged separately in each period
 OTHERS = "others"
 
 
@@ -30,7 +30,7 @@ class FloodLog:
         self._causes: dict[str, _Cause] = {}
 
     def write(self, level: int, cause: str, line: str, *values: object, error: Exception | None = None) -> None:
-        """Log a line, unless its cause, such as an address, has had enough lines in this period."""
+        """Log a line, unless its cause, such as an address, has reached the number of lines per period."""
         self.summarise()
         with self._lock:
             if cause not in self._causes and len(self._causes) >= MAX_CAUSES:
@@ -41,7 +41,7 @@ class FloodLog:
                 self._log.log(level, line, *values, exc_info=error)
 
     def summarise(self) -> None:
-        """Log how many events of each cause had no line, once their period is over."""
+        """Log the number of omitted events of each cause whose period is over."""
         now = self._clock()
         with self._lock:
             for cause, found in list(self._causes.items()):

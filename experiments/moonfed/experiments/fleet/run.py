@@ -67,9 +67,10 @@ def run_simulation(
     """Run a simulation, or return its result at once if it has finished in `output` before.
 
     `data`: the folder with the data set's files. `checkpoint`: the checkpoint to resume, unless `output` holds the
-    simulation already, which then resumes. `trust`: the trust file of the engineer who signed a checkpoint's bundle;
-    by default, this user's. Raises InvalidInput for what cannot work or a directory that holds something else,
-    UntrustedBundle for a bundle that is not signed by a trusted key, and what made a party fail: there are no retries.
+    simulation already, which then resumes. `trust`: the trust file of the engineer who signed a checkpoint's bundle; by
+    default, this user's. Raises InvalidInput for an impossible recipe or a directory with other content,
+    UntrustedBundle for a bundle that is not signed by a trusted key, and the error of a party that failed: there are no
+    retries.
     """
     layout, settings = Layout(output), engine or EngineSettings()
     if checkpoint and not layout.recipe.is_file():

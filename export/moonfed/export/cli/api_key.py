@@ -12,11 +12,13 @@ from moonfed.operator import JsonOption
 
 
 def api_key(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The caller's name, for the file and for messages.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The caller's name, shown in the file and in messages.")],
     file: Annotated[
         Path, typer.Option("--file", metavar="KEYS", help="The file of `serve --api-key-file`; created if absent.")
     ],
-    admin: Annotated[bool, typer.Option("--admin", help="Also permit loading, unloading and metrics.")] = False,
+    admin: Annotated[
+        bool, typer.Option("--admin", help="Also permit loading and unloading models, and reading metrics.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Create an API key for a client of `serve`, add its hash to a file and print it, once.

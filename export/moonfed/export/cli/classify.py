@@ -29,17 +29,19 @@ def classify(
     ] = None,
     tls_certificate: Annotated[
         Path | None,
-        typer.Option(metavar="CERTIFICATE.pem", help="With --tls-ca: the client's certificate, followed by its chain."),
+        typer.Option(metavar="CERTIFICATE.pem", help="With --tls-ca: the client's certificate and its chain."),
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="KEY.pem", help="With --tls-certificate: its key.")] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="KEY.pem", help="With --tls-certificate: its private key.")
+    ] = None,
     api_key: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --server: a file with the API key, as `api-key` printed it."),
+        typer.Option(metavar="FILE", help="With --server: a file that contains the API key."),
     ] = None,
     file: Annotated[Path | None, typer.Option(metavar="MODEL.onnx", help="An ONNX file instead of a server.")] = None,
     verify_key: Annotated[
         list[Path] | None,
-        typer.Option(metavar="KEY.pub", help="With --file: a public key that must have signed it; repeatable."),
+        typer.Option(metavar="KEY.pub", help="With --file: a public key that must have signed the model; repeatable."),
     ] = None,
     top: Annotated[int, typer.Option(help="How many classes to print.", min=1)] = 3,
     as_json: JsonOption = False,

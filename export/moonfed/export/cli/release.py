@@ -33,12 +33,14 @@ SignOption = Annotated[
     typer.Option(
         "--sign",
         metavar="KEY",
-        help="Sign versions, with configuration and labels; a private key in PEM: Ed25519, P-256, P-384 or P-521.",
+        help="Sign versions with this private key (PEM; Ed25519, P-256, P-384 or P-521).",
     ),
 ]
 VerifyOption = Annotated[
     list[Path] | None,
-    typer.Option("--verify-key", metavar="KEY.pub", help="A public key that must have signed; repeatable."),
+    typer.Option(
+        "--verify-key", metavar="KEY.pub", help="A public key that must have signed the served version; repeatable."
+    ),
 ]
 
 
@@ -180,7 +182,7 @@ def sign_release(
     key: Annotated[
         Path, typer.Option("--sign", metavar="KEY", help="The private key (PEM; Ed25519, P-256, P-384 or P-521).")
     ],
-    version: Annotated[int | None, typer.Option(help="The version; by default, every one.")] = None,
+    version: Annotated[int | None, typer.Option(help="The version to sign; default: all.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Sign published versions, for example after a change of config.pbtxt.

@@ -22,7 +22,7 @@ def serve(
     repository: Annotated[Path, typer.Argument(metavar="REPOSITORY", help="A model repository, in Triton's layout.")],
     host: Annotated[
         str,
-        typer.Option(help="The address to listen on; beyond this machine only with --api-key-file or --tls-client-ca."),
+        typer.Option(help="The address to listen on; other machines need --api-key-file or --tls-client-ca."),
     ] = "127.0.0.1",
     grpc_port: Annotated[int, typer.Option(help="The gRPC port; 0: any free one.")] = 8001,
     http_port: Annotated[int, typer.Option(help="The HTTP port; 0: any free one.")] = 8000,
@@ -30,7 +30,7 @@ def serve(
         int, typer.Option(help="The port of Prometheus metrics, at /metrics; 0: any free one.")
     ] = 8002,
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="KEY.pem", help="The TLS key; with it every port accepts only TLS.")
+        Path | None, typer.Option(metavar="KEY.pem", help="The TLS private key; every port then accepts only TLS.")
     ] = None,
     tls_certificate: Annotated[
         Path | None, typer.Option(metavar="CERTIFICATE.pem", help="The key's certificate, followed by its chain.")
@@ -41,7 +41,7 @@ def serve(
     ] = None,
     api_key_file: Annotated[
         Path | None,
-        typer.Option(metavar="KEYS", help="Accept only requests with a key of this file; `api-key` creates them."),
+        typer.Option(metavar="KEYS", help="Accept only requests with a key in this file; see `api-key`."),
     ] = None,
     verify_key: Annotated[
         list[Path] | None,

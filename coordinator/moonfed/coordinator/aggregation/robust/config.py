@@ -1,8 +1,8 @@
 """A run's robust aggregation: bounds on the harm that a faulty or malicious device can do to the global model.
 
 An update passes schema, finite numbers, weight cap, norm clip and reducer. The first two are checks of the upload; the
-others are chosen here and applied when a round closes, before the server rule. All are off by default, as the papers'
-methods mean it; `run start` chooses DEFAULT_BOUNDS.
+others are chosen here and applied when a round closes, before the server rule. All are off by default, as in the
+papers' methods; `run start` uses DEFAULT_BOUNDS.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MAX_BOUNDS_FROM = 1_000_000
 class RobustSettings:
     """The chosen parts; a bound of 0 and the reducer "mean" switch a part off.
 
-    `bounds_from`: the number of a round's updates from which the bounds apply, since few updates say little of what is
-    usual. `weight_cap`: the maximum weight of one device, as a share of all. `clip_norm`: the L2 norm of a device's
+    `bounds_from`: the number of updates in a round from which the bounds apply, since few updates say little about what
+    is normal. `weight_cap`: the maximum weight of one device, as a share of all. `clip_norm`: the L2 norm of a device's
     change of the parameters above which the change is scaled down; `clip_factor`: the same bound as a multiple of the
     median of the round's norms. `reducer` takes the place of the weighted mean; `build_reducer` checks it, so that
     recorded settings stay readable while the package of a reducer is not installed.

@@ -170,7 +170,7 @@ devices = Table(
     Column("public_key_sha256", String(DIGEST), nullable=False),  # of its newest certificate; empty without TLS
     Column("secret_sha256", String(DIGEST), nullable=False),  # of the token that it used last; empty without TLS
     Column("platform", JSON, nullable=False),
-    Column("revoked", Double, nullable=False, index=True),  # when; 0: not
+    Column("revoked", Double, nullable=False, index=True),  # time of revocation; 0: not revoked
 )
 
 tokens = Table(
