@@ -9,12 +9,18 @@ from pathlib import Path
 import grpc
 import pytest
 
-from moonfed import errors
+from moonfed import connection_diagnosis, errors
 from moonfed.connection_diagnosis import explain_unavailable
 from moonfed.identity import Identity, load_identity, save_identity
 from moonfed.transport import call, open_channel
 from moonfed.v1 import fleet_pb2, fleet_pb2_grpc
 from tests.support.tls_fleet import HOUR, Authority, Served
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check again soon that a server rejects its caller."""
+    monkeypatch.setattr(connection_diagnosis, "RECHECK_SECONDS", 0.01)
 
 
 def reason_of(identity: Identity) -> errors.MoonfedError:

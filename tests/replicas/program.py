@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LEASE_SECONDS = 4.0
+LEASE_SECONDS = 2.5
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from moonfed.errors import Overloaded, Unavailable
+from moonfed.serving import thread_pool
 from moonfed.serving.thread_pool import ElasticThreadPool
 
 
@@ -46,7 +47,8 @@ def test_a_single_queued_call_gets_a_thread(pool: ElasticThreadPool) -> None:
     assert all(call.result() for call in slow)
 
 
-def test_extra_threads_end_when_they_are_not_needed(pool: ElasticThreadPool) -> None:
+def test_extra_threads_end_when_they_are_not_needed(pool: ElasticThreadPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_pool, "IDLE_CHECKS", 10)
     everybody = threading.Barrier(40)
     for call in [pool.submit(everybody.wait) for _ in range(40)]:
         call.result()  # so there were 40 threads

@@ -23,7 +23,7 @@ Until = Callable[[Callable[[], bool]], None]
 
 
 def test_a_whole_run_on_a_server(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor, "LEASE_SECONDS", 4.0)  # prolonged in time, or nothing could be committed
+    monkeypatch.setattr(monitor, "LEASE_SECONDS", 2.0)  # prolonged in time, or nothing could be committed
     with fleet_in(tmp_path, database=url) as fleet:
         assert not (fleet.state / "coordinator.db").exists()
         device = fleet.device("cam-1")
@@ -31,7 +31,7 @@ def test_a_whole_run_on_a_server(tmp_path: Path, url: str, monkeypatch: pytest.M
         fleet.start("run", rounds=3)
         for _ in range(3):
             device.submit(session.assignment(), model_bytes(2.0))
-            time.sleep(1.5)
+            time.sleep(0.8)
         ended = list(fleet.operator.watch("run"))[-1].run
         assert ended.status == control_pb2.RUN_STATUS_FINISHED
         assert [list(entry.counted) for entry in fleet.operator.rounds("run")] == [["cam-1"]] * 3

@@ -83,7 +83,7 @@ def test_progress_reaches_watchers(fleet: Fleet) -> None:
 
 
 def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_retried(fleet: Fleet) -> None:
-    devices, sessions = two_devices(fleet, quorum=ALL, deadline_seconds=4.0)  # in which one update arrives
+    devices, sessions = two_devices(fleet, quorum=ALL, deadline_seconds=2.0)  # in which one update arrives
     before = fleet.operator.run("run").model
     devices[0].submit(sessions[0].assignment(), model_bytes(1.0))
     sessions[1].assignment()

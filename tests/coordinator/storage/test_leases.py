@@ -60,7 +60,7 @@ def test_a_lease_that_ran_out_commits_nothing_even_if_nobody_took_it(two: Two) -
 
 def test_a_lease_cannot_be_taken_in_the_middle_of_its_holders_commit(two: Two) -> None:
     first, second = two
-    assert first.leases.acquire("digits", 3.0)
+    assert first.leases.acquire("digits", 1.5)
     taken: list[float] = []
 
     def take() -> None:
@@ -72,7 +72,7 @@ def test_a_lease_cannot_be_taken_in_the_middle_of_its_holders_commit(two: Two) -
         first.leases.require(connection, "digits")
         thread = threading.Thread(target=take)
         thread.start()
-        time.sleep(3.5)  # the lease is over by now
+        time.sleep(1.7)  # the lease is over by now
         committing = time.monotonic()
         assert not taken
     thread.join(20)

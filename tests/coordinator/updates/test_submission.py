@@ -110,7 +110,7 @@ def test_a_device_that_dies_during_an_upload_can_resume_it(fleet: Fleet) -> None
 def test_a_device_that_stalls_during_an_upload_is_told_to_retry(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     devices, sessions = two_devices(fleet)
     work, content = sessions[0].assignment(), model_bytes(1.0)
-    monkeypatch.setattr(flow_control, "PART_SECONDS", 3.0)  # in which the part arrives
+    monkeypatch.setattr(flow_control, "PART_SECONDS", 1.5)  # in which the part arrives
     call, more = begun(devices[0], work, content, 70)
     with pytest.raises(grpc.RpcError) as caught:
         list(call)

@@ -72,13 +72,19 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def declined(made: tuple[Path, Bundle]) -> dict[str, Any]:
-    """The report of a program that is started as a user does, with two threads and too little memory."""
-    command = [str(PROGRAM), "profile", str(made[0]), "--max-memory", "50MB", "--json", "--sandbox", SANDBOX]
-    environment = os.environ | {"OMP_NUM_THREADS": "2"}
-    report = json.loads(REAL_POPEN(command, stdout=subprocess.PIPE, env=environment).communicate()[0])
-    assert isinstance(report, dict)
-    return report
+def fresh(made: tuple[Path, Bundle]) -> tuple[dict[str, Any], str]:
+    """The report and the progress of a program that is started as a user does, with two threads."""
+    command = [str(PROGRAM), "profile", str(made[0]), "--samples", "1000", "--max-memory", "8GB", "--json"]
+    program = REAL_POPEN(
+        [*command, "--sandbox", SANDBOX],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "2"},
+    )
+    output, progress = program.communicate()
+    assert program.returncode == 0, progress
+    return json.loads(output), progress
 
 
 @pytest.mark.parametrize("method", ["scaffold", "fedssc"])
@@ -98,11 +104,8 @@ def test_methods_that_exchange_more_than_the_model_can_be_profiled(method: str, 
     assert found.times.step > 0
 
 
-@pytest.mark.usefixtures("fresh_programs")
-def test_a_profile_estimates_the_time_of_a_round(made: tuple[Path, Bundle]) -> None:
-    done = run(made[0], "--threads", 2, "--samples", 1000, "--max-memory", "8GB", "--json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+def test_a_profile_estimates_the_time_of_a_round(fresh: tuple[dict[str, Any], str]) -> None:
+    found, progress = fresh
     assert (found["can_participate"], found["reason"]) == (True, "")
     assert (found["batch_size"], found["epochs"], found["steps"]) == (32, 4, 4 * (1000 // 32))
     seconds = found["seconds"]
@@ -112,8 +115,7 @@ def test_a_profile_estimates_the_time_of_a_round(made: tuple[Path, Bundle]) -> N
     assert seconds["round"] == pytest.approx(expected)
     measured = found["memory"]["measured"]
     assert measured["peak"] <= measured["estimated"] <= 2 * measured["peak"]
-    assert found["platform"]["threads"] == "2"
-    assert "measuring steps …" in done.stderr
+    assert "measuring steps …" in progress
 
 
 def test_the_table_shows_the_same(made: tuple[Path, Bundle]) -> None:
@@ -123,6 +125,7 @@ def test_the_table_shows_the_same(made: tuple[Path, Bundle]) -> None:
     lines = {name.strip(): value.strip() for name, value in lines.items()}
     assert lines["round"] == "200 samples in batches of 50, 3 epochs: 12 steps"
     assert lines["a step"].endswith(" ms")
+    assert "threads 1" in lines["device"].split(", ")
     assert lines["can participate"] == "yes"
 
 
@@ -150,7 +153,7 @@ def test_the_memory_needed_is_printed_once(made: tuple[Path, Bundle]) -> None:
 
 @pytest.mark.usefixtures("fresh_programs")
 def test_torch_needs_as_much_memory_as_in_the_trainer(
-    made: tuple[Path, Bundle], declined: dict[str, Any], tmp_path: Path
+    made: tuple[Path, Bundle], fresh: tuple[dict[str, Any], str], tmp_path: Path
 ) -> None:
     """The bytes that a trainer finds it holds before its first round."""
     (tmp_path / "samples.npz").touch()
@@ -171,13 +174,13 @@ def test_torch_needs_as_much_memory_as_in_the_trainer(
     command = [sys.executable, "-c", program, json.dumps(asdict(settings))]
     worker = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert shared_trainer_memory() == pytest.approx(worker, abs=4_000_000)
-    parts = declined["memory"]["need"]["parts"]
+    parts = fresh[0]["memory"]["need"]["parts"]
     model = 4 * sum(math.prod(spec.shape) for spec in made[1].manifest.tensors)
     assert parts["torch and plan"] == pytest.approx(worker + 48_000_000 + 6 * model, abs=4_000_000)
 
 
-def test_the_environments_threads_are_reported(declined: dict[str, Any]) -> None:
-    assert declined["platform"]["threads"] == "2"
+def test_the_environments_threads_are_reported(fresh: tuple[dict[str, Any], str]) -> None:
+    assert fresh[0]["platform"]["threads"] == "2"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")

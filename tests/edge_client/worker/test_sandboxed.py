@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,34 +33,40 @@ START = (
     "from moonfed.edge_client.worker import sandboxed; "
     "sandboxed.TASKS = {'probe': 'tests.support.probing_task'}; sandboxed.main()"
 )
-Probe = Callable[[Level], ChildProcess]
 
 
-@pytest.fixture
-def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
-    monkeypatch.setattr(module, "START", START)
-    monkeypatch.setenv("SECRET", "a proxy's password")
-    monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    (tmp_path / "secret").write_text("a key")
-    children: list[ChildProcess] = []
+@contextmanager
+def probing(level: Level, directory: Path) -> Iterator[ChildProcess]:
+    """A process that is started as on a device, whose state is in the directory, next to a secret."""
+    (directory / "secret").write_text("a key")
+    job, (_, readable) = JobDirectory(directory / "state" / "job"), shared_file()
+    job.clear()
+    (job.input / "given").write_text("a file of the job")
+    sandbox = Sandbox(level=level, accelerator="cpu", max_memory=1 << 30, file_size=12345)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "START", START)
+        patch.setenv("SECRET", "a proxy's password")
+        patch.setenv("OMP_NUM_THREADS", "4")
+        child = sandboxed_process("probe", {"file": readable}, sandbox, job, (readable,))
+        try:
+            child.start()
+            yield child
+        finally:
+            child.end()
 
-    def start(level: Level) -> ChildProcess:
-        directory, (_, readable) = JobDirectory(tmp_path / "state" / "job"), shared_file()
-        directory.clear()
-        (directory.input / "given").write_text("a file of the job")
-        sandbox = Sandbox(level=level, accelerator="cpu", max_memory=1 << 30, file_size=12345)
-        children.append(sandboxed_process("probe", {"file": readable}, sandbox, directory, (readable,)))
-        return children[-1]
 
-    yield start
-    for child in children:
-        child.end()
+@pytest.fixture(scope="module")
+def probe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ChildProcess, Path]]:
+    """A process in the strictest sandbox, and the directory of the secret."""
+    directory = tmp_path_factory.mktemp("probe")
+    with probing("strict", directory) as child:
+        yield child, directory
 
 
 @STRICT
-def test_torchs_own_threads_are_in_the_sandbox_too(probe: Probe, tmp_path: Path) -> None:
-    secret, given = str(tmp_path / "secret"), str(tmp_path / "state" / "job" / "in" / "given")
-    child = probe("strict")
+def test_torchs_own_threads_are_in_the_sandbox_too(probe: tuple[ChildProcess, Path]) -> None:
+    child, directory = probe
+    secret, given = str(directory / "secret"), str(directory / "state" / "job" / "in" / "given")
     found = child.answer(encode("probe", paths=[secret, given, "/etc/hostname"]), "probed")
     assert found
     assert found["read"] == {secret: "RuntimeError", given: "done", "/etc/hostname": "RuntimeError"}
@@ -69,18 +76,19 @@ def test_torchs_own_threads_are_in_the_sandbox_too(probe: Probe, tmp_path: Path)
 
 
 @STRICT
-def test_without_the_sandbox_the_probe_would_succeed(probe: Probe, tmp_path: Path) -> None:
-    found = probe("off").answer(encode("probe", paths=[str(tmp_path / "secret")]), "probed")
+def test_without_the_sandbox_the_probe_would_succeed(tmp_path: Path) -> None:
+    with probing("off", tmp_path) as child:
+        found = child.answer(encode("probe", paths=[str(tmp_path / "secret")]), "probed")
     assert found
     assert found["read"] == {str(tmp_path / "secret"): "done"}
 
 
 @STRICT
-def test_the_process_has_no_more_than_it_needs(probe: Probe, tmp_path: Path) -> None:
-    child = probe("strict")
+def test_the_process_has_no_more_than_it_needs(probe: tuple[ChildProcess, Path]) -> None:
+    child, directory = probe
     found = child.answer(encode("probe", paths=[]), "probed")
     assert found
-    assert (found["cwd"], found["files"]) == (str(tmp_path / "state" / "job" / "out"), [])
+    assert (found["cwd"], found["files"]) == (str(directory / "state" / "job" / "out"), [])
     assert found["samples"] == "OSError", "they are mapped, not written"
     process = psutil.Process(child.pid)
     assert "SECRET" not in process.environ()
