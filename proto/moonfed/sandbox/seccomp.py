@@ -1,7 +1,7 @@
 """Seccomp: a process gives up system calls that training never needs, in all of its threads.
 
 The filter is a BPF program (linux/filter.h, linux/seccomp.h). A call on the list fails with EPERM; one of another
-architecture ends the process. It holds for everything that the process starts.
+architecture ends the process. Some calls depend on an argument. The process can start threads, but no other process.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import platform
 import struct
 import sys
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from moonfed.sandbox.landlock import no_new_privileges
 
@@ -22,14 +23,15 @@ _SET_MODE_FILTER = 1
 # processes. That would protect a process's memory from its own code, but nothing in this process is secret from a plan.
 _FLAGS = 1 | 4
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
-_EPERM = 1
+_EPERM, _ENOSYS = 1, 38
 _X32_BIT = 0x40000000  # numbers above are the x32 calls of an x86-64 kernel
 
-_LOAD_WORD, _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _RETURN = 0x20, 0x15, 0x35, 0x06
-_NUMBER, _ARCHITECTURE = 0, 4  # offsets in struct seccomp_data
+_LOAD_WORD, _JUMP_ALWAYS, _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _RETURN, _AND = 0x20, 0x05, 0x15, 0x35, 0x06, 0x54
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
+_ALL_BITS = 0xFFFFFFFF
+Numbers = tuple[int | None, int | None]  # on x86-64 and on 64-bit ARM; None where the call does not exist
 
-# By name, the numbers on x86-64 and on 64-bit ARM; None where the call does not exist.
-DENIED: Mapping[str, tuple[int | None, int | None]] = {
+DENIED: Mapping[str, Numbers] = {
     # network
     "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
     "accept": (43, 202), "accept4": (288, 242), "sendto": (44, 206), "sendmsg": (46, 211), "sendmmsg": (307, 269),
@@ -37,7 +39,13 @@ DENIED: Mapping[str, tuple[int | None, int | None]] = {
     "execve": (59, 221), "execveat": (322, 281), "ptrace": (101, 117), "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271), "kcmp": (312, 272), "pidfd_open": (434, 434), "pidfd_getfd": (438, 438),
     "pidfd_send_signal": (424, 424), "process_madvise": (440, 440), "kill": (62, 129), "tkill": (200, 130),
-    "setsid": (112, 157), "setpgid": (109, 154),
+    "setsid": (112, 157), "setpgid": (109, 154), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
+    "fork": (57, None), "vfork": (58, None), "setpriority": (141, 140), "ioprio_set": (251, 30),
+    "sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274),
+    # memory and messages that outlive the process, or are other processes'
+    "shmget": (29, 194), "shmctl": (31, 195), "shmat": (30, 196), "semget": (64, 190), "semctl": (66, 191),
+    "semop": (65, 193), "semtimedop": (220, 192), "msgget": (68, 186), "msgctl": (71, 187), "msgrcv": (70, 188),
+    "msgsnd": (69, 189), "mq_open": (240, 180), "mq_unlink": (241, 181),
     # the kernel, its modules, keys and namespaces
     "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "unshare": (272, 97),
     "setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
@@ -48,13 +56,47 @@ DENIED: Mapping[str, tuple[int | None, int | None]] = {
     "keyctl": (250, 219), "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89), "quotactl": (179, 60),
     "settimeofday": (164, 170), "clock_settime": (227, 112), "sethostname": (170, 161), "syslog": (103, 116),
     "open_by_handle_at": (304, 265), "personality": (135, 92), "modify_ldt": (154, None), "iopl": (172, None),
-    "ioperm": (173, None), "memfd_create": (319, 279), "memfd_secret": (447, 447),
+    "ioperm": (173, None), "memfd_create": (319, 279), "memfd_secret": (447, 447), "open_tree_attr": (467, 467),
+    "fspick": (433, 433), "fsconfig": (431, 431), "quotactl_fd": (443, 443), "io_setup": (206, 0),
     # links to other files, and files that are hard to delete
     "mkdir": (83, None), "mkdirat": (258, 34),
     "chmod": (90, None), "fchmodat": (268, 53), "chown": (92, None), "lchown": (94, None), "fchownat": (260, 54),
     "setuid": (105, 146), "setgid": (106, 144), "setresuid": (117, 147), "setresgid": (119, 149),
     "mknod": (133, None), "mknodat": (259, 33), "symlink": (88, None), "symlinkat": (266, 36),
+    # what Landlock does not cover: changes of files that the user owns, readable or not
+    "fchmod": (91, 52), "fchmodat2": (452, 452), "fchown": (93, 55), "utime": (132, None), "utimes": (235, None),
+    "futimesat": (261, None), "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7), "setxattrat": (463, 463), "removexattr": (197, 14), "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16), "removexattrat": (466, 466), "truncate": (76, 45), "link": (86, None),
+    "linkat": (265, 37), "inotify_init": (253, None), "inotify_init1": (294, 26), "fanotify_init": (300, 262),
 }  # fmt: skip
+# Calls whose arguments are in memory, which a filter cannot read; libraries use the older ones instead.
+ABSENT: Mapping[str, Numbers] = {"clone3": (435, 435), "openat2": (437, 437)}
+
+
+class Condition(NamedTuple):
+    """A call that depends on an argument: its bits in `mask` must be, or must not be, one of `values`."""
+
+    numbers: Numbers
+    argument: int
+    mask: int
+    values: tuple[int, ...]
+    permitted: bool  # if they are
+
+
+def conditions(pid: int) -> Mapping[str, Condition]:
+    """Return the calls that a process of that id may make with some arguments only."""
+    thread, truncate, access = 0x00010000, 0x200, 0x3  # CLONE_THREAD, O_TRUNC, O_ACCMODE
+    return {
+        "clone": Condition((56, 220), 0, thread, (thread,), True),
+        "tgkill": Condition((234, 131), 0, _ALL_BITS, (pid,), True),  # abort() needs it
+        "prlimit64": Condition((302, 261), 0, _ALL_BITS, (0,), True),  # another process's limits can end it
+        "fcntl": Condition((72, 25), 1, _ALL_BITS, (8, 10, 15), False),  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals
+        "prctl": Condition((157, 167), 0, _ALL_BITS, (1,), False),  # PR_SET_PDEATHSIG: it dies with its parent
+        # Landlock before Linux 6.2 lets a file that may be read be emptied as it is opened.
+        "open": Condition((2, None), 1, truncate | access, (truncate,), False),
+        "openat": Condition((257, 56), 2, truncate | access, (truncate,), False),
+    }
 
 
 def seccomp_available() -> bool:
@@ -67,7 +109,10 @@ def seccomp_available() -> bool:
 
 
 def deny_system_calls() -> None:
-    """Give up the calls in DENIED, in all threads; OSError if the kernel or the architecture cannot."""
+    """Give up the calls in DENIED and ABSENT, and those that `conditions` forbids, in all threads.
+
+    Raises OSError if the kernel or the architecture cannot.
+    """
     machine = platform.machine()
     if machine not in _SECCOMP:
         raise OSError(f"seccomp: the architecture {machine!r} is not supported")
@@ -83,18 +128,43 @@ def deny_system_calls() -> None:
 
 def _program(machine: str) -> Sequence[bytes]:
     column = 0 if machine == "x86_64" else 1
-    numbers = sorted(numbers[column] for numbers in DENIED.values() if numbers[column] is not None)  # type: ignore[type-var]
-    deny = len(numbers) + 1  # instructions after the first comparison, up to the denial
+    found = [condition for condition in conditions(os.getpid()).values() if condition.numbers[column] is not None]
     return [
         _instruction(_LOAD_WORD, _ARCHITECTURE),
         _instruction(_JUMP_EQUAL, _AUDIT_ARCHITECTURE[machine], 1, 0),
         _instruction(_RETURN, _KILL_PROCESS),
         _instruction(_LOAD_WORD, _NUMBER),
-        _instruction(_JUMP_GREATER_EQUAL, _X32_BIT, deny, 0),
-        *(_instruction(_JUMP_EQUAL, int(number or 0), deny - 1 - index, 0) for index, number in enumerate(numbers)),
-        _instruction(_RETURN, _ALLOW),
+        _instruction(_JUMP_GREATER_EQUAL, _X32_BIT, 0, 1),
         _instruction(_RETURN, _ERRNO | _EPERM),
+        *(line for condition in found for line in _tested(condition.numbers[column] or 0, condition)),
+        *_returning(ABSENT, column, _ENOSYS),
+        *_returning(DENIED, column, _EPERM),
+        _instruction(_RETURN, _ALLOW),
     ]
+
+
+def _returning(calls: Mapping[str, Numbers], column: int, error: int) -> Sequence[bytes]:
+    """Return instructions that end with an error if the call is one of these."""
+    numbers = sorted(number for each in calls.values() if (number := each[column]) is not None)
+    return [
+        *(_instruction(_JUMP_EQUAL, number, len(numbers) - index, 0) for index, number in enumerate(numbers)),
+        _instruction(_JUMP_ALWAYS, 1),
+        _instruction(_RETURN, _ERRNO | error),
+    ]
+
+
+def _tested(number: int, condition: Condition) -> Sequence[bytes]:
+    """Return instructions that decide about one call."""
+    values = condition.values
+    found, other = (_ALLOW, _ERRNO | _EPERM) if condition.permitted else (_ERRNO | _EPERM, _ALLOW)
+    rest = [
+        _instruction(_LOAD_WORD, _ARGUMENTS + 8 * condition.argument),  # the lower half, on both architectures
+        _instruction(_AND, condition.mask),
+        *(_instruction(_JUMP_EQUAL, value, len(values) - index, 0) for index, value in enumerate(values)),
+        _instruction(_RETURN, other),
+        _instruction(_RETURN, found),
+    ]
+    return [_instruction(_JUMP_EQUAL, number, 0, len(rest)), *rest]
 
 
 def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:

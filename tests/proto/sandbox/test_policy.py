@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,17 @@ STRICT = pytest.mark.skipif(available_level() != "strict", reason="this kernel h
 FILTERED = pytest.mark.skipif(available_level() == "off", reason="this kernel has no seccomp")
 
 
+# `call` makes a system call by its number, and raises PermissionError if the filter rejects it.
+CALL = (
+    "def call(n, *a):\n"
+    "    ctypes.set_errno(0); result = ctypes.CDLL(None, use_errno=True).syscall(n, *a)\n"
+    "    raise PermissionError if (result, ctypes.get_errno()) == (-1, 1) else AssertionError(result)\n"
+    "from moonfed.sandbox import seccomp\n"
+    "column = ('x86_64', 'aarch64').index(os.uname().machine)\n"
+    "conditions = {name: each.numbers[column] for name, each in seccomp.conditions(0).items()}\n"
+)
+
+
 def attempt(code: str, directory: Path, level: str = "strict", limits: str = "") -> subprocess.CompletedProcess[str]:
     """Run code in a sandbox that may read `directory`/in and write `directory`/out."""
     for name in ("in", "out"):
@@ -23,7 +35,7 @@ def attempt(code: str, directory: Path, level: str = "strict", limits: str = "")
     (directory / "in" / "data").write_text("a sample")
     (directory / "secret").write_text("a key")
     program = (
-        "import ctypes, os, socket, subprocess, sys\n"
+        "import ctypes, fcntl, os, resource, signal, socket, subprocess, sys\n"
         "from pathlib import Path\n"
         "from moonfed.sandbox.policy import Policy, enter_sandbox\n"
         f"here = Path({str(directory)!r})\n"
@@ -97,12 +109,19 @@ def test_other_files_are_out_of_reach(tmp_path: Path, code: str) -> None:
         "os.setsid()",
         "os.chmod(here / 'out', 0o777)",
         "os.memfd_create('x')",
-        "def call(n, *a):\n"
-        "    ctypes.set_errno(0); result = ctypes.CDLL(None, use_errno=True).syscall(n, *a)\n"
-        "    raise PermissionError if (result, ctypes.get_errno()) == (-1, 1) else AssertionError(result)\n"
-        "from moonfed.sandbox import seccomp\n"
-        "column = ('x86_64', 'aarch64').index(os.uname().machine)\n"
-        "call(seccomp.DENIED['ptrace'][column], 0, 0, 0, 0)",
+        CALL + "call(seccomp.DENIED['ptrace'][column], 0, 0, 0, 0)",
+        "os.fork()",
+        "os.fchmod(os.open(here / 'in' / 'data', os.O_RDONLY), 0o777)",
+        "os.utime(here / 'in' / 'data')",
+        "os.truncate(here / 'out' / 'absent', 0)",
+        "os.open(here / 'in' / 'data', os.O_RDONLY | os.O_TRUNC)",
+        "os.setpriority(os.PRIO_PROCESS, 0, 19)",
+        "resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)",
+        CALL + "call(conditions['tgkill'], os.getppid(), os.getppid(), 0)",
+        CALL + "call(conditions['clone'], 0x10000000 | 17, 0, 0, 0, 0)",  # CLONE_NEWUSER
+        CALL + "call(conditions['prctl'], 1, 0, 0, 0, 0)",
+        "fcntl.fcntl(os.pipe()[0], fcntl.F_SETOWN, os.getppid())",
+        "fcntl.fcntl(os.pipe()[0], fcntl.F_SETSIG, 9)",
     ],
 )
 def test_network_programs_and_other_processes_are_out_of_reach(tmp_path: Path, level: str, code: str) -> None:
@@ -126,6 +145,32 @@ def test_every_denied_call_is_denied(tmp_path: Path) -> None:
     )
     found = attempt(code, tmp_path, "weak")
     assert found.stdout == "done\n", found.stderr
+
+
+@FILTERED
+def test_calls_whose_arguments_no_filter_can_read_seem_absent(tmp_path: Path) -> None:
+    code = (
+        "from moonfed.sandbox import seccomp\n"
+        "column = ('x86_64', 'aarch64').index(os.uname().machine)\n"
+        "for name, numbers in seccomp.ABSENT.items():\n"
+        "    ctypes.set_errno(0)\n"
+        "    found = ctypes.CDLL(None, use_errno=True).syscall(numbers[column], 0, 0, 0, 0)\n"
+        "    assert (found, ctypes.get_errno()) == (-1, 38), name"
+    )
+    found = attempt(code, tmp_path, "weak")
+    assert found.stdout == "done\n", found.stderr
+
+
+@FILTERED
+def test_calls_with_an_argument_that_training_uses_are_allowed(tmp_path: Path) -> None:
+    code = (
+        "with open(here / 'out' / 'new', 'w') as file: fcntl.fcntl(file, fcntl.F_GETFL)\n"
+        "open(here / 'out' / 'new', 'w').close()\n"
+        "resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "print('aborting', flush=True); os.abort()"
+    )
+    found = attempt(code, tmp_path, "weak")
+    assert (found.stdout, found.returncode) == ("aborting\n", -signal.SIGABRT), found.stderr
 
 
 @FILTERED
