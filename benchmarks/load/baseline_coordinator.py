@@ -100,5 +100,9 @@ def _pair(authority: Path) -> tuple[bytes, bytes]:
     return (authority / "server-key.pem").read_bytes(), (authority / "server.pem").read_bytes()
 
 
-if __name__ == "__main__":
+def main() -> None:
     asyncio.run(_main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])))
+
+
+if __name__ == "__main__":
+    main()

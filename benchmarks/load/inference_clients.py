@@ -31,6 +31,10 @@ def _request(address: str, model: str, batch: int) -> Callable[[], object]:
     return partial(client.infer, model, [pixels])
 
 
-if __name__ == "__main__":
+def main() -> None:
     address, model, clients, batch, seconds = sys.argv[1:]
     print(json.dumps(asdict(measure_requests(address, model, int(clients), int(batch), float(seconds)))))
+
+
+if __name__ == "__main__":
+    main()

@@ -26,6 +26,10 @@ def measure_runs(model: str, callers: int, threads: int, batch: int, seconds: fl
     return measure([partial(session.run, None, {tensor.name: pixels})] * callers, seconds)
 
 
-if __name__ == "__main__":
+def main() -> None:
     model, callers, threads, batch, seconds = sys.argv[1:]
     print(json.dumps(asdict(measure_runs(model, int(callers), int(threads), int(batch), float(seconds)))))
+
+
+if __name__ == "__main__":
+    main()

@@ -201,5 +201,9 @@ async def _main(spec: FleetSpec, address: str) -> None:
     await _connect_all([SyntheticDevice(spec, number, address, own) for number, own in enumerate(credentials)])
 
 
-if __name__ == "__main__":
+def main() -> None:
     asyncio.run(_main(FleetSpec.from_json(sys.argv[1]), sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

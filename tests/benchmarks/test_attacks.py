@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from itertools import chain
 
+import pytest
+
 from benchmarks.attacks import NAMES, AttackScale, measure_attacks
 from benchmarks.load.attackers import ATTACKS
 from benchmarks.load.coordinator_process import SyntheticModel
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_every_figure_is_measured() -> None:
     assert set(NAMES) == set(ATTACKS)
     scale = AttackScale(model=SyntheticModel(megabytes=1.0), devices=2, turns=1, requests=2)

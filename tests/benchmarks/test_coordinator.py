@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import chain
 
+import pytest
+
 from benchmarks.coordinator import CoordinatorScale, measure_coordinator
 from benchmarks.load.coordinator_process import SyntheticModel
 
@@ -30,6 +32,7 @@ NAMES = {
 }
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_every_figure_is_measured() -> None:
     figures = list(chain.from_iterable(measure_coordinator(SMALLEST)))
     assert {figure.name: figure.target for figure in figures} == NAMES

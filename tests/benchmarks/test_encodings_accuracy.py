@@ -24,6 +24,7 @@ NAMES = {
 }
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_every_figure_is_measured() -> None:
     figures = list(chain.from_iterable(measure_encodings_accuracy(seeds=1, rounds=1)))
     assert {figure.name: figure.target for figure in figures} == NAMES

@@ -36,6 +36,7 @@ NAMES = {
 }
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_every_figure_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.serving.KSERVE_PYTHON", "")
     figures = list(chain.from_iterable(measure_serving(SMALLEST)))

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,19 +20,18 @@ from moonfed.experiments.child_processes import ChildProcesses, our_program
 from moonfed.experiments.demo import DemoSettings, empty_directory, run_demo, start_devices
 
 
-def ours(output: Path) -> list[list[str]]:
-    """Command lines of processes that name the demo's directory, except the demo itself."""
+def ours(output: Path) -> list[psutil.Process]:
+    """Return the other processes that have a file of the demo's directory open, such as their log."""
     found = []
     for process in psutil.process_iter():
-        try:
-            command = process.cmdline()
-        except psutil.Error:
-            continue
-        if any(str(output) in word for word in command) and "demo" not in command[1:3]:
-            found.append(command)
+        with suppress(psutil.Error):
+            files = [] if process.pid == os.getpid() else process.open_files()
+            if any(Path(file.path).is_relative_to(output) for file in files):
+                found.append(process)
     return found
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_small_demo_leaves_a_correct_summary_and_no_process(tmp_path: Path) -> None:
     output = tmp_path / "demo"
     run_demo(DemoSettings(output=output, devices=2, rounds=3, epochs=3))
@@ -50,27 +50,16 @@ def test_a_small_demo_leaves_a_correct_summary_and_no_process(tmp_path: Path) ->
         assert np.mean(predicted == test["labels"]) == pytest.approx(summary["final_accuracy"])
 
 
+@pytest.mark.usefixtures("forked_programs")
 @pytest.mark.parametrize(("moment", "number"), [("reported:", signal.SIGINT), ("alone", signal.SIGTERM)])
 def test_an_interrupted_demo_leaves_no_process(
     tmp_path: Path, make_bundle: Callable[..., Path], moment: str, number: signal.Signals
 ) -> None:
     """With a bundle that is there already, and without the export of its model."""
     output, bundle = tmp_path / "demo", make_bundle("moon", mu=5, epochs=3)
-    settings = "rounds=1, devices=2, epochs=50" if moment == "alone" else "rounds=99, devices=2"
-    code = (
-        "import pathlib, shutil, signal, typer\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
-        "from moonfed.command_line import run_program\n"
-        "from moonfed.experiments import demo\n"
-        "from moonfed.experiments.demo import DemoSettings, run_demo\n"
-        f"demo.build_bundle = lambda settings, _: shutil.copytree({str(bundle)!r}, settings.output / 'moon')\n"
-        "demo.export_onnx = lambda settings: 0.0\n"
-        "app = typer.Typer()\n"
-        f"app.command()(lambda: run_demo(DemoSettings(output=pathlib.Path({str(output)!r}), {settings})))\n"
-        "run_program(app, 'demo')\n"
-    )
+    settings = {"rounds": 1, "devices": 2, "epochs": 50} if moment == "alone" else {"rounds": 99, "devices": 2}
     demo = subprocess.Popen(
-        [our_program("python"), "-c", code],
+        [our_program("python"), "-m", "tests.support.short_demo", str(output), str(bundle), json.dumps(settings)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
@@ -82,6 +71,7 @@ def test_an_interrupted_demo_leaves_no_process(
         piece = os.read(demo.stdout.fileno(), 4096)
         assert piece, seen.decode()
         seen += piece
+    assert moment == "alone" or len(ours(output)) > 2, "the coordinator and the devices"
     demo.send_signal(number)
     rest = demo.stdout.read().decode()
     demo.stdout.close()

@@ -37,7 +37,7 @@ METHODS: dict[str, dict[str, Any]] = {
 def recipe(method: str) -> Simulation:
     """Return a recipe for the same digits, split over three devices in the same way, as the fixture `parts`."""
     keys = dict(METHODS[method])
-    settings = {"epochs": 2, "batch_size": 32, "learning_rate": 0.05, **keys.pop("settings", {})}
+    settings = {"epochs": 1, "batch_size": 32, "learning_rate": 0.05, **keys.pop("settings", {})}
     return Simulation(dataset="digits", method=method, parties=3, rounds=ROUNDS, seed=1, settings=settings, **keys)
 
 
@@ -92,7 +92,7 @@ def test_a_simulation_that_is_killed_ends_with_the_very_same_model(
     file = tmp_path / "recipe.toml"
     file.write_text(
         f'dataset = "digits"\nmethod = "{method}"\nserver_rule = "fedavgm"\nrounds = 4\nparties = 4\ncohort = "3"\n'
-        "[settings]\nepochs = 5\nbatch_size = 32\n"
+        "[settings]\nepochs = 3\nbatch_size = 32\n"
     )
 
     def start(output: Path) -> subprocess.Popen[bytes]:

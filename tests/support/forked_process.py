@@ -31,7 +31,17 @@ PROGRAMS = {
 PATCHES = "PATCHES_OF_TESTS"  # names modules that change a program before it runs
 PATIENCE_FILE = "PATIENCE_OF_TESTS"  # names the file that one of them reads, tests.support.impatient
 READY = b"ready\n"  # says the fork server when it has imported everything
-MODULES = ("tests.faults.program", "tests.replicas.program")
+MODULES = (
+    "tests.faults.program",
+    "tests.replicas.program",
+    "tests.support.short_demo",
+    "moonfed.experiments.fleet.fork_server",
+    "benchmarks.load.baseline_coordinator",
+    "benchmarks.load.inference_clients",
+    "benchmarks.load.no_op_server",
+    "benchmarks.load.onnx_runtime",
+    "benchmarks.load.synthetic_devices",
+)
 MAINS = {f"from {module} import main; main()": module for module in PROGRAMS.values()}
 AGENT_MODULE = "moonfed.edge_client.agent.main"
 CHILDREN = {START_READER: "moonfed.edge_client.worker.reader", START: "moonfed.edge_client.worker.sandboxed"}

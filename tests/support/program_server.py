@@ -36,6 +36,14 @@ LATER = (
     "moonfed.export.evaluator",
     "moonfed.export.bundle_builder",
     "moonfed.experiments.fleet.run",
+    "torch.onnx._internal.exporter._compat",
+    "onnxscript.optimizer",
+    "onnxscript.version_converter",
+    "onnx.reference.ops._op_list",
+    "onnxruntime.quantization",
+    "sklearn.datasets",
+    "matplotlib.pyplot",
+    "pydantic",
 )
 
 
