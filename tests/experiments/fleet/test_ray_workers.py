@@ -12,6 +12,7 @@ from moonfed.experiments.child_processes import run
 pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_ray_trains_the_same_model_as_processes(tmp_path: Path) -> None:
     recipe = tmp_path / "moon.toml"
     recipe.write_text(

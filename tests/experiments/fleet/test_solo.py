@@ -34,7 +34,7 @@ def rows(output: Path) -> list[dict[str, Any]]:
 
 
 def test_solo_equals_training_each_party_alone(tmp_path: Path) -> None:
-    keys = QUICK | {"settings": {"epochs": 12, "batch_size": 16, "learning_rate": 0.005}}
+    keys = QUICK | {"settings": {"epochs": 6, "batch_size": 16, "learning_rate": 0.005}}
     simulation = Simulation(dataset="digits", method="solo", **keys)
     result = run_simulation(simulation, tmp_path / "a", engine=TWO)
     assert result.model is None

@@ -28,7 +28,7 @@ def test_a_party_that_fails_ends_the_simulation_with_its_reason(tmp_path: Path) 
 
 
 def test_a_worker_that_dies_ends_the_simulation_which_can_then_go_on(tmp_path: Path) -> None:
-    simulation = Simulation(dataset="digits", **(QUICK | {"settings": {"epochs": 15, "batch_size": 32}}))
+    simulation = Simulation(dataset="digits", **(QUICK | {"settings": {"epochs": 8, "batch_size": 32}}))
 
     def kill(progress: SimulationProgress) -> None:
         if progress.sentence.startswith("round 1 of 2: 1 of 3"):
