@@ -34,7 +34,6 @@ def device_bundle(recipe: BundleRecipe) -> Bundle:
     def write(path: Path) -> None:
         with (
             mock.patch.object(bundle_builder, "export_graph", return_value=b""),
-            mock.patch.object(bundle_builder, "activation_bytes", return_value=0),
             mock.patch.object(bundle_builder, "_check"),
         ):
             write_bundle(path, build_bundle(recipe))

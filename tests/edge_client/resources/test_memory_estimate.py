@@ -33,7 +33,7 @@ from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
 from moonfed.sizes import human
 from moonfed.tensors import TensorSpec
 from tests.edge_client.conftest import SANDBOX, Bundle, Device
-from tests.support.compiled import cached_bundle
+from tests.support.compiled import device_bundle
 from tests.support.device_coordinator import Coordinator
 from tests.support.in_process_training import InProcessTraining
 
@@ -207,23 +207,23 @@ def bare() -> int:
     ("model", "method", "settings", "samples", "batch_size"),
     [
         ("cnn", "fedavg", {}, 1000, 64),
-        ("cnn", "moon", {"previous_models": "1"}, 1000, 64),
+        ("cnn", "moon", {}, 1000, 64),
         ("cnn", "moon", {"previous_models": "3"}, 5000, 64),
-        ("resnet18", "moon", {"previous_models": "1"}, 48, 16),
+        ("resnet18", "moon", {}, 48, 16),
     ],
 )
 def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
     model: str, method: str, settings: dict[str, str], samples: int, batch_size: int, bare: int, tmp_path: Path
 ) -> None:
     recipe = BundleRecipe(
-        name="measured", model=model, input=PICTURES, classes=tuple("abcdefghij"), method=method, settings=settings
+        name="honest", model=model, input=PICTURES, classes=("a", "b"), method=method, settings=settings
     )
-    built = cached_bundle(recipe)
+    built = device_bundle(recipe)
     manifest, contents, blobs = built.manifest, built.contents, BlobDirectory(tmp_path / "blobs")
     files = {name: str(blobs.path(blobs.put_bytes(content).sha256)) for name, content in contents.items()}
     generator = np.random.default_rng(0)
     inputs = generator.integers(0, 256, (samples, 32, 32, 3), dtype=np.uint8)
-    np.savez(tmp_path / "samples.npz", inputs=inputs, labels=generator.integers(0, 10, samples))
+    np.savez(tmp_path / "samples.npz", inputs=inputs, labels=generator.integers(0, 2, samples))
     worker = WorkerSettings(
         state=str(tmp_path / "state"),
         device="cam-1",

@@ -48,11 +48,10 @@ def probing(level: Level, directory: Path) -> Iterator[ChildProcess]:
         patch.setenv("SECRET", "a proxy's password")
         patch.setenv("OMP_NUM_THREADS", "4")
         child = sandboxed_process("probe", {"file": readable}, sandbox, job, (readable,))
-        try:
-            child.start()
-            yield child
-        finally:
-            child.end()
+    try:
+        yield child
+    finally:
+        child.end()
 
 
 @pytest.fixture(scope="module")
