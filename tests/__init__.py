@@ -1,4 +1,4 @@
-"""The tests, run by two processes on two cores. The programs they start have one thread of arithmetic each."""
+"""The tests, which two processes run on two cores. The programs that they start compute with one thread each."""
 
 import os
 

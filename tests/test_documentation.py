@@ -69,7 +69,7 @@ def test_modules_exist(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/security.md"])
-def test_whoever_reads_the_readme_knows_what_an_author_of_plans_can_read(document: str) -> None:
+def test_documents_warn_that_a_plans_author_can_read_the_data(document: str) -> None:
     """No check of operators prevents it, so the documents must say it."""
     text = " ".join((ROOT / document).read_text().replace("*", "").split())
     assert re.search(r"[Aa]uthor(?: of a plan)? can read the data that it trains on", text)

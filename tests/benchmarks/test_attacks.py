@@ -1,4 +1,4 @@
-"""The benchmark of attacks at its smallest, with real processes: every figure is present and positive."""
+"""The benchmark of attacks at its smallest scale, with real processes: every figure is present and positive."""
 
 from __future__ import annotations
 

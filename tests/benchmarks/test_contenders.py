@@ -1,4 +1,4 @@
-"""The contenders of a comparison do the same work; otherwise their ratio means nothing."""
+"""The sides of a comparison do the same work; otherwise their ratio would mean nothing."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_eager_loop_trains_the_same_in_channels_last() -> None:
 
 
 def test_the_eager_loop_drops_the_last_partial_batch() -> None:
-    """It takes as many steps: none for the samples beyond a whole batch."""
+    """Compare the numbers of steps: samples beyond the last whole batch get none."""
     data, network = random_samples(BATCH + 9), build_network("cnn", SAMPLE, 10)
     steps = 0
 

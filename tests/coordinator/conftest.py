@@ -57,7 +57,7 @@ class Fleet:
 
 @contextmanager
 def fleet_in(directory: Path, **fields: Any) -> Iterator[Fleet]:  # noqa: ANN401 - of ServeSettings
-    """A coordinator that resumes where the previous one in that directory ended."""
+    """Start a coordinator that resumes the previous one in that directory."""
     with ExitStack() as stack:
         state = directory / "state"
         ports = stack.enter_context(coordinator.coordinator_in_process(state, **fields))
@@ -79,7 +79,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], bool]], None]:
-    """Waits until something is so; the test's own time limit ends a vain wait."""
+    """Wait until a condition holds; the test's own time limit ends a wait that lasts too long."""
 
     def wait(condition: Callable[[], bool]) -> None:
         while not condition():
@@ -162,7 +162,7 @@ def upload(fleet: Fleet, content: bytes) -> str:
 
 @pytest.fixture
 def replica(postgresql_server: postgresql.Server) -> Iterator[Callable[[], Store]]:
-    """Opens the same database again and again, each time as another replica."""
+    """Open the same database repeatedly, each time as another replica."""
     url, opened = postgresql_server.new_database(), list[Store]()
 
     def open_() -> Store:

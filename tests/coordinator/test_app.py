@@ -1,4 +1,4 @@
-"""A coordinator in this process, without gRPC: runs end alike however often it is restarted."""
+"""A coordinator in this process, without gRPC: restarts do not change the result of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.in_process_coordinator import ALL, NAMES, device_info, opened
 
 
 async def course(state: Path, directory: Path, rule: ServerRule, stop_requests: Sequence[int]) -> dict[str, bytes]:
-    """Four rounds, with the coordinator ended and begun again after some; the final global state."""
+    """Run four rounds, restarting the coordinator after some; return the final global state."""
     directory.mkdir()
     for number, last in enumerate((*stop_requests, 4)):
         async with opened(state) as coordinator:

@@ -60,7 +60,7 @@ def test_a_killed_coordinator_resumes_within_and_between_rounds(programs: Progra
 
 
 def test_server_state_survives_a_kill(programs: Programs) -> None:
-    """FedAvgM and SCAFFOLD: killed between two rounds and in the middle of one."""
+    """Kill runs of FedAvgM and SCAFFOLD between two rounds and in the middle of one."""
     programs.serve()
     write_bundle(programs.tmp / "bundle", coordinator.make_bundle(**coordinator.SCAFFOLD, server_rule=FedAvgM()))
     devices = [programs.device(name) for name in ("cam-1", "cam-2")]
@@ -182,7 +182,7 @@ def test_plaintext_is_for_this_machine_alone_and_needs_no_enrolment(programs: Pr
 
 @pytest.mark.usefixtures("fresh_programs")
 def test_a_coordinator_imports_no_torch_no_runtime_and_no_export(programs: Programs) -> None:
-    """A whole run is served under an import hook that forbids them."""
+    """Serve a whole run under an import hook that forbids them."""
     hook = programs.tmp / "hook"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(

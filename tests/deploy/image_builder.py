@@ -1,6 +1,6 @@
 """Images built and run by buildah, without a daemon or a registry, on a base that debootstrap makes.
 
-Isolation is chroot, so that it works within a container, too; the network is this machine's.
+Builds are isolated by chroot, which also works in a container; they use this machine's network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PACKAGES = "python3,python3-venv,python3-pip"
 
 
 def missing() -> str:
-    """Return why no image can be built here; empty if it can."""
+    """Return the reason if images cannot be built here, else an empty text."""
     absent = [program for program in ("buildah", "debootstrap") if shutil.which(program) is None]
     if absent:
         return f"{' and '.join(absent)} not installed: apt-get install buildah debootstrap"
@@ -29,7 +29,7 @@ def missing() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """A store of images in a directory of its own."""
+    """An image store in a directory of its own."""
 
     directory: Path
 
@@ -42,7 +42,7 @@ class Builder:
         return done.stdout.strip()
 
     def command(self, command: str, *words: str | Path) -> list[str]:
-        """Return the words of a buildah command on this store."""
+        """Return the arguments of a buildah command on this store."""
         place = ["--root", self.directory / "root", "--runroot", self.directory / "run", "--storage-driver", "vfs"]
         return [str(word) for word in ("buildah", *place, command, *words)]
 
@@ -77,7 +77,7 @@ class Builder:
         return name
 
     def mounts(self) -> list[Path]:
-        """Return this machine's directories that pip may need in a build: authorities, and wheels."""
+        """Return this machine's directories that pip may need in a build: certificate authorities, and wheels."""
         wheels = [Path(word) for word in os.environ.get("PIP_FIND_LINKS", "").split() if Path(word).is_dir()]
         return [*([CERTIFICATES] if CERTIFICATES.is_dir() else []), self.wheels, *wheels]
 
@@ -87,7 +87,7 @@ class Builder:
         return self.directory / "wheels"
 
     def torch(self, version: str) -> str:
-        """Fetch that version of torch, such as one without CUDA, for the base's Python; return the argument TORCH."""
+        """Fetch a version of torch, such as one without CUDA, for the base's Python; return the value of TORCH."""
         fetch = ["pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version", PYTHON]
         done = subprocess.run([*fetch, "--dest", str(self.wheels), f"torch=={version}"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-2000:]

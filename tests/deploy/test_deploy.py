@@ -68,7 +68,7 @@ def test_the_jetson_image_has_the_dependencies_of_a_device_and_no_others() -> No
 
 @pytest.mark.parametrize("image", LOCKED)
 def test_an_image_installs_its_locked_requirements_and_nothing_else(image: str) -> None:
-    """Files with hashes, checked by pip; test_requirements.py compares them with pyproject.toml."""
+    """Requirements have hashes, which pip verifies; test_requirements.py compares them with pyproject.toml."""
     commands = [command for run in values(image, "RUN") for command in re.split(r"&&|;|then|else", run)]
     installs = [shlex.split(command.partition("pip install ")[2]) for command in commands if "pip install" in command]
     files = {word for words in installs for word in words if word.endswith(".txt")}
@@ -177,7 +177,7 @@ def test_the_unit_is_valid_for_systemd(tmp_path: Path) -> None:
 
 
 def test_the_unit_permits_what_the_sandbox_of_plans_needs() -> None:
-    """Systemd's group of a service's system calls has none of these, and a call outside it would end the process."""
+    """The group @system-service lacks these calls, and a call outside the filter would end the process."""
     unit = (DEPLOY / "moonfed-client.service").read_text()
     permitted = {word for line in re.findall(r"^SystemCallFilter=(.*)$", unit, re.MULTILINE) for word in line.split()}
     assert permitted >= {"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "seccomp"}

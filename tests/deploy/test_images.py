@@ -1,4 +1,4 @@
-"""The images for real: built by buildah, a coordinator runs in one and a device in another, and a round completes."""
+"""Real images, built by buildah: a coordinator and a device run in two of them, and complete a round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""requirements/*.txt: what images install, pinned with hashes, agrees with pyproject.toml and constraints.txt."""
+"""The files requirements/*.txt, which images install from, agree with pyproject.toml and constraints.txt."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pinned(file: str) -> list[Pinned]:
 
 
 def versions(found: list[Pinned], environment: dict[str, str]) -> dict[str, str]:
-    """The version of each distribution in an environment; there must be one."""
+    """Return the version of each distribution in an environment; there must be exactly one."""
     chosen: dict[str, list[str]] = defaultdict(list)
     for each in found:
         if not each.marker or Marker(each.marker).evaluate(environment):

@@ -62,7 +62,7 @@ class Bundle:
 
     @property
     def digest(self) -> str:
-        """The manifest's."""
+        """Return the manifest's digest."""
         return ref_of_bytes(self.manifest.to_bytes()).sha256
 
     def assignment(self, *, run: str = "tested", **fields: Any) -> fleet_pb2.Assignment:  # noqa: ANN401
@@ -128,7 +128,7 @@ def new_bundle(directory: Path, name: str, method: Method) -> Bundle:
 
 
 def write_samples(path: Path, count: int = 40, seed: int = 0) -> Path:
-    """Clouds around one centre per class."""
+    """Write clouds of samples around one centre per class."""
     generator = np.random.default_rng(seed)
     labels = generator.integers(0, len(CLASSES), count)
     inputs = generator.normal(size=(count, 6)) + 3 * np.eye(6)[labels]
@@ -216,7 +216,7 @@ class Device:
         return [parent, *parent.children(recursive=True)]
 
     def finish(self) -> tuple[int, str]:
-        """Waits for the end; exit code and log."""
+        """Wait for the end; return exit code and log."""
         assert self.process
         assert self._reader
         self.process.wait(PATIENCE)
@@ -247,7 +247,7 @@ def hasty_programs(monkeypatch: pytest.MonkeyPatch, forked_programs: None) -> No
 
 @pytest.fixture
 def new_job(bundle: Bundle, tmp_path: Path) -> Callable[..., Job]:
-    """Makes jobs for the worker; its files are there."""
+    """Return a function that makes jobs whose files exist."""
     return job_maker(bundle, BlobDirectory(tmp_path / "blobs"))
 
 

@@ -1,7 +1,8 @@
 """Plans that attack a device, in `run`, `profile` and `predict`, against real processes.
 
-Each attack is repeated without the inspection, so that the sandbox alone must hold, and without the sandbox, so that
-the inspection must. The device must survive, its key stay unread, no file appear, and the next round be trained.
+Each attack is repeated without the inspection, so that the sandbox alone must stop it, and without the sandbox, so that
+the inspection alone must. The device must survive and train the next round, its key must stay unread, and no file may
+appear.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Mode:
     patience: Path  # the file of tests.support.impatient
 
     def expected(self, attack: Attack) -> str:
-        """A pattern of what the device says; empty: nothing, since the plan does no harm."""
+        """A pattern of the device's message; empty if there is none, since the plan does no harm."""
         return attack.rejection if self.inspected else attack.sandbox
 
     def expect(self, pattern: str) -> None:
@@ -129,7 +130,7 @@ def test_without_both_layers_attacks_on_files_succeed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Otherwise the tests above would show nothing."""
+    """Otherwise the tests above would prove nothing."""
     monkeypatch.setenv(PATCHES, UNINSPECTED)
     device.start(samples, "--sandbox", "off")
     attack, planted = ATTACKS[name], tmp_path / "device" / "queue.py"

@@ -1,4 +1,4 @@
-"""Child processes that never outlive this one."""
+"""Child processes, which never survive this process."""
 
 from __future__ import annotations
 

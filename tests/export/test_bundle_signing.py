@@ -1,4 +1,4 @@
-"""Bundles on disk are signed, completed by the owner of a second key, and signed anew."""
+"""Bundles on disk are signed, completed by the owner of a second key, and signed again."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_two_owners_sign_one_after_the_other(tmp_path: Path, name: str) -> None:
     assert read_bundle(path, check).ref == make_bundle().ref
 
 
-def test_a_bundle_is_signed_anew_on_request_and_where_a_stranger_signed(tmp_path: Path) -> None:
+def test_a_bundle_is_signed_again_on_request_and_if_a_stranger_signed_it(tmp_path: Path) -> None:
     path = tmp_path / "bundle"
     write_bundle(path, replace(make_bundle(), signature=b""))
     mine = Signer((key(1),), CHAIN)

@@ -1,6 +1,6 @@
 """The client of a coordinator's Control service.
 
-It verifies a run's bundle before it fetches anything else of it; each attack is rejected by name.
+It verifies a run's bundle before it fetches any other file of it; each rejection names the attack.
 """
 
 from __future__ import annotations

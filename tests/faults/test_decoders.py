@@ -186,7 +186,7 @@ def test_no_value_of_a_signature_is_taken_on_trust() -> None:
 
 @EXAMPLES
 @given(spoilt(json.loads(SIGNED)).map(lambda document: canonical_bytes(document)) | damaged(SIGNED) | st.binary())
-def test_a_signature(content: bytes) -> None:
+def test_malformed_signatures(content: bytes) -> None:
     with suppress(UntrustedBundle):
         verify(content, BUNDLE.ref.sha256, now=0.0, trust=TRUST)
         assert content == SIGNED
@@ -197,7 +197,7 @@ def test_a_signature(content: bytes) -> None:
     st.sampled_from([STATEMENT, TRUST.to_document()]).flatmap(spoilt).map(lambda document: canonical_bytes(document))
     | st.binary()
 )
-def test_what_a_trusted_key_has_signed(payload: bytes) -> None:
+def test_malformed_documents_with_a_trusted_signature_are_rejected(payload: bytes) -> None:
     """A malformed statement, or a malformed new version of the trust file."""
     statement = Envelope(kind=statements.KIND, payload=payload).sign(key(1))
     successor = Envelope(kind=trusts.KIND, payload=payload).sign(key(1))

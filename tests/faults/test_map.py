@@ -248,14 +248,14 @@ TESTS: dict[int, list[str]] = {
         "edge_client.worker.test_sandboxed::test_the_process_has_no_more_than_it_needs",
         "proto.sandbox.test_policy::test_network_programs_and_other_processes_are_out_of_reach",
     ],
-    43: ["test_documentation::test_whoever_reads_the_readme_knows_what_an_author_of_plans_can_read"],
+    43: ["test_documentation::test_documents_warn_that_a_plans_author_can_read_the_data"],
     44: [
         "faults.test_attacks::test_a_device_that_reads_none_of_its_downloads_delays_nobody",
         "coordinator.rpc.test_flow_control::test_one_callers_streams_delay_no_other_caller",
         "coordinator.rpc.test_stalled_downloads::test_a_download_that_is_not_read_is_ended_with_its_connection",
     ],
     45: [
-        "edge_client.agent.test_session::test_another_servers_answers_are_outlasted_once_the_coordinator_has_answered",
+        "edge_client.agent.test_session::test_a_device_that_has_reached_the_coordinator_retries_while_another_server_answers",
     ],
     46: [
         "faults.test_attacks::test_a_renewal_is_logged_with_both_certificates",
@@ -285,7 +285,7 @@ TESTS: dict[int, list[str]] = {
     50: [
         "serving.test_version_files::test_a_server_with_a_key_serves_only_signed_versions",
         "serving.test_version_files::test_a_version_that_is_changed_while_it_is_served_stays_as_it_was",
-        "serving.test_version_files::test_what_was_changed_after_signing_is_not_loaded",
+        "serving.test_version_files::test_a_version_changed_after_signing_is_not_loaded",
     ],
     51: [
         "edge_client.agent.test_child_process::test_a_child_is_killed_at_its_time_limit_though_it_reports_progress",

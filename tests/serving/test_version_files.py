@@ -99,7 +99,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_was_changed_after_signing_is_not_loaded(directory: ModelDirectory, key: Path, change: str) -> None:
+def test_a_version_changed_after_signing_is_not_loaded(directory: ModelDirectory, key: Path, change: str) -> None:
     with closing(verifying(directory, key)) as models:
         assert reasons(models) == ""
         assert models.is_ready("linear", "2")

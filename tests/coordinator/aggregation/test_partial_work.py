@@ -1,4 +1,4 @@
-"""Devices that end local training early, within a budget: what their updates count under each server rule."""
+"""Devices that end local training early, within a budget: weights of their updates under each server rule."""
 
 from __future__ import annotations
 
@@ -138,6 +138,6 @@ def test_only_fednova_uses_steps_and_samples_weigh_as_before(
 
 
 def test_the_case_distinguishes_fednova_from_the_mean() -> None:
-    """Were the steps ignored, FedNova would end elsewhere, by far more than the test above allows."""
+    """If the steps were ignored, FedNova's result would differ by far more than the test above allows."""
     p = SAMPLES / 60
     assert np.abs(nova(p) - mean(p))[TRAINED].min() > 1e-2

@@ -1,4 +1,4 @@
-"""FedSSC's prototypes: class means of devices that share a class, drawn evenly."""
+"""FedSSC's prototypes: class means of uniformly drawn devices that share the class."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shared(counts: list[list[int]], means: F64) -> F64:
 
 
 def prototypes(played: Rounds, rows: F64) -> tuple[list[int], F64]:
-    """The next round's: which classes have one, and all of them."""
+    """Return the next round's prototypes, and which classes have one."""
     count = len(rows)
     played.next(np.zeros((count, SIZE)), [1] * count, class_means=(rows, CLASS_MEANS))
     values = played.memory("prototypes", PROTOTYPES)
@@ -52,7 +52,7 @@ def test_a_class_that_is_no_longer_shared_has_no_prototype(tmp_path: Path) -> No
 
 
 def powers(devices: int) -> F64:
-    """Means whose sums identify the drawn devices: device i has 2^i in every class."""
+    """Return means whose sums identify the drawn devices: device i has 2^i in every class."""
     return np.broadcast_to(2.0 ** np.arange(devices)[:, None, None], (devices, 3, 2))
 
 

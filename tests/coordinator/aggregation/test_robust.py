@@ -1,4 +1,4 @@
-"""Robust aggregation against numpy on whole models in float64; each reference is written in another way."""
+"""Robust aggregation, compared with independent references in numpy on whole models in float64."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def played(directory: Path, robust: RobustSettings, drawn: int = 0) -> Rounds:
 
 
 def prototypes(rounds: Rounds, means: F64, shares: npt.NDArray[np.bool_] | None = None) -> tuple[list[int], F64]:
-    """The next round's: which classes have one, and all of them [3, D]; from means [N, 3, D] and who shares [N, 3]."""
+    """Return the next prototypes [3, D] and which classes have one, from means [N, 3, D] and sharers [N, 3]."""
     shared = np.ones(means.shape[:2], np.bool_) if shares is None else shares
     rows = np.concatenate([10.0 * shared, (means * shared[:, :, None]).reshape(len(means), -1)], axis=1)
     rounds.next(np.zeros((len(means), SIZE)), [1] * len(means), class_means=(rows, CLASS_MEANS))
@@ -91,7 +91,7 @@ def test_a_class_that_too_few_share_for_the_reducer_has_no_prototype(tmp_path: P
 
 @pytest.mark.parametrize("drawn", [0, 1])
 def test_a_class_mean_is_no_longer_than_a_multiple_of_the_median_of_its_sharers(tmp_path: Path, drawn: int) -> None:
-    """Even if the only device drawn for a class is the malicious one."""
+    """This holds even if the only device drawn for a class is the malicious one."""
     means = honest(5)
     means[2] *= 1e4
     rounds = played(tmp_path, robust_settings(clip_factor=1.5), drawn)

@@ -64,12 +64,12 @@ IRIS = Iris()
 
 
 def poisoned(begun: F64, honest: F64) -> F64:
-    """Sign-flipped, and a thousand times as far."""
+    """Return an update with its sign flipped and a thousand times as long."""
     return begun - 1000 * (honest - begun)
 
 
 def robust_run(fleet: Fleet, robust: Sent) -> tuple[F64, list[control_pb2.Round], list[str]]:
-    """A run of some rounds with two poisoned devices of eight: final model, rounds, and what an operator watched."""
+    """Run some rounds with two poisoned devices of eight; return the final model, the rounds and the watched events."""
     devices = [fleet.device(device) for device in (*HONEST, *POISONED)]
     quorum = control_pb2.Amount(fraction=1.0)
     fleet.start("run", ROUNDS, minimum_devices=8, quorum=quorum, robust=control_pb2.RobustSettings(**robust))
@@ -154,7 +154,7 @@ def test_an_operator_is_shown_the_settings_and_the_incidents(fleet: Fleet) -> No
 
 
 def test_a_restarted_coordinator_keeps_the_robust_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """They are settings of the run, which the store keeps."""
+    """They are settings of the run, which are stored."""
     directory = tmp_path_factory.mktemp("fleet")
     with fleet_in(directory) as before:
         before.start(robust=control_pb2.RobustSettings(weight_cap=0.5, clip_factor=1.5))
@@ -165,7 +165,7 @@ def test_a_restarted_coordinator_keeps_the_robust_settings(tmp_path_factory: pyt
 
 
 def claim(fleet: Fleet, robust: Sent) -> F64:
-    """A round of four devices, the last of which claims to have ten million samples."""
+    """Run a round of four devices, the last of which claims ten million samples."""
     devices: list[Device] = [fleet.device(f"cam-{number}") for number in range(4)]
     fleet.start(minimum_devices=4, quorum=control_pb2.Amount(count=4), robust=control_pb2.RobustSettings(**robust))
     sessions = [device.connect() for device in devices]

@@ -197,7 +197,7 @@ def test_slices_change_nothing(tmp_path_factory: pytest.TempPathFactory, slice_e
 
 
 def test_sums_are_float64(tmp_path: Path) -> None:
-    """In float32, one in a hundred million would be lost."""
+    """In float32, an element of one in a sum of a hundred million would be lost."""
     models = np.stack([np.full(SIZE, value, np.float32) for value in (1e8, 1.0, -1e8)])
     np.testing.assert_array_equal(rounds(tmp_path).next(models, [1, 1, 1]), np.float32(1 / 3))
 

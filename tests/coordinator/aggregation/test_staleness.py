@@ -83,7 +83,7 @@ def test_with_uniform_weights_it_is_the_papers_mean_over_the_buffer(tmp_path: Pa
 
 
 def test_a_server_rule_takes_the_mean_change_as_that_of_any_round(tmp_path: Path) -> None:
-    """Without a memory yet, damped momentum ½ goes half of the mean change, 3; statistics know no momentum."""
+    """In the first round, damped momentum ½ moves half of the mean change, 3; statistics have no momentum."""
     rule = FedAvgM(server_momentum=0.5, damped=True, weighting="uniform")
     result = buffered_round(tmp_path, server_rule=rule)
     np.testing.assert_allclose(result, vector(3 + 1.5, 5.5), rtol=1e-6)
@@ -99,7 +99,7 @@ def test_fresh_updates_alone_are_a_synchronous_rounds(tmp_path: Path) -> None:
 
 
 def test_a_variance_stays_positive_however_stale_updates_are(tmp_path: Path) -> None:
-    """Were statistics moved by the change since the old model, as parameters are, this one would end at 1 - 8/√2."""
+    """If statistics moved by the change since the old model, like parameters, this one would end at 1 - 8/√2."""
     newest, old = write(tmp_path / "w", 0.0, 1.0), write(tmp_path / "old", 0.0, 9.0)
     contribution = Contribution(device="a", files={"model": write(tmp_path / "a", 0.0, 1.0)}, samples=1, steps=1)
     manifest, target = make_bundle().manifest, tmp_path / "b"

@@ -7,7 +7,7 @@ from moonfed.v1 import control_pb2
 
 
 def cells(**platform: str) -> dict[str, str]:
-    """The line of one device, by its columns' heads."""
+    """Return the line of one device, by column."""
     head, line = device_lines([control_pb2.Device(device="cam-1", online=True, platform=platform)])
     starts = [head.index(name) for name in HEADS]
     ends = [*starts[1:], None]

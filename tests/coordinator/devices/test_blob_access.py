@@ -1,4 +1,4 @@
-"""Which device may fetch which blob."""
+"""Access to blobs: the devices that may fetch each."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_a_device_without_encodings_gets_float32(fleet: Fleet, until: Until) -> 
 
 
 def test_a_device_that_declines_a_run_for_good_is_not_assigned_again(fleet: Fleet, until: Until) -> None:
-    """Until it connects again, perhaps with another trust file; the run shows why it waits."""
+    """It is not assigned until it reconnects, perhaps with another trust file; the run shows why it waits."""
     fleet.start("run")
     device = fleet.device("cam-1")
     session = device.connect()

@@ -69,7 +69,7 @@ def test_a_run_that_is_stopped_names_no_model_even_if_it_has_one(fleet: Fleet) -
 
 def test_a_device_that_names_runs_learns_which_have_ended_even_after_a_restart(tmp_path: Path) -> None:
     def told(fleet: Fleet) -> tuple[DeviceSession, list[fleet_pb2.RunEnded]]:
-        """Sort by name; the runs that continue, or may continue, come first."""
+        """Return notifications sorted by name, with runs that continue or may continue first."""
         identity = load_identity(tmp_path / "cam-1")
         device = Device(
             "cam-1", fleet.stack.enter_context(transport.open_channel(f"127.0.0.1:{fleet.ports.fleet}", identity))

@@ -1,4 +1,4 @@
-"""Coordinators on one PostgreSQL database: each run is one coordinator's, the others serve it without changing it."""
+"""Coordinators on one PostgreSQL database: each run has one holder; the others serve it without changing it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Two = tuple[Store, Store]
 
 
 class Runs:
-    """Runs that are driven or followed in name only."""
+    """A stub that only records which runs are driven or followed."""
 
     def __init__(self) -> None:
         self.served: Mapping[str, RunHandle] = {}

@@ -64,7 +64,7 @@ def test_k_updates_make_a_model_and_the_slow_device_continues_with_its_own() -> 
 
 
 def test_the_next_round_opens_though_devices_have_left() -> None:
-    """Otherwise the updates of training devices would be rejected while the others are offline."""
+    """Otherwise updates of devices in training would be rejected while the others are offline."""
     state, _ = after(*devices_online("a", "b", "c"), accepted("a"), accepted("b"))
     state, commands = after(
         DeviceOffline(device="a"), DeviceOffline(device="b"), DeviceOffline(device="c"), reduced(1), state=state

@@ -1,4 +1,4 @@
-"""Streaming of stored blobs, and of nothing else."""
+"""Streaming of stored blobs only."""
 
 from __future__ import annotations
 

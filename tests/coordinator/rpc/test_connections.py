@@ -1,4 +1,4 @@
-"""The guard of connections: which are closed, and in what order."""
+"""The connection guard: its choice of connections to close, and their order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_address_has_at_most_half_of_the_room_and_loses_its_oldest_connection
     assert surplus([*other, *greedy], room=100) == greedy[:10]
 
 
-def test_of_many_addresses_those_with_most_connections_lose_first() -> None:
+def test_the_addresses_with_the_most_connections_lose_first() -> None:
     pending = [(f"10.0.0.{address}", port) for address in range(1, 6) for port in range(address)]
     closed = surplus(pending, room=10)
     assert len(closed) == 5
@@ -58,7 +58,7 @@ def test_of_many_addresses_those_with_most_connections_lose_first() -> None:
 
 
 def test_a_new_connection_beats_older_ones_of_its_address() -> None:
-    """So that an honest device behind the same router gets its turn."""
+    """An honest device behind the same router must get its turn."""
     pending = [("10.0.0.1", port) for port in range(100)]
     assert pending[-1] not in surplus(pending, room=20)
 

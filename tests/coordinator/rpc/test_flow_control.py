@@ -43,7 +43,7 @@ def test_a_stream_that_falls_silent_or_never_ends_times_out(monkeypatch: pytest.
 
 @pytest.fixture(autouse=True)
 def idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the coordinator use no processor time, whatever else the machine does."""
+    """Make the coordinator look idle, whatever else the machine does."""
     monkeypatch.setattr(time, "process_time", lambda: 1.0)
 
 
@@ -163,7 +163,7 @@ def test_a_cancelled_stream_keeps_no_slot() -> None:
 
 @pytest.mark.parametrize("slow_bytes", [0, SLOW_BYTES])
 def test_a_part_that_is_not_read_in_time_ends_its_stream(slow_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With or without a slot."""
+    """This holds with and without a slot."""
     monkeypatch.setattr(flow_control, "PART_SECONDS", 2 * SLOW_SECONDS)
 
     async def scenario() -> None:

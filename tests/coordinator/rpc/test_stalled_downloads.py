@@ -1,4 +1,4 @@
-"""A device that stops reading a download loses its connection, and the memory that the download took."""
+"""A device that stops reading a download loses its connection, and the download's memory is released."""
 
 from __future__ import annotations
 

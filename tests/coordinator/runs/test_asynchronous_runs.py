@@ -101,7 +101,7 @@ def test_a_reconnecting_device_resumes_its_assignment(fleet: Fleet, until: Until
 
 
 def test_a_stuck_device_is_lost_though_its_work_grows_too_old_again_and_again(fleet: Fleet, until: Until) -> None:
-    """Its silence counts from the first work that it got; lost, it gets no other until it shows a sign."""
+    """Its silence counts from its first assignment; once lost, it gets no other until it sends a heartbeat."""
     kind = asynchronous(2, max_staleness=1)
     devices, sessions, work = three(fleet, rounds=100_000, asynchronous=kind, heartbeat_timeout_seconds=2.0)
     current = work[:2]
@@ -148,7 +148,7 @@ def test_settings_survive_conversion(fleet: Fleet) -> None:
 
 
 def test_a_killed_coordinator_resumes_with_its_buffer_and_assignments(programs: Programs, tmp_path: Path) -> None:
-    """cam-3 holds work of round 1, cam-1's update of round 2 is in the buffer: both count after kill -9."""
+    """cam-3 works on round 1, and cam-1's update of round 2 is in the buffer: both count after kill -9."""
     programs.serve()
     bundle = coordinator.bundle_directory(tmp_path / "bundle", **UNIFORM)
     names = ("cam-1", "cam-2", "cam-3")

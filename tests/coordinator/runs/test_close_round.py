@@ -68,7 +68,7 @@ def test_without_a_quorum_of_intact_updates_the_round_is_abandoned(
 
 
 def deliver(fleet: Fleet, trouble: Trouble) -> None:
-    """Two devices' updates of 1.0 and 4.0; the failure starts at the round's end."""
+    """Deliver two updates, of 1.0 and 4.0; the failure starts at the end of the round."""
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
     sessions = [device.connect() for device in devices]
     fleet.start("run", minimum_devices=2)
@@ -94,7 +94,7 @@ def expect_both(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     ("place", "name", "error", "reason"),
     [
-        (Spool, "holds", FULL, "the disk is full"),  # no room to fetch another replica's to
+        (Spool, "holds", FULL, "the disk is full"),  # no room to fetch another replica's update
         (BlobDirectory, "put_file", FULL, "the disk is full"),
         (DeviceReports, "of_attempt", BROKEN, "the coordinator's database cannot be reached"),
         (Store, "commit_round", FULL, "the disk is full"),

@@ -1,4 +1,4 @@
-"""A driven run over real TLS: its reports, its retries, its end, and other runs beside it."""
+"""A driven run over real TLS: reports, retries, its end, and concurrent runs."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_sharing_devices_are_drawn_from_the_runs_seed_in_every_round(fleet: Flee
     sessions = [device.connect() for device in devices]
 
     def course(name: str, seed: int) -> list[list[float]]:
-        """Round for round, whose mean became each class's prototype."""
+        """Return, for each round, whose mean became each class's prototype."""
         bundle = make_bundle(**{**FEDSSC, "prototype_devices": 1})
         fleet.start(name, minimum_devices=4, rounds=4, bundle=bundle, seed=seed)
         seen = []

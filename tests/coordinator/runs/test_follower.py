@@ -1,4 +1,4 @@
-"""Followed runs: devices here take part, nothing is changed, and a rollback of the holder's is followed."""
+"""Followed runs: local devices participate, nothing is changed, and the holder's rollbacks are followed."""
 
 from __future__ import annotations
 

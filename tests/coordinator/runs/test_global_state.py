@@ -1,4 +1,4 @@
-"""Global state of earlier rounds, available for as long as their updates may arrive."""
+"""Global state of earlier rounds, kept as long as their updates may arrive."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ END = End(status="finished")
 
 
 class Database:
-    """A store whose run is another coordinator's for a number of attempts."""
+    """A store whose run is held by another coordinator for a number of attempts."""
 
     def __init__(self, lost_attempts: int, *, held_elsewhere: bool) -> None:
         self.attempts, self._lost_attempts = 0, lost_attempts

@@ -1,4 +1,4 @@
-"""A damaged global state: the one before it takes its place, with an alarm, and nothing damaged is ever used."""
+"""A damaged global state: the previous one replaces it, with an alarm, and damaged files are never used."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ BUNDLE = make_bundle(**SCAFFOLD, server_rule=FedAvgM())
 
 
 async def rounds_of(coordinator: Coordinator, directory: Path, last: int) -> None:
-    """Every device participates until that round is committed."""
+    """Let every device participate until that round is committed."""
     parties = [asyncio.create_task(party(coordinator, name, directory, last)) for name in NAMES]
     await watched(coordinator, "round_committed", last)
     await asyncio.gather(*parties)
 
 
 async def ended(coordinator: Coordinator) -> RunRecord:
-    """The run once it is over."""
+    """Wait for the end of the run, and return it."""
     while (await coordinator.operators.run("run")).record.status == "running":
         await asyncio.sleep(0.02)
     return (await coordinator.operators.run("run")).record
@@ -54,7 +54,7 @@ def damage(coordinator: Coordinator, ref: BlobRef) -> Path:
 
 
 async def assigned(coordinator: Coordinator) -> Assignment:
-    """The work that the devices are given next."""
+    """Return the devices' next assignments."""
     async with coordinator.devices.connect(device_info(NAMES[0])) as session:
         others = [coordinator.devices.connect(device_info(name)) for name in NAMES[1:]]
         for other in others:

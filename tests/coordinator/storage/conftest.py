@@ -14,7 +14,7 @@ Open = Callable[[], Store]
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """Opens the same database again and again, as coordinators that were killed do: none is closed before the end."""
+    """Open the same database repeatedly, like killed coordinators: none is closed before the end."""
     opened: list[Store] = []
     server: postgresql.Server | None = None
     if request.param == "postgresql":

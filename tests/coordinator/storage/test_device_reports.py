@@ -1,4 +1,4 @@
-"""Devices' reports: one counts, has a receipt, and no other is recorded once its round is reducing."""
+"""Devices' reports: one counts and has a receipt; none is recorded once its round is reducing."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.support.coordinator import ask, model_bytes
 
 
 def test_uploads_are_rejected_while_the_budget_is_used_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bundle, then an update: both are let in again once something was deleted."""
+    """A bundle and an update are accepted again once something has been deleted."""
     monkeypatch.setattr(disk_budget, "MEASURED_SECONDS", 0.0)
     bundle, big = coordinator.make_bundle(), b"x" * 400_000
     with fleet_in(tmp_path, disk_budget=600_000) as fleet:

@@ -1,4 +1,4 @@
-"""Leases on a real PostgreSQL server: a run is one coordinator's at a time."""
+"""Leases on a real PostgreSQL server: one coordinator holds a run at a time."""
 
 from __future__ import annotations
 

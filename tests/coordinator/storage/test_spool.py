@@ -68,7 +68,7 @@ def test_two_roles_may_hold_the_same_bytes(tmp_path: Path) -> None:
     assert len(files(tmp_path / "spool")) == 2
 
 
-def test_what_a_killed_coordinator_left_is_deleted_except_for_open_attempts(tmp_path: Path) -> None:
+def test_remnants_of_a_killed_coordinator_are_deleted_except_for_open_attempts(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool")
     attempts = [FIRST, replace(FIRST, attempt=2), replace(FIRST, run="digits-2")]
     for attempt in attempts:

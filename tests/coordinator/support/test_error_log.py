@@ -1,4 +1,4 @@
-"""Errors in the log, and messages for a coordinator that is started wrongly."""
+"""Errors in the log, and messages for a coordinator that is started with wrong settings."""
 
 from __future__ import annotations
 

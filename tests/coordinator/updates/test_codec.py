@@ -75,7 +75,7 @@ def connect(fleet: Fleet, name: str) -> tuple[Device, DeviceSession]:
 
 
 def known_device(fleet: Fleet, name: str) -> Device:
-    """One that enrolled before the coordinator was started again."""
+    """Return a device that enrolled before the coordinator was restarted."""
     channel = transport.open_channel(f"127.0.0.1:{fleet.ports.fleet}", load_identity(fleet.tmp / name))
     return Device(name, fleet.stack.enter_context(channel))
 
@@ -180,7 +180,7 @@ def test_a_restarted_coordinator_serves_the_same_encoded_model_and_decodes_as_be
 
 
 def test_a_decoded_update_that_is_damaged_on_the_disk_does_not_count(fleet: Fleet, until: Until) -> None:
-    """An update acknowledged by its encoded file's digest is guarded by its decoded file's."""
+    """An update is acknowledged by the digest of its encoded file, but its decoded file has a digest of its own."""
     fleet.start("run", uplink_encoding="int8", minimum_devices=2, quorum=control_pb2.Amount(count=1))
     devices = {name: connect(fleet, name) for name in ("cam-1", "cam-2")}
     works = {name: stream.assignment() for name, (_, stream) in devices.items()}

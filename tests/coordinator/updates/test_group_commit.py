@@ -1,4 +1,4 @@
-"""Updates that wait together are committed together, each with the result that it would have alone."""
+"""Updates that wait together are committed together, each with the same result as alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device process opens only bundles whose signature it trusts; each attack is rejected by name."""
+"""A device process opens only bundles whose signature it trusts; each rejection names the attack."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def signed(bundle: Bundle, **fields: object) -> Bundle:
 
 
 def altered(bundle: Bundle) -> Bundle:
-    """The bundle with one bit of the signed statement changed, in a document that is still well formed."""
+    """Return the bundle with one bit of the signed statement changed, in a well-formed document."""
     found = BundleSignature.from_bytes(bundle.signature)
     payload = found.envelope.payload.replace(b'"version":1', b'"version":3')
     envelope = replace(found.envelope, payload=payload)

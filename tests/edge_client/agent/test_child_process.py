@@ -1,4 +1,4 @@
-"""A child that may have been taken over by a plan: whatever it sends, its parent survives and says one line."""
+"""A child that a plan may have taken over: whatever it sends, its parent survives and logs one line."""
 
 from __future__ import annotations
 

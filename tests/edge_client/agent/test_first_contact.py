@@ -1,4 +1,4 @@
-"""The memory of the first contact with a coordinator."""
+"""Memory of the first contact with a coordinator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_before_the_first_contact_another_server_is_final_after_a_few_attempts(t
     assert [contact.may_retry(WRONG) for _ in range(ATTEMPTS + 1)] == [True] * (ATTEMPTS - 1) + [False] * 2
 
 
-def test_after_it_another_server_is_never_final_not_even_after_a_restart_or_a_renewal(tmp_path: Path) -> None:
+def test_after_the_first_contact_another_server_is_never_final(tmp_path: Path) -> None:
     first = identity(tmp_path, Authority())
     contact = FirstContact(tmp_path, first)
     contact.succeeded()

@@ -33,7 +33,7 @@ def token(coordinator: Coordinator) -> Iterator[JoinToken]:
 
 @pytest.fixture(autouse=True)
 def _everything_is_excepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in many a company's environment; the option counts all the same."""
+    """Exclude everything from the proxy, as some companies' environments do; the option takes precedence."""
     monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
 
 

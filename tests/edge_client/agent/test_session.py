@@ -402,7 +402,7 @@ def test_a_coordinator_of_another_authority_is_final(coordinator: Coordinator, d
 
 @contextmanager
 def captive_portal(port: int) -> Iterator[None]:
-    """A server that answers everything with a page of its own."""
+    """A server that answers every request with a page of its own."""
     with socket.create_server(("127.0.0.1", port)) as portal:
 
         def answer() -> None:
@@ -423,7 +423,7 @@ def captive_portal(port: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("portal", [False, True])
-def test_another_servers_answers_are_outlasted_once_the_coordinator_has_answered(
+def test_a_device_that_has_reached_the_coordinator_retries_while_another_server_answers(
     coordinator: Coordinator, device: Device, samples: Path, *, portal: bool, restarted: bool
 ) -> None:
     device.start(samples)

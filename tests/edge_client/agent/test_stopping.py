@@ -1,4 +1,4 @@
-"""Cancelled work is dropped at once, and heartbeats keep a device from counting as stuck."""
+"""Cancelled work is dropped at once, and heartbeats keep a device from being considered stuck."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bound on bytes per second."""
+"""The limit on bytes per second."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Clock:
 
 
 class Replies:
-    """Chunks as a call would give them."""
+    """Chunks as a call yields them."""
 
     def __init__(self, sizes: list[int]) -> None:
         self.sizes, self.cancelled = sizes, False

@@ -31,7 +31,7 @@ LONG = 10_000_000  # epochs that no test waits for
 
 
 class Over(Exception):
-    """The test has seen enough."""
+    """Raised to end a test that has seen enough."""
 
 
 def window(opens: float, closes: float) -> TrainingWindow:
@@ -62,7 +62,7 @@ class ClosingWindow(TrainingWindow):
 
 @contextmanager
 def until(*steps: Callable[[], object]) -> Iterator[None]:
-    """Ends the body, which would run for ever, by a signal once the steps were done in another thread."""
+    """End the body, which would run forever, by a signal once the steps are done in another thread."""
 
     troubles: list[BaseException] = []
     over = threading.Event()
@@ -182,7 +182,7 @@ def test_an_assignment_that_comes_after_hours_is_declined(
 def test_nothing_is_fetched_after_hours(
     coordinator: Coordinator, link: FleetConnection, bundle: Bundle, tmp_path: Path
 ) -> None:
-    """Neither an assignment's files nor a finished model."""
+    """This covers an assignment's files and a finished model."""
     ref, hours = coordinator.blobs.put_bytes(bundle.weights), window(-60, -30)
     with pytest.raises(WindowClosed, match=f"training window of this device, {hours}, has closed"):
         BlobTransfers(link, Inbox(), hours).fetch(ref, BlobDirectory(tmp_path / "blobs"))

@@ -1,4 +1,4 @@
-"""The training window: which moments it holds, and how far its ends are."""
+"""The training window: the moments that it contains, and the time until it opens or closes."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_the_memory_needed_is_printed_once(made: tuple[Path, Bundle]) -> None:
 def test_torch_needs_as_much_memory_as_in_the_trainer(
     made: tuple[Path, Bundle], fresh: tuple[dict[str, Any], str], tmp_path: Path
 ) -> None:
-    """The bytes that a trainer finds it holds before its first round."""
+    """Compare with the bytes that a trainer measures before its first round."""
     (tmp_path / "samples.npz").touch()
     settings = WorkerSettings(
         state=str(tmp_path),

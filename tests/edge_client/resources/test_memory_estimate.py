@@ -275,7 +275,7 @@ def worker_settings(tmp_path: Path, data: Path, max_memory: int | None = None) -
 def test_available_memory_limits_a_round_without_max_memory(
     bundle: Bundle, new_job: Callable[..., Job], samples: Path, tmp_path: Path
 ) -> None:
-    """A step of a hundred terabytes; the plan's file is not even opened."""
+    """The step needs a hundred terabytes; the plan's file is not even opened."""
     manifest = changed(bundle.manifest, activation_bytes=10**13)
     file = tmp_path / "manifest.json"
     file.write_bytes(manifest.to_bytes())

@@ -20,7 +20,7 @@ def feed(plan: RecordingPlan, data: Samples, memory: Memory = PLENTY, **fields: 
 
 
 def taken(made: BatchFeed, epoch: int, batches: torch.Tensor) -> list[Batch]:
-    """Copies of an epoch's batches."""
+    """Return copies of an epoch's batches."""
     made.begin(epoch, batches)
     found = []
     for _ in batches:

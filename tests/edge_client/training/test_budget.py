@@ -25,7 +25,7 @@ from tests.support.recording import RecordingPlan, numbered, settings, train
 
 @dataclass
 class Clock:
-    """Shows the time that others let pass."""
+    """A clock that advances only when it is told to."""
 
     now: float = 1000.0
 
@@ -34,7 +34,7 @@ class Clock:
 
 
 class SlowPlan(RecordingPlan):
-    """Its work takes a clock's seconds."""
+    """A plan whose work advances a clock."""
 
     def __init__(self, clock: Clock, *, step: float = 1.0, batch_of_references: float = 0.0, **wants: int) -> None:
         super().__init__(**wants)  # type: ignore[arg-type]
@@ -151,7 +151,7 @@ def test_a_plan_that_is_really_slow_ends_in_time() -> None:
 
 @pytest.fixture
 def fedprox(tmp_path: Path) -> tuple[Bundle, TorchScriptPlan, list[torch.Tensor]]:
-    """FedProx that measures how inexactly its subproblem was solved."""
+    """Build FedProx that measures the inexactness of its subproblem's solution."""
     found = new_bundle(tmp_path, "fedprox", METHODS["fedprox"](mu=0.1, measure_inexactness=1))
     (tmp_path / "plan.pt").write_bytes(found.plan)
     vector = np.array(open_model(tmp_path / "initial.safetensors", found.manifest.tensors))
@@ -170,7 +170,7 @@ def test_partial_work_is_less_exact(fedprox: tuple[Bundle, TorchScriptPlan, list
         clock = Clock()
 
         class Slow:
-            """The real plan, a second slower in each step."""
+            """The real plan, slowed down by a second in each step."""
 
             def __getattr__(self, name: str) -> object:
                 return getattr(plan, name)

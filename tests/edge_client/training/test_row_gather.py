@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 def test_rows_come_in_the_order_of_the_batches_into_the_same_buffers(
     rows: type[ResidentRows] | type[FetchedRows],
 ) -> None:
-    """FetchedRows with streams that do nothing: that its two slots take turns."""
+    """Test FetchedRows with streams that do nothing: its two slots take turns."""
     numbers, pictures = torch.arange(20), torch.randint(0, 256, (20, 2, 2, 3), dtype=torch.uint8)
     buffers = torch.empty(4, dtype=torch.int64), torch.empty(4, 2, 2, 3, dtype=torch.uint8)
     made, addresses = rows(CPU), [buffer.data_ptr() for buffer in buffers]

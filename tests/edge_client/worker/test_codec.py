@@ -72,7 +72,7 @@ def after(seed: int, deviation: float = 0.01) -> Vector:
 
 
 def sent(stored: StoredRound) -> Vector:
-    """The change that an update of int8 carries, by the format's definition."""
+    """Return the change in an int8 update, by the format's definition."""
     tensors = load_file(stored.outgoing["model"][1])
     scales: Vector = np.repeat(tensors["scales:w"].numpy(), 256)[:300]
     return scales * np.asarray(tensors["values:w"].numpy(), np.float32)
@@ -106,7 +106,7 @@ def test_the_encoding_error_of_a_counted_update_is_added_to_the_next_change(trai
 
 
 def test_the_encoding_error_of_an_uncounted_update_is_discarded(train: Train) -> None:
-    """Such as of an abandoned round, which is tried again: its change has not arrived, so neither has its error."""
+    """In an abandoned round, for example, the change has not arrived, so neither has its error."""
     first = train(after(1), encodings=parse_encodings("", "int8"))
     train(after(2), encodings=parse_encodings("", "int8"), round=2, counted_round=1)
     again = train(after(2), encodings=parse_encodings("", "int8"), round=2, attempt=2, counted_round=1)

@@ -1,4 +1,4 @@
-"""The worker's work for one round, in this process."""
+"""The trainer's work for one round, in this process."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_device_state_is_promoted_only_when_its_round_was_counted(
     write_model(tmp_path / "c", parameters, (variate[spec.name].ravel() for spec in parameters))
 
     def check(stored: StoredRound, own: dict[str, Vector], globally: dict[str, Vector]) -> dict[str, Vector]:
-        """The c_i⁺ that the round left."""
+        """Compare with the c_i⁺ that the round left."""
         assert stored.update.steps == 10  # 40 samples in batches of eight, twice
         trained = read(stored, "model", scaffold.manifest.tensors)
         kept, change = read(stored, "device_variate", parameters), read(stored, "variate_change", parameters)

@@ -1,4 +1,4 @@
-"""Checkpoints: an unfinished simulation resumes elsewhere and ends as if nothing had happened."""
+"""Checkpoints: an unfinished simulation resumes elsewhere with the same result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MOON = Simulation(**KEYS, method="moon", settings=LOCAL)
 
 
 class Interrupted(Exception):
-    """Ends a simulation in the middle."""
+    """Raised to end a simulation in the middle."""
 
 
 def interrupt(simulation: Simulation, output: Path, at: str, live: Path) -> int:

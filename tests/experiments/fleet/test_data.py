@@ -44,7 +44,7 @@ def test_samples_are_counted_by_party_and_class(directory: Path) -> None:
     np.testing.assert_array_equal(read_counts(directory), [[1, 0, 1], [1, 1, 1], [1, 0, 0]])
 
 
-def test_what_a_party_writes_reaches_no_other(directory: Path) -> None:
+def test_a_partys_writes_reach_no_other(directory: Path) -> None:
     Parts(directory).of(1).inputs[:] = -1.0
     np.testing.assert_array_equal(Parts(directory).of(1).inputs, INPUTS[PARTS[0]])
 

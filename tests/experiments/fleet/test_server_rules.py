@@ -27,7 +27,7 @@ State = dict[str, torch.Tensor]
 
 
 def trained(plan: Plan, manifest: Manifest, path: Path, device: str, round_: int) -> Trained:
-    """Brighter images on one device, so that the devices' statistics differ."""
+    """Train with brighter images on one device, so that the devices' statistics differ."""
     generator = torch.Generator().manual_seed(round_ + 10 * ord(device))
     pixels = torch.randint(0, 100 if device == "a" else 256, (SAMPLES[device], 16, 16, 1), generator=generator)
     labels = torch.randint(0, 10, (SAMPLES[device],), generator=generator)

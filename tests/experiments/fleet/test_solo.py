@@ -76,7 +76,7 @@ def test_pooled_samples_are_trained_as_one_partys(tmp_path: Path) -> None:
 
 
 def alone(bundle: Path, simulation: Simulation, number: int) -> float:
-    """The party's accuracy, trained here and now from its part of the data."""
+    """Train the party on its own data in this process, and return its accuracy."""
     torch.set_num_threads(1)
     data = load_dataset("digits", None)
     part = partition(data.train_labels, simulation.partition_settings)[number - 1]

@@ -91,7 +91,7 @@ def test_a_quick_look_compares_methods_column_by_column() -> None:
     assert "beta 5: of the rows below, FedAvg leads with 80.0 %; in the paper it is MOON, which has 70.0 %" in text
 
 
-def test_what_digits_show_is_said_of_digits_alone() -> None:
+def test_the_note_on_digits_appears_only_with_digits() -> None:
     cells = tuple(replace(cell, size=QuickSize(note="Digits are easy.")) for cell in RECIPE.panels[0].cells[:2])
     panel = replace(RECIPE.panels[0], cells=cells)
     results = [panel_result(panel, [(curve(0.6),), (curve(0.7),)])]

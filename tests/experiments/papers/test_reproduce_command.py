@@ -1,4 +1,4 @@
-"""Recipes run to their ends on real data; finished work is not done again."""
+"""Recipes run to completion on real data; finished work is not repeated."""
 
 import json
 from pathlib import Path

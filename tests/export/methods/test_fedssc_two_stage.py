@@ -1,4 +1,4 @@
-"""Two-stage FedSSC: what moves in which stage, BatchNorm's statistics among it."""
+"""Two-stage FedSSC: the tensors that change in each stage, including BatchNorm's statistics."""
 
 from __future__ import annotations
 

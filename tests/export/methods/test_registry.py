@@ -38,7 +38,7 @@ def test_a_methods_entry_is_complete(name: str) -> None:
 
 
 def received_roles(method: Method, network: Network) -> dict[str, list[torch.Tensor]]:
-    """Something for every role that a device in mid-run has."""
+    """Return a value for every role that a device has in the middle of a run."""
     specs = tuple(spec for spec in tensor_specs(network) if spec.kind == "parameter")
     shapes = ExchangeShapes(parameters=specs, classes=10, width=WIDTH)
     received = {}

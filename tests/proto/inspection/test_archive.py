@@ -30,7 +30,7 @@ def test_an_honest_archive_keeps_its_records_and_loads(harmless: bytes) -> None:
     assert module(torch.tensor([-1.0, 2.0])).tolist() == [0.0, 3.0]
 
 
-def test_what_precedes_the_zip_archive_is_not_passed_on(harmless: bytes) -> None:
+def test_bytes_before_the_zip_archive_are_not_passed_on(harmless: bytes) -> None:
     assert inspect_archive(b"#!/bin/sh\nevil\n" + harmless) == inspect_archive(harmless)
 
 
@@ -85,7 +85,7 @@ def test_a_missing_record_is_rejected(harmless: bytes, missing: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"not an archive", b"PK\x05\x06" + bytes(18)])
-def test_what_is_no_archive_is_rejected(content: bytes) -> None:
+def test_a_file_that_is_not_an_archive_is_rejected(content: bytes) -> None:
     with pytest.raises(UnsafePlan, match=r"not a readable archive|has no record"):
         inspect_archive(content)
 

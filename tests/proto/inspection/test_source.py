@@ -34,7 +34,7 @@ def changed(old: str, new: str) -> str:
     return HONEST.replace(old, new)
 
 
-def test_what_torchscript_writes_is_accepted() -> None:
+def test_torchscripts_own_source_is_accepted() -> None:
     require_safe_source("code/net.py", HONEST)
 
 

@@ -51,7 +51,7 @@ def test_norms_and_inner_products_are_of_parameters_and_of_statistics(
         np.testing.assert_allclose(squares[kind], (part**2).sum(axis=1), rtol=1e-12)
 
 
-def test_only_changes_with_another_scale_than_1_are_computed_anew(changes: ModelChanges) -> None:
+def test_only_scaled_changes_are_recomputed(changes: ModelChanges) -> None:
     scales: PerKind = {
         "parameter": np.array([1.0, 0.5, 1.0, 0.0]),
         "statistic": np.array([1.0, 1.0, 0.25, 0.0]),

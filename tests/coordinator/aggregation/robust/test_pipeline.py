@@ -1,4 +1,4 @@
-"""The norm clip and the reducers that see its result, against numpy on whole models in float64."""
+"""The norm clip, and reducers applied to its result, compared with numpy on whole models in float64."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.support.robust_rounds import NAMES, ROBUST, START, assert_close, roun
 
 @pytest.mark.parametrize("robust", ROBUST, ids=NAMES)
 def test_poisoned_statistics_with_honest_parameters_have_no_effect(tmp_path: Path, robust: RobustSettings) -> None:
-    """Parameters a thousand times as long would hide them, were both measured together."""
+    """If both were measured together, parameters a thousand times as long would hide the statistics."""
     honest = updates(5, 7, spread=0.1)
     honest[:, PARAMETERS] *= 1000
     models = honest.copy()

@@ -1,4 +1,4 @@
-"""The weight cap against the naive way."""
+"""The weight cap, compared with a naive loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.robust_rounds import rounds
 
 @given(strategies.lists(strategies.integers(1, 10_000_000), min_size=1, max_size=30), strategies.floats(0.01, 1))
 def test_no_device_weighs_more_than_the_cap(samples: list[int], cap: float) -> None:
-    """Against the naive way: cut to the cap of the sum, again and again, until nothing changes."""
+    """Compare with a loop that cuts weights to their share of the sum until nothing changes."""
     found = np.array(cap_weights(samples, cap))
     if cap * len(samples) <= 1:
         np.testing.assert_array_equal(found, found[0])
@@ -25,7 +25,7 @@ def test_no_device_weighs_more_than_the_cap(samples: list[int], cap: float) -> N
         if np.allclose(cut, naive, rtol=1e-13, atol=0):
             break
         naive = cut
-    if cap * len(samples) > 1.001:  # nearer to 1 the naive way creeps
+    if cap * len(samples) > 1.001:  # closer to 1 the naive loop converges too slowly
         np.testing.assert_allclose(found / found.sum(), naive / naive.sum(), rtol=1e-5)
     assert found.max() <= cap * found.sum() * (1 + 1e-9)
     assert (found <= np.array(samples)).all()
@@ -34,7 +34,7 @@ def test_no_device_weighs_more_than_the_cap(samples: list[int], cap: float) -> N
 
 
 def test_a_device_that_claims_ten_million_samples_is_capped(tmp_path: Path) -> None:
-    """Fault 12."""
+    """Test fault 12 of docs/faults.md."""
     models = np.concatenate([np.zeros((9, SIZE)), np.ones((1, SIZE))])
     samples = [100] * 9 + [10_000_000]
     assert rounds(tmp_path, robust_settings()).next(models, samples).min() > 0.999

@@ -22,7 +22,7 @@ Open = Callable[[str], BlobStore]
 
 @pytest.fixture(params=["directory", "s3"])
 def open_blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    """Opens the same blobs repeatedly; a name represents the machine that does so."""
+    """Open the same blobs repeatedly; `name` stands for the machine that opens them."""
     url: str = request.getfixturevalue("bucket") if request.param == "s3" else ""
 
     def open_(machine: str) -> BlobStore:

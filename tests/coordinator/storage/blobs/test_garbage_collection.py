@@ -1,4 +1,4 @@
-"""Garbage collection removes unreferenced data and nothing else: automatically, on request, and across kills."""
+"""Garbage collection removes only unreferenced data: automatically, on request, and across kills."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RECORD = replace(RUN, run="r", manifest=BUNDLE.ref, initial=BUNDLE.manifest.file
 
 
 def begin(storage: Storage) -> None:
-    """Stores the bundle and starts a run from it, which then has ended."""
+    """Store the bundle, start a run from it, and end the run."""
     for content in BUNDLE.contents.values():
         storage.blobs.put_bytes(content)
     storage.store.add_run(RECORD, BUNDLE.manifest.files)
@@ -80,7 +80,7 @@ def test_hundreds_of_rounds_leave_a_bounded_number_of_blobs(state: Path) -> None
 def test_a_kill_at_any_point_loses_no_blob_and_leaves_no_dangling_reference(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Copies the state before and after each thing that is made durable, as a kill there would leave it."""
+    """Copy the state before and after each durable step, as a kill there would leave it."""
     copies: list[Path] = []
 
     def copied(place: type[object], name: str) -> None:

@@ -1,4 +1,4 @@
-"""Errors of an object store: each is one sentence that names it and no secret."""
+"""Errors of an object store: each is one sentence that names the store and reveals no secret."""
 
 from __future__ import annotations
 

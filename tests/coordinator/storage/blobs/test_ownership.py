@@ -20,7 +20,7 @@ ELSEWHERE = "the blobs of this database are not in .*: give all coordinators on 
 
 @pytest.fixture(params=["directory", "objects"])
 def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], BlobLocation]:
-    """Another place each time."""
+    """Return a new place each time."""
     number = iter(range(9))
 
     def make() -> BlobLocation:

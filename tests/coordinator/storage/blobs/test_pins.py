@@ -1,4 +1,4 @@
-"""No coordinator deletes a blob that another is about to reference: neither before nor after, nor in between."""
+"""No coordinator deletes a blob that another is about to reference, at any point of the interleaving."""
 
 from __future__ import annotations
 

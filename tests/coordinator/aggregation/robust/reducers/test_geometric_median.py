@@ -1,4 +1,4 @@
-"""The geometric median: no point is nearer to all updates."""
+"""The geometric median: no point has a smaller sum of distances to the updates."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_nothing_is_nearer_than_the_geometric_median(
 
 
 def test_the_geometric_median_is_where_a_majority_agrees(tmp_path: Path) -> None:
-    """If more than half of the weight is in one point, no other has a smaller sum of distances."""
+    """If more than half of the weight is at one point, no other point has a smaller sum of distances."""
     models = updates(3, 5)
     models[:3] = models[0]
     assert_close(
@@ -56,7 +56,7 @@ def test_the_geometric_median_is_where_a_majority_agrees(tmp_path: Path) -> None
 
 
 def test_the_geometric_median_weighs_by_capped_weights(tmp_path: Path) -> None:
-    """Nine tenths of the samples are one device's: its model is the geometric median, unless it is capped."""
+    """One device has nine tenths of the samples: its model is the geometric median, unless its weight is capped."""
     models, samples = updates(8, 5), [1, 1, 1, 1, 36]
     uncapped = rounds(tmp_path / "a", robust_settings(reducer="geometric_median")).next(models, samples)
     assert_close(uncapped, models[4], rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Multi-Krum against a computation pair by pair."""
+"""Multi-Krum, compared with a computation pair by pair."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.robust_rounds import F64, SLICES, assert_close, rounds, updat
 
 
 def by_kind(expected: Any) -> F64:  # noqa: ANN401 - a function of some columns
-    """Applies a reference to the parameters and to the statistics, each on their own."""
+    """Apply a reference to parameters and statistics separately."""
     result = np.empty(SIZE)
     for columns in (PARAMETERS, ~PARAMETERS):
         result[columns] = expected(columns)
@@ -53,7 +53,7 @@ def test_multi_krum_averages_those_near_their_neighbours(
     assert told == left_out
 
 
-def test_of_updates_with_equal_scores_multi_krum_takes_the_first(tmp_path: Path) -> None:
+def test_multi_krum_breaks_ties_by_order(tmp_path: Path) -> None:
     models = np.repeat(updates(1, 1), 5, axis=0)
     played = rounds(tmp_path, robust_settings(reducer="multi_krum", byzantine=1))
     assert_close(played.next(models, [1] * 5), models[0])
