@@ -54,7 +54,7 @@ def test_repository_paths_exist(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_prose_is_wrapped(document: Path) -> None:
-    """Tables, quoted output, indented commands and lines that are one link may be longer."""
+    """Tables, quoted output, indented commands and lines with a web link may be longer."""
     lines = FENCE.sub("", document.read_text()).splitlines()
     prose = [line for line in lines if not line.startswith(("|", "    ")) and "](http" not in line]
     assert [line for line in prose if len(line) > WIDTH] == []
@@ -70,6 +70,6 @@ def test_modules_exist(document: Path) -> None:
 
 @pytest.mark.parametrize("document", ["README.md", "docs/security.md"])
 def test_documents_warn_that_a_plans_author_can_read_the_data(document: str) -> None:
-    """No check of operators prevents it, so the documents must say it."""
+    """No check of operators can prevent that, so the documents must say so."""
     text = " ".join((ROOT / document).read_text().replace("*", "").split())
     assert re.search(r"[Aa]uthor(?: of a plan)? can read the data that it trains on", text)

@@ -37,7 +37,7 @@ class BadNetwork:
             yield from self.chance.sample(TROUBLES, len(TROUBLES))
 
     async def pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection from its beginning to its end."""
+        """Handle one connection from beginning to end."""
         trouble = next(self._troubles)
         self.seen[trouble] += 1
         bytes_left = [self.chance.choice([3_000, 30_000, 300_000])] if trouble != "none" else [1 << 60]
@@ -80,7 +80,7 @@ def _end(writer: asyncio.StreamWriter, *, reset: bool) -> None:
 
 @contextmanager
 def bad_network(target: int, seed: int) -> Iterator[BadNetwork]:
-    """A bad network in front of a port, at its own port."""
+    """Provide a bad network in front of a port, at a port of its own."""
     network, started, ended = BadNetwork(target, random.Random(seed)), threading.Event(), asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 

@@ -17,7 +17,7 @@ __all__ = ["bucket", "postgresql_server", "s3_server"]
 
 @pytest.fixture
 def coordinators(tmp_path: Path) -> Iterator[Coordinators]:
-    """A state directory with an enrolled fleet; nobody serves it yet."""
+    """A state directory with an enrolled fleet; no coordinator serves it yet."""
     with enrolled(Coordinators(tmp_path)) as made:
         yield made
 

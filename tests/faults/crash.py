@@ -1,4 +1,4 @@
-"""A crash between any two steps that make something durable: from then on the disk no longer changes."""
+"""A crash between any two durable steps: from then on the disk no longer changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEPS = ("replace", "link", "unlink", "rmdir", "mkdir")  # of the module os
 
 
 class Crash:
-    """Counts the steps of a coordinator in this process, and fails all of them once it has struck.
+    """Counts the durable steps of a coordinator in this process, and fails all of them after the crash.
 
     What is durable then stays as it is, and nothing is acknowledged that is not durable, as if the process were gone.
     """
@@ -33,15 +33,15 @@ class Crash:
         self._steps_left = steps
 
     def strike(self) -> None:
-        """It strikes now."""
+        """Crash now."""
         self.has_struck = True
 
     def over(self) -> None:
-        """The next process begins."""
+        """Start the next process."""
         self.has_struck, self._steps_left = False, None
 
     def step(self) -> None:
-        """Something is about to become durable."""
+        """Note that something is about to become durable."""
         if self._steps_left is not None:
             self._steps_left -= 1
             self.has_struck |= self._steps_left < 0
@@ -50,7 +50,7 @@ class Crash:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Sees every transaction and every change of a directory of this process."""
+        """Observe every transaction and every change of a directory in this process."""
         write = Transactions.write
 
         @contextmanager

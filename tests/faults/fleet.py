@@ -1,4 +1,4 @@
-"""Coordinators as processes, and devices that learn by arithmetic but speak with the device's real connection."""
+"""Coordinators as processes, and devices that train by arithmetic but use the device's real connection."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SAMPLES = {"cam-1": 10, "cam-2": 25, "cam-3": 40}
 
 
 def bundle_of(elements: int) -> Bundle:
-    """A bundle whose model has that many elements, starting from 1."""
+    """Return a bundle whose model has that many elements, starting from 1."""
     specs = (TensorSpec("weight", (elements,), "parameter"),)
     made = coordinator.make_bundle(tensors=specs)
     contents = {**made.contents, WEIGHTS_FILE: coordinator.model_bytes(1.0, specs)}
@@ -63,7 +63,7 @@ def trained(device: str, round_: int, before: Vector) -> Vector:
 
 
 def expected(rounds: int, bundle: Bundle, samples: Mapping[str, int]) -> Vector:
-    """The last global model, by numpy: each device counts once in each round."""
+    """Compute the last global model with numpy: each device counts once in each round."""
     model: Vector = np.ones(model_size(bundle.manifest.tensors), dtype=np.float32)
     for round_ in range(1, rounds + 1):
         updates = [trained(device, round_, model).astype(np.float64) for device in samples]
@@ -106,7 +106,7 @@ class Coordinators:
         return (self.tmp / "log").read_text()
 
     def launch(self, *faults: Fault, clock: Clock | None = None) -> subprocess.Popen[str]:
-        """Starts the process, with a wall clock that may be disturbed, and does not wait for it."""
+        """Start the process, with a wall clock that may be disturbed, without waiting for it."""
         command = [*self.program, "serve", "--state", str(self.state), "--json"]
         command += ["--fleet-port", str(self.ports[0]), "--enrolment-port", str(self.ports[1])]
         command += self.arguments
@@ -119,7 +119,7 @@ class Coordinators:
         return self.process
 
     def serve(self, *faults: Fault, clock: Clock | None = None) -> None:
-        """Starts the process and waits until it serves."""
+        """Start the process and wait until it serves."""
         process = self.launch(*faults, clock=clock)
         assert process.stdout
         assert json.loads(process.stdout.readline() or "{}"), self.log[-2000:]
@@ -132,7 +132,7 @@ class Coordinators:
         self._reap()
 
     def kill(self) -> None:
-        """Ends the process like a fault of the machine."""
+        """Kill the process, as a machine's failure would."""
         if self.process:
             self.process.kill()
             self.process.wait()
@@ -152,7 +152,7 @@ class Coordinators:
         return coordinator.operator(self.state, self.ports[0])
 
     def start_run(self, name: str, bundle: Bundle, rounds: int, devices: int, **fields: object) -> None:
-        """A run in which every device is in every round."""
+        """Start a run with every device in every round."""
         from moonfed.coordinator.cli.control_client import Console
         from moonfed.coordinator.rpc.convert_settings import run_settings
 
@@ -174,14 +174,14 @@ class Coordinators:
             return calls.rounds(name)
 
     def models(self, name: str) -> list[bytes]:
-        """The files of a run's global models, the initial one first."""
+        """Return the files of a run's global models, the initial one first."""
         calls = self.operator()
         with calls.channel:
             blobs = [calls.run(name).initial_model, *(entry.model for entry in calls.rounds(name))]
             return [calls.model(blob) for blob in blobs]
 
     def finished(self, name: str) -> control_pb2.Run:
-        """Waits for the end of a run."""
+        """Wait for the end of a run."""
         if store := self.store:  # whoever watches is cut off when the run changes hands
             until(lambda: store.run(name).status != "running")
         calls = self.operator()
@@ -189,7 +189,7 @@ class Coordinators:
             return [event.run for event in calls.watch(name)][-1]
 
     def model(self, name: str) -> bytes:
-        """The newest global model's file."""
+        """Return the newest global model's file."""
         calls = self.operator()
         with calls.channel:
             return calls.model(calls.run(name).model)
@@ -203,11 +203,11 @@ class Pace:
         return True
 
     def delivered(self, device: str, assignment: Assignment) -> None:
-        """The device has its receipt, perhaps once more."""
+        """Note that the device has its receipt, possibly again."""
 
 
 class LightDevice:
-    """Connects, trains by arithmetic and submits until it is stopped, whatever happens to its connection."""
+    """A device that connects, trains by arithmetic and submits until it is stopped, over any connection."""
 
     def __init__(self, directory: Path, name: str, samples: int, address: str, pace: Pace | None = None) -> None:
         self._pace = pace or Pace()
@@ -288,7 +288,7 @@ class LightDevice:
 
 
 def enrol_all(coordinators: Coordinators, names: Sequence[str]) -> None:
-    """Identities for devices of these names, in directories of their names."""
+    """Enrol devices with these names, in directories of the same names."""
     calls = coordinators.operator()
     with calls.channel:
         token = calls.token(uses=len(names))
@@ -302,7 +302,7 @@ def devices_at(
 ) -> Iterator[list[LightDevice]]:
     """Run all devices of the enrolled fleet, possibly through another address.
 
-    None has seen a problem but such as match `tolerated`, a regular expression.
+    Fails if a device reports a problem that does not match `tolerated`, a regular expression.
     """
     address = address or f"127.0.0.1:{coordinators.ports[0]}"
     devices = [LightDevice(coordinators.tmp / name, name, count, address, pace) for name, count in SAMPLES.items()]
@@ -317,13 +317,13 @@ def devices_at(
 
 
 def whole_run(coordinators: Coordinators, name: str, rounds: int) -> None:
-    """Asserts of a run that has ended that each round counted each device once, without another attempt."""
+    """Assert that each round of a run that has ended counted each device once, at the first attempt."""
     listed = [(entry.round, entry.attempt, list(entry.counted)) for entry in coordinators.rounds(name)]
     assert listed == [(round_, 1, sorted(SAMPLES)) for round_ in range(1, rounds + 1)], listed
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Waits until something is so."""
+    """Wait until a condition holds."""
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, "it never came"

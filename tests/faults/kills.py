@@ -1,4 +1,4 @@
-"""Kills of a coordinator at random moments of one run, spread over its rounds however fast these are."""
+"""Kills of a coordinator at random moments of one run, spread over its rounds at any speed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def kills(few: int) -> int:
 
 @dataclass
 class Reaper(Pace):
-    """Kills the coordinator that often in a run of that many rounds; devices hold back the last round until then."""
+    """Kills the coordinator a number of times in a run; devices hold back the last round until then."""
 
     coordinators: Coordinators
     kills: int
@@ -30,7 +30,7 @@ class Reaper(Pace):
     allowed: int = 1  # the newest round that devices train for
 
     def may_train(self, device: str, assignment: Assignment) -> bool:
-        """For as many rounds as there were kills for."""
+        """Return True for as many rounds as there were kills."""
         return assignment.id.run != RUN or assignment.id.round <= self.allowed
 
     def reap(self, devices: Sequence[LightDevice]) -> None:

@@ -61,7 +61,7 @@ class Ledger:
         }
 
     def read(self, records: Sequence[RoundRecord], content: Callable[[BlobRef], bytes]) -> None:
-        """Takes notice of all past rounds on record, and checks them."""
+        """Read all recorded past rounds, and check them."""
         facts: list[object] = [
             (each.id, each.status, each.cohort, each.counted, each.reason, each.seconds, each.bases) for each in records
         ]
@@ -79,9 +79,9 @@ class Ledger:
         assert held == set(range(1, len(self.models))) - self.gone, "the models that are kept"
 
     def prune(self, last: int, every: int, *, running: bool) -> None:
-        """Retain only the last models, and those of every N-th round.
+        """Retain only the last models and those of every N-th round.
 
-        While it runs not without those that devices may still ask for, and the one before the newest.
+        During the run, also retain those that devices may still request, and the one before the newest.
         """
         newest, asynchronous = len(self.models) - 1, self.settings.asynchronous
         if running:

@@ -40,7 +40,7 @@ class SimulatedCoordinator:
         self.open()
 
     def open(self) -> None:
-        """Starts; a crash may strike in the middle of it."""
+        """Start; a crash may happen in the middle."""
         self._seed += 1
         self.loop = SimulatedLoop(self._seed)
         try:
@@ -97,7 +97,7 @@ class SimulatedCoordinator:
                 raise error
 
     def ask(self, work: Coroutine[Any, Any, T]) -> T:
-        """A call that is answered while nothing else happens, by a coordinator that has not crashed."""
+        """Make a call that is answered while nothing else happens, by a coordinator that has not crashed."""
         task = self.loop.create_task(work)
         self.loop.settle()
         return task.result()
@@ -161,7 +161,7 @@ class SimulatedDevice:
 
 
 async def handed_in(coordinator: Coordinator, header: UpdateHeader, content: bytes, path: Path | None) -> None:
-    """A whole update, as a file on this machine or sent in pieces; it has its receipt on return."""
+    """Submit a whole update, as a file on this machine or in pieces; it has its receipt on return."""
     if path:
         path.write_bytes(content)
         await coordinator.updates.submit_files(header, {"model": path})
@@ -183,7 +183,7 @@ async def sent_over(coordinator: Coordinator, header: UpdateHeader, content: byt
 
 
 async def rubbish_sent(coordinator: Coordinator, header: UpdateHeader) -> None:
-    """Updates that are not finite are never accepted."""
+    """Submit an update that is not finite, which must never be accepted."""
     content = model_bytes(float("nan"))
     with suppress(SchemaMismatch):
         await sent_over(coordinator, replace(header, blobs={"model": ref_of_bytes(content)}), content)

@@ -69,7 +69,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return handle
 
     def _idle(self) -> None:
-        """Nothing can proceed but a thread, or nothing at all."""
+        """Return True if only a thread can proceed, or nothing at all."""
         if self._pieces:
             self._done += 1
             assert self._done < ENDLESS, "it never comes to rest"
@@ -94,7 +94,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
 
 class _IdleSelector(selectors.SelectSelector):
-    """Never wait: raise that the loop would."""
+    """A selector that raises instead of waiting."""
 
     def __init__(self, idle: Callable[[], None]) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """An asynchronous run whose coordinator is killed at random moments counts each acknowledged update in one model.
 
-Which updates make which model depends on who comes first, so there is no undisturbed run to be equal to. Every model is
+The updates in each model depend on the order of arrival, so there is no undisturbed run to compare with. Every model is
 computed anew, by numpy, from the record of who is in it and of the models with which they began.
 """
 
@@ -49,7 +49,7 @@ class Journal(Reaper):
         self.entries.append((done, (device, assignment.id.round)))
 
     def first(self, done: str) -> dict[Update, int]:
-        """When that happened to each update first: after a kill a device may train and deliver the same one again."""
+        """Return the time of the first such action for each update; after a kill a device may repeat it."""
         found: dict[Update, int] = {}
         for place, (what, update) in enumerate(self.entries):
             if what == done:
@@ -79,7 +79,7 @@ def test_each_acknowledged_update_counts_once_with_its_base_over_many_kills(coor
 
 
 def recorded(coordinators: Coordinators) -> list[Record]:
-    """Each round's, from the database."""
+    """Read each round's updates from the database."""
     store = sqlite.open_store(coordinators.state / sqlite.DATABASE_FILE)
     rounds = store.past_rounds(RUN, None, 10 * ROUNDS)
     store.close()
@@ -89,7 +89,7 @@ def recorded(coordinators: Coordinators) -> list[Record]:
 
 
 def counted_once(records: Sequence[Record], journal: Journal) -> None:
-    """No update is in two models, and none is passed over: whatever was there as a round closed is in it."""
+    """Assert that no update is in two models, and that each round contains all updates present when it closed."""
     began, delivered = journal.first("trained"), journal.first("delivered")
     counted: set[Update] = set()
     for record in records:
@@ -104,7 +104,7 @@ def counted_once(records: Sequence[Record], journal: Journal) -> None:
 
 
 def computed(models: Sequence[Vector], round_: int, record: Record) -> Vector:
-    """FedBuff's model: to the one before it the mean change is added, each divided by the root of one and its age."""
+    """Compute FedBuff's model: the previous one plus the mean change, each change divided by √(1 + its age)."""
     changes = [
         (trained(device, begun, models[begun - 1]).astype(np.float64) - models[begun - 1])
         / math.sqrt(1 + round_ - begun)

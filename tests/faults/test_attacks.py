@@ -104,7 +104,7 @@ def test_silent_connections_take_no_established_devices_place(coordinators: Coor
 
 
 def insist(call: Callable[[], object]) -> None:
-    """Repeat an operator's calls until they get through, as devices do theirs."""
+    """Repeat an operator's calls until they succeed, as devices do."""
 
     def got_through() -> bool:
         try:
@@ -119,7 +119,7 @@ def insist(call: Callable[[], object]) -> None:
 
 
 def test_a_handshake_that_is_not_completed_is_ended(coordinators: Coordinators) -> None:
-    """The end of a connection that says nothing; without the deadline it would last two minutes."""
+    """A silent connection is closed; without the deadline it would last two minutes."""
     coordinators.environment = {PATCHES: "tests.support.short_handshakes"}
     coordinators.serve()
     with socket.create_connection(("127.0.0.1", coordinators.ports[0]), timeout=60.0) as held:
@@ -225,7 +225,7 @@ def test_a_device_gets_nothing_of_a_run_that_it_only_names(coordinators: Coordin
 
 @pytest.mark.usefixtures("forked_programs")
 def test_a_device_that_claims_ten_million_samples_does_not_decide_the_model(coordinators: Coordinators) -> None:
-    """In a run that an operator starts without further thought."""
+    """The run has the default settings of `run start`."""
     coordinators.serve()
     names = [f"edge-{number}" for number in range(5)]
     enrol_all(coordinators, names)

@@ -28,14 +28,14 @@ class Held(Pace):
 
 
 def link_blobs(coordinators: Coordinators) -> None:
-    """The first and the third step of docs/state.md."""
+    """Execute the first and third step of docs/state.md."""
     source, backup = coordinators.state / "blobs", coordinators.tmp / "backup"
     backup.mkdir(mode=0o700, exist_ok=True)
     subprocess.run(["/bin/cp", "-al", source, f"{backup}/"], check=True)
 
 
 def copy_database(coordinators: Coordinators) -> None:
-    """The second one: `sqlite3 coordinator.db ".backup …"` is this call of SQLite's."""
+    """Execute the second step: `sqlite3 coordinator.db ".backup …"` makes this call."""
     places = (coordinators.state, coordinators.tmp / "backup")
     source, target = (sqlite3.connect(place / "coordinator.db") for place in places)
     with closing(source), closing(target):

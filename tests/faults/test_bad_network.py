@@ -1,4 +1,4 @@
-"""Connections that are slow, cut off and reset at random: a run over them ends with the undisturbed model."""
+"""Connections that are slow, cut off and reset at random: a run over them ends with the same model."""
 
 from __future__ import annotations
 

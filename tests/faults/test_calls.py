@@ -71,7 +71,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def filled(draw: st.DrawFn, method: MethodDescriptor, words: Sequence[str]) -> bytes:
-    """Any message of a method, but of the device that calls, since no other gets past the door."""
+    """Generate any message of a method in the name of the calling device, since others are rejected at once."""
     message: Message = draw(messages(GetMessageClass(method.input_type), words))
     if isinstance(message, fleet_pb2.SubmitRequest):
         message.header.device = "cam-1" if message.HasField("header") else ""

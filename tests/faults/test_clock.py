@@ -1,4 +1,4 @@
-"""A wall clock that jumps, races or falls behind: nothing changes but the times that are shown."""
+"""A wall clock that jumps, races or falls behind: only the displayed times change."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def test_malformed_signatures(content: bytes) -> None:
     | st.binary()
 )
 def test_malformed_documents_with_a_trusted_signature_are_rejected(payload: bytes) -> None:
-    """A malformed statement, or a malformed new version of the trust file."""
+    """Verify malformed statements and malformed new versions of the trust file."""
     statement = Envelope(kind=statements.KIND, payload=payload).sign(key(1))
     successor = Envelope(kind=trusts.KIND, payload=payload).sign(key(1))
     chains = TrustChain((*CHAIN.envelopes, successor)), TrustChain((successor,)), CHAIN
@@ -217,7 +217,7 @@ def test_a_signing_request(authority: Authority, data: st.DataObject) -> None:
 
 
 class Trap:
-    """Makes a directory when it is unpickled."""
+    """An object that creates a directory when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""The map of the faults that docs/faults.md lists: which tests fail when the defence against one is taken out."""
+"""The map from the faults in docs/faults.md to the tests that fail without their defence."""
 
 from __future__ import annotations
 
@@ -366,7 +366,7 @@ def test_the_operators_guide_lists_every_setting(command: list[str]) -> None:
 
 
 def test_the_operators_guide_lists_every_line_that_needs_action() -> None:
-    """By the pieces of each line that are the same whatever happened."""
+    """Compare by the constant pieces of each line."""
     guide = " ".join((DOCUMENT.parent / name).read_text() for name in ("operations.md", "state.md", "scaling.md"))
     sources = [path.read_text() for path in (TESTS_DIRECTORY.parent / "coordinator").rglob("*.py")]
     lines = [pieces for source in sources for node in ast.walk(ast.parse(source)) if (pieces := _logged(node))]
@@ -375,7 +375,7 @@ def test_the_operators_guide_lists_every_line_that_needs_action() -> None:
 
 
 def _logged(node: ast.AST) -> list[str]:
-    """The constant pieces of a warning or an error that is logged there, if they say anything."""
+    """Return the constant pieces of a warning or error logged there, if they are long enough."""
     match node:
         case ast.Call(func=ast.Attribute(ast.Name("_log" | "_audit"), "warning" | "error" | "critical" | "exception")):
             line = node.args[0]

@@ -1,4 +1,4 @@
-"""A power loss right after an acknowledgement: the data fsynced by then cover all acknowledged updates."""
+"""A power loss right after an acknowledgement: the data synced by then cover all acknowledged updates."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 
 def device_of(fleet: Fleet, name: str) -> Device:
-    """A device that enrolled before the power failed, at the coordinator that is there now."""
+    """Connect a device that enrolled before the power failed to the present coordinator."""
     identity = load_identity(fleet.tmp.with_name("before") / name)
     return Device(name, fleet.stack.enter_context(transport.open_channel(f"127.0.0.1:{fleet.ports.fleet}", identity)))
 
 
 def goes_on(directory: Path, encoding: str, reported: dict[int, list[str]]) -> None:
-    """A coordinator starts on what survived, has these devices' updates, by round, and brings the run to its end."""
+    """Start a coordinator on the surviving state, submit these devices' updates by round, and finish the run."""
     with fleet_in(directory) as fleet:
         open_round = fleet.operator.run("r").open_round
         assert {open_round.round: list(open_round.reported)} == reported
@@ -56,7 +56,7 @@ def goes_on(directory: Path, encoding: str, reported: dict[int, list[str]]) -> N
 
 
 def content(value: float, encoding: str) -> bytes:
-    """A model file as a device sends it."""
+    """Return a model file as a device sends it."""
     return zstandard.compress(model_bytes(value)) if encoding == ZSTD else model_bytes(value)
 
 

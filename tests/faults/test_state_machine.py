@@ -1,4 +1,4 @@
-"""A whole coordinator as a state machine: whatever happens in whatever order, the books agree.
+"""A whole coordinator as a state machine: for any sequence of events, records and results agree.
 
 Operators and devices call the real `Coordinator` on a real state directory, many calls at once; it crashes between any
 two steps that make something durable, and starts again. `ledger` keeps independently what must come of it.
@@ -118,7 +118,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(deeds=strategies.tuples(*4 * [strategies.sampled_from(DEEDS)]), pick=picks, at_once=at_once)
     def devices_answer(self, deeds: tuple[str, ...], pick: int, at_once: bool) -> None:
-        """All at once; a device that is the only one to submit an accepted update gets a receipt."""
+        """Let devices submit concurrently; the only device with an accepted update gets a receipt."""
         working = [(device, deed) for device, deed in zip(self.devices, deeds, strict=True) if deed != "nothing"]
         lone = self.settled and len(working) == 1 and not at_once and not self.crash.is_armed
         wanted = set[tuple[str, Key]]()
@@ -248,13 +248,13 @@ class Life(RuleBasedStateMachine):
     # What must hold
 
     def go_on(self, at_once: bool = False) -> None:
-        """Lets things happen, unless the next one is to happen at once."""
+        """Let pending work proceed, unless the next event is to happen at once."""
         self.settled = False
         if not at_once:
             self.rest()
 
     def rest(self) -> None:
-        """Run until nothing changes any longer; crashed processes have restarted."""
+        """Run until nothing changes; crashed processes are restarted."""
         self.coordinator.settle()
         while self.crash.has_struck:
             self.restart(dismissed=False)
@@ -357,7 +357,7 @@ class Life(RuleBasedStateMachine):
 
 
 async def accepting(call: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> None:
-    """A call that may be too late, or no longer allowed."""
+    """Make a call that may be too late or no longer allowed."""
     with suppress(AlreadyExists, WrongState, NotFound):
         await call(*args, **kwargs)
 
@@ -367,7 +367,7 @@ def key_of(device: SimulatedDevice, work: Assignment) -> Key:
 
 
 def needed(book: Ledger, view: RunView) -> set[tuple[int, int]]:
-    """The attempts, each with its round, whose updates may come or wait."""
+    """Return the attempts, each with its round, whose updates may arrive or wait."""
     if view.record.status != "running":
         return set()
     if book.settings.asynchronous:

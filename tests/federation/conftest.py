@@ -105,7 +105,7 @@ class Federation:
             run("moonfed-client", "enrol", token, "--name", name, "--state", str(self.directory / name))
 
     def start_device(self, name: str, *options: str, data: str | None = None) -> None:
-        """Starts a device that holds the part of its number (cam-1: device-1.npz)."""
+        """Start a device with the data of its number (cam-1: device-1.npz)."""
         source = data or str(self.parts / f"device-{name.split('-')[1]}.npz")
         self.fleet.start(
             *(name, "moonfed-client", "run", "--data", source, "--state", str(self.directory / name)),
@@ -137,7 +137,7 @@ class Federation:
             return ControlStub(channel).GetRun(control_pb2.GetRunRequest(run=name), timeout=10)
 
     def rounds(self, name: str) -> list[control_pb2.Round]:
-        """A run's committed and abandoned rounds."""
+        """Return a run's committed and abandoned rounds."""
         identity = load_identity(self.state / "operator")
         with open_channel(identity.address, identity) as channel:
             return list(ControlStub(channel).ListRounds(control_pb2.ListRoundsRequest(run=name), timeout=10))
@@ -153,7 +153,7 @@ class Federation:
                 time.sleep(0.1)
 
     def until(self, name: str, condition: Callable[[control_pb2.Run], bool]) -> control_pb2.Run:
-        """Waits for a run to reach a state."""
+        """Wait for a run to reach a state."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             seen = self.show(name)
@@ -166,7 +166,7 @@ class Federation:
         return self.until(name, lambda seen: seen.status == control_pb2.RUN_STATUS_FINISHED)
 
     def until_log(self, name: str, text: str) -> None:
-        """Waits until a program has logged something."""
+        """Wait until a program has logged something."""
         deadline = time.monotonic() + PATIENCE
         while text not in self.log(name):
             assert time.monotonic() < deadline, f"{name} never said {text!r}: {self.log(name)[-2000:]}"
@@ -176,7 +176,7 @@ class Federation:
         return (self.fleet.logs / f"{name}.log").read_text()
 
     def kill(self, name: str) -> None:
-        """kill -9 of a program and whatever it started: the power went."""
+        """Kill a program and its children with SIGKILL, like a power loss."""
         program = self.fleet.programs.pop(name)
         family = [psutil.Process(program.pid), *psutil.Process(program.pid).children(recursive=True)]
         for process in family:
@@ -186,7 +186,7 @@ class Federation:
             program.stdout.close()
 
     def global_model(self, name: str, round_number: int, bundle: Path) -> Vector:
-        """The global model after a round, as a flat vector; round 0 is the initial model."""
+        """Return the global model after a round as a flat vector; round 0 is the initial model."""
         from moonfed.bundle import read_bundle
         from moonfed.manifest import WEIGHTS_FILE
 

@@ -55,7 +55,7 @@ def test_a_small_demo_leaves_a_correct_summary_and_no_process(tmp_path: Path) ->
 def test_an_interrupted_demo_leaves_no_process(
     tmp_path: Path, make_bundle: Callable[..., Path], moment: str, number: signal.Signals
 ) -> None:
-    """With a bundle that is there already, and without the export of its model."""
+    """The bundle exists already, and the model is not exported."""
     output, bundle = tmp_path / "demo", make_bundle("moon", mu=5, epochs=3)
     settings = {"rounds": 1, "devices": 2, "epochs": 50} if moment == "alone" else {"rounds": 99, "devices": 2}
     demo = subprocess.Popen(

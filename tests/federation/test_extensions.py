@@ -48,7 +48,7 @@ byzantine = 1
 
 
 def install_examples(directory: Path) -> Path:
-    """Builds the package that the pages describe and installs it into a folder for PYTHONPATH."""
+    """Build the package that the pages describe, and install it into a folder for PYTHONPATH."""
     source, target, project = directory / "source", directory / "installed", PROJECT
     for page in ("objectives", "server-rules", "reducers", "encodings"):
         text = (PAGES / f"{page}.md").read_text()

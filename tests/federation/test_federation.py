@@ -28,7 +28,7 @@ ALL = ("--cohort", "all", "--quorum", "100%")
 
 
 def trained_model(federation: Federation, device: str, name: str, round_number: int, bundle: Path) -> Vector:
-    """The model that a device keeps from a round during its run."""
+    """Return the model that a device keeps from a round during its run."""
     directory = federation.directory / device / "runs" / name / f"{round_number}-1"
     return np.array(open_model(directory / "model.safetensors", read_bundle(bundle).manifest.tensors))
 
@@ -36,7 +36,7 @@ def trained_model(federation: Federation, device: str, name: str, round_number: 
 def retrain(
     federation: Federation, device: str, round_number: int, bundle: Path, start: Vector, previous: list[Vector]
 ) -> Vector:
-    """The same local round, done here and now, from given models."""
+    """Repeat a local round in this process, from given models."""
     torch.set_num_threads(1)
     manifest = read_bundle(bundle).manifest
 

@@ -19,7 +19,7 @@ from .conftest import Federation
 def test_two_runs_share_a_fleet_and_neither_loses_a_device_that_works_for_the_other(
     federation: Federation, make_bundle: Callable[..., Path]
 ) -> None:
-    """A round of one run takes longer than the other run's heartbeat timeout, which must not cost it its devices."""
+    """A round of one run takes longer than the other run's heartbeat timeout; the latter must not lose its devices."""
     federation.serve()
     federation.enrol("cam-1", "cam-2")
     for name in ("cam-1", "cam-2"):
@@ -62,7 +62,7 @@ def test_the_straggler_of_an_over_selected_round_is_dismissed_and_participates_l
 def test_a_slow_devices_update_counts_by_its_staleness_while_a_fast_one_makes_models(
     federation: Federation, make_bundle: Callable[..., Path]
 ) -> None:
-    """Every update makes a model; that of the slow device is w + (y - w_base)/√(1 + τ), worked out from its files."""
+    """Every update makes a model; the slow device's is w + (y - w_base)/√(1 + τ), computed from its files."""
     moon = make_bundle("moon", mu=1, epochs=1)
     specs = read_bundle(moon).manifest.tensors
     federation.serve()

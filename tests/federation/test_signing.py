@@ -18,7 +18,7 @@ ONE = ("--rounds", "1")
 
 
 def signed_with(keys: Path, bundle: Path, path: Path, *options: str) -> Path:
-    """A copy of a bundle that is signed with the keys of a directory."""
+    """Copy a bundle and sign it with the keys of a directory."""
     shutil.copytree(bundle, path)
     command = [our_program("moonfed-export"), "sign", str(path), "--renew", *options]
     subprocess.run(command, check=True, env=os.environ | {"MOONFED_KEYS": str(keys)}, capture_output=True)

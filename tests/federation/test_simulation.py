@@ -1,4 +1,4 @@
-"""The virtual fleet is the fleet: the same models as device processes over gRPC, and no trace of a kill."""
+"""The virtual fleet: the same models as from device processes over gRPC, also after kills."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_simulation_that_is_killed_ends_with_the_very_same_model(
 
 
 def kill_at(program: subprocess.Popen[bytes], moment: Callable[[], bool]) -> None:
-    """Kills the program alone at that moment, with SIGKILL; its workers must not survive it."""
+    """Kill only the program at that moment, with SIGKILL; its workers must not survive it."""
     deadline = time.monotonic() + PATIENCE
     while not moment():
         assert program.poll() is None, "it ended before it could be killed"

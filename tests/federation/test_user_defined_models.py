@@ -1,4 +1,4 @@
-"""A model that users wrote goes the whole way: bundle, federation, repository, server, answer."""
+"""A user's own model on the whole path: bundle, federation, repository, server, prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fuzzing campaign: every decoder in a process of its own, restarted when an input ends it."""
+"""A fuzzing campaign: each decoder runs in its own process, which is restarted when an input kills it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Outcome:
 
 
 def default_engine() -> str:
-    """Return the engine that is guided by coverage, if it is installed."""
+    """Return the coverage-guided engine if it is installed, else mutation."""
     return ATHERIS if importlib.util.find_spec("atheris") else MUTATION
 
 

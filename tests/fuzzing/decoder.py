@@ -14,7 +14,7 @@ CORPUS = Path(__file__).with_name("corpus")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
-    """A function that accepts any bytes or raises one of `rejections`, which is what fuzzing checks."""
+    """A function that must accept any bytes or raise one of `rejections`."""
 
     name: str
     read: Callable[[bytes], object]
@@ -23,7 +23,7 @@ class Decoder:
     largest: int = 4096  # bytes of a mutant
 
     def check(self, content: bytes) -> BaseException | None:
-        """Decode; return what escapes instead of a rejection."""
+        """Decode the bytes; return an exception that is not a rejection."""
         try:
             self.read(content)
         except self.rejections:
@@ -35,12 +35,12 @@ class Decoder:
         return None
 
     def stored(self) -> dict[str, bytes]:
-        """Return the stored inputs by file name: what earlier campaigns found."""
+        """Return the findings of earlier campaigns, by file name."""
         return {path.name: path.read_bytes() for path in sorted((CORPUS / self.name).glob("*"))}
 
 
 def location(error: BaseException) -> str:
-    """Name the exception and the innermost line that raised it, by which findings are told apart."""
+    """Name the exception and the innermost line that raised it, which identify a finding."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
     ours = [frame for frame in frames if "/moonfed/" in frame.filename.replace("\\", "/")]

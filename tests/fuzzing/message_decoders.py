@@ -34,7 +34,7 @@ HEADER = fleet_pb2.SubmitHeader(
 
 
 def _message(kind: type[M], read: Callable[[M], object]) -> Callable[[bytes], object]:
-    """Parse as gRPC does, which rejects what is no message of that kind."""
+    """Parse as gRPC does, which rejects bytes that are not a message of the kind."""
 
     def decode(content: bytes) -> object:
         return read(kind.FromString(content))

@@ -19,13 +19,13 @@ _LARGEST_BLOCK = 64
 
 
 def words(seeds: Sequence[bytes]) -> list[bytes]:
-    """Return the words of some inputs, and tokens that trouble parsers."""
+    """Return the words of some inputs, and tokens that parsers tend to mishandle."""
     found = {word for seed in seeds for word in _WORD.findall(seed)}
     return [*TOKENS, *sorted(found)[:500]]
 
 
 def mutants(seeds: Sequence[bytes], seed: int, largest: int) -> Iterator[bytes]:
-    """Yield mutants for ever, the same ones for the same seed; each has one to five changes."""
+    """Yield mutants forever, the same ones for the same seed; each has one to five changes."""
     generator = random.Random(seed)
     dictionary = words(seeds)
     changes: list[Callable[[random.Random, bytes], bytes]] = [

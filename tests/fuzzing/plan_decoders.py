@@ -30,7 +30,7 @@ class _Inner(torch.nn.Module):
 
 
 class _Seed(torch.nn.Module):
-    """Holds one of each construct that plans have."""
+    """A plan with one of each construct that plans contain."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def _records(archive: bytes) -> dict[str, bytes]:
 
 
 def _load(archive: bytes) -> None:
-    """Load a plan; whether it has a plan's methods is no matter of safety."""
+    """Load a plan; missing methods do not matter here."""
     try:
         load_plan(scratch.file(archive, "plan.pt"), "cpu")
     except TrainingFailed as error:

@@ -1,4 +1,4 @@
-"""Decoders with planted faults, by which the campaign itself is tested."""
+"""Decoders with planted faults, to test the campaign itself."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ OUTPUT = TensorMetadata(name="probabilities", datatype="FP32", shape=(-1, 3))
 
 
 def _echo(request: InferRequest) -> InferResponse:
-    """Return a request's tensors as a model does that changes nothing."""
+    """Return a request's tensors unchanged, like an identity model."""
     return InferResponse(model=request.model, version="1", id=request.id, outputs=request.inputs)
 
 

@@ -1,4 +1,4 @@
-"""Memory that a fuzzing process shares with its parent: how many inputs it has read, and the last of them."""
+"""Memory that a fuzzing process shares with its parent: the number of inputs so far, and the last one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BYTES = 1 << 20  # more than any input
 
 
 class SharedInput:
-    """A mapped file, which outlives a process that dies of its input."""
+    """A mapped file, which survives a process that its input kills."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():

@@ -20,7 +20,7 @@ def _verify(content: bytes) -> None:
 
 
 def _read_signature(content: bytes) -> None:
-    """Read all of a signature, whether or not anybody trusts it."""
+    """Read a whole signature, trusted or not."""
     found = BundleSignature.from_bytes(content)
     _ = found.statement, found.chain.newest
     found.chain.verify()

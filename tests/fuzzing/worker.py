@@ -1,4 +1,4 @@
-"""One fuzzing process: it feeds one decoder until a number of inputs is reached, or an input ends it.
+"""One fuzzing process: it feeds one decoder until a number of inputs is reached or an input kills it.
 
 python -m tests.fuzzing.worker MODULE:DECODERS NAME ENGINE INPUTS SECONDS DIRECTORY
 """

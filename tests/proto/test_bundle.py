@@ -1,4 +1,4 @@
-"""A bundle survives as a directory and as a zip; a damaged or incomplete one is rejected."""
+"""Bundles as directories and zip files: round trips; damaged and incomplete ones are rejected."""
 
 import os
 import tracemalloc

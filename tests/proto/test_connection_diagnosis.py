@@ -1,4 +1,4 @@
-"""Diagnosis of failed connections: final ones are told apart from those that may pass."""
+"""Diagnosis of failed connections: final and transient errors are distinguished."""
 
 import datetime
 import re
@@ -72,7 +72,7 @@ def test_an_unreachable_coordinator_is_not_final(served: Served) -> None:
 
 
 def test_a_clock_that_is_not_set_yet_is_not_final(served: Served, tmp_path: Path) -> None:
-    """The certificates begin in an hour by this machine's clock."""
+    """By this machine's clock, the certificates become valid in an hour."""
     early = served.authority.issue("server", "server", begins=HOUR, life=2 * HOUR)
     server = grpc.server(futures.ThreadPoolExecutor(1))
     port = server.add_secure_port(

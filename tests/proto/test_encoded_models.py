@@ -172,7 +172,7 @@ def decode(file: Path, name: str = "int8") -> None:
 
 
 def with_header(file: Path, old: str, new: str) -> None:
-    """Changes the header's text, whose length stays in step."""
+    """Change the header's text and its recorded length."""
     content = file.read_bytes()
     length = int.from_bytes(content[:8], "little")
     text = content[8 : 8 + length].decode().replace(old, new)
@@ -233,7 +233,7 @@ def test_a_truncated_or_oversized_file_is_rejected(name: str, cut: int, tmp_path
 @pytest.mark.parametrize("name", ["float32+zstd", "bfloat16+zstd", "int8+zstd"])
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_decompression_bomb_stops_at_the_size_that_a_model_has(name: str, declared: bool, tmp_path: Path) -> None:
-    """A hundred kilobytes that expand to a gigabyte, declared or not."""
+    """The file has a hundred kilobytes that expand to a gigabyte, declared or not."""
     bomb, piece = tmp_path / "bomb", bytes(1 << 20)
     parameters = zstandard.ZstdCompressionParameters.from_level(3, write_content_size=declared)
     compressor = zstandard.ZstdCompressor(compression_params=parameters)

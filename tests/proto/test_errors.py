@@ -1,4 +1,4 @@
-"""Errors keep their class from one process to another."""
+"""Errors keep their class across processes."""
 
 from __future__ import annotations
 

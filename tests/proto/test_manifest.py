@@ -1,4 +1,4 @@
-"""Manifests have one byte form and name what is wrong."""
+"""Manifests have one canonical form; errors name the field."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""A real Triton serves the output of `moonfed-export repository` unchanged, with the same results as ours."""
+"""A real Triton serves the output of `moonfed-export repository` unchanged, with moonfed's results."""
 
 from __future__ import annotations
 

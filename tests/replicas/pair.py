@@ -34,7 +34,7 @@ class OneOfMany(LightDevice):
 
 @dataclass
 class Pair:
-    """`store`: the database as a bystander sees it."""
+    """`store`: the database as seen by a third party."""
 
     replicas: Sequence[Coordinators]
     store: Store
@@ -48,7 +48,7 @@ class Pair:
         return (first, second) if f"-{first.process.pid}-" in holder else (second, first)
 
     def middle_of_round(self, run: str, round_: int) -> None:
-        """Waits until that round, or a later one, has some updates and not all."""
+        """Wait until that round or a later one has some but not all updates."""
 
         def there() -> bool:
             pulse = self.store.run_summaries.load()[run]

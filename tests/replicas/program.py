@@ -1,4 +1,4 @@
-"""The coordinator's real program with short leases, so that tests need not wait for long ones to run out."""
+"""The coordinator's real program with short leases, so that tests need not wait long for them to expire."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ BUNDLE = bundle_of(1000)
 
 @contextmanager
 def begun(tmp: Path, server: Server, blobs: str = "") -> Iterator[tuple[Coordinators, Store]]:
-    """A coordinator with a run under way, and the database as a bystander sees it."""
+    """A coordinator with a run under way, and the database as seen by a third party."""
     database = server.new_database()
     store = open_store(database, used_before=False)
     arguments = ["--database", database, *(["--blobs", blobs] if blobs else [])]
@@ -53,7 +53,7 @@ def three_more_rounds(store: Store) -> None:
 
 
 def stopped_undisturbed(store: Store, coordinator: Coordinators) -> None:
-    """Every device has counted once in each round, and the model is what comes of that."""
+    """Assert that every device counted once in each round, and that the model follows from that."""
     calls = coordinator.operator()
     with calls.channel:
         ask(calls.control.StopRun, control_pb2.StopRunRequest(run="run"))

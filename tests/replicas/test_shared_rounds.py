@@ -1,4 +1,4 @@
-"""No acknowledged update is lost between a follower that takes it and the holder that closes its round.
+"""No acknowledged update is lost between a follower that accepts it and the holder that closes its round.
 
 Each interleaving is made on a real server: one transaction is stopped just before it commits.
 """
@@ -57,7 +57,7 @@ class Paused:
 
 @contextmanager
 def blocked(work: Callable[[], object]) -> Iterator[list[BaseException | None]]:
-    """Work in a thread that waits for the paused process; afterwards its result."""
+    """Run work in a thread that waits for the paused process; return its result afterwards."""
     ended: list[BaseException | None] = []
 
     def run() -> None:

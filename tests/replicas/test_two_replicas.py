@@ -56,7 +56,7 @@ def pair(postgresql_server: Server, store_url: str, tmp_path_factory: pytest.Tem
 
 
 def ended_as(pair: Pair, run: str, model: bytes) -> None:
-    """The run has counted every device once in each round, and both replicas serve the very same model."""
+    """Assert that the run counted every device once in each round, and that both replicas serve the same model."""
     pair.finished(run)
     assert pair.rounds(run) == EVERYBODY
     for replica in pair.replicas:

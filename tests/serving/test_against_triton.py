@@ -1,6 +1,6 @@
 """Comparison with a real Triton: the same requests to both servers over the same repository get the same answers.
 
-What is different on purpose is here too, and in docs/serving.md.
+Intended differences are tested here, too, and listed in docs/serving.md.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Pair:
     ours: Server
 
     def both(self, ask: Callable[[Server], Any]) -> tuple[Any, Any]:
-        """Triton's response, and ours."""
+        """Return both servers' responses."""
         return ask(self.triton), ask(self.ours)
 
 

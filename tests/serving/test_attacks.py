@@ -1,4 +1,4 @@
-"""Attacks on a real server: what they cost is bounded, and honest clients are answered meanwhile."""
+"""Attacks on a real server: their cost is bounded, and honest clients are still answered."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def connected(server: Server, content: bytes = b"") -> socket.socket:
 
 
 def answer(connection: socket.socket) -> bytes:
-    """Return all that a server sends before it closes the connection."""
+    """Return everything that a server sends before it closes the connection."""
     received = b""
     try:
         while part := connection.recv(1 << 16):

@@ -1,7 +1,7 @@
-"""Whole plans that attack a device as it trains, profiles or predicts: everything but the attack is as in honest ones.
+"""Complete plans that attack a device when it trains, profiles or predicts; apart from the attack they are honest.
 
-Each attack must fail twice over: in the inspection before the plan is loaded, and in the sandbox without it. Those on
-files succeed without both, which a test checks, so that the others show something.
+Each attack must fail in the inspection, before the plan is loaded, and in the sandbox if the inspection is off. A test
+checks that attacks on files succeed without both, so that the other tests prove something.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.support.attack_plans import archive_of, rewritten, with_code
 
 
 class HarmlessPlan(torch.nn.Module):
-    """A plan that returns the model that it received; subclasses do something else besides, in every step."""
+    """A plan that returns the model that it received; subclasses do something else in every step, too."""
 
     def __init__(self, path: str = "") -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class HarmlessPlan(torch.nn.Module):
 
     @torch.jit.export
     def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-        """Return what nobody asks for."""
+        """Return an unused value."""
         return inputs
 
     @torch.jit.export
@@ -109,7 +109,7 @@ class HarmlessPlan(torch.nn.Module):
         return logits.sum()
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Do what no device asks for."""
+        """Return an unused value."""
         return inputs
 
 
@@ -165,7 +165,7 @@ class _Allocate(HarmlessPlan):
 
 
 class _OnLoad(HarmlessPlan):
-    """Writes a file as it is loaded."""
+    """A plan that writes a file when it is loaded."""
 
     def __init__(self, path: str = "") -> None:
         super().__init__(path)
@@ -207,10 +207,10 @@ def _long_name(_: Path) -> bytes:
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack; `plan` makes it on the file at a path.
+    """An attack; `plan` builds it against the file at a path.
 
-    `rejection`: a pattern of how the inspection names it, or, for what only limits can stop, how they do. `sandbox`: of
-    what the device says without the inspection; empty: nothing, since the plan does no harm there.
+    `rejection`: a pattern of the inspection's message, or of the limits' message if only they can stop it. `sandbox`: a
+    pattern of the device's message without the inspection; empty if the plan does no harm there.
     """
 
     plan: Callable[[Path], bytes]

@@ -1,4 +1,4 @@
-"""Contents of blobs, put into a store as an upload arrives."""
+"""Contents of blobs, stored like an upload."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ REF = ref_of_bytes(CONTENT)
 
 
 def put(blobs: BlobStore, content: bytes) -> BlobRef:
-    """As an upload arrives."""
+    """Store a blob like an upload."""
     ref = ref_of_bytes(content)
     incoming = Incoming(blobs.incoming(ref), ref)
     incoming.append(0, content)

@@ -75,7 +75,7 @@ def make_bundle(
     start: Vector | float = 0.0,
     **fields: Any,  # noqa: ANN401
 ) -> Bundle:
-    """A signed bundle with a model of `start`, everywhere if it is a number; `fields` are its manifest's."""
+    """Make a signed bundle whose model is `start`, or filled with it if it is a number; `fields` are the manifest's."""
     contents = {
         "plan.pt": b"a plan that no coordinator opens",
         "model.onnx": b":\x08\x12\x06tested",  # an ONNX model whose graph has a name and no nodes

@@ -22,7 +22,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT /
 
 
 def _environment() -> dict[str, str]:
-    """The environment of programs, with the directory of keys that the session has made since."""
+    """Return the environment of programs, with the directory of keys that the session made."""
     return dict(os.environ) | ENVIRONMENT
 
 
@@ -77,7 +77,7 @@ class Programs:
         return calls
 
     def device(self, name: str) -> Device:
-        """A device with a fresh connection; enrolled the first time."""
+        """Connect a device, enrolling it the first time."""
         if name not in self.devices:
             coordinator.enrol(self.tmp / name, self.operator().token(), name)
         identity = load_identity(self.tmp / name)

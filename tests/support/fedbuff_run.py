@@ -22,7 +22,7 @@ TWO = RunSettings(
 def after(
     *happened: Event, state: State | None = None, settings: RunSettings = TWO
 ) -> tuple[FedBuffState, list[Command]]:
-    """The state after some events, and all commands on the way."""
+    """Return the state after some events, and all commands on the way."""
     now, done = state_machine_fleet.after(settings, *happened, state=state)
     return buffered(now), done
 

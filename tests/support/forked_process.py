@@ -89,7 +89,7 @@ def become(request: Request, streams: Sequence[int]) -> NoReturn:
 
 
 def _reset(streams: Sequence[int], files: Sequence[int]) -> None:
-    """Give the process these descriptors and no others: three standard streams, then `files` by their numbers."""
+    """Give the process only these descriptors: three standard streams, then `files` by their numbers."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""gRPC calls written by hand, on HTTP/2, which may stop where no library would."""
+"""gRPC calls written by hand on HTTP/2, which can stop at points where a library would not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNREAD = 1 << 20  # bytes to send before the answers are read
 
 
 class RawCall:
-    """One call on one connection; `frames` are the types of the frames that answered it."""
+    """One call on one connection; `frames` are the types of the received frames."""
 
     def __init__(self, port: int, method: str, **headers: str) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -119,5 +119,5 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _text(value: str) -> bytes:
-    """Return HPACK's string, shorter than 127 bytes."""
+    """Encode a string for HPACK, shorter than 127 bytes."""
     return bytes([len(value)]) + value.encode()

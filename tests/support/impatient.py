@@ -1,6 +1,6 @@
-"""A patch of a program of a test, see `forked_process`: plans are killed after as many seconds as a file says.
+"""A patch for programs in tests, see `forked_process`: plans are killed after the number of seconds in a file.
 
-A test may write the file again between two plans.
+A test may rewrite the file between two plans.
 """
 
 from __future__ import annotations

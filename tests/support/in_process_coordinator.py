@@ -56,7 +56,7 @@ def device_info(name: str) -> DeviceInfo:
 
 
 def trained(work: Assignment, name: str, directory: Path) -> tuple[UpdateHeader, dict[str, Path]]:
-    """An update that depends on the round and the device alone, as files of the device's own."""
+    """Return an update that depends only on the round and the device, as files of the device."""
     chance = np.random.default_rng([work.id.round, NAMES.index(name)])
     contents = {
         "model": model_bytes(chance.uniform(1, 2, SIZE).astype(np.float32)),

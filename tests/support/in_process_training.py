@@ -21,7 +21,7 @@ from moonfed.manifest import Manifest
 
 
 class SilentParent(ParentPipe):
-    """A parent process to which nobody listens."""
+    """A parent process that ignores all messages."""
 
     def __init__(self) -> None:
         self.stop_requested = threading.Event()

@@ -1,4 +1,4 @@
-"""A run whose coordinator was killed in mid-round, and how it ends when another one resumes it."""
+"""A run whose coordinator was killed in the middle of a round, and the result when another one resumes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST = AttemptId(run="r", round=1, attempt=1)
 
 @dataclass
 class Left:
-    """Leave the state of a killed coordinator: an open round with two acknowledged updates, of 1.0 and 4.0."""
+    """The state of a killed coordinator: an open round with two acknowledged updates, of 1.0 and 4.0."""
 
     storage: Storage
     quorum: float = 0.5

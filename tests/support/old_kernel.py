@@ -1,4 +1,4 @@
-"""A patch of a program of a test, see `forked_process`: the kernel has no Landlock."""
+"""A patch for programs in tests, see `forked_process`: the kernel has no Landlock."""
 
 from __future__ import annotations
 

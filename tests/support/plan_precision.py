@@ -1,4 +1,4 @@
-"""Rounds of plans in lower precision, and how far their updates are apart."""
+"""Rounds of plans in lower precision, and the distance of their updates."""
 
 from __future__ import annotations
 

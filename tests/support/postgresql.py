@@ -39,7 +39,7 @@ class Server:
 
 
 def missing() -> str:
-    """Why there can be no server here; empty if there can."""
+    """Return the reason if no server can run here, else an empty text."""
     if find_spec("psycopg") is None:
         return "psycopg is not installed: pip install 'moonfed[postgres]'"
     return "" if _binaries() else "there is no PostgreSQL server: apt-get install postgresql"
@@ -55,7 +55,7 @@ def _binaries() -> Path | None:
 
 @contextmanager
 def server() -> Iterator[Server]:
-    """Serves for as long as the context lasts, with a server's own durable settings."""
+    """Run a server for as long as the context lasts, with PostgreSQL's default durability."""
     binaries, directory = _binaries(), Path(tempfile.mkdtemp(prefix="pg-"))
     assert binaries
     as_user: list[str] = []

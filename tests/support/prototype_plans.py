@@ -23,7 +23,7 @@ def settings(method: str = "fedssc", **others: float) -> dict[str, float]:
 
 
 def prototypes(*absent: int) -> tuple[dict[str, Model], dict[int, torch.Tensor]]:
-    """As a device receives them, and by class."""
+    """Return prototypes as a device receives them, and by class."""
     generator = torch.Generator().manual_seed(5)
     tensor = torch.randn(10, WIDTH, generator=generator)
     present = torch.ones(10)

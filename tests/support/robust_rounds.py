@@ -26,7 +26,7 @@ def rounds(
 
 
 def updates(seed: int, devices: int, spread: float = 1.0) -> F64:
-    """Models near a common one, as stored in float32 files."""
+    """Return models near a common one, as stored in float32 files."""
     chance = np.random.default_rng(seed)
     models = START + chance.normal(size=SIZE) + spread * chance.normal(size=(devices, SIZE))
     return models.astype(np.float32).astype(np.float64)

@@ -66,7 +66,7 @@ class Server:
         return self.process.wait(timeout=60)
 
     def reset_peak_memory(self) -> int:
-        """Start to measure the peak of the process's memory, and return its memory in bytes."""
+        """Reset the peak of the process's memory, and return its present memory in bytes."""
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
         return self.memory()
 
@@ -82,7 +82,7 @@ def served(repository: Path, log_file: Path, *options: str) -> AbstractContextMa
 
 
 def limited(repository: Path, log_file: Path, **settings: Any) -> AbstractContextManager[Server]:  # noqa: ANN401
-    """Serve with other ServerSettings, whose `limits` no option changes."""
+    """Serve with any ServerSettings; `limits` cannot be set by options."""
     return started(
         [sys.executable, "-m", "tests.support.limited_server", str(repository), json.dumps(settings)], log_file
     )

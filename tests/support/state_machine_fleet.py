@@ -32,7 +32,7 @@ def after(settings: RunSettings, *happened: Event, state: State | None = None) -
 
 
 class Play(RuleBasedStateMachine):
-    """Devices that come and go, and an operator who may stop the run, in any order; `obey` checks the commands."""
+    """Devices that come and go and an operator who may stop the run, in any order; `obey` checks the commands."""
 
     def __init__(self, kind: RoundProtocol, settings: RunSettings) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Play(RuleBasedStateMachine):
 
     @initialize(stops=strategies.booleans())
     def decide(self, stops: bool) -> None:
-        """Most histories contain no stop."""
+        """Return True rarely, so that most sequences contain no stop."""
         self.stops_at_all = stops
 
     @rule(device=strategies.sampled_from(DEVICES))

@@ -1,4 +1,4 @@
-"""Methods that fail for a transient reason for as long as a test wants."""
+"""Methods that fail for a transient reason until the test ends the failure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BROKEN = sql.exc.OperationalError("COMMIT", (), Exception("server closed the con
 
 
 class Trouble:
-    """A method that fails, before its work or after it, while the trouble lasts."""
+    """A method that fails, before or after its work, while the failure lasts."""
 
     def __init__(self, patch: pytest.MonkeyPatch, place: type[object], name: str, error: Exception) -> None:
         self.lasts, method = threading.Event(), getattr(place, name)

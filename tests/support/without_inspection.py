@@ -1,4 +1,4 @@
-"""A patch of a program of a test, see `forked_process`: plans are loaded without their inspection."""
+"""A patch for programs in tests, see `forked_process`: plans are loaded without inspection."""
 
 from __future__ import annotations
 

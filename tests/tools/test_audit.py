@@ -1,4 +1,4 @@
-"""`make audit`: advisories, distributions that nobody knows, and no database at all have exit codes of their own."""
+"""`make audit`: exit codes for advisories, unknown distributions and unreachable databases."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def test_operators_that_reach_beyond_their_tensors_are_rejected(tmp_path: Path, 
 
 
 class Hidden(torch.nn.Module):
-    """Hides an operator in a submodule's method, below a condition and a loop, in a function that it calls."""
+    """A module that hides an operator in a submodule, in a function called below a condition and a loop."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""No part of moonfed unpickles: `torch.load` and numpy's pickles run code of whoever wrote the file."""
+"""No part of moonfed unpickles: `torch.load` and numpy's pickles run code from the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALLS = {
 
 
 def forbidden(source: str) -> Iterator[str]:
-    """Yield what a module calls, imports or permits."""
+    """Yield a module's forbidden calls, imports and permissions."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Attribute() if (name := ast.unparse(node)) in CALLS:

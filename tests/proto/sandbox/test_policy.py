@@ -1,4 +1,4 @@
-"""A process inside the sandbox, which tries what plans have tried."""
+"""A process inside the sandbox that attempts known attacks."""
 
 from __future__ import annotations
 
