@@ -1,1 +1,1 @@
-"""Measurements of moonfed against the plain alternative, both sides alternating in one run."""
+"""Benchmarks: moonfed compared with simple alternatives, both sides alternating in one run."""

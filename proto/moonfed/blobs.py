@@ -194,11 +194,11 @@ class BlobDirectory:
                 path.unlink()
 
     def incoming(self, ref: BlobRef) -> Path:
-        """Return the file that a blob is received into; `put_file` it when it is whole."""
+        """Return the file that a blob is received into; call `put_file` once it is complete."""
         return self.root / "incoming" / ref.sha256
 
     def receive(self, ref: BlobRef) -> Incoming:
-        """Start or resume receiving a blob; `put_file` accepts its finished path."""
+        """Start or resume receiving a blob; pass the finished file to `put_file`."""
         return Incoming(self.incoming(ref), ref)
 
     def _place(self, ref: BlobRef) -> Path:

@@ -51,8 +51,8 @@ class Bundle:
 def read_bundle(path: Path, check: Check | None = None) -> Bundle:
     """Read and check a bundle; `check` verifies its signature before anything else of it is read.
 
-    Raises NotFound if there is none, InvalidInput for a manifest that makes no sense, Corrupt for a damaged file, and
-    what `check` raises.
+    Raises NotFound if there is none, InvalidInput for an invalid manifest, Corrupt for a damaged file, and what `check`
+    raises.
     """
     if path.is_dir():
         return _checked(lambda name, size: read_regular(path / name, size), path, check)

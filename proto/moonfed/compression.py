@@ -21,7 +21,7 @@ def compress(source: Path, target: Path) -> None:
 
 
 def decompress(source: Path, target: Path, limit: int) -> None:
-    """Write the copy that `compress` was given.
+    """Write the file from which `compress` made this one.
 
     Raises InvalidInput if the file is not a Zstandard stream, or as soon as it exceeds `limit` bytes.
     """

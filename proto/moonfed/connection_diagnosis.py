@@ -1,7 +1,7 @@
 """Diagnosis of a coordinator that cannot be reached.
 
-gRPC reports every failure to connect as UNAVAILABLE, even a certificate that will never be accepted. So this performs
-the TLS handshake itself before anyone retries.
+gRPC reports every failure to connect as UNAVAILABLE, even a certificate that will never be accepted. So this module
+performs the TLS handshake itself before a call is retried.
 """
 
 from __future__ import annotations

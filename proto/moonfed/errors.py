@@ -92,7 +92,7 @@ class UnsafePlan(MoonfedError):
 
 
 class UntrustedBundle(MoonfedError):
-    """A bundle's signature is missing, invalid, expired, outdated, or made by nobody whom this machine trusts."""
+    """A bundle's signature is missing, invalid, expired, outdated, or made with an untrusted key."""
 
 
 class UntrustedRelease(MoonfedError):

@@ -46,12 +46,12 @@ class Identity:
 
     @property
     def begins(self) -> datetime:
-        """When the certificate starts being accepted (UTC)."""
+        """Start of the certificate's validity (UTC)."""
         return x509.load_pem_x509_certificate(self.certificate).not_valid_before_utc
 
     @property
     def expires(self) -> datetime:
-        """When the certificate stops being accepted (UTC)."""
+        """End of the certificate's validity (UTC)."""
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
 
     def require_valid(self) -> None:
@@ -74,7 +74,7 @@ class Identity:
 
     @property
     def renewal(self) -> datetime:
-        """When less than a third of the certificate's life is left (UTC)."""
+        """The time from which less than a third of the certificate's life is left (UTC)."""
         certificate = x509.load_pem_x509_certificate(self.certificate)
         life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
         return certificate.not_valid_after_utc - RENEW_AT * life

@@ -35,7 +35,7 @@ def decode_image(file: Path, spec: InputSpec) -> npt.NDArray[np.uint8] | None:
 
 
 def require_images(spec: InputSpec) -> None:
-    """Raise InvalidInput for a bundle whose samples no image file can give."""
+    """Raise InvalidInput for a bundle whose samples cannot come from image files."""
     _format(spec)
 
 

@@ -60,7 +60,7 @@ class InputSpec:
 
     @property
     def dtype(self) -> str:
-        """numpy's name of the raw samples' dtype."""
+        """The raw samples' dtype, as numpy names it."""
         return "uint8" if self.kind == "image" else "float32"
 
 

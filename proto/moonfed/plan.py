@@ -88,14 +88,14 @@ class Plan(Protocol):
     def survey(self, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
         """Observe a batch in eval mode, without augmentation, for the results of `end_round` or `metrics`.
 
-        `steps`: that the round has taken so far. The device counts them, because a step that a CUDA graph replays does
-        not pass through the script.
+        `steps`: the number of steps that the round has taken so far. The device counts them, because a step that a CUDA
+        graph replays does not pass through the script.
         """
 
     def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
         """Return the round's results by role: `model` and the manifest's `uplink` and `device_state`.
 
-        `steps`: that the round took.
+        `steps`: the number of steps that the round took.
         """
 
     def metrics(self) -> dict[str, float]:
@@ -216,10 +216,9 @@ def load_plan(
 ) -> TorchScriptPlan:
     """Inspect a plan, load it onto `cpu` or `cuda`, and allocate its tensors.
 
-    Raises UnsafePlan for one that no plan of moonfed looks like, before any of its code runs, and TrainingFailed if it
-    cannot be loaded.
-    `precision`: one of PRECISIONS; the lower two are mixed precision, in which weights stay float32. `memory_format`:
-    one of MEMORY_FORMATS, by default `default_memory_format`. InvalidInput for another one.
+    Raises UnsafePlan, before any code of the plan runs, if the inspection rejects it, and TrainingFailed if it cannot
+    be loaded. `precision`: one of PRECISIONS; the lower two are mixed precision, in which weights stay float32.
+    `memory_format`: one of MEMORY_FORMATS, by default `default_memory_format`. InvalidInput for another one.
     """
     chosen = memory_format or default_memory_format(device, precision)
     for name, value, allowed in (("precision", precision, PRECISIONS), ("memory_format", chosen, MEMORY_FORMATS)):

@@ -157,7 +157,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
 
 
 def find_problem(name: str, entry: object, base: type[Any]) -> str:
-    """Return the reason why an object cannot be that entry, to follow its name in a sentence; empty if it can."""
+    """Return the reason why an object cannot be that entry, as text that follows its name; empty if it can."""
     if not NAME.fullmatch(name):
         return "must be registered under lower-case letters, digits, - and _"
     if not (isinstance(entry, type) and issubclass(entry, base)):

@@ -1,4 +1,4 @@
-"""Names and shapes of a model's tensors; without numpy, since the device's agent reads manifests."""
+"""Names and shapes of a model's tensors; imports no numpy, because the device's agent uses this module."""
 
 from __future__ import annotations
 

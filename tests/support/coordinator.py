@@ -302,7 +302,7 @@ class Device:
     ) -> list[fleet_pb2.SubmitReply]:
         """Submit an update and return the server's replies; `also`: the files other than the model, by role.
 
-        `send`: bytes of each file at most, and perhaps there is no commit.
+        `send`: the maximum number of bytes of each file; an incomplete file may have no commit.
         """
         files = {"model": content, **(also or {})}
         blobs = {role: transport.to_message(ref_of_bytes(data)) for role, data in files.items()}

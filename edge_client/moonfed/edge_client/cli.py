@@ -88,7 +88,7 @@ def trust_command(
     state: Path = STATE,
     json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Show the keys whose bundles this device runs, or replace them, such as after the loss of all keys.
+    """Show the keys whose bundles this device runs, or replace them, for example after the loss of all keys.
 
     The device also forgets which versions of bundles it has accepted. Start it again for the runs that it rejected.
 

@@ -1,4 +1,4 @@
-"""Moonfed's programs as child processes that never outlive this one."""
+"""moonfed's programs as child processes, which end with this process."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ DIGITS_MEAN, DIGITS_DEVIATION = "0.306", "0.376"  # of the training pixels, scal
 class DemoSettings:
     """Settings of the demo. Batches of 32 rather than the papers' 64, since a device holds only some 290 digits.
 
-    The seed decides the split above all: seeds 0 to 7 ended between 0.90 and 0.98; 7 is one of the better ones.
+    The seed mainly determines the split: seeds 0 to 7 ended between 0.90 and 0.98; 7 is one of the better ones.
     """
 
     output: Path
@@ -142,7 +142,7 @@ def start_coordinator(fleet: ChildProcesses, settings: DemoSettings) -> None:
 
 
 def start_devices(fleet: ChildProcesses, settings: DemoSettings) -> None:
-    """Enrols the devices with one join token and starts them."""
+    """Enrol the devices with one join token, and start them."""
     operator = ("--identity", str(settings.operator))
     reply = json.loads(
         run("moonfed-coordinator", "token", "create", "--uses", str(settings.devices), *operator, "--json")
@@ -271,5 +271,5 @@ def summarise(
 
 
 def say(sentence: str) -> None:
-    """One line of progress."""
+    """Print one line of progress."""
     print(f"{sentence}.", flush=True)

@@ -129,7 +129,7 @@ def draw_beside(axes: Axes, pairs: Sequence[Pair], *, x: str) -> None:
 
 
 def draw_bars(axes: Axes, pairs: Sequence[Pair], *, x: str) -> None:
-    """Our numbers as filled bars above the paper's hatched ones; "none" where there is no number."""
+    """Draw our numbers as filled bars above the paper's hatched ones; "none" where there is no number."""
     theirs: dict[str, Any] = {"color": "white", "edgecolor": COLOURS[1], "hatch": "///"}
     kinds: list[tuple[str, list[float | None], dict[str, Any]]] = [
         ("moonfed", [pair.ours for pair in pairs], {"color": COLOURS[2]}),
@@ -164,7 +164,7 @@ def draw_heat_map(axes: Axes, counts: npt.NDArray[np.int64], classes: Sequence[s
 
 
 def draw_points(axes: Axes, points: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], classes: int) -> None:
-    """Points [N, 2], coloured and marked by class; positions have no meaning, so the axes have no numbers."""
+    """Draw points [N, 2], coloured and marked by class; positions have no meaning, so the axes have no numbers."""
     for label in range(classes):
         member = labels == label
         axes.scatter(points[member, 0], points[member, 1], s=14, linewidths=0.4, alpha=0.85, edgecolors="white",
@@ -174,9 +174,9 @@ def draw_points(axes: Axes, points: npt.NDArray[np.float32], labels: npt.NDArray
 
 
 def share_legend(grid: Sequence[Axes], *, title: str = "") -> None:
-    """One legend below all parts, if the parts' legends are equal; otherwise each keeps its own.
+    """Draw one legend below all parts if their legends are equal; otherwise each part keeps its own.
 
-    Its entries take as many rows as the picture's width asks for.
+    The number of its rows follows from the picture's width.
     """
     found = [axes.get_legend_handles_labels() for axes in grid]
     wanted = [(handles, labels) for handles, labels in found if len(labels) > 1]

@@ -25,7 +25,7 @@ def subset(data: DataSet, *, train_samples: int, test_samples: int, seed: int) -
 
 
 def _stratified(name: str, labels: Labels, count: int, seed: int) -> Indices:
-    """`count` indices in order; every class has its share, rounded so that the sum is right."""
+    """Return `count` indices in order, preserving class shares, which are rounded to the right sum."""
     if count > len(labels):
         raise InvalidInput(f"{name} is {count}; the data set has {len(labels)}")
     if count in (0, len(labels)):

@@ -3,8 +3,8 @@
 Three things in an archive depend on the process that wrote it, and are replaced:
 
 - `.debug_pkl` records hold the exporter's source lines and paths; they are dropped.
-- TorchScript tells types of one name apart by a number that counts all types of the process
-  (`conv.___torch_mangle_17.Conv2d`). Types are numbered again in the order in which the archive refers to them.
+- TorchScript distinguishes types of the same name by a number that counts all types of the process
+  (`conv.___torch_mangle_17.Conv2d`). Types are renumbered in the order in which the archive refers to them.
 - A module's constants are written in the order of a Python set, which changes with the hash seed. They are sorted.
 """
 

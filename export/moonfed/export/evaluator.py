@@ -79,7 +79,7 @@ class Evaluator:
         self._graph = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
 
     def catch_up(self) -> bool:
-        """Score every global model without metrics; return whether the run is still running."""
+        """Score every global model that has no metrics yet; return whether the run is still running."""
         run = self._runs.get(self._run)
         for model in self._models(run):
             if "accuracy" not in model.metrics:

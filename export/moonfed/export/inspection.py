@@ -56,7 +56,7 @@ def method_rows(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def _signature_document(bundle: Bundle) -> dict[str, Any] | None:
-    """Return the claims of the signature, which nobody has verified; None without one."""
+    """Return the signature's unverified claims; None without a signature."""
     if not bundle.signature:
         return None
     signature = BundleSignature.from_bytes(bundle.signature)

@@ -14,8 +14,9 @@ def copy_into(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
             targets[index].copy_(sources[index])
 
 
-def lie_channels_last(tensors: list[torch.Tensor]) -> bool:
-    """Return whether any tensor does; one with both layouts, like 1x1 convolutions' weights, does not count."""
+def any_channels_last(tensors: list[torch.Tensor]) -> bool:
+    """Return True if any tensor is channels-last; one with both layouts, like a 1x1 convolution's weight, does not
+    count."""
     for tensor in tensors:  # noqa: SIM110 - not in scripts
         if tensor.dim() == 4 and not tensor.is_contiguous():
             return True

@@ -16,7 +16,7 @@ from moonfed.export.loss_scale import LossScale
 from moonfed.export.methods.method import Method
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.optimiser import SgdOptimiser
-from moonfed.export.script_utils import copy_into, lie_channels_last, pick
+from moonfed.export.script_utils import copy_into, any_channels_last, pick
 
 
 class TrainingPlan(torch.nn.Module):
@@ -78,7 +78,7 @@ class TrainingPlan(torch.nn.Module):
                 raise ValueError("hyperparameter '" + name + "' is missing")
         self.hyperparameters = hyperparameters
         copy_into(self.state, model)
-        self.channels_last = lie_channels_last(self.state)
+        self.channels_last = any_channels_last(self.state)
         for counter in self.counters:
             counter.zero_()
         self.previous = max(0, min(len(previous_models), len(self.frozen_states) - 1))

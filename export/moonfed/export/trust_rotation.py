@@ -25,7 +25,7 @@ from moonfed.signing.trust import Trust, TrustChain
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change of a trust file; none of add, remove and threshold: a new key in place of one's own."""
+    """A change of a trust file; without add, remove and threshold, a new key replaces one's own."""
 
     add: tuple[Path, ...] = ()  # public keys
     remove: tuple[str, ...] = ()  # ids, or their beginnings

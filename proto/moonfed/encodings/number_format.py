@@ -51,5 +51,5 @@ class NumberFormat(ABC):
         """Return the values [n] that encoded parts represent. Invalid parts may give infinities and NaN."""
 
     def find_problem(self, numbers: Sequence[Numbers]) -> str:
-        """Return the reason why received parts are rejected, to follow the tensor's name; or nothing."""
+        """Return the reason to reject received parts, to follow the tensor's name; empty if they are valid."""
         return ""

@@ -1,7 +1,7 @@
 """Inspection of a plan's archive before anything in it is loaded or run.
 
 `torch.jit.load` runs code: an archive's `__setstate__` methods. Its parser and unpickler trust sizes that the archive
-states. So a plan is read here first, and only what passes is written again, with our own zip writer, and loaded: torch
+states. So a plan is read here first. What passes is rewritten with our own zip writer and then loaded, so that torch
 never parses bytes that this module has not understood. Torch is not imported.
 
 Rejected: compressed, encrypted, overlapping, duplicate or oddly named members, and too many or too large ones; code
@@ -58,7 +58,7 @@ _OPCODES = {
 def read_plan(path: Path) -> bytes:
     """Read a plan's file, inspect it, and return an archive with the same contents, which is safe to parse.
 
-    Raises UnsafePlan naming what no plan has; OSError if there is no such file.
+    Raises UnsafePlan naming the problem; OSError if there is no such file.
     """
     try:
         return inspect_archive(read_regular(path, MAXIMUM_BYTES))
@@ -67,7 +67,7 @@ def read_plan(path: Path) -> bytes:
 
 
 def inspect_archive(content: bytes) -> bytes:
-    """Return an archive with the same records, written anew; UnsafePlan if it has anything that no plan has."""
+    """Return an archive with the same records, rewritten; UnsafePlan if it contains anything unexpected."""
     records = _records(content)
     _require_sane_code(records)
     for name, folder in (("data.pkl", "data"), ("constants.pkl", "constants")):
@@ -176,7 +176,7 @@ class _Storage:
 
 
 class _InertUnpickler(pickle.Unpickler):
-    """Builds nothing that could run; checks each tensor against the bytes that the archive has for it."""
+    """An unpickler whose objects cannot run code, and which checks each tensor against its bytes in the archive."""
 
     def __init__(self, record: str, folder: str, records: Mapping[str, bytes]) -> None:
         super().__init__(io.BytesIO(records[record]))

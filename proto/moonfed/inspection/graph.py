@@ -1,7 +1,7 @@
 """Inspection of an ONNX graph: it must contain its tensors, and name no other file.
 
-A tensor may say that its data are in a file, which whoever reads the graph opens: a key, for example, which then
-becomes part of a released model. This reads the protobuf wire format, because a coordinator has no onnx.
+A tensor may refer to a file for its data, which a program opens when it reads the graph: a key, for example, which
+would then become part of a released model. This reads the protobuf wire format, because a coordinator has no onnx.
 """
 
 from __future__ import annotations

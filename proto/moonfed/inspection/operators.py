@@ -1,7 +1,7 @@
 """The operators that a plan may use; torch has others that read and write files, memory and the log.
 
-`operators.txt` is generated from moonfed's own plans (`make operators`); `reviewed_operators.txt` holds further ones
-that networks of users need, each of which was read for what it can reach.
+`operators.txt` is generated from moonfed's own plans (`make operators`); `reviewed_operators.txt` lists further ones
+that users' networks need; the source of each was reviewed for what it can access.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _require_allowed(found: set[str]) -> None:
 def operators(unit: Any) -> set[str]:  # noqa: ANN401 - torch's bindings are untyped
     """Return the operators in all functions and methods of a compilation unit.
 
-    Torch compiles a function when its graph is asked for, which may define the ones that it calls.
+    Torch compiles a function when its graph is requested, which may define the functions that it calls.
     """
     found: set[str] = set()
     seen: set[str] = set()

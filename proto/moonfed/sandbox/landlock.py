@@ -1,7 +1,7 @@
-"""Landlock: a process gives up access to all files but those below named paths, and to TCP. Linux 5.13 and later.
+"""Landlock: a process gives up access to TCP and to all files except those below named paths. Linux 5.13 and later.
 
-See linux/landlock.h and Documentation/userspace-api/landlock.rst. The rules hold for the calling thread and what it
-starts, so the process must have no other thread yet; nothing can lift them.
+See linux/landlock.h and Documentation/userspace-api/landlock.rst. The rules apply to the calling thread and everything
+that it starts, and cannot be lifted; so the process must not have other threads yet.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
 
 
 def no_new_privileges() -> None:
-    """Give up gaining privileges by execution, without which the kernel accepts neither rules nor filters."""
+    """Give up gaining privileges by execution; without that, the kernel accepts neither rules nor filters."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS) failed")
 

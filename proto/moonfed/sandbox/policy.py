@@ -87,7 +87,7 @@ def require_unreadable(path: Path) -> None:
 
 
 def enter_sandbox(level: Level, policy: Policy) -> None:
-    """Give up everything that the policy does not name, for good. The process must have no other threads.
+    """Permanently give up everything that the policy does not name. The process must have no other threads.
 
     `weak` leaves out file access; `off` keeps only the resource limits.
     """

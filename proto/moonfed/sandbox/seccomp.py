@@ -1,7 +1,8 @@
 """Seccomp: a process gives up system calls that training never needs, in all of its threads.
 
-The filter is a BPF program (linux/filter.h, linux/seccomp.h). A call on the list fails with EPERM; one of another
-architecture ends the process. Some calls depend on an argument. The process can start threads, but no other process.
+The filter is a BPF program (linux/filter.h, linux/seccomp.h). A listed call fails with EPERM; a call of another
+architecture kills the process. Some calls are permitted only with certain arguments. The process can start threads, but
+no other process.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def conditions(pid: int) -> Mapping[str, Condition]:
 
 
 def seccomp_available() -> bool:
-    """Return true if this kernel and architecture can filter system calls."""
+    """Return True if this kernel and architecture can filter system calls."""
     if sys.platform != "linux" or platform.machine() not in _SECCOMP:
         return False
     function = ctypes.CDLL(None, use_errno=True).syscall
@@ -111,7 +112,7 @@ def seccomp_available() -> bool:
 def deny_system_calls() -> None:
     """Give up the calls in DENIED and ABSENT, and those that `conditions` forbids, in all threads.
 
-    Raises OSError if the kernel or the architecture cannot.
+    Raises OSError if the kernel or the architecture does not support it.
     """
     machine = platform.machine()
     if machine not in _SECCOMP:

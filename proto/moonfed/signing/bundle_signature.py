@@ -72,7 +72,7 @@ def verify(
     """Verify a bundle's signature file; UntrustedBundle says why it is rejected.
 
     `manifest`: the manifest's sha256. `trust`: the trusted version; None: check that the signature agrees with its own
-    chain, which shows mistakes but no intent. `accepted`: the newest version of each name that was accepted earlier.
+    chain, which finds mistakes, not attacks. `accepted`: the newest version of each name that was accepted earlier.
     """
     if not content:
         raise UntrustedBundle("the bundle is not signed; sign it with: moonfed-export sign BUNDLE")

@@ -1,4 +1,4 @@
-"""Canonical JSON: one document has one spelling, so nothing can be added to it, repeated in it or hidden in it."""
+"""Canonical JSON: a document has only one encoding, so nothing can be added, repeated or hidden in it."""
 
 from __future__ import annotations
 

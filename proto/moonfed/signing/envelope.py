@@ -83,7 +83,7 @@ class Envelope:
         return replace(self, signatures=(*(other for other in self.signatures if other.key != own.key), own))
 
     def signers(self, keys: Iterable[PublicKey]) -> frozenset[PublicKey]:
-        """Return which of these keys have signed; InvalidInput if a signature in the name of one is not its own."""
+        """Return those keys that have signed; InvalidInput if a signature that claims one of them is invalid."""
         values = {signature.key: signature.value for signature in self.signatures}
         signed = frozenset(key for key in keys if key.id in values)
         for key in signed:

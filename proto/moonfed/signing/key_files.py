@@ -1,4 +1,4 @@
-"""A person's signing keys and trust file: a private directory, made when something is first signed.
+"""A user's signing keys and trust file: a private directory, created when something is first signed.
 
 trust.json        the trust file, with all its versions
 key-ID.pem        a private key (PKCS #8), which only its owner may read
@@ -38,7 +38,7 @@ def default_directory() -> Path:
 
 
 def ensure_keys(directory: Path, say: Callable[[str], None]) -> TrustChain:
-    """Return the directory's trust file; create a key and a trust file, and say so once, if it has none."""
+    """Return the directory's trust file; if it has none, create a key and a trust file, and report that."""
     if not (directory / TRUST_FILE).exists():
         with _locked(directory):
             if not (directory / TRUST_FILE).exists():  # another process has just made it
@@ -98,7 +98,7 @@ def read_public_key(path: Path) -> PublicKey:
 
 
 def read_trust(path: Path) -> TrustChain:
-    """Read a trust file; InvalidInput if it is none."""
+    """Read a trust file; InvalidInput if the file is something else."""
     try:
         return TrustChain.from_bytes(_read(path, "trust"))
     except InvalidInput as error:
@@ -121,8 +121,8 @@ class Signer:
 def open_signer(paths: Sequence[Path], say: Callable[[str], None]) -> Signer:
     """Return the signer with these private keys and the trust file next to the first; by default, this user's.
 
-    The user's keys are created if there are none, which `say` is told. Raises InvalidInput for a key that the trust
-    file does not list, UntrustedBundle for a trust file that lacks signatures.
+    If the user has no keys, they are created and `say` is called. Raises InvalidInput for a key that the trust file
+    does not list, UntrustedBundle for a trust file that lacks signatures.
     """
     if not paths:
         directory = default_directory()

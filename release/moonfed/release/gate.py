@@ -58,7 +58,7 @@ def judge(
 
 
 def accuracy_drop(score: Score, reference: Score) -> float:
-    """Return by how many points top-1 is below the reference's; negative if it is above."""
+    """Return the points of top-1 below the reference's; negative if it is above."""
     return round(100 * (reference.accuracy - score.accuracy), 9)  # otherwise one sample of 200 would exceed 0.5
 
 

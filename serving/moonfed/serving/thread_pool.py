@@ -9,7 +9,7 @@ threads answers 0.89 times as many requests, from 8 clients and from 64, and use
 time per request; with a semaphore that admits two calls at once, or any after 50 ms, 0.77 and 0.51 times as many.
 
 A simpler rule for growing, calls started between two checks 50 or 100 ms apart, was no better: on a busy machine, where
-checks themselves are late, it added threads that these do not, for 1.2 times the CPU time per request of 64 clients.
+checks are late, it added more threads, and used 1.2 times the CPU time per request with 64 clients.
 """
 
 from __future__ import annotations

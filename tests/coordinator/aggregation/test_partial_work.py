@@ -35,7 +35,7 @@ def models_of(round_: int) -> F64:
 
 
 def changes_of(round_: int) -> F64:
-    """Their changes of SCAFFOLD's variate [device, parameter]."""
+    """Return the devices' changes of SCAFFOLD's variate [device, parameter]."""
     return np.random.default_rng([round_, 1]).normal(size=(3, 15)).astype(np.float32).astype(np.float64)
 
 

@@ -24,7 +24,7 @@ class Database:
     def end_run(self, run: str, status: str) -> None:
         self.attempts += 1
         if self.attempts <= self._lost_attempts:
-            raise LeaseLost(f"run {run!r} is another coordinator's now")
+            raise LeaseLost(f"run {run!r} is now held by another coordinator")
 
 
 def record(database: Any) -> None:  # noqa: ANN401 - stands in for a Store

@@ -31,7 +31,7 @@ def test_only_the_holder_of_a_runs_lease_changes_it(two: Two) -> None:
         lambda: second.reports.replace(update("a")),
     ]
     for change in forbidden:
-        with pytest.raises(LeaseLost, match="run 'digits' is another coordinator's now"):
+        with pytest.raises(LeaseLost, match="run 'digits' is now held by another coordinator"):
             change()
     assert second.run("digits").status == "running", "it is served all the same"
     commit(first)

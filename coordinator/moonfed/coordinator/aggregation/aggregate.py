@@ -41,8 +41,8 @@ def aggregate(closed: ClosedRound, directory: Path, *, slice_elements: int = SLI
     """Write the next global state into a directory.
 
     Raises InvalidInput if the server rule's settings lead out of float32's range, or the reducer needs more updates.
-    The result depends on nothing but the arguments, bit for bit; `slice_elements` decides how much memory it takes, and
-    about the last bit of what robust aggregation measures of whole updates.
+    The result depends on nothing but the arguments, bit for bit; `slice_elements` affects only memory use, and the last
+    bit of what robust aggregation measures over whole updates.
     """
     rule, downlink = build_rule(closed), closed.manifest.downlink
     memory = rule.initial_memory
@@ -88,7 +88,7 @@ def _write_next_model(
 
 
 def _mean_by_steps(closed: ClosedRound, rule: ServerRule) -> Callable[[Float64Array, int, int], Float64Array] | None:
-    """For a rule that counts steps, w + Σ q_i·(w_i − w) of a slice."""
+    """Compute w + Σ q_i·(w_i − w) of a slice, for a rule that counts steps."""
     if not rule.counts_steps:
         return None
     weights, size = closed.weights(rule.weighting), model_size(closed.manifest.tensors)

@@ -47,7 +47,7 @@ class EligibleDevices:
         return [session for session in self._sessions.all() if self._ineligibility(session) is None]
 
     def find(self, device: str) -> DeviceSession | None:
-        """Return a device's session; None if it is offline or ineligible, which is noted."""
+        """Return a device's session; None if it is offline or ineligible; ineligibility is recorded."""
         session = self._sessions.find(device)
         self.ineligible.pop(device, None)
         if session and (problem := self._ineligibility(session)):

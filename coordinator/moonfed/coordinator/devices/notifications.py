@@ -25,9 +25,9 @@ def run_ended(view: RunView, participant: bool) -> RunEnded:
 
 
 async def notify_participants(view: RunView, store: Store, sessions: Sessions) -> None:
-    """Notify the online devices that participated in a run, or keep state under its name, of its end.
+    """Notify online devices of a run's end: those that participated in it or keep state under its name.
 
-    The end is durable before that, so a device that connects from now on learns it when it names the run.
+    The end is already durable, so a device that connects later is notified when it names the run.
     """
     run = view.record.run
     participants = await asyncio.to_thread(store.participants, run)

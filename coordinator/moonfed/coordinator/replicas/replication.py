@@ -22,7 +22,7 @@ class Replication(Protocol):
 
 
 class ResumableRuns(Runs, Protocol):
-    """Runs of which all can be resumed at once."""
+    """Runs that can all be resumed together."""
 
     async def resume_all(self) -> None:
         """Drive every running run."""

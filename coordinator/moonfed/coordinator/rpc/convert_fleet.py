@@ -68,7 +68,7 @@ def connect_reply(message: Assignment | RunEnded) -> fleet_pb2.ConnectReply:
 
 
 def report_reply(problem: WrongState | None) -> fleet_pb2.ReportReply:
-    """Tell a device whether to stop, why, and when to come back."""
+    """Tell a device whether to stop, why, and when to return."""
     seconds = problem.retry_after_seconds if isinstance(problem, TooLate) else 0.0
     return fleet_pb2.ReportReply(stop=problem is not None, reason=str(problem or ""), retry_after_seconds=seconds)
 

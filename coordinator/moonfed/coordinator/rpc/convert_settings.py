@@ -43,7 +43,7 @@ def run_settings(message: control_pb2.RunSettings) -> RunSettings:
 
 
 def retention(message: control_pb2.Retention) -> Retention:
-    """Convert which global models are kept."""
+    """Convert the retention of global models."""
     return Retention(last=message.last, every=message.every)
 
 

@@ -145,4 +145,4 @@ class SharedLeases:
             _columns.run == run, _columns.holder == self.holder, _columns.expires > NOW
         )
         if connection.execute(ours.with_for_update(read=True)).first() is None:
-            raise LeaseLost(f"run {run!r} is another coordinator's now; nothing of it was changed here")
+            raise LeaseLost(f"run {run!r} is now held by another coordinator; nothing was changed here")

@@ -70,7 +70,7 @@ class Store:
     ) -> None:
         """Record a new run and its bundle's files; raises AlreadyExists if the name is taken.
 
-        `beside`: the files of its initial global state other than the model, by role.
+        `beside`: the other files of its initial global state, by role.
         """
         with self._transactions.write() as connection:
             runs.add(connection, record, bundle or {}, beside or {})

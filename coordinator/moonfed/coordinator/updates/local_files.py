@@ -16,8 +16,8 @@ from moonfed.files import sync_file
 def link_files(header: UpdateHeader, files: Mapping[str, Path], directory: Path) -> dict[str, Path]:
     """Link or else copy an update's files, by role, into an empty directory; returns them by sha256. Blocking.
 
-    The links are checked and durable. The originals remain their owner's, who may delete but not change them while the
-    round lasts. Raises NotFound for a missing file, Corrupt for one that differs from the header.
+    The links are checked and durable. The originals still belong to the caller, who may delete but not change them
+    during the round. Raises NotFound for a missing file, Corrupt for one that differs from the header.
     """
     linked = {}
     for role, ref in header.blobs.items():

@@ -13,7 +13,7 @@ from moonfed.manifest import Manifest
 
 
 class ReceivingRun(Protocol):
-    """The part of a running run that an update meets on its way from header to receipt."""
+    """The part of a running run that handles an update from its header to its receipt."""
 
     record: RunRecord
     manifest: Manifest

@@ -163,7 +163,7 @@ class Updates:
             await in_thread(self._budget.require, size)
 
     async def _open_transfer(self, header: UpdateHeader) -> tuple[Transfer, dict[str, int]]:
-        """Open the spooled files, which ends the device's earlier streams to them; the bytes held, by sha256."""
+        """Open the spooled files, ending the device's earlier streams; also return the bytes held, by sha256."""
         directory = self._spool.incoming_directory(header.id, header.device)
         files = {ref: directory / ref.sha256 for ref in header.blobs.values()}
         # One update at a time: a device cannot fill the disk with partial uploads.

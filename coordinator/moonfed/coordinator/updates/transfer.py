@@ -43,7 +43,7 @@ class Transfer:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Make newer transfers of these files wait, so that the files that are checked are those that are moved."""
+        """Make newer transfers of these files wait, so that the checked files are the ones that are moved."""
         async with self._busy:
             self._require_open()
             yield

@@ -39,10 +39,10 @@ class UpdateHeader:
 
 
 def check_header(header: UpdateHeader, manifest: Manifest, wanted: Encoding) -> None:
-    """Reject an update by its header, before a byte was sent. `wanted`: the run's encoding of models.
+    """Reject an invalid update by its header, before its bytes are sent. `wanted`: the run's encoding of models.
 
-    Raises InvalidInput for unknown or missing roles, for another encoding and for senseless
-    numbers; ResourceExhausted for a file that is larger than any with its role's tensors.
+    Raises InvalidInput for unknown or missing roles, another encoding or implausible numbers; ResourceExhausted for a
+    file that is too large for its role's tensors.
     """
     roles = update_roles(manifest)
     if sorted(header.blobs) != sorted(roles):

@@ -73,7 +73,7 @@ class Session:
             self._connection.close()
 
     def _should_connect(self) -> bool:
-        """Return whether to be online: within the window, and until its work is submitted."""
+        """Return whether to be online: within the window, and afterwards until all work is submitted."""
         return self._window is None or self._window.contains(now()) or not self._inbox.idle()
 
     def _wait_for_window(self) -> None:

@@ -15,10 +15,10 @@ DAYS_AHEAD = 2  # one window opens among them even if a clock change skips the f
 
 @dataclass(frozen=True, slots=True)
 class TrainingWindow:
-    """Opens daily at one time and closes at another, on the next day if the closing time is earlier.
+    """A window that opens daily at one time and closes at another, on the next day if that is earlier.
 
-    All moments are aware datetimes. On a day that skips or repeats an hour, a time of day that does not exist is the
-    moment that the old clock would call so, and one that exists twice is the first; see PEP 495.
+    All moments are aware datetimes. On a day that skips an hour, a time of day that does not exist is interpreted with
+    the offset before the change; on a day that repeats an hour, the first occurrence counts (PEP 495).
     """
 
     opens: time

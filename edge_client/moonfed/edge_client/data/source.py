@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def open_source(text: str) -> Source:
-    """Return the source that FOLDER, FILE.npz or module:callable names; InvalidInput if it is none of these."""
+    """Return the source named by FOLDER, FILE.npz or module:callable; InvalidInput for anything else."""
     path = Path(text)
     if path.suffix == ".npz":
         return NpzSource(path)

@@ -133,7 +133,7 @@ def _torch() -> tuple[Status, str]:
 
 
 def _accelerator(name: str) -> tuple[Status, str]:
-    """Multiply two matrices there, and compare the product with the CPU's."""
+    """Multiply two matrices on the accelerator, and compare the product with the CPU's."""
     import torch
 
     if name == "cuda" and not torch.cuda.is_available():

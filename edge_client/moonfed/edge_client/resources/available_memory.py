@@ -90,7 +90,7 @@ def _all_pages(root: Path) -> int | None:
 
 
 def _cgroup_available(root: Path) -> Iterator[int]:
-    """Return what each cgroup limit leaves, from the process's own group up to the topmost visible one."""
+    """Return the bytes that each cgroup limit leaves, from the process's own group to the topmost visible one."""
     mount = root / "sys/fs/cgroup"
     group = _own_group(root)
     while group is not None:

@@ -1,4 +1,4 @@
-"""Estimates the memory of a round of local training against what the device has: sizes only, nothing is allocated.
+"""Estimate of the memory that a round of local training needs, compared with the device's: computed from sizes alone.
 
 A round that would not fit is declined before it starts; `moonfed-client profile` makes the same check. The estimate
 follows from the manifest, the samples and the settings. The factors were measured: see docs/devices.md.
@@ -137,9 +137,8 @@ def reference_bytes(manifest: Manifest) -> int:
 def representation_width(manifest: Manifest) -> int:
     """Return D, or an upper bound of it.
 
-    Prototypes and class means are [C, D]; otherwise the output layer's weight has it, if that is a matrix [C, D].
-    Whatever else an output layer may be, the backward pass needs its input, so D is at most what a step keeps of each
-    sample.
+    Prototypes and class means are [C, D]; otherwise the output layer's weight has it, if that is a matrix [C, D]. For
+    any other output layer, the backward pass needs its input, so D is at most the values that a step keeps per sample.
     """
     shared = [*manifest.downlink.get(PROTOTYPES, ()), *manifest.uplink.get(CLASS_MEANS, ())]
     outputs = [spec for spec in manifest.tensors if spec.name.startswith("output_layer.")]
@@ -152,8 +151,8 @@ def representation_width(manifest: Manifest) -> int:
 def _anchors(manifest: Manifest) -> int:
     """Return the copies of the parameters that a method may hold besides those received.
 
-    SCAFFOLD keeps where the round began; FedProx does, and sums two gradients. A method that has neither coefficients
-    nor roles, such as FedAvg, keeps nothing.
+    SCAFFOLD keeps the round's initial parameters; FedProx does, too, and sums two gradients. A method without
+    coefficients and roles, such as FedAvg, keeps none.
     """
     if set(manifest.training.hyperparameters) - OPTIMISER:
         return 3

@@ -23,8 +23,8 @@ _CUDA = re.compile(r"^cuda\b[^=]*=\s*['\"]([\d.]+)['\"]", re.MULTILINE)
 def hardware(root: Path = ROOT) -> dict[str, str]:
     """Describe the machine by name; omit what is unknown.
 
-    `memory` is in bytes. `gpu`: the models' names with commas between them, of a Jetson the board's. `jetpack`: its
-    version, or else the release of Jetson Linux that it consists of, such as `L4T 36.4.3`.
+    `memory` is in bytes. `gpu`: the models' names, separated by commas; on a Jetson, the board's name. `jetpack`: its
+    version, or else that of Jetson Linux, such as `L4T 36.4.3`.
     """
     found = {
         "architecture": platform.machine(),

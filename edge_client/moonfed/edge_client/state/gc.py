@@ -45,9 +45,9 @@ def _plans(manifest_file: Path) -> list[str]:
 
 
 def collect_garbage(runs: Path, blobs: Path) -> None:
-    """Remove half-written files in STATE/runs, and the least recently used runs and blobs.
+    """Remove partial files in STATE/runs, and the least recently used runs and blobs.
 
-    Not while the worker trains: its partial files would be removed, too.
+    Call this only while nothing trains, because the trainer's partial files would be removed, too.
     """
     for leftover in runs.glob("*/.*"):
         shutil.rmtree(leftover, ignore_errors=True)

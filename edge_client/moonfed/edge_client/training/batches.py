@@ -74,9 +74,9 @@ class BatchFeed:
 class _AugmentedCopies:
     """The round's augmented copies of the data, each as its draws [N, R] and references [N, …].
 
-    A copy that recurs in a later epoch (all data without augmentation, else a view) is kept from its first use, with
-    its references, which are frozen. The step computes the references of a fresh copy, which it augments anyway, and
-    all of them in a round whose steps would use no more of them than there are to keep.
+    A copy that recurs in a later epoch (all data without augmentation, else a view) is kept after its first use, with
+    its references, which are frozen. The step itself computes the references of a fresh copy, which it augments anyway;
+    it computes all references in a round whose steps would use each at most once.
     """
 
     def __init__(

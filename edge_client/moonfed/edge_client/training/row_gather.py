@@ -26,7 +26,7 @@ class ResidentRows:
         self._batches: Iterator[torch.Tensor] = iter(())
 
     def begin(self, pairs: Sequence[Pair], batches: torch.Tensor) -> None:
-        """Begin an epoch; `batches` are its rows' indices [steps, B], on the CPU, copied at once."""
+        """Begin an epoch; `batches`: the rows' indices [steps, B], on the CPU, which are copied at once."""
         self._pairs = pairs
         self._batches = iter(uploaded(batches, self._device).unbind(0) if pairs else ())
 
@@ -41,7 +41,7 @@ class ResidentRows:
 class FetchedRows:
     """Rows of sources in host memory: through pinned memory, on a separate stream, one batch ahead.
 
-    Two slots take turns. The host runs ahead of the accelerator by no more than them.
+    Two slots take turns, so the host runs at most two batches ahead of the accelerator.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -52,7 +52,7 @@ class FetchedRows:
         self._ahead: Iterator[_Slot] = iter(())
 
     def begin(self, pairs: Sequence[Pair], batches: torch.Tensor) -> None:
-        """Begin an epoch; `batches` are its rows' indices [steps, B], on the CPU."""
+        """Begin an epoch; `batches`: the rows' indices [steps, B], on the CPU."""
         self._pairs = pairs
         if not pairs:
             return

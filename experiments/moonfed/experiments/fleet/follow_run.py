@@ -25,7 +25,7 @@ FAILURES = ("round_abandoned", "update_rejected", "device_declined", "device_los
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTimes:
-    """The wall time of a round, and its parties' training together."""
+    """The wall time of a round, and the total time of its parties' training."""
 
     seconds: float
     party_seconds: float = 0.0

@@ -49,7 +49,7 @@ class Fleet:
     delivered: Callable[[float], None]
 
     async def play(self, party: Party) -> None:
-        """Stay online as long as the coordinator; raise any error that kept the party from delivering an update."""
+        """Stay online until the coordinator stops; raise any error that kept the party from delivering an update."""
         info = DeviceInfo(
             device=party.name,
             contract_version=CONTRACT_VERSION,

@@ -36,7 +36,7 @@ class RayWorker:
         return found
 
     async def end(self) -> None:
-        """Kills the actor; its files are always consistent."""
+        """Kill the actor; its files are always consistent."""
         import ray
 
         ray.kill(self._actor)

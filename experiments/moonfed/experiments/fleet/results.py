@@ -20,8 +20,8 @@ from moonfed.files import write_durably
 class SimulatedRound:
     """One round's global model on the whole test set; `seconds`: the round's wall time.
 
-    `party_seconds`: of its parties' training together; 0 in results of before it was measured.
-    `metrics`: means of the cohort's metrics of training, such as `train_loss` or FedProx's `inexactness`.
+    `party_seconds`: the total time of its parties' training; 0 in older results. `metrics`: means of the cohort's
+    metrics of training, such as `train_loss` or FedProx's `inexactness`.
     """
 
     round: int

@@ -20,7 +20,7 @@ async def simulate_solo(
 ) -> tuple[PartyResult, ...]:
     """Train and score the remaining parties; return the results in order of the parties.
 
-    To a party it is one round, the first, of as many epochs as the recipe has.
+    Each party trains a single round with all of the recipe's epochs.
     """
     content = layout.manifest.read_bytes()
     manifest = Manifest.from_bytes(content)

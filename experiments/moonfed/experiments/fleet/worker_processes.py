@@ -1,4 +1,4 @@
-"""Workers as processes of this machine, spoken to through sockets; they end with us, however we end.
+"""Workers as processes on this machine, connected by sockets; they end with this process, however it ends.
 
 One fork server per process imports torch once and forks the workers of all its simulations, which share that memory.
 """
@@ -128,7 +128,7 @@ class ProcessWorker:
         raise errors.TrainingFailed(f"a worker process {_ending(await self._wait())}")
 
     async def end(self) -> None:
-        """Kill the process; its files are whole at every moment."""
+        """Kill the process; its files are always consistent."""
         if self._code is None:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)  # nobody has waited for it, so the id is still its own

@@ -25,7 +25,7 @@ from moonfed.experiments.simulation import OWN_SEED, POOLED, SOLO, Simulation
 class Condition:
     """A condition of the runs, next to a full run's; several values where cells differ.
 
-    `source`: where a full run's comes from, if the paper does not state it.
+    `source`: the source of the full run's value, if the paper does not state it.
     """
 
     name: str

@@ -58,7 +58,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A data set under conditions that hold for all methods; `at` is the share of the rounds that the number is of."""
+    """A data set under conditions that hold for all methods; `at`: the share of the rounds after which the number is
+    read."""
 
     dataset: str
     label: str = ""  # empty: the data set's title
@@ -112,9 +113,8 @@ class Cell:
 class Panel:
     """The cells of one table, and of one part of the figure.
 
-    `target`, of the measures `rounds` and `speed-up`: an accuracy, or the row whose last accuracy is to be reached; of
-    `ratio`: the row that others are divided by.
-    `x`: what the columns of a chart of `lines` are.
+    `target`: for `rounds` and `speed-up`, an accuracy or the row whose last accuracy is to be reached; for `ratio`, the
+    row that the others are divided by. `x`: the meaning of the columns in a chart of `lines`.
     """
 
     title: str
@@ -129,8 +129,7 @@ class Panel:
 class Recipe:
     """A table or a figure of a paper.
 
-    `unstated`: the conditions that the paper does not state for it, each with where ours come from. `size`: of a quick
-    look.
+    `unstated`: the conditions that the paper does not state, each with the source of ours. `size`: of a quick run.
     """
 
     name: str
@@ -160,8 +159,8 @@ class Recipe:
 def cross(columns: Sequence[Column], rows: Sequence[tuple[Row, str]]) -> tuple[Cell, ...]:
     """Make a cell for each row and column.
 
-    A row comes with the paper's numbers, one for each column, parted by `|`; `-` where the paper has no such cell. An
-    empty text: the papers print no numbers, as in most figures.
+    A row comes with the paper's numbers, one for each column, separated by `|`; `-` where the paper has no such cell.
+    The text is empty if the paper prints no numbers, as in most figures.
     """
     return tuple(
         _cell(row, column, text.strip())

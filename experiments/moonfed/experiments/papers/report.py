@@ -63,7 +63,7 @@ def _warning(recipe: Recipe, circumstances: Circumstances) -> list[str]:
 
 
 def _findings(results: Sequence[PanelResult], data: str) -> list[str]:
-    """State in words how far a quick run shows the paper's ordering."""
+    """State in words how far a quick run reproduces the paper's ordering."""
     result = next((result for result in results if result.panel.measure == "accuracy"), None)
     if result is None or not data:
         return []

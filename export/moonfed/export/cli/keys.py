@@ -84,9 +84,9 @@ def rotate(
     keys: KeysOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Replace this directory's key by a new one, or change the listed keys as the options say.
+    """Replace this directory's key with a new one, or change the listed keys as the options say.
 
-    The next version of the trust file is signed with the private keys in this directory. Devices learn of it with the
+    The next version of the trust file is signed with the private keys in this directory. Devices receive it with the
     next bundle. If other owners have to sign, it is written to trust-VERSION.json for them to `sign`.
 
     Example: moonfed-export keys rotate
@@ -112,7 +112,7 @@ def sign(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Sign a bundle, or add a signature to a bundle or trust file that the owners of several keys sign.
+    """Sign a bundle, or add a signature to a bundle or trust file that several owners must sign.
 
     A signature means: I trust this plan's author with the data. `inspect` shows the contents.
 

@@ -45,11 +45,11 @@ class SharedContrastive(Objective):
         self.class_means.begin()
 
     def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
-        """MOON's; none where l_con has no weight."""
+        """Count MOON's references; none if l_con has no weight."""
         return 0 if previous == 0 or coefficients["mu_moon"] == 0.0 else 1 + previous
 
     def references(self, representations_BRD: torch.Tensor, coefficients: dict[str, float]) -> torch.Tensor:  # noqa: N803
-        """MOON's."""
+        """Return MOON's references."""
         return differences(representations_BRD, coefficients["tau"])
 
     def contrast(
@@ -80,7 +80,7 @@ class SharedContrastive(Objective):
         return F.cross_entropy(logits_BC, labels_B) + self.contrast(z_BD, labels_B, references_BRD, coefficients)
 
     def wants_survey(self, trained: bool, coefficients: dict[str, float]) -> bool:
-        """After the last step, for the class means."""
+        """Request a survey after the last step, for the class means."""
         return trained
 
     def survey(
@@ -123,7 +123,7 @@ class PrototypeMethod(Method):
             raise InvalidInput(f"decay_end is {self.decay_end}; it must be above decay_start, {self.decay_start}")
 
     def coefficients(self) -> dict[str, float]:
-        """Without l_con; mu_glob as in the first round."""
+        """Return mu_glob as in the first round, without l_con."""
         return {
             "tau": self.tau,
             "mu_moon": 0.0,
@@ -132,7 +132,7 @@ class PrototypeMethod(Method):
         }
 
     def schedules(self) -> dict[str, Schedule]:
-        """mu_glob's."""
+        """Return mu_glob's schedule."""
         return {"mu_glob": ((self.decay_start, self.mu_start), (self.decay_end, self.mu_end))}
 
     def downlink(self, shapes: ExchangeShapes) -> Roles:
@@ -164,7 +164,7 @@ class FedSsc(PrototypeMethod):
 
     @property
     def frozen_encoders(self) -> int:
-        """MOON's, unless l_con has no weight."""
+        """The number of MOON's frozen encoders; 0 if l_con has no weight."""
         return 1 + self.previous_models if self.mu_moon > 0 else 0
 
     def coefficients(self) -> dict[str, float]:

@@ -62,7 +62,7 @@ class FedSscLocalContrast(FedSsc):
         require_at_least("local_contrast", self.local_contrast, 0.0)
 
     def coefficients(self) -> dict[str, float]:
-        """FedSSC's and the weight."""
+        """Return FedSSC's coefficients and the weight."""
         return {**FedSsc.coefficients(self), "local_contrast": self.local_contrast}
 
     def objective(self) -> Objective:

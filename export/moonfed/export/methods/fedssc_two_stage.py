@@ -27,12 +27,12 @@ class TwoStage(SharedContrastive):
     """The contrastive terms in stage 1, cross-entropy in stage 2."""
 
     def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
-        """MOON's in stage 1, none in stage 2."""
+        """Count MOON's references in stage 1, none in stage 2."""
         unused = coefficients["stage"] > 1.0 or previous == 0 or coefficients["mu_moon"] == 0.0
         return 0 if unused else 1 + previous
 
     def trains_encoder(self, previous: int, coefficients: dict[str, float]) -> bool:
-        """In stage 1, if there is something to compare with."""
+        """Return True in stage 1 if there is something to compare with."""
         comparable = self.prototypes.any() or self.reference_count(previous, coefficients) > 0
         return comparable and coefficients["stage"] == 1.0
 
@@ -61,11 +61,11 @@ class FedSscTwoStage(FedSsc):
         require_whole("first_stage_rounds", self.first_stage_rounds, 1)
 
     def coefficients(self) -> dict[str, float]:
-        """FedSSC's and the stage."""
+        """Return FedSSC's coefficients and the stage."""
         return {**FedSsc.coefficients(self), "stage": 1.0}
 
     def schedules(self) -> dict[str, Schedule]:
-        """FedSSC's, and the stage: 1, then 2."""
+        """Return FedSSC's schedules and the stage's: 1, then 2."""
         last = self.first_stage_rounds
         return {**FedSsc.schedules(self), "stage": ((last, 1.0), (last + 1, 2.0))}
 

@@ -52,11 +52,11 @@ class L2(Method):
 
     @property
     def frozen_encoders(self) -> int:
-        """The global model's."""
+        """The number of frozen encoders: the global model's."""
         return 1
 
     def coefficients(self) -> dict[str, float]:
-        """mu."""
+        """Return mu."""
         return {"mu": self.mu}
 
     def objective(self) -> Objective:

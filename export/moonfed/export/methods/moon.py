@@ -97,11 +97,11 @@ class Moon(Method):
 
     @property
     def frozen_encoders(self) -> int:
-        """The global model's and one for each previous model."""
+        """The number of frozen encoders: the global model's and one for each previous model."""
         return 1 + self.previous_models
 
     def coefficients(self) -> dict[str, float]:
-        """mu and tau."""
+        """Return mu and tau."""
         return {"mu": self.mu, "tau": self.tau}
 
     def objective(self) -> Objective:

@@ -1,8 +1,8 @@
 """The changes that a round's devices made, slice by slice: lengths, inner products, and models after the norm clip.
 
 A change is a device's model minus the one that the round started from. Parameters and statistics are measured
-separately: they have different units, and neither must hide the other. Memory is bounded by the slice: the more
-devices, the shorter. Legend: N devices, S elements of a slice.
+separately: they have different units, and neither must hide the other. Memory is bounded by the slice: more devices
+mean shorter slices. Legend: N devices, S elements of a slice.
 """
 
 from __future__ import annotations

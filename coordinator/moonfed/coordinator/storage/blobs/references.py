@@ -41,8 +41,8 @@ def any_to(connection: sql.Connection, sha256: str) -> bool:
 def prune(connection: sql.Connection, run: str, retention: Retention, needed: int = 1) -> tuple[int, list[BlobRef]]:
     """Drop a run's older global states; return the number of models and the unreferenced blobs.
 
-    The `needed` newest ones stay complete; of others nothing stays beside the model (what server rules remember,
-    prototypes, the encoded model).
+    The `needed` newest states stay complete; of the others only the model stays, without server memory, prototypes and
+    the encoded model.
     """
     newest = connection.execute(sql.select(sql.func.max(_columns.round)).where(_columns.run == run)).scalar() or 0
     in_rounds = sql.and_(_columns.run == run, _columns.round > tables.INITIAL)

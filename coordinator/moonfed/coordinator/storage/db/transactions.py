@@ -12,7 +12,7 @@ import sqlalchemy as sql
 class Transactions:
     """Any number of readers. SQLite allows one writer at a time: one process owns the database, so writers queue here.
 
-    PostgreSQL's writers run side by side (READ COMMITTED) and lock the rows that they have decided by.
+    PostgreSQL's writers run concurrently (READ COMMITTED) and lock the rows that their decisions depend on.
     """
 
     def __init__(self, engine: sql.Engine) -> None:

@@ -41,7 +41,7 @@ class MultiKrum(WeightingReducer):
         return "were left out by multi_krum"
 
     def describe(self, outlier: Outlier) -> str:
-        """Return the same of one device's update, with its score."""
+        """Return the finding about one device's update, with its score."""
         return f"{self.finding}, with a score of {outlier.figure:.4g}"
 
     def weigh(self, gram_NN: Float64Array, weights_N: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803

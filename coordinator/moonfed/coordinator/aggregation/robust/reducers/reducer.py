@@ -41,7 +41,7 @@ class Reducer(ABC):
         return f"are far from the {self.name.replace('_', ' ')}"
 
     def describe(self, outlier: Outlier) -> str:
-        """Return the same of one device's update, with its figure: `its parameters …`."""
+        """Return the finding about one device's update, with its figure: `its parameters …`."""
         return f"are {outlier.figure:.4g} away from the {self.name.replace('_', ' ')}"
 
     @abstractmethod
