@@ -15,8 +15,7 @@ def copy_into(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
 
 
 def any_channels_last(tensors: list[torch.Tensor]) -> bool:
-    """Return True if any tensor is channels-last; one with both layouts, like a 1x1 convolution's weight, does not
-    count."""
+    """Return True if any tensor is channels-last; one with both layouts, like a 1x1 kernel, does not count."""
     for tensor in tensors:  # noqa: SIM110 - not in scripts
         if tensor.dim() == 4 and not tensor.is_contiguous():
             return True

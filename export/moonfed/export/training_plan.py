@@ -16,7 +16,7 @@ from moonfed.export.loss_scale import LossScale
 from moonfed.export.methods.method import Method
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.optimiser import SgdOptimiser
-from moonfed.export.script_utils import copy_into, any_channels_last, pick
+from moonfed.export.script_utils import any_channels_last, copy_into, pick
 
 
 class TrainingPlan(torch.nn.Module):

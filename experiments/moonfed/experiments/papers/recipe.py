@@ -58,8 +58,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A data set under conditions that hold for all methods; `at`: the share of the rounds after which the number is
-    read."""
+    """A data set under conditions that hold for all methods; `at`: the share of rounds after which it is read."""
 
     dataset: str
     label: str = ""  # empty: the data set's title
