@@ -60,7 +60,7 @@ class Builder:
         settings |= {
             "PIP_BREAK_SYSTEM_PACKAGES": "1",
             "PIP_NO_COMPILE": "1",
-        }  # it is nobody's system; compiling is slow
+        }  # nobody runs the base itself; compiling is slow
         environment = [word for name, value in settings.items() for word in ("--env", f"{name}={value}")]
         self.buildah("config", *environment, container)
         self.buildah("commit", "--rm", container, BASE)

@@ -39,8 +39,8 @@ from tests.support import coordinator
 from tests.support.coordinator import WAIT, Device, ask, model_bytes, model_values
 from tests.support.forked_process import PATCHES
 
-LARGE = 2_000_000  # elements; a stream of such a model fills what gRPC sends ahead
-FETCHES = 24  # of the 32 calls that a device may have under way
+LARGE = 2_000_000  # elements; such a model exceeds the bytes that gRPC sends ahead
+FETCHES = 24  # concurrent downloads; a device may have 32 calls
 SILENT = 320
 PROGRAM = "from moonfed.coordinator.cli.program import main; main()"
 

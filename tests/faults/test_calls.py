@@ -40,7 +40,7 @@ EXAMPLES = settings(
 
 @dataclass
 class Served:
-    """A coordinator with a run whose round is open, a channel for each service, and words that it knows."""
+    """A coordinator with a run whose round is open, a channel for each service, and the names in its state."""
 
     fleet: Fleet
     channels: dict[str, grpc.Channel]

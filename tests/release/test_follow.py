@@ -82,7 +82,7 @@ def test_only_the_newest_round_that_passes_is_published(
     decisions: list[Decision] = []
     following = follower(runs, directory, trained, decisions)
     assert following.catch_up()
-    assert (decisions, directory.versions()) == ([], [])  # round 0 is nobody's
+    assert (decisions, directory.versions()) == ([], [])  # nobody trained round 0
     control.commit(good(trained, 1))
     control.commit(good(trained, 2))
     assert following.catch_up()

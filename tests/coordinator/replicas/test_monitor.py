@@ -23,7 +23,7 @@ Until = Callable[[Callable[[], bool]], None]
 
 
 def test_a_whole_run_on_a_server(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor, "LEASE_SECONDS", 2.0)  # prolonged in time, or nothing could be committed
+    monkeypatch.setattr(monitor, "LEASE_SECONDS", 2.0)  # renewed in time, or nothing could be committed
     with fleet_in(tmp_path, database=url) as fleet:
         assert not (fleet.state / "coordinator.db").exists()
         device = fleet.device("cam-1")

@@ -47,7 +47,7 @@ def test_a_download_over_a_dead_connection_does_not_delay_the_device_when_it_ret
     fleet.start(bundle=bundle_of(ELEMENTS))
     sha256 = device.connect().assignment().blobs["model"].sha256
     request = blob_pb2.FetchRequest(device="cam-1", sha256=sha256)
-    unread = device.fleet.Fetch(request)  # over a connection of which nothing is heard any more
+    unread = device.fleet.Fetch(request)  # over a connection that has gone silent
     unread.initial_metadata()
     identity = load_identity(fleet.tmp / "cam-1")
     options = [("grpc.use_local_subchannel_pool", 1)]

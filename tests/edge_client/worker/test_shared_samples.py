@@ -22,6 +22,6 @@ def test_samples_are_as_the_data_source_gave_them() -> None:
         assert sorted([*trained.labels, *held_out.labels]) == list(range(count))
         assert np.array_equal(trained.inputs, inputs[trained.labels])
         assert np.array_equal(held_out.inputs, inputs[held_out.labels])
-        trained.inputs[...] = 0  # a plan's own affair
+        trained.inputs[...] = 0  # a plan may change its own copy
         again, _ = map_samples(readable, spec, *counts)
         assert np.array_equal(again.inputs, inputs[again.labels])
