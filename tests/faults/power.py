@@ -26,7 +26,7 @@ class Disk:
     _fsync = staticmethod(os.fsync)
 
     def fsync(self, descriptor: int) -> None:
-        """In the place of os.fsync."""
+        """Replace os.fsync."""
         self._fsync(descriptor)
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         if path.is_dir():

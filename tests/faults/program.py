@@ -45,7 +45,7 @@ class Fault:
     times: int = 1
 
     def install(self) -> None:
-        """Puts the fault around the method; AttributeError if there is none of that name."""
+        """Put the fault around the method; AttributeError if there is none of that name."""
         module, _, path = self.at.partition(":")
         *owners, name = path.split(".")
         owner: Any = importlib.import_module(module)
@@ -94,7 +94,7 @@ def environment_of(faults: Iterable[Fault]) -> dict[str, str]:
 
 
 def disturb_the_clock(how: Clock) -> None:
-    """From now on this process's wall clock shows another year, or the next day."""
+    """Make this process's wall clock show another year, or the next day, from now on."""
     real, chance, looks = time.time, random.Random(1), itertools.count(1)
     time.time = {
         "jumping": lambda: real() + chance.choice([-YEARS, 0.0, YEARS]),

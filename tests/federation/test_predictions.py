@@ -1,4 +1,4 @@
-"""From a finished federation to a device that predicts with its model."""
+"""The path from a finished federation to a device that predicts with its model."""
 
 from __future__ import annotations
 

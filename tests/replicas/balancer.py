@@ -1,4 +1,4 @@
-"""Balances TCP connections over two replicas: HAProxy with deploy's configuration, or a few lines of our own."""
+"""A balancer of TCP connections over two replicas: HAProxy with deploy's configuration, or a few lines of our own."""
 
 from __future__ import annotations
 

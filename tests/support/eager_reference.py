@@ -23,7 +23,7 @@ def weights_of(network: Network) -> Model:
 
 
 def parameters_of(network: Network) -> Model:
-    """The trained ones, in the manifest's order."""
+    """Return the trained parameters, in the manifest's order."""
     return [tensor for tensor in exchanged_tensors(network).values() if tensor.requires_grad]
 
 
@@ -42,7 +42,7 @@ def descend(
     terms: Sequence[Term],
     after_step: AfterStep = lambda _: None,
 ) -> list[float]:
-    """Trains the network in the mode in which it is, a step for each batch; the losses are the terms' sums."""
+    """Train the network in its present mode, one step per batch; the losses are the sums of the terms."""
     optimiser = torch.optim.SGD(
         local.parameters(),
         lr=hyperparameters["learning_rate"],
@@ -68,7 +68,7 @@ def trained_eagerly(
     batches: Sequence[Batch],
     hyperparameters: Mapping[str, float],
 ) -> tuple[Model, list[float]]:
-    """The model and the losses after one step for each batch; FedAvg if the hyperparameters have no mu, else MOON."""
+    """Return model and losses after one step per batch, of FedAvg if the hyperparameters have no mu, else of MOON."""
     local = network_with(network, model).train()
     terms: list[Term] = [cross_entropy]
     if "mu" in hyperparameters and previous_models:
@@ -101,7 +101,7 @@ def contrastive(z: torch.Tensor, references: Sequence[torch.Tensor], tau: float)
 
 
 def distance_term(network: Network, model: Model, mu: float) -> Term:
-    """The mean distance to the global model's z; where it is 0, so is its gradient."""
+    """Return the mean distance to the global model's z; where it is 0, so is its gradient."""
     frozen = network_with(network, model).eval()
 
     def term(local: Network, inputs: torch.Tensor, z: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -163,7 +163,7 @@ def supervised_contrast_term(weight: float, tau: float) -> Term:
 def class_means(
     network: Network, model: Model, data: Sequence[Batch], minimum: int
 ) -> dict[int, tuple[int, torch.Tensor]]:
-    """By class: its number of samples and the mean of their z in eval mode; only classes with enough samples."""
+    """Return each class's number of samples and mean z in eval mode, for classes with enough samples."""
     frozen = network_with(network, model).eval()
     z = torch.cat([frozen.represent(inputs).detach() for inputs, _ in data])
     labels = torch.cat([labels for _, labels in data])
@@ -176,7 +176,7 @@ def class_means(
 
 
 def full_gradient(local: Network, data: Sequence[Batch], penalty: Term | None = None) -> torch.Tensor:
-    """The gradient of the mean cross-entropy of all samples, and of a penalty, as one vector; in the network's mode."""
+    """Return the gradient of all samples' mean cross-entropy and of a penalty as one vector, in the network's mode."""
     inputs, labels = torch.cat([inputs for inputs, _ in data]), torch.cat([labels for _, labels in data])
     z = local.represent(inputs)
     loss = cross_entropy(local, inputs, z, labels)

@@ -1,4 +1,4 @@
-"""Calls a server with KServe's client, run by an interpreter that has it; prints one line of JSON."""
+"""A call to a server with KServe's client, run by an interpreter that has it; prints one line of JSON."""
 
 import asyncio
 import json

@@ -23,7 +23,7 @@ BatchOutputs = list[Mapping[str, Array]]  # one entry per request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPolicy:
-    """When requests run, and how many together; times in nanoseconds, 0 for none."""
+    """Scheduling of requests: when they run, and how many together; times in nanoseconds, 0 for none."""
 
     max_batch_size: int  # samples; 0: requests never run together
     preferred: frozenset[int] = frozenset()

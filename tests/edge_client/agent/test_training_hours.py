@@ -192,7 +192,7 @@ def test_nothing_is_fetched_after_hours(
 def test_a_run_that_ends_after_hours_keeps_its_state_until_its_model_is_fetched(
     coordinator: Coordinator, link: FleetConnection, settings: WorkerSettings, bundle: Bundle
 ) -> None:
-    """For as long, the device names the run when it connects, and is notified again."""
+    """Until then, the device names the run when it connects, and is notified again."""
     state, manifest = Path(settings.state), coordinator.blobs.put_bytes(bundle.manifest.to_bytes())
     coordinator.blobs.put_bytes(bundle.plan)
     (state / "runs" / "tested" / "2.1").mkdir(parents=True)

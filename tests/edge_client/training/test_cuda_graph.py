@@ -64,7 +64,7 @@ class Tape:
         return self._rehearsal
 
     def play(self, steps: int) -> None:
-        """Launches steps as a round does."""
+        """Launch steps as a round does."""
         launch = Launcher(lambda: self.calls.append("step"), self.graphs)
         for _ in range(steps):
             launch()
@@ -234,7 +234,7 @@ def new_graphs() -> StepCapture:
 def test_a_captured_round_is_the_same_as_one_launched_kernel_by_kernel(
     dropout: float, resident: bool, new_plan: Maker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With dropout too, since its random numbers are the same in a replay."""
+    """Dropout is included, since its random numbers are the same in a replay."""
     made, data = new_plan("cuda", dropout=dropout), clouds().to("cuda" if resident else "cpu")
     captured, plain = trained(made, data, new_graphs()), trained(made, data, None)
     assert not caplog.messages

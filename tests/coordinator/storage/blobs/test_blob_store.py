@@ -85,7 +85,7 @@ def test_damaged_bytes_are_never_served(open_blobs: Open, tmp_path: Path, reques
 
 
 def damage(blobs: BlobStore, request: pytest.FixtureRequest) -> None:
-    """Changes a stored byte behind the store's back, keeping its length."""
+    """Change a stored byte behind the store's back, keeping the length."""
     changed = b"!" + CONTENT[1:]
     if isinstance(blobs, BlobDirectory):
         blobs.local(REF).write_bytes(changed)

@@ -37,7 +37,7 @@ def begin(storage: Storage) -> None:
 
 
 def commit(storage: Storage, round_: int, retention: Retention) -> None:
-    """A round whose model and momentum are separate tiny blobs."""
+    """Commit a round whose model and momentum are separate tiny blobs."""
     attempt = AttemptId(run="r", round=round_, attempt=1)
     storage.store.open_round(attempt, ["a"])
     blobs = {role: storage.blobs.put_bytes(f"{role} {round_}".encode()) for role in ("model", "momentum")}
