@@ -196,7 +196,9 @@ def run_command(
 @app.command("doctor")
 def doctor_command(
     state: Path = STATE,
-    data: str = typer.Option("", metavar="FOLDER|FILE.npz|module:callable", help="As for `run`; checked if given."),
+    data: str = typer.Option(
+        "", metavar="FOLDER|FILE.npz|module:callable", help="The same as for `run`; checked if given."
+    ),
     device: str = typer.Option("cpu", metavar="cpu|cuda", help="The accelerator."),
     proxy: str = PROXY,
     json: bool = typer.Option(False, "--json", help="Print the report as JSON."),
@@ -260,12 +262,12 @@ def profile_command(
     bundle: Path = typer.Argument(..., metavar="BUNDLE", help="A bundle: a directory or a .zip."),
     device: str = typer.Option("cpu", metavar="cpu|cuda", help="The accelerator."),
     threads: int = typer.Option(None, help="CPU threads for training. Default: torch's choice."),
-    precision: str = typer.Option("float32", metavar="float32|bfloat16|float16", help="As for `run`."),
-    memory_format: str = typer.Option(None, metavar="contiguous|channels-last", help="As for `run`."),
+    precision: str = typer.Option("float32", metavar="float32|bfloat16|float16", help="The same as for `run`."),
+    memory_format: str = typer.Option(None, metavar="contiguous|channels-last", help="The same as for `run`."),
     samples: int = typer.Option(5000, metavar="N", help="Samples per round."),
     batch_size: int = typer.Option(None, metavar="B", help="Default: the bundle's."),
     epochs: int = typer.Option(None, metavar="E", help="Default: the bundle's."),
-    max_memory: str = typer.Option(None, metavar="SIZE", help="As for `run`, such as 4GB."),
+    max_memory: str = typer.Option(None, metavar="SIZE", help="The same as for `run`, such as 4GB."),
     sandbox: str = SANDBOX,
     trust: Path = TRUST,
     state: Path = STATE,

@@ -62,7 +62,7 @@ def test_local_files_are_checked_like_uploaded_ones(tmp_path: Path) -> None:
             work = await anext(sessions[0].assignments())
             header, files = trained(work, NAMES[0], tmp_path)
             wrong = {**header.blobs, "variate_change": ref_of_bytes(b"something else")}
-            with pytest.raises(Corrupt, match="the update's variate_change, has another sha256"):
+            with pytest.raises(Corrupt, match="the update's variate_change, does not match the sha256"):
                 await coordinator.updates.submit_files(replace(header, blobs=wrong), files)
             with pytest.raises(NotFound, match=r"there is no file .*nothing"):
                 await coordinator.updates.submit_files(header, {**files, "model": tmp_path / "nothing"})

@@ -79,7 +79,7 @@ def test_a_certificate_that_ends_soon_or_begins_later_is_reported(
     Clock.moment = today - timedelta(days=3650)
     check = found(device.state)["clock"]
     assert check.status == "failed"
-    assert "is before the certificate's first moment" in check.detail
+    assert "but the certificate is valid only from" in check.detail
 
 
 def test_missing_protection_is_a_warning_and_missing_data_a_failure(

@@ -27,7 +27,7 @@ def link_files(header: UpdateHeader, files: Mapping[str, Path], directory: Path)
         if not target.exists():  # two roles may hold the same bytes
             _link_or_copy(files[role], target)
         if ref_of_file(target) != ref:
-            raise Corrupt(f"the file {files[role]}, the update's {role}, has another sha256 than its header says")
+            raise Corrupt(f"the file {files[role]}, the update's {role}, does not match the sha256 in its header")
         sync_file(target)
         linked[ref.sha256] = target
     return linked

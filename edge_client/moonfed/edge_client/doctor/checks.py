@@ -119,7 +119,7 @@ def _clock(identity: Identity | None) -> tuple[Status, str]:
         return "skipped", f"{now:%Y-%m-%d %H:%M} UTC; a certificate is needed to compare it with"
     begins = identity.begins
     if now < begins:
-        return "failed", f"{now:%Y-%m-%d %H:%M} UTC is before the certificate's first moment, {begins:%Y-%m-%d %H:%M}"
+        return "failed", f"{now:%Y-%m-%d %H:%M} UTC, but the certificate is valid only from {begins:%Y-%m-%d %H:%M}"
     return "ok", f"{now:%Y-%m-%d %H:%M} UTC"
 
 

@@ -26,7 +26,7 @@ EQUAL = (
     "The paper draws each class from Dir(beta), following MOON, and gives all parties as many samples; how both can"
     " hold is not stated. Our reading: a party that is full takes no more, and the others share the rest of the class."
 )
-SCHEDULE = "The printed formula of mu_glob has no round in it; that it falls linearly after round 5 is our reading."
+SCHEDULE = "The printed formula of mu_glob has no round in it; we read it as falling linearly after round 5."
 SHARED = 'The paper shares classes of "at least 10" samples, and elsewhere of "more than 10"; here it is at least 10.'
 DETAILS = f"Where the paper is silent, this follows the code of MOON's authors: {NETWORK_AND_TRAINING}."
 UNSTATED: Mapping[str, str] = {

@@ -7,7 +7,7 @@ round decay_start (T_0), then falls linearly to mu_end at round decay_end (T). I
 prototypes and thus no l_glob. The coordinator draws `prototype_devices` devices for each class in every round.
 
 Source: Hu, Feng, Yang, Chen, FedSSC: Shared Supervised-Contrastive Federated Learning. The printed formula of the decay
-has no t; that it is linear is our reading.
+has no t; we read it as linear.
 Legend: B samples, C classes, D width of a representation, R references: the global one and the previous ones.
 """
 
