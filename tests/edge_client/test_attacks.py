@@ -164,7 +164,7 @@ def test_profile_and_predict_reject_every_attack(name: str, mode: Mode, bundle: 
 
 
 def run_together(commands: Iterable[list[str]], mode: Mode, directory: Path) -> list[tuple[int, str, str]]:
-    """Run commands side by side; return the exit code and both outputs of each."""
+    """Run commands concurrently; return the exit code and both outputs of each."""
     with ThreadPoolExecutor() as threads:
         return list(threads.map(lambda command: run(command, mode, directory), commands))
 

@@ -19,7 +19,7 @@ from tests.support.tls_fleet import HOUR, Authority, Served
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check again soon that a server rejects its caller."""
+    """Recheck quickly whether a server rejects its caller."""
     monkeypatch.setattr(connection_diagnosis, "RECHECK_SECONDS", 0.01)
 
 

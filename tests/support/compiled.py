@@ -29,7 +29,7 @@ def cached_bundle(recipe: BundleRecipe) -> Bundle:
 
 
 def device_bundle(recipe: BundleRecipe) -> Bundle:
-    """Build a bundle without the graph and the trial, which take longest and concern no device, or read it."""
+    """Build a bundle without graph and checks, which take the longest and do not matter to devices, or read it."""
 
     def write(path: Path) -> None:
         with (

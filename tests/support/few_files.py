@@ -1,4 +1,4 @@
-"""A patch of a program of a test, see `forked_process`: it may have few files open."""
+"""A patch for programs in tests, see `forked_process`: it may have few files open."""
 
 from __future__ import annotations
 

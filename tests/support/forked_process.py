@@ -29,7 +29,7 @@ PROGRAMS = {
     "moonfed-export": "moonfed.export.cli.program",
 }
 PATCHES = "PATCHES_OF_TESTS"  # names modules that change a program before it runs
-PATIENCE_FILE = "PATIENCE_OF_TESTS"  # names the file that one of them reads, tests.support.impatient
+PATIENCE_FILE = "PATIENCE_OF_TESTS"  # the environment variable with the file for tests.support.impatient
 READY = b"ready\n"  # says the fork server when it has imported everything
 MODULES = (
     "tests.faults.program",

@@ -1,4 +1,4 @@
-"""A patch of a program of a test, see `forked_process`: a device waits tenths of seconds instead of seconds.
+"""A patch for programs in tests, see `forked_process`: a device waits tenths of seconds instead of seconds.
 
 It also counts the answers of other servers than its coordinator, in its log.
 """

@@ -1,4 +1,4 @@
-"""A patch of a program of a test, see `forked_process`: `profile` starts no trainer to measure its memory."""
+"""A patch for programs in tests, see `forked_process`: `profile` starts no trainer to measure its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo with a bundle that exists already and without an export: `OUTPUT BUNDLE SETTINGS`, the last in JSON."""
+"""The demo with an existing bundle and without an export: `OUTPUT BUNDLE SETTINGS`, the last as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A patch of a program of a test, see `forked_process`: a coordinator ends an unfinished handshake after a second."""
+"""A patch for programs in tests, see `forked_process`: a coordinator ends an unfinished handshake after a second."""
 
 from __future__ import annotations
 

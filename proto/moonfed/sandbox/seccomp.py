@@ -43,7 +43,7 @@ DENIED: Mapping[str, Numbers] = {
     "setsid": (112, 157), "setpgid": (109, 154), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
     "fork": (57, None), "vfork": (58, None), "setpriority": (141, 140), "ioprio_set": (251, 30),
     "sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274),
-    # memory and messages that outlive the process, or are other processes'
+    # memory and messages that survive the process or belong to others
     "shmget": (29, 194), "shmctl": (31, 195), "shmat": (30, 196), "semget": (64, 190), "semctl": (66, 191),
     "semop": (65, 193), "semtimedop": (220, 192), "msgget": (68, 186), "msgctl": (71, 187), "msgrcv": (70, 188),
     "msgsnd": (69, 189), "mq_open": (240, 180), "mq_unlink": (241, 181),
@@ -71,30 +71,30 @@ DENIED: Mapping[str, Numbers] = {
     "fremovexattr": (199, 16), "removexattrat": (466, 466), "truncate": (76, 45), "link": (86, None),
     "linkat": (265, 37), "inotify_init": (253, None), "inotify_init1": (294, 26), "fanotify_init": (300, 262),
 }  # fmt: skip
-# Calls whose arguments are in memory, which a filter cannot read; libraries use the older ones instead.
+# Calls with arguments in memory, which a filter cannot read; libraries fall back to the older calls.
 ABSENT: Mapping[str, Numbers] = {"clone3": (435, 435), "openat2": (437, 437)}
 
 
 class Condition(NamedTuple):
-    """A call that depends on an argument: its bits in `mask` must be, or must not be, one of `values`."""
+    """A call permitted by an argument: its bits in `mask` must be, or must not be, one of `values`."""
 
     numbers: Numbers
     argument: int
     mask: int
     values: tuple[int, ...]
-    permitted: bool  # if they are
+    permitted: bool  # True: they must be
 
 
 def conditions(pid: int) -> Mapping[str, Condition]:
-    """Return the calls that a process of that id may make with some arguments only."""
+    """Return the calls that a process with that id may make only with certain arguments."""
     thread, truncate, access = 0x00010000, 0x200, 0x3  # CLONE_THREAD, O_TRUNC, O_ACCMODE
     return {
         "clone": Condition((56, 220), 0, thread, (thread,), True),
         "tgkill": Condition((234, 131), 0, _ALL_BITS, (pid,), True),  # abort() needs it
-        "prlimit64": Condition((302, 261), 0, _ALL_BITS, (0,), True),  # another process's limits can end it
+        "prlimit64": Condition((302, 261), 0, _ALL_BITS, (0,), True),  # lower limits can kill another process
         "fcntl": Condition((72, 25), 1, _ALL_BITS, (8, 10, 15), False),  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals
-        "prctl": Condition((157, 167), 0, _ALL_BITS, (1,), False),  # PR_SET_PDEATHSIG: it dies with its parent
-        # Landlock before Linux 6.2 lets a file that may be read be emptied as it is opened.
+        "prctl": Condition((157, 167), 0, _ALL_BITS, (1,), False),  # PR_SET_PDEATHSIG: it must die with its parent
+        # Before Linux 6.2, Landlock allows truncation of a readable file when it is opened.
         "open": Condition((2, None), 1, truncate | access, (truncate,), False),
         "openat": Condition((257, 56), 2, truncate | access, (truncate,), False),
     }
@@ -155,7 +155,7 @@ def _returning(calls: Mapping[str, Numbers], column: int, error: int) -> Sequenc
 
 
 def _tested(number: int, condition: Condition) -> Sequence[bytes]:
-    """Return instructions that decide about one call."""
+    """Return the instructions for one conditional call."""
     values = condition.values
     found, other = (_ALLOW, _ERRNO | _EPERM) if condition.permitted else (_ERRNO | _EPERM, _ALLOW)
     rest = [

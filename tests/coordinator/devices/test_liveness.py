@@ -26,8 +26,8 @@ from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import WAIT, Device, ask, model_bytes, model_values
 
 Until = Callable[[Callable[[], bool]], None]
-TIMEOUT = 1.5  # seconds; far more than a loaded machine takes from one sign to the next
-OFTEN = 0.1  # seconds between two signs of progress
+TIMEOUT = 1.5  # seconds; far more than a loaded machine takes between two heartbeats
+OFTEN = 0.1  # seconds between two heartbeats
 
 
 @contextmanager

@@ -45,7 +45,7 @@ TIMES = Times(step=0.010, step_with_references=0.016, references=0.005, evaluati
 
 @pytest.fixture
 def shared_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start no trainer in a program that is forked, or in this process, to measure its memory."""
+    """Let neither forked programs nor this process start a trainer to measure its memory."""
     monkeypatch.setenv(PATCHES, "tests.support.shared_trainer")
     monkeypatch.setattr(measure, "trainer_memory", shared_trainer_memory)
 
@@ -73,7 +73,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def fresh(made: tuple[Path, Bundle]) -> tuple[dict[str, Any], str]:
-    """The report and the progress of a program that is started as a user does, with two threads."""
+    """Return the report and the progress of a program started as by a user, with two threads."""
     command = [str(PROGRAM), "profile", str(made[0]), "--samples", "1000", "--max-memory", "8GB", "--json"]
     program = REAL_POPEN(
         [*command, "--sandbox", SANDBOX],

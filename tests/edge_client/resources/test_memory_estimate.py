@@ -198,7 +198,7 @@ PICTURES = InputSpec(kind="image", shape=(32, 32, 3))
 
 @pytest.fixture(scope="module")
 def bare() -> int:
-    """The bytes that a process with torch holds."""
+    """Return the resident bytes of a process with torch."""
     done = subprocess.run([sys.executable, "-I", "-c", BARE], capture_output=True, text=True, check=True)
     return int(done.stdout)
 

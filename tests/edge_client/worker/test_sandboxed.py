@@ -37,7 +37,7 @@ START = (
 
 @contextmanager
 def probing(level: Level, directory: Path) -> Iterator[ChildProcess]:
-    """A process that is started as on a device, whose state is in the directory, next to a secret."""
+    """A process started as on a device, with its state in the directory, next to a secret."""
     (directory / "secret").write_text("a key")
     job, (_, readable) = JobDirectory(directory / "state" / "job"), shared_file()
     job.clear()
