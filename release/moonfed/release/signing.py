@@ -1,8 +1,8 @@
 """Signing of a version's files, together with the model's configuration and labels.
 
 Anyone with the public key can verify a version with `serve --verify-key`, or, if the key is on one of NIST's elliptic
-curves, without moonfed: model_signing verify key REPOSITORY/NAME/7 --signature REPOSITORY/NAME/7/model.sig --public_key
-key.pub
+curves, without moonfed:
+    model_signing verify key REPOSITORY/NAME/7 --signature REPOSITORY/NAME/7/model.sig --public_key key.pub
 """
 
 from __future__ import annotations

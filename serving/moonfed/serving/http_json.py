@@ -10,7 +10,7 @@ from moonfed.errors import InvalidInput, ResourceExhausted
 Json = dict[str, Any]
 MAX_BYTES = 16 << 20  # bytes of JSON; larger tensors must be sent as binary data
 MAX_CONTAINERS = 1 << 20  # arrays and objects; each takes at least 60 bytes in memory for 2 or 3 bytes of JSON
-MAX_VALUE = 1 << 63  # nesting of tensors and parameters
+MAX_VALUE = 1 << 63  # of lengths in shapes, and of parameters
 
 
 def parse_object(content: bytes | bytearray) -> Json:

@@ -6,7 +6,8 @@ a thread closes:
 - connections whose certificate has expired or was revoked;
 - the older connections of a device that has too many;
 - connections without an authenticated call, if there are too many: the oldest of the address with the most go first.
-  This keeps file descriptors free for established devices.
+
+This keeps file descriptors free for established devices.
 """
 
 from __future__ import annotations

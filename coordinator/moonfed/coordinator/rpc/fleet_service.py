@@ -56,7 +56,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         """Close a connection that the device has replaced, because its calls would delay those of the new one."""
         peer, former = context.peer(), self._peers.get(device)
         self._peers[device] = peer
-        if former and former != peer:  # time to notify the former session, which may be alive
+        if former and former != peer:  # the former session may be alive, and is notified first
             asyncio.get_running_loop().call_later(FORMER_SECONDS, self._close_former, device, former)
         try:
             yield

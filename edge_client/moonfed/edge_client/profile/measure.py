@@ -55,7 +55,7 @@ class ProfileSettings:
     batch_size: int | None = None  # None: the bundle's, as for the epochs
     epochs: int | None = None
     max_memory: int | None = None  # bytes
-    sandbox: Level = "strict"  # memory of the process that loads the plan
+    sandbox: Level = "strict"  # isolation of the process that loads the plan
     trust: Path | None = None  # the engineer's trust file; None: the device's, or this user's
     state: Path = Path("moonfed-device")  # the state directory, if this machine is a device
 

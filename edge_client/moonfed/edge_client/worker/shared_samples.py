@@ -17,7 +17,7 @@ from moonfed.manifest import InputSpec
 from moonfed.samples import Inputs, Labels, RawSamples
 
 ALIGNMENT = 64  # bytes
-_Part = tuple[int, np.dtype[np.generic], tuple[int, ...]]  # offset and array
+_Part = tuple[int, np.dtype[np.generic], tuple[int, ...]]  # offset, dtype and shape
 
 
 def write_samples(file: int, samples: RawSamples, spec: InputSpec, holdout: float) -> tuple[int, int]:
