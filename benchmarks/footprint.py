@@ -145,7 +145,7 @@ def _start_device(installation: _Installation) -> float:
     log = installation.fleet.logs / f"{DEVICE}.log"
     while "connected to the coordinator" not in log.read_text():
         if device.poll() is not None or time.perf_counter() - began > TIMEOUT:
-            raise RuntimeError(f"the device does not connect: {installation.fleet.last_words(DEVICE)}")
+            raise RuntimeError(f"the device does not connect: {installation.fleet.last_log_line(DEVICE)}")
         time.sleep(POLL)
     return time.perf_counter() - began
 
@@ -168,6 +168,6 @@ def _train(installation: _Installation) -> None:
         control, deadline = ControlStub(channel), time.monotonic() + TIMEOUT
         while control.GetRun(control_pb2.GetRunRequest(run=RUN)).status != control_pb2.RUN_STATUS_FINISHED:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"the run does not finish: {installation.fleet.last_words(DEVICE)}")
+                raise RuntimeError(f"the run does not finish: {installation.fleet.last_log_line(DEVICE)}")
             time.sleep(0.1)
     time.sleep(SETTLE)

@@ -12,7 +12,7 @@ from moonfed.experiments.plots import (
     Line,
     Pair,
     draw_bars,
-    draw_beside,
+    draw_comparison,
     draw_heat_map,
     draw_lines,
     draw_points,
@@ -54,7 +54,7 @@ def test_our_number_is_next_to_the_papers(axes: Axes) -> None:
         Pair(label="MOON", ours=68.0, paper=69.1, paper_deviation=0.4),
         Pair(label="FedAvg", ours=66.0, ours_deviation=1.0, paper=None),
     ]
-    draw_beside(axes, pairs, x="accuracy, %")
+    draw_comparison(axes, pairs, x="accuracy, %")
     ours, paper = (container.lines[0] for container in axes.containers)  # type: ignore[attr-defined] # of error bars
     assert list(ours.get_xdata()) == [68.0, 66.0]
     assert list(paper.get_xdata()) == [69.1]

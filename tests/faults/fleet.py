@@ -128,7 +128,7 @@ class Coordinators:
         """Wait until the fault kills the process."""
         assert self.process
         assert self.process.wait(PATIENCE) == -signal.SIGKILL, self.log[-2000:]
-        assert fault is None or any(line.endswith(fault.cry) for line in self.log.splitlines()[-5:])
+        assert fault is None or any(line.endswith(fault.message) for line in self.log.splitlines()[-5:])
         self._reap()
 
     def kill(self) -> None:

@@ -41,10 +41,10 @@ class Reaper(Pace):
         for kill in range(1, self.kills + 1):
             due = (self.rounds - 1) * kill / self.kills
             self.allowed = min(int(due) + 1, self.rounds - 1)
-            self._live_and_die(devices, chance, due)
+            self._run_until_killed(devices, chance, due)
         self.allowed = self.rounds
 
-    def _live_and_die(self, devices: Sequence[LightDevice], chance: random.Random, due: float) -> None:
+    def _run_until_killed(self, devices: Sequence[LightDevice], chance: random.Random, due: float) -> None:
         """Kill at a random moment of a start or of a round, early once that many rounds have begun."""
         if self.coordinators.process is None:
             process = self.coordinators.launch()

@@ -72,12 +72,12 @@ class Fault:
         return called
 
     @property
-    def cry(self) -> str:
+    def message(self) -> str:
         """Message of the process when the fault occurs."""
         return f"fault {self.when} {self.at}"
 
     def _strike(self) -> None:
-        print(self.cry, file=sys.stderr, flush=True)
+        print(self.message, file=sys.stderr, flush=True)
         if self.do == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
             signal.pause()

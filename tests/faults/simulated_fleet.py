@@ -160,16 +160,16 @@ class SimulatedDevice:
         )
 
 
-async def handed_in(coordinator: Coordinator, header: UpdateHeader, content: bytes, path: Path | None) -> None:
+async def submit_update(coordinator: Coordinator, header: UpdateHeader, content: bytes, path: Path | None) -> None:
     """Submit a whole update, as a file on this machine or in pieces; it has its receipt on return."""
     if path:
         path.write_bytes(content)
         await coordinator.updates.submit_files(header, {"model": path})
     else:
-        await sent_over(coordinator, header, content)
+        await submit_rest(coordinator, header, content)
 
 
-async def sent_over(coordinator: Coordinator, header: UpdateHeader, content: bytes, *, commit: bool = True) -> None:
+async def submit_rest(coordinator: Coordinator, header: UpdateHeader, content: bytes, *, commit: bool = True) -> None:
     """Send the rest of these bytes that is still missing."""
     session = await coordinator.updates.admit(header)
     try:
@@ -182,9 +182,9 @@ async def sent_over(coordinator: Coordinator, header: UpdateHeader, content: byt
         await session.close()
 
 
-async def rubbish_sent(coordinator: Coordinator, header: UpdateHeader) -> None:
+async def submit_invalid(coordinator: Coordinator, header: UpdateHeader) -> None:
     """Submit an update that is not finite, which must never be accepted."""
     content = model_bytes(float("nan"))
     with suppress(SchemaMismatch):
-        await sent_over(coordinator, replace(header, blobs={"model": ref_of_bytes(content)}), content)
+        await submit_rest(coordinator, replace(header, blobs={"model": ref_of_bytes(content)}), content)
         raise AssertionError("what is not finite was taken")

@@ -96,14 +96,14 @@ def test_silent_connections_take_no_established_devices_place(coordinators: Coor
         stack.callback(holding.join)
         stack.callback(stop.set)
         with devices_at(coordinators):
-            insist(lambda: coordinators.start_run("run", bundle, 2, len(SAMPLES)))
-            insist(lambda: coordinators.finished("run"))
+            retry(lambda: coordinators.start_run("run", bundle, 2, len(SAMPLES)))
+            retry(lambda: coordinators.finished("run"))
     whole_run(coordinators, "run", 2)
     assert re.search(r"closing a connection from 127\.0\.0\.1:\d+: too many connections", coordinators.log)
     assert "Too many open files" not in coordinators.log
 
 
-def insist(call: Callable[[], object]) -> None:
+def retry(call: Callable[[], object]) -> None:
     """Repeat an operator's calls until they succeed, as devices do."""
 
     def got_through() -> bool:

@@ -180,7 +180,7 @@ def no_trouble_costs_an_update(coordinators: Coordinators, troubles: Sequence[Se
             coordinators.serve(*faults)
             coordinators.start_run(run, BUNDLE, 2, len(SAMPLES))
             assert coordinators.finished(run).model == undisturbed, faults
-            assert [coordinators.log.count(fault.cry) for fault in faults] == [fault.times for fault in faults]
+            assert [coordinators.log.count(fault.message) for fault in faults] == [fault.times for fault in faults]
             rounds = [entry for entry in coordinators.rounds(run) if entry.counted]
             assert [(entry.round, list(entry.counted)) for entry in rounds] == [
                 (1, sorted(SAMPLES)),

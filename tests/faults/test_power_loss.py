@@ -36,7 +36,7 @@ def device_of(fleet: Fleet, name: str) -> Device:
     return Device(name, fleet.stack.enter_context(transport.open_channel(f"127.0.0.1:{fleet.ports.fleet}", identity)))
 
 
-def goes_on(directory: Path, encoding: str, reported: dict[int, list[str]]) -> None:
+def finish_run(directory: Path, encoding: str, reported: dict[int, list[str]]) -> None:
     """Start a coordinator on the surviving state, submit these devices' updates by round, and finish the run."""
     with fleet_in(directory) as fleet:
         open_round = fleet.operator.run("r").open_round
@@ -77,7 +77,7 @@ def test_acknowledged_updates_survive_a_power_loss(tmp_path: Path, disk: Disk, e
         disk.survivors(before, tmp_path / "committed")
         one.submit(work, content(3.0, encoding), samples=30, encoding=encoding)
         disk.survivors(before, tmp_path / "later")
-    goes_on(tmp_path / "started", encoding, {0: []})
-    goes_on(tmp_path / "acknowledged", encoding, {1: ["cam-1"]})
-    goes_on(tmp_path / "committed", encoding, {2: []})
-    goes_on(tmp_path / "later", encoding, {2: ["cam-1"]})
+    finish_run(tmp_path / "started", encoding, {0: []})
+    finish_run(tmp_path / "acknowledged", encoding, {1: ["cam-1"]})
+    finish_run(tmp_path / "committed", encoding, {2: []})
+    finish_run(tmp_path / "later", encoding, {2: ["cam-1"]})

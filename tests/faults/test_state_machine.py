@@ -39,7 +39,13 @@ from moonfed.manifest import WEIGHTS_FILE
 from moonfed.tensors import Vector
 from tests.faults.crash import Crash
 from tests.faults.ledger import Key, Ledger, Sent
-from tests.faults.simulated_fleet import SimulatedCoordinator, SimulatedDevice, handed_in, rubbish_sent, sent_over
+from tests.faults.simulated_fleet import (
+    SimulatedCoordinator,
+    SimulatedDevice,
+    submit_invalid,
+    submit_rest,
+    submit_update,
+)
 from tests.support.coordinator import make_bundle, model_values
 
 P = ParamSpec("P")
@@ -224,18 +230,18 @@ class Life(RuleBasedStateMachine):
             case "hands in" | "sends" | "sends another":
                 book.send(key_of(device, work), sent)
                 path = None if deed.startswith("sends") else self.root / f"update-{next(self.numbers)}"
-                self.coordinator.begin(accepting(self.hand_in, header, content, path, sent))
+                self.coordinator.begin(accepting(self.submit, header, content, path, sent))
             case "breaks off":
-                self.coordinator.begin(accepting(sent_over, coordinator, header, content[:100], commit=False))
+                self.coordinator.begin(accepting(submit_rest, coordinator, header, content[:100], commit=False))
             case "sends rubbish":
-                self.coordinator.begin(accepting(rubbish_sent, coordinator, header))
+                self.coordinator.begin(accepting(submit_invalid, coordinator, header))
             case "declines":
                 self.coordinator.begin(accepting(coordinator.devices.decline, work.id, device.name, "busy"))
             case "reports":
                 self.coordinator.begin(accepting(coordinator.devices.report, work.id, device.name, 0.5))
 
-    async def hand_in(self, header: UpdateHeader, content: bytes, path: Path | None, sent: Sent) -> None:
-        await handed_in(self.coordinator.running, header, content, path)
+    async def submit(self, header: UpdateHeader, content: bytes, path: Path | None, sent: Sent) -> None:
+        await submit_update(self.coordinator.running, header, content, path)
         self.books[header.id.run].acknowledge((header.id.round, header.id.attempt, header.device), sent)
 
     def before(self, work: Assignment) -> Vector:

@@ -267,9 +267,9 @@ def test_following_survives_a_coordinator_restart_and_ends_with_the_run(
             )
 
             def look() -> bool:
-                goes_on = following.catch_up()
+                running = following.catch_up()
                 looks.put(None)
-                return goes_on
+                return running
 
             watch_run(found, "r", on_model=look, on_unavailable=lambda problem: None)
 

@@ -457,7 +457,7 @@ def _replace(models: ModelManager, repository: Path) -> None:
     models.load("linear")
 
 
-def _load_anew(models: ModelManager, repository: Path) -> None:
+def _reload(models: ModelManager, repository: Path) -> None:
     models.unload("linear")
     models.load("linear")
     with pool(1) as threads:  # so that two that were unloaded have requests under way
@@ -469,7 +469,7 @@ def _load_anew(models: ModelManager, repository: Path) -> None:
         result(begun)
 
 
-@pytest.mark.parametrize("meanwhile", [_replace, _load_anew])
+@pytest.mark.parametrize("meanwhile", [_replace, _reload])
 def test_closing_waits_for_replaced_versions(
     tmp_path: Path, waited: list[ModelVersion], meanwhile: Callable[[ModelManager, Path], None]
 ) -> None:

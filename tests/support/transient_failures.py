@@ -15,7 +15,7 @@ AWAY = Unavailable("the object store s3://models cannot be used: it does not ans
 BROKEN = sql.exc.OperationalError("COMMIT", (), Exception("server closed the connection"), connection_invalidated=True)
 
 
-class Trouble:
+class TransientFailure:
     """A method that fails, before or after its work, while the failure lasts."""
 
     def __init__(self, patch: pytest.MonkeyPatch, place: type[object], name: str, error: Exception) -> None:

@@ -247,9 +247,9 @@ def predict_command(
       moonfed-client predict pictures/ --run digits --json
       moonfed-client predict samples.npz --state /var/lib/moonfed
     """  # noqa: D301
-    from moonfed.edge_client.predict import Computing, predict, print_predictions
+    from moonfed.edge_client.predict import ComputeSettings, predict, print_predictions
 
-    computing = Computing(accelerator=device, threads=threads, sandbox=parse_level(sandbox))
+    computing = ComputeSettings(accelerator=device, threads=threads, sandbox=parse_level(sandbox))
     predictions = predict(paths or [], state, computing, run=run)
     if json:
         print_json(predictions.to_document())

@@ -65,7 +65,7 @@ class Predictions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Computing:
+class ComputeSettings:
     """Settings of the computation; InvalidInput names a wrong option."""
 
     accelerator: str = "cpu"
@@ -81,7 +81,7 @@ class Computing:
         require_level(self.sandbox)
 
 
-def predict(paths: Sequence[Path], state: Path, computing: Computing, *, run: str = "") -> Predictions:
+def predict(paths: Sequence[Path], state: Path, computing: ComputeSettings, *, run: str = "") -> Predictions:
     """Classify images, folders of images, or the inputs of one .npz file.
 
     Raises NotFound if STATE holds no finished model (of that run) or there is no such directory or file, InvalidInput
@@ -163,7 +163,7 @@ def _read_images(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], 
     return names, check_inputs(np.stack(images), manifest.input, "the images"), None
 
 
-def _probabilities(model: Finished, manifest: Manifest, inputs: Inputs, computing: Computing) -> Probabilities:
+def _probabilities(model: Finished, manifest: Manifest, inputs: Inputs, computing: ComputeSettings) -> Probabilities:
     """Compute in the sandbox."""
     shape = (len(inputs), len(manifest.classes))
     written, readable = shared_file()

@@ -72,10 +72,10 @@ class ChildProcesses:
         output = self.programs[name].stdout
         line = output.readline() if output else ""
         if not line:
-            raise Unavailable(f"{name} ended before it was ready: {self.last_words(name)}")
+            raise Unavailable(f"{name} ended before it was ready: {self.last_log_line(name)}")
         return line
 
-    def last_words(self, name: str) -> str:
+    def last_log_line(self, name: str) -> str:
         """Return the last line of a program's log."""
         lines = (self.logs / f"{name}.log").read_text().strip().splitlines()
         return lines[-1] if lines else "it said nothing"

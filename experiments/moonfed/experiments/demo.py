@@ -174,7 +174,7 @@ def train_federated(fleet: ChildProcesses, settings: DemoSettings) -> list[float
     with open_channel(identity.address, identity) as channel:
         show_progress(ControlStub(channel), fleet, settings.rounds)
     if fleet.programs["evaluator"].wait() != 0:
-        raise MoonfedError(f"the evaluator failed: {fleet.last_words('evaluator')}")
+        raise MoonfedError(f"the evaluator failed: {fleet.last_log_line('evaluator')}")
     accuracy = accuracy_by_round(identity)
     show_accuracy(accuracy[-1])  # measured after the run had ended, so no event was sent
     print()
@@ -191,7 +191,7 @@ def show_progress(control: ControlStub, fleet: ChildProcesses, rounds: int) -> N
         show_events(events, rounds)
     except grpc.RpcError as error:
         name = fleet.ended()
-        raise (MoonfedError(f"{name} ended: {fleet.last_words(name)}") if name else from_rpc_error(error)) from error
+        raise (MoonfedError(f"{name} ended: {fleet.last_log_line(name)}") if name else from_rpc_error(error)) from error
     finally:
         done.set()
         guard.join()

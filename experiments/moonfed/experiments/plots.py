@@ -119,7 +119,7 @@ def draw_lines(axes: Axes, lines: Sequence[Line], *, x: str, y: str, ticks: Sequ
         axes.legend(fontsize=8)
 
 
-def draw_beside(axes: Axes, pairs: Sequence[Pair], *, x: str) -> None:
+def draw_comparison(axes: Axes, pairs: Sequence[Pair], *, x: str) -> None:
     """Draw our numbers, filled, above the paper's, hollow, each with its deviation; the first pair is at the top."""
     _marks(axes, [(pair.ours, pair.ours_deviation) for pair in pairs], -0.13,
            color=COLOURS[0], marker="o", label="moonfed")  # fmt: skip

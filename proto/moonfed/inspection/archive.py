@@ -24,7 +24,7 @@ from moonfed.errors import InvalidInput, ResourceExhausted, UnsafePlan
 from moonfed.files import read_regular
 from moonfed.inspection.source import require_safe_source
 
-MAXIMUM_BYTES = 256 << 20  # of an archive; its weights travel beside it
+MAXIMUM_BYTES = 256 << 20  # of an archive; its weights travel next to it
 MAXIMUM_CODE = 8 << 20  # bytes of all code files; the largest zoo plan has 0.5 MB
 MAXIMUM_RECORDS = 10_000
 MAXIMUM_NAME = 200  # characters; torch's reader cuts longer ones

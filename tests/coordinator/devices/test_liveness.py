@@ -31,7 +31,7 @@ OFTEN = 0.1  # seconds between two heartbeats
 
 
 @contextmanager
-def again_and_again(act: Callable[[int], object]) -> Iterator[None]:
+def repeatedly(act: Callable[[int], object]) -> Iterator[None]:
     """Repeat a call and count it while the context lasts; its exception ends the test."""
     over, problems = threading.Event(), list[BaseException]()
 
@@ -65,7 +65,7 @@ def test_a_device_that_is_stuck_is_lost_and_one_that_trains_slowly_is_not(fleet:
     sessions = [slow.connect(), stuck.connect()]
     work = [one.assignment() for one in sessions]
     began = time.monotonic()
-    with again_and_again(lambda count: (slow.report(work[0], count / 1000), stuck.report(work[1], 0.25))):
+    with repeatedly(lambda count: (slow.report(work[0], count / 1000), stuck.report(work[1], 0.25))):
         until(lambda: bool(lost(fleet)))
         assert time.monotonic() - began >= TIMEOUT
         time.sleep(TIMEOUT)
@@ -123,7 +123,7 @@ def test_a_lost_device_that_comes_back_in_time_counts(fleet: Fleet, until: Until
     fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
     sessions = [device.connect() for device in devices]
     work = [one.assignment() for one in sessions]
-    with again_and_again(lambda count: devices[0].report(work[0], count / 1000)):
+    with repeatedly(lambda count: devices[0].report(work[0], count / 1000)):
         sessions[1].leave()
         until(lambda: lost(fleet) == ["cam-2"])
         assert devices[1].connect().assignment() == work[1], "its assignment comes again"
@@ -139,7 +139,7 @@ def test_a_lost_device_that_makes_progress_again_is_waited_for(fleet: Fleet, unt
     fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
     sessions = [device.connect() for device in devices]
     work = [one.assignment() for one in sessions]
-    with again_and_again(lambda count: devices[0].report(work[0], count / 1000)):
+    with repeatedly(lambda count: devices[0].report(work[0], count / 1000)):
         until(lambda: lost(fleet) == ["cam-2"])
         devices[1].report(work[1], 0.5)
         until(lambda: not lost(fleet))
@@ -166,7 +166,7 @@ def test_fetching_and_sending_are_heartbeats(fleet: Fleet) -> None:
             time.sleep(2 * TIMEOUT * step / len(content))
         yield fleet_pb2.SubmitRequest(commit=blob_pb2.Commit())
 
-    with again_and_again(fetch):
+    with repeatedly(fetch):
         replies = list(up.fleet.Submit(slowly(), timeout=WAIT))
         assert len(sent) > 10
         assert replies[-1].HasField("receipt")
@@ -181,7 +181,7 @@ def test_work_for_one_run_is_progress_in_all_runs(fleet: Fleet, until: Until) ->
         fleet.start(run, minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
     sessions = [busy.connect(), idle.connect()]
     work = {reply.run: reply for reply in (sessions[0].assignment(), sessions[0].assignment())}
-    with again_and_again(lambda count: busy.report(work["one"], count / 1000)):
+    with repeatedly(lambda count: busy.report(work["one"], count / 1000)):
         until(lambda: bool(lost(fleet, "one") and lost(fleet, "two")))
         time.sleep(TIMEOUT)
         assert (lost(fleet, "one"), lost(fleet, "two")) == (["cam-2"], ["cam-2"])

@@ -20,7 +20,7 @@ from tests.coordinator.conftest import FULL, Fleet, fleet_in
 from tests.support import coordinator
 from tests.support.coordinator import ask, model_bytes, model_values
 from tests.support.interrupted_run import FIRST, Left, finished
-from tests.support.transient_failures import AWAY, BROKEN, Trouble
+from tests.support.transient_failures import AWAY, BROKEN, TransientFailure
 
 Until = Callable[[Callable[[], bool]], None]
 
@@ -67,7 +67,7 @@ def test_without_a_quorum_of_intact_updates_the_round_is_abandoned(
             assert calls.run("r").round == 0
 
 
-def deliver(fleet: Fleet, trouble: Trouble) -> None:
+def deliver(fleet: Fleet, trouble: TransientFailure) -> None:
     """Deliver two updates, of 1.0 and 4.0; the failure starts at the end of the round."""
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
     sessions = [device.connect() for device in devices]
@@ -109,7 +109,7 @@ def test_a_round_waits_for_a_transient_failure_and_counts_acknowledged_updates(
     error: Exception,
     reason: str,
 ) -> None:
-    trouble = Trouble(monkeypatch, place, name, error)
+    trouble = TransientFailure(monkeypatch, place, name, error)
     deliver(fleet, trouble)
     waits(fleet, until, reason)
     trouble.lasts.clear()
@@ -119,8 +119,8 @@ def test_a_round_waits_for_a_transient_failure_and_counts_acknowledged_updates(
 def test_a_round_waits_for_an_object_store_that_fails_while_it_is_reduced(
     tmp_path: Path, bucket: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = Trouble(monkeypatch, ObjectClient, "put", AWAY)
-    delete = Trouble(monkeypatch, ObjectClient, "delete", AWAY)
+    put = TransientFailure(monkeypatch, ObjectClient, "put", AWAY)
+    delete = TransientFailure(monkeypatch, ObjectClient, "delete", AWAY)
     with fleet_in(tmp_path, blobs=bucket) as fleet:
         monkeypatch.setattr(
             "moonfed.coordinator.storage.shared_spool.SharedSpool.put", lambda *_: None
@@ -136,7 +136,7 @@ def test_a_commit_whose_confirmation_was_lost_counts_once(
     fleet: Fleet, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database closes the connection after the commit and is briefly unavailable."""
-    commit = Trouble(monkeypatch, Store, "commit_round", BROKEN)
+    commit = TransientFailure(monkeypatch, Store, "commit_round", BROKEN)
     read, looks = Store.round, list[AttemptId]()
 
     def away(self: Store, attempt: AttemptId) -> RoundRecord | None:
@@ -154,7 +154,7 @@ def test_a_commit_whose_confirmation_was_lost_counts_once(
 
 
 def test_a_run_is_stopped_while_its_round_waits(fleet: Fleet, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
-    deliver(fleet, Trouble(monkeypatch, BlobDirectory, "put_file", FULL))
+    deliver(fleet, TransientFailure(monkeypatch, BlobDirectory, "put_file", FULL))
     waits(fleet, until, "the disk is full")
     stopped = ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
     assert stopped.status == control_pb2.RUN_STATUS_STOPPED

@@ -11,7 +11,7 @@ from moonfed.blobs import BlobDirectory
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import fleet_in
 from tests.support.coordinator import ask
-from tests.support.transient_failures import AWAY, Trouble
+from tests.support.transient_failures import AWAY, TransientFailure
 
 Until = Callable[[Callable[[], bool]], None]
 
@@ -22,7 +22,7 @@ def test_a_run_with_unavailable_files_at_start_resumes_once_they_are_available(
     monkeypatch.setattr("moonfed.coordinator.runs.manager.RETRY_SECONDS", 0.05)
     with fleet_in(tmp_path) as fleet:
         fleet.start("run", minimum_devices=2)
-    trouble = Trouble(monkeypatch, BlobDirectory, "verified_path", AWAY)
+    trouble = TransientFailure(monkeypatch, BlobDirectory, "verified_path", AWAY)
     trouble.lasts.set()
     with fleet_in(tmp_path) as fleet:
         (listed,) = ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest()).runs

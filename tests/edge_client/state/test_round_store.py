@@ -69,8 +69,8 @@ def test_an_update_survives_a_restart(state: RunState, tmp_path: Path) -> None:
     assert found is not None
     assert found.model_file.read_bytes() == b"model of 1-1"
     assert found.file("variate_change").read_bytes() == b"variate_change of 1-1"
-    handed_in = {role: ref_of_bytes(f"{role} of 1-1".encode()) for role in ("model", "variate_change")}
-    assert found.update.blobs == handed_in
+    submitted = {role: ref_of_bytes(f"{role} of 1-1".encode()) for role in ("model", "variate_change")}
+    assert found.update.blobs == submitted
     assert found.update.kept == {STATE: ref_of_bytes(b"device_variate of 1-1")}
     assert (found.update.samples, found.update.steps, found.update.metrics) == (10, 4, {"loss": 0.5})
 

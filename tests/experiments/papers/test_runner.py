@@ -6,13 +6,13 @@ from pathlib import Path
 from moonfed.experiments.fleet.results import PartyResult, SimulatedRound, SimulationResult
 from moonfed.experiments.papers.catalogue import RECIPES
 from moonfed.experiments.papers.reproduce_options import Options
-from moonfed.experiments.papers.runner import Workshop, count_trials
+from moonfed.experiments.papers.runner import ReproductionContext, count_trials
 from moonfed.experiments.papers.runner import reproduce as run_recipe
 from moonfed.experiments.simulation import Simulation
 from tests.support.reproduce import rows_of
 
 
-def hand_made(accuracy: dict[tuple[float, int], float], seen: list[Simulation]) -> Workshop:
+def hand_made(accuracy: dict[tuple[float, int], float], seen: list[Simulation]) -> ReproductionContext:
     """Fake simulations whose accuracy encodes their mu and seed; SOLO's two parties are around it."""
 
     def run(simulation: Simulation, output: Path) -> SimulationResult:
@@ -30,18 +30,18 @@ def hand_made(accuracy: dict[tuple[float, int], float], seen: list[Simulation]) 
         return SimulationResult(simulation=simulation, output=output, rounds=rounds)
 
     options = Options(output=Path(), data=Path("unused"), dataset="cifar10", rounds=2, seeds=2, tune=True)
-    return Workshop(options=options, run=run, hardware="a processor", say=lambda _: None)
+    return ReproductionContext(options=options, run=run, hardware="a processor", say=lambda _: None)
 
 
 def test_tuning_tries_the_papers_grid_and_reports_the_best_value(tmp_path: Path) -> None:
     seen: list[Simulation] = []
     accuracy = {(mu, seed): 0.3 for mu in (0.1, 1.0, 5.0, 10.0) for seed in (0, 1)}
     accuracy |= {(1.0, 0): 0.7, (1.0, 1): 0.5, (10.0, 0): 0.65, (10.0, 1): 0.45}
-    workshop = hand_made(accuracy, seen)
-    workshop = replace(workshop, options=replace(workshop.options, output=tmp_path, methods=("moon",)))
+    context = hand_made(accuracy, seen)
+    context = replace(context, options=replace(context.options, output=tmp_path, methods=("moon",)))
     recipe = RECIPES["moon-table-1"]
-    assert count_trials(recipe, workshop.options) == 8
-    files = run_recipe(recipe, workshop)
+    assert count_trials(recipe, context.options) == 8
+    files = run_recipe(recipe, context)
     assert [(simulation.settings["mu"], simulation.seed) for simulation in seen] == [
         (mu, seed) for mu in (0.1, 1.0, 5.0, 10.0) for seed in (0, 1)
     ]
@@ -57,9 +57,9 @@ def test_tuning_tries_the_papers_grid_and_reports_the_best_value(tmp_path: Path)
 
 
 def test_parties_that_train_alone_have_a_line_each(tmp_path: Path) -> None:
-    workshop = hand_made({(0.0, 0): 0.5, (0.0, 1): 0.5}, [])
-    workshop = replace(workshop, options=replace(workshop.options, output=tmp_path, methods=("solo",)))
-    files = run_recipe(RECIPES["moon-table-1"], workshop)
+    context = hand_made({(0.0, 0): 0.5, (0.0, 1): 0.5}, [])
+    context = replace(context, options=replace(context.options, output=tmp_path, methods=("solo",)))
+    files = run_recipe(RECIPES["moon-table-1"], context)
     rows = rows_of(files.rows)
     assert [(row["party"], row["seed"], row["accuracy"]) for row in rows] == [
         ("party-1", 0, 0.4),

@@ -19,9 +19,9 @@ _columns = tables.runs.c
 
 
 def add(
-    connection: sql.Connection, record: RunRecord, bundle: Mapping[str, BlobRef], beside: Mapping[str, BlobRef]
+    connection: sql.Connection, record: RunRecord, bundle: Mapping[str, BlobRef], other_state: Mapping[str, BlobRef]
 ) -> None:
-    """Insert a run; raises AlreadyExists. `bundle`, `beside`: see `Store.add_run`."""
+    """Insert a run; raises AlreadyExists. `bundle`, `other_state`: see `Store.add_run`."""
     row = {
         "run": record.run,
         "created": record.created,
@@ -37,7 +37,7 @@ def add(
         raise AlreadyExists(f"there is already a run {record.run!r}; give another name") from error
     signature = {SIGNATURE_FILE: record.signature} if record.signature else {}
     references.add(connection, record.run, tables.BUNDLE, {MANIFEST_FILE: record.manifest, **signature, **bundle})
-    references.add(connection, record.run, tables.INITIAL, {MODEL: record.initial, **beside})
+    references.add(connection, record.run, tables.INITIAL, {MODEL: record.initial, **other_state})
 
 
 def all_runs(connection: sql.Connection) -> list[RunRecord]:

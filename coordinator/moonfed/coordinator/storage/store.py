@@ -66,14 +66,14 @@ class Store:
         self,
         record: RunRecord,
         bundle: Mapping[str, BlobRef] | None = None,
-        beside: Mapping[str, BlobRef] | None = None,
+        other_state: Mapping[str, BlobRef] | None = None,
     ) -> None:
         """Record a new run and its bundle's files; raises AlreadyExists if the name is taken.
 
-        `beside`: the other files of its initial global state, by role.
+        `other_state`: the other files of its initial global state, by role.
         """
         with self._transactions.write() as connection:
-            runs.add(connection, record, bundle or {}, beside or {})
+            runs.add(connection, record, bundle or {}, other_state or {})
             self.leases.acquire_in(connection, record.run)
 
     def initial_state(self, run: str) -> dict[str, BlobRef]:

@@ -17,7 +17,7 @@ from moonfed.experiments.plots import (
     Line,
     Pair,
     draw_bars,
-    draw_beside,
+    draw_comparison,
     draw_heat_map,
     draw_lines,
     picture,
@@ -57,7 +57,7 @@ def draw_recipe(path: Path, recipe: Recipe, results: Sequence[PanelResult], *, d
 
 def _parts(result: PanelResult, data: str, *, several: bool) -> list[Part]:
     chart = result.panel.chart
-    if chart in ("beside", "bars") or _is_a_point(result):
+    if chart in ("comparison", "bars") or _is_a_point(result):
         prefix = f"{result.panel.title}; " if several else ""
         return [_pairs(result, cells, prefix + column_label(cells[0].cell, data), data) for cells in _columns(result)]
     title = panel_label(result.panel, data)
@@ -101,7 +101,7 @@ def _pairs(result: PanelResult, cells: Sequence[CellResult], title: str, data: s
                 paper_deviation=paper.deviation if paper else None,
             )
         )
-    draw = draw_bars if result.panel.chart == "bars" else draw_beside
+    draw = draw_bars if result.panel.chart == "bars" else draw_comparison
     return title, lambda axes: draw(axes, pairs, x=UNITS[result.panel.measure])
 
 

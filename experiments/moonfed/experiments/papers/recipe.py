@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Measure = Literal["accuracy", "rounds", "speed-up", "seconds", "ratio", "spread"]
-Chart = Literal["beside", "bars", "curves", "lines", "heat-map", "t-sne"]
+Chart = Literal["comparison", "bars", "curves", "lines", "heat-map", "t-sne"]
 Value = float | str | bool
 _NUMBER = re.compile(r"(?P<value>\d[\d,.]*)(?: ± (?P<deviation>[\d.,]+))?(?:x|(?P<minutes> min))?")
 
@@ -120,7 +120,7 @@ class Panel:
     cells: tuple[Cell, ...]
     measure: Measure = "accuracy"
     target: float | str = ""
-    chart: Chart = "beside"
+    chart: Chart = "comparison"
     x: str = ""
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from moonfed.experiments.fleet.results import SimulationResult
     from moonfed.experiments.papers.progress import TrialsBar
     from moonfed.experiments.papers.reproduce_options import Options
-    from moonfed.experiments.papers.runner import Workshop
+    from moonfed.experiments.papers.runner import ReproductionContext
     from moonfed.experiments.simulation import Simulation
 
 
@@ -133,7 +133,7 @@ def _reproduce(
         started = time.monotonic()
         typer.echo(f"{recipe.name}: {recipe.title}", err=True)
         with explain_interrupt(), trials_bar(count_trials(recipe, options)) as bar:
-            files = reproduce(recipe, _workshop(options, settings, bar))
+            files = reproduce(recipe, _context(options, settings, bar))
         seconds = time.monotonic() - started
         if as_json:
             paths = {"report": str(files.report), "picture": str(files.picture), "rows": str(files.rows)}
@@ -149,13 +149,13 @@ def _engine_settings(engine: str, workers: int | None, device: str) -> EngineSet
     return settings if workers is None else replace(settings, workers=workers)
 
 
-def _workshop(options: Options, settings: EngineSettings, bar: TrialsBar) -> Workshop:
+def _context(options: Options, settings: EngineSettings, bar: TrialsBar) -> ReproductionContext:
     from moonfed.experiments.fleet.run import run_simulation
     from moonfed.experiments.papers.hardware import describe_hardware
-    from moonfed.experiments.papers.runner import Workshop
+    from moonfed.experiments.papers.runner import ReproductionContext
 
     def run(simulation: Simulation, output: Path) -> SimulationResult:
         return run_simulation(simulation, output, data=options.data, engine=settings, progress=bar.show)
 
     hardware = describe_hardware(settings.device, settings.workers)
-    return Workshop(options=options, run=run, hardware=hardware, say=bar.say)
+    return ReproductionContext(options=options, run=run, hardware=hardware, say=bar.say)

@@ -45,7 +45,7 @@ class Reproduction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
+class ReproductionContext:
     """The context of a recipe's execution: options, the function that runs a simulation, hardware, and output."""
 
     options: Options
@@ -71,12 +71,12 @@ class Workshop:
         return result
 
 
-def reproduce(recipe: Recipe, workshop: Workshop) -> Reproduction:
+def reproduce(recipe: Recipe, context: ReproductionContext) -> Reproduction:
     """Run a recipe and write NAME.jsonl, NAME.md and NAME.png into the output directory.
 
     Raises InvalidInput for options that the recipe does not have, before any work.
     """
-    options = workshop.options
+    options = context.options
     chosen = choose(recipe, options)
     trained = [cell for panel in chosen.panels if panel.measure != "spread" for cell in panel.cells]
     for cell in trained:
@@ -89,13 +89,13 @@ def reproduce(recipe: Recipe, workshop: Workshop) -> Reproduction:
         rows=options.output / f"{recipe.name}.jsonl",
     )
     rows: list[dict[str, Any]] = []
-    results = [_run_panel(chosen, panel, workshop, rows) for panel in chosen.panels]
+    results = [_run_panel(chosen, panel, context, rows) for panel in chosen.panels]
     write_durably(files.rows, "".join(json.dumps(row) + "\n" for row in rows).encode())
-    _draw(files.picture, chosen, results, workshop)
+    _draw(files.picture, chosen, results, context)
     circumstances = Circumstances(
         conditions=conditions(recipe, trained, options),
         untuned=untuned(trained, options),
-        hardware=workshop.hardware,
+        hardware=context.hardware,
         seconds=sum(row.get("seconds", 0.0) for row in rows),
         data=_stand_in(chosen, options),
     )
@@ -103,11 +103,11 @@ def reproduce(recipe: Recipe, workshop: Workshop) -> Reproduction:
     return files
 
 
-def _run_panel(recipe: Recipe, panel: Panel, workshop: Workshop, rows: list[dict[str, Any]]) -> PanelResult:
-    options, results = workshop.options, []
+def _run_panel(recipe: Recipe, panel: Panel, context: ReproductionContext, rows: list[dict[str, Any]]) -> PanelResult:
+    options, results = context.options, []
     for cell in panel.cells:
         trials = []
-        for trial, found in _splits(cell, options) if panel.measure == "spread" else _trials(cell, workshop):
+        for trial, found in _splits(cell, options) if panel.measure == "spread" else _trials(cell, context):
             trials.append(trial)
             place = {"recipe": recipe.name, "panel": panel.title, "row": cell.row, "column": column_label(cell)}
             rows.extend(place | row for row in found)
@@ -128,11 +128,11 @@ def _splits(cell: Cell, options: Options) -> Iterator[tuple[Trial, list[dict[str
     yield Trial(seed=settings.seed, counts=tuple(map(tuple, counts))), rows
 
 
-def _trials(cell: Cell, workshop: Workshop) -> Iterator[tuple[Trial, list[dict[str, Any]]]]:
-    options = workshop.options
+def _trials(cell: Cell, context: ReproductionContext) -> Iterator[tuple[Trial, list[dict[str, Any]]]]:
+    options = context.options
     for tuned in _tried(cell, options):
         for seed in options.seed_numbers:
-            result = workshop.simulate(simulation_of(cell, options, seed=seed, tuned=tuned))
+            result = context.simulate(simulation_of(cell, options, seed=seed, tuned=tuned))
             trial = Trial(
                 seed=seed,
                 tuned=tuned,
@@ -142,9 +142,7 @@ def _trials(cell: Cell, workshop: Workshop) -> Iterator[tuple[Trial, list[dict[s
             )
             tried = "" if tuned is None else f", {cell.tuned} {tuned:g}"
             where = column_label(cell, result.simulation.dataset if options.quick else "")
-            workshop.say(
-                f"{cell.row}, {where}, seed {seed}{tried}: {100 * mean(final_accuracies(cell, [trial])):.1f} %"
-            )
+            context.say(f"{cell.row}, {where}, seed {seed}{tried}: {100 * mean(final_accuracies(cell, [trial])):.1f} %")
             yield trial, list(_rows(cell, tuned, result))
 
 
@@ -175,15 +173,15 @@ def _rows(cell: Cell, tuned: float | None, result: SimulationResult) -> Iterator
         yield common | {"party": party.party, "accuracy": party.accuracy, "loss": party.loss, "seconds": party.seconds}
 
 
-def _draw(path: Path, recipe: Recipe, results: Sequence[PanelResult], workshop: Workshop) -> None:
-    options = workshop.options
+def _draw(path: Path, recipe: Recipe, results: Sequence[PanelResult], context: ReproductionContext) -> None:
+    options = context.options
     if recipe.panels[0].chart != "t-sne":
         draw_recipe(path, recipe, results, data=_stand_in(recipe, options))
         return
     from moonfed.experiments.papers.embedding import draw_vectors
 
     cells = [cell for panel in recipe.panels for cell in panel.cells]
-    found = [(cell.row, workshop.simulate(simulation_of(cell, options, seed=0))) for cell in cells]
+    found = [(cell.row, context.simulate(simulation_of(cell, options, seed=0))) for cell in cells]
     draw_vectors(path, recipe.title, found, options.data, samples=200 if options.quick else 1000)
 
 

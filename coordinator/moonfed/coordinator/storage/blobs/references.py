@@ -46,12 +46,12 @@ def prune(connection: sql.Connection, run: str, retention: Retention, needed: in
     """
     newest = connection.execute(sql.select(sql.func.max(_columns.round)).where(_columns.run == run)).scalar() or 0
     in_rounds = sql.and_(_columns.run == run, _columns.round > tables.INITIAL)
-    beside = sql.and_(_columns.role != MODEL, _columns.round <= newest - needed)
+    outdated = sql.and_(_columns.role != MODEL, _columns.round <= newest - needed)
     old = sql.and_(_columns.role == MODEL, _columns.round <= newest - max(retention.last, needed))
     if retention.every:
         old = sql.and_(old, _columns.round % retention.every != 0)
     models = connection.execute(sql.select(sql.func.count()).select_from(tables.blob_references).where(in_rounds, old))
-    return models.scalar_one(), release(connection, sql.and_(in_rounds, sql.or_(beside, old)))
+    return models.scalar_one(), release(connection, sql.and_(in_rounds, sql.or_(outdated, old)))
 
 
 def replace(

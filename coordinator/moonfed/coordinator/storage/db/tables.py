@@ -189,4 +189,4 @@ OF_A_RUN = (
     reports,
     rounds,
     runs,
-)  # beside blob_references, in this order
+)  # next to blob_references, in this order
