@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import runpy
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from moonfed.release.publish import candidate_of_run, gather_facts
 from moonfed.release.repository import ModelDirectory
 from tests.support.control_service import Control
 from tests.support.trained_model import Trained, train_digits
+from tests.support.verify_command import arguments
 
 NOWHERE = Path("nowhere")  # no identity: plaintext on loopback
 
@@ -62,3 +65,17 @@ def facts(runs: CoordinatorClient, checked: CheckedModel, trained: Trained) -> M
 @pytest.fixture
 def directory(tmp_path: Path) -> ModelDirectory:
     return ModelDirectory(tmp_path / "models", "pets")
+
+
+@pytest.fixture
+def verifies(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[[Path, Path], bool]:
+    """Verify with the command, in this process."""
+
+    def verify(version: Path, public: Path) -> bool:
+        monkeypatch.setattr(sys, "argv", ["model_signing", *arguments(version, public)])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module("model_signing", run_name="__main__")
+        assert "verif" in "".join(capfd.readouterr()).lower()
+        return ended.value.code in (None, 0)
+
+    return verify

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,11 +45,11 @@ def test_every_documented_command_line_is_valid(document: str, named: set[str]) 
             assert not context.args, arguments
 
 
-def test_the_documented_keys_sign_and_verify(tmp_path: Path) -> None:
+def test_the_documented_keys_sign_and_verify(tmp_path: Path, verifies: Callable[[Path, Path], bool]) -> None:
     pytest.importorskip("model_signing", reason="needs model-signing")
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl")
-    from tests.release.test_signing import FILES, verifies
+    from tests.release.test_signing import FILES
 
     for words in command_lines("release.md"):
         if words[0] == "openssl":

@@ -7,7 +7,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -161,10 +161,15 @@ def test_old_versions_are_pruned_except_the_served_one(
 
 
 def test_followed_versions_are_signed_with_a_key(
-    control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, tmp_path: Path
+    control: Control,
+    runs: CoordinatorClient,
+    directory: ModelDirectory,
+    trained: Trained,
+    tmp_path: Path,
+    verifies: Callable[[Path, Path], bool],
 ) -> None:
     pytest.importorskip("model_signing", reason="needs model-signing")
-    from tests.release.test_signing import verifies, write_keys
+    from tests.release.test_signing import write_keys
 
     gate = AccuracyGate(data=trained.test_file)
     following = ReleaseFollower(runs, "r", directory, gate, on_decision=lambda found: None, key=write_keys(tmp_path))

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -227,9 +228,11 @@ def test_a_runs_initial_weights_need_an_explicit_version(
     assert "round 0 of the federated run `r`" in card
 
 
-def test_a_version_is_signed_on_request(checked: CheckedModel, tmp_path: Path) -> None:
+def test_a_version_is_signed_on_request(
+    checked: CheckedModel, tmp_path: Path, verifies: Callable[[Path, Path], bool]
+) -> None:
     pytest.importorskip("model_signing", reason="needs model-signing")
-    from tests.release.test_signing import verifies, write_keys
+    from tests.release.test_signing import write_keys
 
     key = write_keys(tmp_path)
     (tmp_path / "digits.onnx").write_bytes(checked.graph)

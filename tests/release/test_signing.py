@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from moonfed.release.signing import ReleaseSigner
+from tests.support.verify_command import arguments
 
 FILES = {"model.onnx": b"weights", "MODEL_CARD.md": b"# card"}
 
@@ -35,25 +35,6 @@ def write_version(directory: Path, key: Path) -> Path:
     for name, content in {**FILES, "model.sig": ReleaseSigner(key).sign(FILES, "digits", 7)}.items():
         (version / name).write_bytes(content)
     return version
-
-
-def arguments(version: Path, public: Path) -> list[str]:
-    words = ["verify", "key", version, "--signature", version / "model.sig", "--public_key", public]
-    return [str(word) for word in words]
-
-
-@pytest.fixture
-def verifies(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[[Path, Path], bool]:
-    """Verify with the command, in this process."""
-
-    def verify(version: Path, public: Path) -> bool:
-        monkeypatch.setattr(sys, "argv", ["model_signing", *arguments(version, public)])
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_module("model_signing", run_name="__main__")
-        assert "verif" in "".join(capfd.readouterr()).lower()
-        return ended.value.code in (None, 0)
-
-    return verify
 
 
 @pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1()], ids=lambda curve: str(curve.name))
