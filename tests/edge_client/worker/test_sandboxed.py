@@ -120,7 +120,7 @@ def test_a_job_directory_is_emptied_whatever_is_in_it(tmp_path: Path) -> None:
 def test_no_program_of_a_device_imports_from_its_working_directory(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, tmp_path: Path
 ) -> None:
-    """An earlier release let a plan write a module there, which the next process imported."""
+    """An earlier version let a plan write a module there, which the next process imported."""
     marker = tmp_path / "imported"
     for name in ("queue", "json", "socket", "numpy", "torch", "moonfed", "sitecustomize"):
         (tmp_path / f"{name}.py").write_text(f"open({str(marker)!r}, 'a').write({name!r})\nraise SystemExit(9)\n")
