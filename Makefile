@@ -34,7 +34,7 @@ processors: setup ## tests the arithmetic on the kernels of older processors: tw
 soak: setup ## kills a coordinator 200 times at random, in three kinds of runs: about 20 minutes
 	MOONFED_KILLS=200 $(BIN)/python -m pytest tests/faults/test_sigkill_loop.py tests/faults/test_asynchronous_kills.py
 
-images: setup ## builds images with buildah, and runs a coordinator in one and a device in another: about five minutes
+images: setup ## builds the images with buildah and debootstrap, as root, and runs coordinator, device and server in them: five minutes
 	MOONFED_IMAGES=1 $(BIN)/python -m pytest tests/deploy/test_images.py
 
 search: setup ## runs 2,000 random sequences of events against a coordinator, new ones each time: about 20 minutes

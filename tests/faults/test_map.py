@@ -342,6 +342,7 @@ TESTS: dict[int, list[str]] = {
     ],
     62: [
         "deploy.test_deploy::test_an_image_installs_its_locked_requirements_and_nothing_else",
+        "deploy.test_images::test_an_image_is_not_built_if_a_dependency_was_replaced",
         "deploy.test_requirements::test_every_requirement_has_hashes_and_no_address",
         "deploy.test_requirements::test_every_version_is_that_of_the_constraints",
         "tools.test_audit::test_without_a_database_nothing_is_claimed",
