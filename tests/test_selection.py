@@ -14,7 +14,9 @@ WITHOUT_QUICK = {"benchmarks"}  # which test only that the benchmarks run
 
 @pytest.mark.parametrize("path", SLOW)
 def test_every_test_listed_as_slow_exists(path: str) -> None:
-    assert (TESTS.parent / path).exists()
+    file, _, function = path.partition("::")
+    assert (TESTS.parent / file).exists()
+    assert not function or f"def {function}(" in (TESTS.parent / file).read_text()
 
 
 @pytest.mark.parametrize("part", sorted({path.parent.name for path in TESTS.glob("*/__init__.py")} - {"support"}))

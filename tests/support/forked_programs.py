@@ -33,6 +33,10 @@ REAL_POPEN = subprocess.Popen
 GRPC_SETTINGS = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
 
 
+# Kept for all tests of the process, of which those without forked programs look for it.
+FORK_SERVER = "moonfed.experiments.fleet.fork_server"
+
+
 class ProgramServer:
     """A handle on the process of `tests.support.program_server`."""
 
@@ -77,7 +81,7 @@ class ForkedPopen(AnyPopen):
     _exit_code: socket.socket | None = None
 
     def _execute_child(self, args: Any, *details: Any) -> None:  # noqa: ANN401
-        if not module_of(args) or details[1] is not None:  # with something to do before it
+        if module_of(args) in ("", FORK_SERVER) or details[1] is not None:  # with something to do before it
             super()._execute_child(args, *details)  # type: ignore[misc]
             return
         (_, _, _, files, cwd, env, _, _, _, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite) = details[:15]
