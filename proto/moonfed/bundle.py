@@ -14,13 +14,12 @@ from pathlib import Path
 from moonfed.blobs import BlobRef, ref_of_bytes
 from moonfed.errors import Corrupt, InvalidInput, NotFound, ResourceExhausted, UntrustedBundle
 from moonfed.files import new_directory, read_regular, write_durably
-from moonfed.manifest import MANIFEST_FILE, Manifest
+from moonfed.manifest import MANIFEST_BYTES, MANIFEST_FILE, Manifest
 from moonfed.signing import bundle_signature
 from moonfed.signing.bundle_signature import SIGNATURE_FILE, Check, require_name
 from moonfed.signing.key_files import Signer
 from moonfed.signing.statement import Statement
 
-MANIFEST_BYTES = 16 << 20  # at most
 _Reader = Callable[[str, int], bytes]  # reads a file by its name, or raises ResourceExhausted beyond a size
 
 

@@ -24,6 +24,7 @@ from moonfed.version import PLAN_INTERFACE
 
 FORMAT = "moonfed-bundle/3"
 MANIFEST_FILE = "manifest.json"
+MANIFEST_BYTES = 16 << 20  # at most
 PLAN_FILE = "plan.pt"
 GRAPH_FILE = "model.onnx"
 WEIGHTS_FILE = "initial.safetensors"

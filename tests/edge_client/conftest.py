@@ -60,6 +60,13 @@ class Bundle:
         blobs.put_bytes(self.weights)
         return blobs.put_bytes(self.manifest.to_bytes())
 
+    def trained(self, blobs: BlobDirectory, **training: Any) -> Bundle:  # noqa: ANN401
+        """A bundle that is trained otherwise, put into these blobs."""
+        manifest = replace(self.manifest, training=replace(self.manifest.training, **training))
+        changed = replace(self, manifest=manifest, signature=signature(manifest.to_bytes()).to_bytes())
+        changed.put_into(blobs)
+        return changed
+
     @property
     def digest(self) -> str:
         """Return the manifest's digest."""
@@ -67,7 +74,7 @@ class Bundle:
 
     def assignment(self, *, run: str = "tested", **fields: Any) -> fleet_pb2.Assignment:  # noqa: ANN401
         """An assignment's message; `fields` are its own and those of its training."""
-        spec = replace(self.manifest.training, epochs=2, batch_size=8).to_document()
+        spec = self.manifest.training.to_document()
         spec |= {name: fields.pop(name) for name in list(spec) if name in fields}
         settings: dict[str, Any] = {"round": 1, "attempt": 1, "seed": 7} | fields
         return fleet_pb2.Assignment(

@@ -207,3 +207,37 @@ def test_a_device_without_a_trust_file_does_not_start(device: Device, samples: P
     code, log = device.finish()
     assert code == 7
     assert "trust.json is damaged; replace it with: moonfed-client trust FILE" in log
+
+
+@pytest.mark.parametrize(
+    ("training", "reason"),
+    [
+        ({"batch_size": 1}, "batch_size of the assignment is 1; the signed manifest has 8"),
+        ({"epochs": 1000}, "epochs of the assignment is 1000; the signed manifest has 2"),
+        ({"hyperparameters": {"learning_rate": 1.0}}, r"hyperparameters of the assignment is {'learning_rate': 1.0};"),
+    ],
+)
+def test_a_coordinator_cannot_choose_the_training(
+    training: dict[str, Any], reason: str, coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    assign(coordinator, bundle, **training)
+    device.start(samples)
+    assert re.search(reason, coordinator.wait_for_decline().reason)
+    assert not coordinator.updates
+
+
+def test_files_larger_than_their_tensors_are_not_fetched(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    """Otherwise a coordinator could fill the device's disk."""
+    huge = bundle.assignment()
+    huge.blobs["model"].CopyFrom(to_message(coordinator.blobs.put_bytes(bytes(3 << 20))))
+    coordinator.assign(huge)
+    device.start(samples)
+    assert re.search("the model of the assignment has 3145728 bytes", coordinator.wait_for_decline().reason)
+    manifest = bundle.assignment(round=2)
+    manifest.manifest.size = 1 << 30
+    coordinator.assign(manifest)
+    coordinator.wait_for(lambda: len(coordinator.declined) == 2, "the second refusal")
+    assert "the manifest has 1073741824 bytes; it must be at most 16777216" in coordinator.declined[1].reason
+    assert huge.blobs["model"].sha256 not in {name for name, _ in coordinator.fetched}

@@ -132,11 +132,11 @@ def test_a_full_disk_costs_neither_the_device_nor_the_name_that_it_was_to_keep(
 
 
 def test_a_job_contains_the_assignment_and_the_devices_budget(
-    link: FleetConnection, settings: WorkerSettings, bundle: Bundle
+    link: FleetConnection, settings: WorkerSettings, coordinator: Coordinator, bundle: Bundle
 ) -> None:
     fields = {"round": 4, "attempt": 2, "seed": 9, "counted_round": 3, "counted_attempt": 6}
     training = {"epochs": 3, "batch_size": 5, "views": 2}
-    assignment = read_assignment(bundle.assignment(run="tested", **fields, **training))
+    assignment = read_assignment(bundle.trained(coordinator.blobs, **training).assignment(run="tested", **fields))
     job = Executor(replace(settings, max_steps=7), link, WorkerProcess(settings), Inbox())._prepare(assignment)
     assert job.id == AttemptId(run="tested", round=4, attempt=2)
     assert job.counted == AttemptId(run="tested", round=3, attempt=6)

@@ -6,6 +6,7 @@ forked.
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ import pytest
 from moonfed.blobs import ref_of_bytes
 from moonfed.edge_client.agent.enrolment import read_identity
 from moonfed.edge_client.agent.first_contact import ATTEMPTS
-from moonfed.errors import Denied, InvalidInput, MoonfedError, VersionMismatch, WrongState
+from moonfed.errors import Denied, InvalidInput, MoonfedError, Unavailable, VersionMismatch, WrongState
 from moonfed.identity import subject_of
 from moonfed.transport import to_message
 from moonfed.v1 import fleet_pb2
@@ -158,6 +159,16 @@ def test_an_update_that_was_not_acknowledged_is_submitted_after_a_restart_withou
     assert "it is already trained" in device.stop()[1]
 
 
+def test_a_coordinators_words_forge_no_line_of_the_log(coordinator: Coordinator, device: Device, samples: Path) -> None:
+    coordinator.connect_error = Unavailable("busy\n2026-01-01 00:00:00,000 INFO run forged: submitted\x1b[2J")
+    device.start(samples)
+    device.wait_for_log("run forged")
+    log = device.stop()[1]
+    assert "busy 2026-01-01" in log
+    assert not re.search("^2026-01-01", log, re.MULTILINE)
+    assert "\x1b" not in log
+
+
 def test_other_work_is_trained_even_if_the_round_has_the_same_name(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
@@ -167,7 +178,9 @@ def test_other_work_is_trained_even_if_the_round_has_the_same_name(
     other = bundle.assignment()
     other.blobs["model"].CopyFrom(to_message(coordinator.blobs.put_bytes(model)))
     models = [model]
-    for count, again in enumerate((bundle.assignment(seed=8), bundle.assignment(epochs=1), other), start=2):
+    for count, again in enumerate(
+        (bundle.assignment(seed=8), bundle.trained(coordinator.blobs, epochs=1).assignment(), other), start=2
+    ):
         coordinator.updates.clear()  # a coordinator that has forgotten everything begins a new run with the old name
         coordinator.assign(again)
         models.append(coordinator.wait_for_update()[1])
@@ -178,7 +191,7 @@ def test_other_work_is_trained_even_if_the_round_has_the_same_name(
 def test_reports_grow_until_a_newer_assignment_ends_training_for_the_old_one(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
-    coordinator.assign(bundle.assignment(epochs=LONG))
+    coordinator.assign(bundle.trained(coordinator.blobs, epochs=LONG).assignment())
     device.start(samples)
     coordinator.wait_for(lambda: len({report.fraction for report in coordinator.reports}) >= 2, "two reports")
     device.wait_for_log(": epoch ")
@@ -196,7 +209,7 @@ def test_a_device_stops_when_the_coordinator_tells_it_to(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
     coordinator.stop_reason = "the round has closed"
-    coordinator.assign(bundle.assignment(epochs=LONG))
+    coordinator.assign(bundle.trained(coordinator.blobs, epochs=LONG).assignment())
     device.start(samples)
     coordinator.wait_for(lambda: coordinator.reports, "a report")
     coordinator.stop_reason = ""
@@ -355,7 +368,7 @@ def test_global_models_do_not_accumulate(
 def test_a_signal_in_mid_training_ends_everything(
     number: int, code: int, moment: str, coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
-    coordinator.assign(bundle.assignment(epochs=LONG))
+    coordinator.assign(bundle.trained(coordinator.blobs, epochs=LONG).assignment())
     device.start(samples)
     device.wait_for_log(moment)
     processes = device.processes()
@@ -380,7 +393,7 @@ def test_a_signal_ends_a_device_that_cannot_reach_anybody(
 def test_a_killed_device_leaves_no_worker_and_restarts(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
-    coordinator.assign(bundle.assignment(epochs=LONG))
+    coordinator.assign(bundle.trained(coordinator.blobs, epochs=LONG).assignment())
     device.start(samples)
     device.wait_for_log("samples to train on")
     processes = device.processes()

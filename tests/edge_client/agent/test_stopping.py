@@ -34,7 +34,7 @@ def test_a_device_logs_when_it_may_be_needed_again(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
     coordinator.stop_reason, coordinator.retry_after_seconds = "the round has closed", 41.7
-    coordinator.assign(bundle.assignment(epochs=LONG))
+    coordinator.assign(bundle.trained(coordinator.blobs, epochs=LONG).assignment())
     device.start(samples)
     device.wait_for_log("cancelled it: the round has closed; it may need this device again in about 42 s")
     device.wait_for_log("dropped: training was stopped")

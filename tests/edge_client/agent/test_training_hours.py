@@ -140,7 +140,7 @@ def test_a_round_that_its_window_cuts_short_is_submitted_and_counts_its_steps(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    coordinator.assign(bundle.assignment(epochs=LONG))
+    coordinator.assign(bundle.trained(coordinator.blobs, epochs=LONG).assignment())
     with until(
         coordinator.wait_for_update,
         lambda: coordinator.wait_for(lambda: not coordinator.connected, "the device to leave"),
@@ -159,7 +159,7 @@ def test_an_assignment_that_comes_after_hours_is_declined(
     coordinator: Coordinator, link: FleetConnection, settings: WorkerSettings, bundle: Bundle
 ) -> None:
     """One round is still being submitted, so the device is still connected."""
-    coordinator.assign(bundle.assignment(epochs=LONG))
+    coordinator.assign(bundle.trained(coordinator.blobs, epochs=LONG).assignment())
     hours = ClosingWindow()
     with until(
         lambda: coordinator.wait_for(lambda: coordinator.reports, "training"),

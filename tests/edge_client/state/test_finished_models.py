@@ -108,7 +108,7 @@ def test_a_run_that_ends_stops_its_training_first(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
 ) -> None:
     train_once(coordinator, device, bundle, samples)
-    coordinator.assign(bundle.assignment(round=2, epochs=LONG))
+    coordinator.assign(bundle.trained(coordinator.blobs, epochs=LONG).assignment(round=2))
     coordinator.wait_for(lambda: coordinator.reports and coordinator.reports[-1].round == 2, "training")
     coordinator.assign(ended())
     device.wait_for_log("run tested has ended; deleted its files")

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from moonfed.assignment import Assignment, RunEnded
@@ -22,17 +22,19 @@ from moonfed.edge_client.agent.progress import ProgressReporter, retry_advice
 from moonfed.edge_client.agent.redact import without_paths
 from moonfed.edge_client.agent.training_window import TrainingWindow
 from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Superseded, WindowClosed
-from moonfed.edge_client.agent.worker_process import WorkerProcess
+from moonfed.edge_client.agent.worker_process import FILE_HEADER, WorkerProcess
 from moonfed.edge_client.state.finished_models import MODEL_FILE, finished_models, remove_partial_models, store_finished
 from moonfed.edge_client.state.gc import collect_garbage, drop_run
 from moonfed.edge_client.state.round_store import RunState, StoredRound, run_directory
 from moonfed.edge_client.state.trust import accept
 from moonfed.edge_client.worker.messages import Job, WorkerSettings
 from moonfed.errors import Corrupt, InvalidInput, MoonfedError, TooLate, TrainingFailed, UntrustedBundle
-from moonfed.manifest import MANIFEST_FILE, MODEL, PLAN_FILE, Manifest
+from moonfed.manifest import MANIFEST_BYTES, MANIFEST_FILE, MODEL, PLAN_FILE, Manifest
+from moonfed.schema import model_size
 from moonfed.signing.bundle_signature import MAX_BYTES, SIGNATURE_FILE, require_name
 from moonfed.signing.statement import Statement
 
+VALUE_BYTES = 5  # at most, in any encoding of a file
 IDLE_SECONDS = 5 * 60.0  # without work, after which the worker exits to free its memory
 
 log = logging.getLogger(__name__)
@@ -138,6 +140,7 @@ class Executor:
         manifest_file = self._transfers.fetch(manifest, self._blobs, needed=False)
         read = Manifest.from_bytes(manifest_file.read_bytes())
         require_name(statement, read.name)
+        _require_sizes({MODEL: model}, read)
         plan = read.files[PLAN_FILE]
         self._delete_other_globals([model])
         files = {
@@ -192,6 +195,8 @@ class Executor:
             raise UntrustedBundle("the bundle is not signed")
         if signature.size > MAX_BYTES:
             raise UntrustedBundle(f"the bundle's signature has {signature.size} bytes; it must be at most {MAX_BYTES}")
+        if manifest.size > MANIFEST_BYTES:
+            raise UntrustedBundle(f"the manifest has {manifest.size} bytes; it must be at most {MANIFEST_BYTES}")
         file = self._transfers.fetch(signature, self._blobs, needed=needed)
         return file, accept(Path(self._settings.state), file.read_bytes(), manifest.sha256, time.time())
 
@@ -209,6 +214,8 @@ class Executor:
         require_name(statement, manifest.name)
         require_runnable(manifest)
         _require_known_roles(assignment, manifest)
+        _require_sizes(assignment.blobs, manifest)
+        _require_signed_training(assignment, manifest)
         plan_file = self._transfers.fetch(manifest.files[PLAN_FILE], self._blobs, should_continue=should_continue)
         os.utime(plan_file)
         self._delete_other_globals(assignment.blobs.values())
@@ -290,3 +297,22 @@ def _require_known_roles(assignment: Assignment, manifest: Manifest) -> None:
     if unknown:
         allowed = ", ".join([MODEL, *manifest.downlink])
         raise InvalidInput(f"the assignment has a blob {unknown[0]!r}; the manifest's downlink has {allowed}")
+
+
+def _require_sizes(blobs: Mapping[str, BlobRef], manifest: Manifest) -> None:
+    """Raise InvalidInput for a file that is larger than its tensors can be; it could fill this device's disk."""
+    for role, ref in blobs.items():
+        limit = FILE_HEADER + VALUE_BYTES * model_size(manifest.tensors if role == MODEL else manifest.downlink[role])
+        if ref.size > limit:
+            raise InvalidInput(f"the {role} of the assignment has {ref.size} bytes; it must be at most {limit}")
+
+
+def _require_signed_training(assignment: Assignment, manifest: Manifest) -> None:
+    """Raise InvalidInput unless the training is what the manifest, which is signed, says about the round.
+
+    Otherwise the coordinator could choose batches of one sample, whose gradients tell much about the sample.
+    """
+    signed, given = (spec.to_document() for spec in (manifest.training_at(assignment.id.round), assignment.training))
+    for name, value in signed.items():
+        if given[name] != value:
+            raise InvalidInput(f"{name} of the assignment is {given[name]}; the signed manifest has {value}")

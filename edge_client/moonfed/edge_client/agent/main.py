@@ -38,7 +38,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are reported by us, once
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=logging.INFO, handlers=[_log_handler()])
     os.umask(0o077)  # models and samples are for this user alone; the worker inherits it
     with errors_as_exit_codes(NAME):
         settings = DeviceSettings.from_environment()
@@ -46,6 +46,24 @@ def main() -> None:
             require_unreadable(Path(settings.state))
         with _sole_user(Path(settings.state)):
             _run_session(settings)
+
+
+class _OneLine(logging.Formatter):
+    """Keeps each message on one line of printable text: parts of it are a coordinator's words."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format the record; a traceback, which is our own, follows on further lines."""
+        message = record.getMessage()
+        if not message.isprintable():
+            shown = "".join(letter if letter.isprintable() else " " for letter in message)
+            record = logging.makeLogRecord({**vars(record), "msg": shown, "args": ()})
+        return super().format(record)
+
+
+def _log_handler() -> logging.Handler:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
+    return handler
 
 
 def _require_trust(settings: DeviceSettings) -> None:
