@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -107,6 +108,30 @@ def test_a_childs_texts_are_single_short_lines(new_child: NewChild, caplog: pyte
     assert len(caplog.messages) <= OUTPUT_LINES + 1
     assert max(map(len, caplog.messages)) <= TEXT_LENGTH + len("the child: ")
     assert max(record.levelno for record in caplog.records) < logging.CRITICAL
+
+
+def test_a_child_cannot_fill_the_log_with_its_messages(new_child: NewChild, caplog: pytest.LogCaptureFixture) -> None:
+    sent = '{"kind": "log", "level": 30, "text": "x"}\\n'
+    child = new_child(f"for _ in range({3 * OUTPUT_LINES}): send('{sent}')\nsend('{READY}'); time.sleep(60)")
+    with caplog.at_level(logging.INFO):
+        child.answer(encode("go"), "ready")
+    assert caplog.messages == ["x"] * OUTPUT_LINES
+
+
+def test_a_child_that_reads_no_commands_does_not_block_its_parent(new_child: NewChild) -> None:
+    child = new_child("time.sleep(60)")
+    raised: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            child.answer(encode("go") + bytes(1 << 20), "ready", seconds=1.0)  # more than a pipe holds
+        except TrainingFailed as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(30.0)
+    assert [str(error) for error in raised] == ["the child did not end within 1 seconds and was killed"]
 
 
 def test_a_child_is_killed_at_its_time_limit_though_it_reports_progress(new_child: NewChild) -> None:

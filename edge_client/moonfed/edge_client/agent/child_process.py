@@ -26,7 +26,7 @@ STOP_SECONDS = 10.0  # for a child to stop before it is killed
 TICK_SECONDS = 0.5  # between two checks that the work is still needed
 LINE_BYTES = 1 << 16  # of one message
 TEXT_LENGTH = 1000  # characters of a reason or a logged line
-OUTPUT_LINES = 100  # of a child's standard error that are logged between two commands
+OUTPUT_LINES = 100  # of a sandboxed child's standard error, and of its log, that are logged between two commands
 PENDING = 100  # messages; a child that sends more waits
 
 Fields = dict[str, Any]
@@ -53,7 +53,9 @@ class ChildProcess:
         self._program, self._silence_seconds = program, silence_seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._messages: queue.Queue[bytes | None] = queue.Queue(PENDING)
+        self._commands: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._output = _LoggedOutput(program.name)
+        self._log_messages = 0  # since the last command
 
     @property
     def running(self) -> bool:
@@ -80,7 +82,8 @@ class ChildProcess:
                 pass_fds=program.files,
                 start_new_session=True,
             )
-            self._messages = queue.Queue(PENDING)
+            self._messages, self._commands = queue.Queue(PENDING), queue.SimpleQueue()
+            _start_thread(_write_commands, self._process.stdin, self._commands)
             _start_thread(_read_messages, self._process.stdout, self._messages)
             if self._process.stderr:
                 _start_thread(self._output.read, self._process.stderr)
@@ -94,9 +97,7 @@ class ChildProcess:
             os.killpg(process.pid, signal.SIGKILL)  # it leads its own session
         process.wait()
         _drain(self._messages)
-        if process.stdin:
-            with suppress(BrokenPipeError):
-                process.stdin.close()
+        self._commands.put(None)
 
     def answer(
         self, command: bytes, expected: str, on_progress: OnProgress = lambda _: True, seconds: float | None = None
@@ -120,8 +121,8 @@ class ChildProcess:
         self.start()
         process = self._process
         assert process  # noqa: S101 - just started
-        self._output.lines_left = OUTPUT_LINES
-        self._send(process, command)
+        self._output.lines_left, self._log_messages = OUTPUT_LINES, 0
+        self._commands.put(command)
         deadline = _Deadline(self._program.name, self._silence_seconds, seconds)
         while True:
             kind, fields = self._next_message(process) or ("silence", {})
@@ -135,21 +136,16 @@ class ChildProcess:
                 return None
             if not deadline.stopping and not on_progress(fields if kind == "progress" else None):
                 deadline.stop()
-                self._send(process, encode("stop"))
+                self._commands.put(encode("stop"))
 
     def _handle(self, kind: str, fields: Fields) -> None:
         if kind == "failed":
             raise errors.error_from_process(str(fields.get("error")), _one_line(fields.get("reason")))
-        if kind == "log":
+        if kind == "log" and (self._log_messages < OUTPUT_LINES or not self._program.log_output):
+            self._log_messages += 1
             level = fields.get("level")
             log.log(level if level in (logging.WARNING, logging.ERROR) else logging.INFO, "%s",
                     _one_line(fields.get("text")))  # fmt: skip
-
-    def _send(self, process: subprocess.Popen[bytes], line: bytes) -> None:
-        assert process.stdin  # noqa: S101 - it was opened as a pipe
-        with suppress(BrokenPipeError):  # it has exited; waiting for its answer reports how
-            process.stdin.write(line)
-            process.stdin.flush()
 
     def _next_message(self, process: subprocess.Popen[bytes]) -> tuple[str, Fields] | None:
         """Return the next message, None on timeout; raise TrainingFailed if the child has exited."""
@@ -219,6 +215,14 @@ class _LoggedOutput:
 
 def _start_thread(target: Callable[..., None], *arguments: object) -> None:
     threading.Thread(target=target, args=arguments, name="child", daemon=True).start()
+
+
+def _write_commands(stream: IO[bytes], commands: queue.SimpleQueue[bytes | None]) -> None:
+    """Write commands until None; a child that reads none of them blocks only this thread, until it is killed."""
+    with suppress(OSError), stream:  # BrokenPipeError: it has exited; waiting for its answer reports how
+        while (line := commands.get()) is not None:
+            stream.write(line)
+            stream.flush()
 
 
 def _read_messages(stream: IO[bytes], messages: queue.Queue[bytes | None]) -> None:
