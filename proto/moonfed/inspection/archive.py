@@ -22,6 +22,7 @@ from typing import Any
 
 from moonfed.errors import InvalidInput, ResourceExhausted, UnsafePlan
 from moonfed.files import read_regular
+from moonfed.inspection.attributes import DeclaredAttributes, ScriptObject
 from moonfed.inspection.source import require_safe_source
 
 MAXIMUM_BYTES = 256 << 20  # of an archive; its weights travel next to it
@@ -137,7 +138,9 @@ def _require_sane_pickle(name: str, folder: str, records: Mapping[str, bytes]) -
                 _require_allowed_global(name, *str(argument).split(" ", 1))
             if code.name == "LONG_BINPUT" and (argument or 0) > MAXIMUM_OPCODES:  # unpicklers allocate as many objects
                 raise UnsafePlan(f"the plan's {name} numbers an object {argument}, but has fewer instructions")
-        _InertUnpickler(name, folder, records).load()
+        unpickler = _InertUnpickler(name, folder, records)
+        unpickler.load()
+        unpickler.attributes.require()
     except UnsafePlan:
         raise
     except Exception as error:  # pickle raises anything for damaged bytes
@@ -152,13 +155,7 @@ def _require_allowed_global(record: str, module: str, name: str) -> None:
 
 
 class _Inert:
-    """An instance of any script type, or the result of any permitted call."""
-
-    def __init__(self, *_: object) -> None:
-        pass
-
-    def __setstate__(self, state: object) -> None:
-        pass
+    """The result of a permitted call."""
 
 
 class _StorageType:
@@ -181,6 +178,7 @@ class _InertUnpickler(pickle.Unpickler):
     def __init__(self, record: str, folder: str, records: Mapping[str, bytes]) -> None:
         super().__init__(io.BytesIO(records[record]))
         self._record, self._folder, self._records = record, folder, records
+        self.attributes = DeclaredAttributes(records)
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - pickle's own signature
         """Return a stand-in."""
@@ -189,7 +187,19 @@ class _InertUnpickler(pickle.Unpickler):
             return _StorageType(_STORAGE_BYTES[name])
         if name == "_rebuild_tensor_v2":
             return self._rebuild_tensor
-        return dict if name == "OrderedDict" else _Inert
+        if name == "restore_type_tag":
+            return lambda value, _: value
+        if module == "torch.jit._pickle":
+            return list
+        return dict if name == "OrderedDict" else self._script_class(f"{module}.{name}")
+
+    def _script_class(self, script_type: str) -> type[ScriptObject]:
+        """Return a class whose instances check their attributes when they get them."""
+
+        def set_state(_: object, state: object) -> None:
+            self.attributes.add(script_type, state)
+
+        return type("_Checked", (ScriptObject,), {"script_type": script_type, "__setstate__": set_state})
 
     def persistent_load(self, pid: Any) -> _Storage:  # noqa: ANN401 - from the archive
         """Return a storage, if the archive has as many bytes as it claims."""

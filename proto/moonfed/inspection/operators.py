@@ -16,6 +16,7 @@ import torch
 from moonfed.errors import UnsafePlan
 
 GENERATED, REVIEWED = "operators.txt", "reviewed_operators.txt"
+CAST = "prim::unchecked_cast"
 
 
 @cache
@@ -76,8 +77,21 @@ def _nodes(block: Any) -> Iterator[Any]:  # noqa: ANN401 - graphs are untyped
 
 
 def _operator(node: Any) -> str:  # noqa: ANN401
+    if node.kind() == CAST and not _is_safe_cast(node):
+        return f"{CAST} to an unrelated type"
     schema: str = node.schema()
     return str(node.kind()) if schema == "(no schema)" else schema.split("(", 1)[0]
+
+
+def _is_safe_cast(node: Any) -> bool:  # noqa: ANN401
+    """Return whether a cast only drops None, or its result is checked wherever it is used.
+
+    Torch takes the attributes of an object, and the elements of a tuple, by their places in the type that code claims:
+    in an object of another class, that is memory beyond it.
+    """
+    given, claimed = node.input().type(), node.output().type()
+    placed = any(word in claimed.annotation_str for word in ("__torch__", "Tuple"))
+    return not placed or bool(given.isSubtypeOf(torch.OptionalType(claimed)))
 
 
 def _names(file: str) -> list[str]:

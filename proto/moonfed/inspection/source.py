@@ -15,7 +15,7 @@ MAXIMUM_NESTING = 60  # open brackets
 MAXIMUM_INDENTATION = 120  # columns
 MAXIMUM_OPERATORS = 100  # between two commas
 
-_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _FORBIDDEN = re.compile(r"__(?:setstate|getstate|reduce|reduce_ex|del)__|torch\.classes|\belif\b|\blambda\b")
 _OPERATOR = re.compile(r"[-+*/%<>=!&|^~.@]|\b(?:and|or|not|in|is|if|else)\b")
 _DEFINITION = re.compile(r"(?:class \w+(?:\(\w*\))?:|def \w+\()")
@@ -36,7 +36,7 @@ _LITERAL = re.compile(r'(?:""|None|True|False|inf|nan|[-+]?[0-9][0-9.eE+\-]*j?|[
 
 def require_safe_source(name: str, text: str) -> None:
     """Raise UnsafePlan naming what is wrong with the code file of that name."""
-    code = _STRING.sub('""', text)
+    code = STRING.sub('""', text)
     found = _FORBIDDEN.search(code)
     if found:
         raise UnsafePlan(f"the plan's {name} has {found[0]!r}, which is not allowed in plans")
@@ -66,7 +66,7 @@ def _require_shallow(name: str, code: str) -> None:
                 depth -= 1
     if depth:
         raise UnsafePlan(f"the plan's {name} has brackets that do not match")
-    for line in _logical_lines(code):
+    for line in logical_lines(code):
         if any(len(_OPERATOR.findall(part)) > MAXIMUM_OPERATORS for part in line.split(",")):
             raise UnsafePlan(f"the plan's {name} has an expression of more than {MAXIMUM_OPERATORS} operators")
 
@@ -96,7 +96,7 @@ def _parameters(code: str, start: int) -> Iterator[str]:
 def _constants(name: str, code: str) -> Iterator[str]:
     """Yield the values of class constants; raise for a statement that no class or module of a plan has."""
     in_class = False
-    for line in _logical_lines(code):
+    for line in logical_lines(code):
         indentation = len(line) - len(line.lstrip(" "))
         if indentation == 0 and line:
             if not _DEFINITION.match(line):
@@ -110,7 +110,7 @@ def _constants(name: str, code: str) -> Iterator[str]:
                 yield member["value"]
 
 
-def _logical_lines(code: str) -> Iterator[str]:
+def logical_lines(code: str) -> Iterator[str]:
     """Yield lines, each with the lines that continue it within brackets."""
     depth, parts = 0, []
     for line in code.split("\n"):

@@ -1,0 +1,116 @@
+"""Inspection of a plan's objects: each attribute must have the type that the object's class declares.
+
+Torch does not check this. It takes attributes, and the elements of tuples, by their places in the declared type, which
+in an object of another class lie beyond the object. Types that torch checks wherever it uses a value are not compared.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+
+from moonfed.errors import UnsafePlan
+from moonfed.inspection.source import STRING, logical_lines
+
+_CLASS = re.compile(r"class (\w+)\(\w*\):\s*")
+_ATTRIBUTE = re.compile(r'(?:(?P<name>\w+)\s?:\s|__annotations__\["(?P<string>\d+)"\]\s=\s)(?P<type>[\w.\[\], ]+)')
+
+
+class ScriptObject:
+    """An instance of a script class, whose attributes were read from a pickle."""
+
+    script_type = ""
+
+
+def declared_types(records: Mapping[str, bytes]) -> Mapping[str, Mapping[str, str]]:
+    """Return the types of all attributes, as the code spells them, by class and attribute."""
+    classes: dict[str, dict[str, str]] = {}
+    for name, record in records.items():
+        if name.startswith("code/") and name.endswith(".py"):
+            module = name.removeprefix("code/").removesuffix(".py").replace("/", ".")
+            for class_, attribute, text in _declarations(record.decode()):
+                attributes = classes.setdefault(f"{module}.{class_}", {})
+                if attribute in attributes:
+                    raise UnsafePlan(f"the plan's {module}.{class_} declares {attribute[:100]!a} twice")
+                attributes[attribute] = text
+    return classes
+
+
+def _declarations(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each class, attribute and type; the class itself with the attribute "" and no type."""
+    strings: list[str] = []
+
+    def take(found: re.Match[str]) -> str:
+        strings.append(found[0])
+        return f'"{len(strings) - 1}"'
+
+    class_ = ""
+    for line in logical_lines(STRING.sub(take, text)):
+        if line and not line.startswith(" "):
+            found = _CLASS.fullmatch(line)
+            class_ = found[1] if found else ""
+            if class_:
+                yield class_, "", ""
+        elif class_ and line.startswith("  ") and (found := _ATTRIBUTE.fullmatch(line[2:].rstrip())):
+            odd = found["string"]  # a name that is no identifier, such as a layer's number
+            yield class_, found["name"] or ast.literal_eval(strings[int(odd)]), found["type"].strip()
+
+
+class DeclaredAttributes:
+    """The objects of a plan's pickles, and what their classes declare."""
+
+    def __init__(self, records: Mapping[str, bytes]) -> None:
+        self._declared = declared_types(records)
+        self._objects: list[tuple[str, Mapping[str, object]]] = []
+
+    def add(self, script_type: str, state: object) -> None:
+        """Add an object; raise UnsafePlan unless its attributes are as its class declares them."""
+        if script_type not in self._declared or not isinstance(state, dict):
+            raise UnsafePlan(f"the plan has an object of {script_type[:100]!a}, which its code does not define")
+        self._objects.append((script_type, dict(state)))
+        self._require(*self._objects[-1])
+
+    def require(self) -> None:
+        """Raise UnsafePlan as `add` does; a pickle may add to lists and dictionaries after their object is complete."""
+        for script_type, state in self._objects:
+            self._require(script_type, state)
+
+    def _require(self, script_type: str, state: Mapping[str, object]) -> None:
+        seen: set[tuple[int, str]] = set()
+        declared = self._declared[script_type]
+        for name, value in state.items():
+            if name not in declared or not _fits(value, declared[name], seen):
+                raise UnsafePlan(
+                    f"the plan's {script_type[:100]!a} has {name[:100]!a} of another type than its code declares"
+                )
+
+
+def _fits(value: object, text: str, seen: set[tuple[int, str]]) -> bool:
+    """Return whether a value has a type; `seen`: pairs of them that need no other look, since lists can share lists."""
+    if (id(value), text) in seen:
+        return True
+    seen.add((id(value), text))
+    generic, _, rest = text.partition("[")
+    inner = list(_split(rest.removesuffix("]")))
+    if generic == "Optional":
+        return value is None or _fits(value, inner[0], seen)
+    if isinstance(value, ScriptObject):
+        return value.script_type == text
+    if isinstance(value, tuple):
+        return generic == "Tuple" and len(value) == len(inner) and all(map(_fits, value, inner, [seen] * len(inner)))
+    if isinstance(value, list):
+        return generic == "List" and all(_fits(each, inner[0], seen) for each in value)
+    if isinstance(value, dict):
+        return generic == "Dict" and len(inner) == 2 and all(_fits(each, inner[1], seen) for each in value.values())
+    return True
+
+
+def _split(text: str) -> Iterator[str]:
+    """Yield the parts between the outermost commas."""
+    depth, begin = 0, 0
+    for position, character in enumerate(f"{text},"):
+        depth += (character == "[") - (character == "]")
+        if character == "," and depth == 0:
+            yield text[begin:position].strip()
+            begin = position + 1

@@ -1,0 +1,132 @@
+import pytest
+import torch
+
+from moonfed.errors import UnsafePlan
+from moonfed.inspection.archive import inspect_archive
+from moonfed.inspection.attributes import DeclaredAttributes, ScriptObject
+from moonfed.inspection.operators import load_module
+from tests.support.attack_plans import archive_of, rewritten, with_code
+
+
+class Large(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = torch.zeros(1), torch.ones(1), torch.ones(1)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + self.third
+
+
+class Small(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.zeros(1)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs * self.first
+
+
+class Both(torch.nn.Module):
+    pair: tuple[int, list[torch.Tensor]]
+    named: dict[str, float | None]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.large, self.small = Large(), Small()
+        self.pair = (1, [torch.zeros(1)])
+        self.named = {"rate": 0.5, "other": None}
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        number, tensors = self.pair
+        return self.large.forward(inputs) + self.small.forward(inputs) + tensors[0] * number + len(self.named)
+
+
+def test_objects_as_their_classes_declare_them_are_accepted() -> None:
+    load_module(inspect_archive(archive_of(Both())), "cpu")
+
+
+def test_an_object_in_the_place_of_another_class_is_rejected() -> None:
+    """Torch would take an attribute by its place in the declared class: memory beyond an object that has fewer."""
+
+    def swap(records: dict[str, bytes]) -> dict[str, bytes]:
+        name = next(name for name in records if name.endswith("data.pkl"))
+        return records | {name: records[name].replace(b"\nSmall\n", b"\nLarge\n", 1)}
+
+    with pytest.raises(UnsafePlan, match=r"Both' has 'small' of another type than its code declares"):
+        inspect_archive(rewritten(archive_of(Both()), swap))
+
+
+def test_an_object_that_code_passes_off_as_another_class_is_rejected() -> None:
+    def cast(code: str) -> str:
+        large = next(line.split()[-1] for line in code.splitlines() if line.startswith("  large : "))
+        return code.replace("large = self.large", f"other = self.small\n    large = unchecked_cast({large}, other)")
+
+    plan = inspect_archive(with_code(archive_of(Both()), cast))
+    with pytest.raises(UnsafePlan, match="'prim::unchecked_cast to an unrelated type'"):
+        load_module(plan, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "fits"),
+    [
+        ("Optional[__torch__.A]", None, True),
+        ("Tuple[int, List[int]]", (1, [2]), True),
+        ("Tuple[int, List[int]]", (1,), False),
+        ("Tuple[int, List[int]]", (1, {"a": 2}), False),
+        ("List[Tuple[int, int]]", [(1, 2), (3,)], False),
+        ("Dict[str, Tuple[int, int]]", {"a": (1, 2)}, True),
+        ("Dict[str, Tuple[int, int]]", {"a": (1,)}, False),
+        ("Tensor", (1, 2), False),
+    ],
+)
+def test_tuples_and_objects_are_found_at_any_depth(text: str, value: object, fits: bool) -> None:
+    attributes = DeclaredAttributes({"code/__torch__.py": f"class A(Module):\n  value : {text}\n".encode()})
+    if fits:
+        attributes.add("__torch__.A", {"value": value})
+        return
+    with pytest.raises(UnsafePlan, match="has 'value' of another type"):
+        attributes.add("__torch__.A", {"value": value})
+
+
+def test_what_a_pickle_adds_to_a_complete_object_is_checked() -> None:
+    attributes = DeclaredAttributes({"code/__torch__/a.py": b"class B(Module):\n  value : List[__torch__.a.B]\n"})
+    values: list[object] = []
+    attributes.add("__torch__.a.B", {"value": values})
+    attributes.require()
+    values.append(ScriptObject())
+    with pytest.raises(UnsafePlan, match="has 'value' of another type"):
+        attributes.require()
+
+
+def test_lists_that_share_lists_take_no_longer() -> None:
+    text, value = "int", 1
+    shared: object = value
+    for _ in range(50):
+        text, shared = f"List[{text}]", [shared, shared]
+    DeclaredAttributes({"code/__torch__.py": f"class A(Module):\n  value : {text}\n".encode()}).add(
+        "__torch__.A", {"value": shared}
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class A(Module):\n  big : __torch__.B\n  def f(self,\n  big : __torch__.C) -> int:\n    return 1\n",
+        "class A(Module):\n  big : __torch__.B\ndef f() -> int:\n  big : __torch__.C\n",
+        'class A(Module):\n  x : int\n  __annotations__["b\\151g"] = __torch__.C\n',
+        'class A(Module):\n  __annotations__["("] = int\n  big : __torch__.B\n',
+        "class A(Module):\n  x : int\n",
+    ],
+)
+def test_code_that_only_looks_like_a_declaration_declares_nothing(code: str) -> None:
+    """A parameter, a statement of a function, another spelling of a name, brackets within a string."""
+    value = type("C", (ScriptObject,), {"script_type": "__torch__.C"})()
+    name = "b\\151g" if "151" in code else "big"
+    with pytest.raises(UnsafePlan, match="of another type than its code declares"):
+        DeclaredAttributes({"code/__torch__.py": code.encode()}).add("__torch__.A", {name: value})
+
+
+def test_one_name_is_declared_once() -> None:
+    code = b"class A(Module):\n  value : int\n  value : Tensor\n"
+    with pytest.raises(UnsafePlan, match="declares 'value' twice"):
+        DeclaredAttributes({"code/__torch__.py": code})
