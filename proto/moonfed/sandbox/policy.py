@@ -100,7 +100,10 @@ def confine_files(level: Level, policy: Policy) -> None:
     if level == "strict":
         devices = [path for pattern in CUDA_DEVICES for path in Path("/dev").glob(pattern)] if policy.cuda else []
         system = [*SYSTEM_FILES, *(CUDA_FILES if policy.cuda else ())]
-        restrict_files([*interpreter_files(), *system, *policy.read], policy.write, devices)
+        written = [path.resolve() for path in policy.write]
+        # A directory above what is written holds the device's state, though libraries may be there too.
+        libraries = [path for path in interpreter_files() if not any(each.is_relative_to(path) for each in written)]
+        restrict_files([*libraries, *system, *policy.read], policy.write, devices)
 
 
 def confine_process(level: Level, policy: Policy) -> None:

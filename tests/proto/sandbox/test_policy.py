@@ -39,6 +39,7 @@ def attempt(code: str, directory: Path, level: str = "strict", limits: str = "")
         "from pathlib import Path\n"
         "from moonfed.sandbox.policy import Policy, enter_sandbox\n"
         f"here = Path({str(directory)!r})\n"
+        "sys.path.append(str(here))\n"  # as the .pth file of an editable installation does
         f"enter_sandbox({level!r}, Policy(read=(here / 'in', here / 'absent'), write=(here / 'out',), {limits}))\n"
         f"{code}\n"
         "print('done')\n"
