@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
 
-from moonfed.errors import VersionMismatch, WrongState
+from moonfed.coordinator.api.device_api import DeviceApi
+from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
+from moonfed.errors import NotFound, VersionMismatch, WrongState
 from moonfed.identity import load_identity
 from moonfed.v1 import control_pb2, enrolment_pb2
 from moonfed.v1.enrolment_pb2_grpc import EnrolmentStub
@@ -59,3 +64,25 @@ def test_a_second_session_ends_the_first(fleet: Fleet) -> None:
         first.next()
     assert second.assignment() == work
     assert ask(fleet.operator.control.ListDevices, control_pb2.ListDevicesRequest()).devices[0].online
+
+
+def test_the_runs_of_a_session_that_is_over_are_not_looked_up() -> None:
+    """A device that names many runs and reconnects at once would otherwise keep the database busy for everybody."""
+    info = DeviceInfo(
+        device="cam-1", contract_version=CONTRACT_VERSION, plan_interfaces=(), platform={}, runs=("a", "b", "c")
+    )
+    sessions, asked = Sessions(), list[str]()
+
+    async def view(run: str) -> None:
+        asked.append(run)
+        sessions.open(info)  # the device connects again
+        raise NotFound(run)
+
+    runs: Any = SimpleNamespace(view=view, served={})
+    nothing: Any = None
+    api = DeviceApi(
+        runs=runs, sessions=sessions, blobs=nothing, access=nothing, registry=nothing, liveness=nothing,
+        background=nothing,
+    )  # fmt: skip
+    asyncio.run(api._notify_ended(sessions.open(info)))
+    assert asked == ["a"]

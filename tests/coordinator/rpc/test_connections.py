@@ -57,6 +57,19 @@ def test_the_addresses_with_the_most_connections_lose_first() -> None:
     assert left == {"10.0.0.1": 1, "10.0.0.2": 2, "10.0.0.3": 2, "10.0.0.4": 2, "10.0.0.5": 3}
 
 
+def test_a_new_connection_beats_older_ones_of_many_addresses() -> None:
+    """So that an honest device gets its turn while somebody holds one connection from each of many addresses."""
+    pending = [(f"10.9.0.{number}", 1) for number in range(100)]
+    newest = ("10.0.0.1", 1)
+    assert surplus([*pending, newest], room=20) == pending[:81]
+
+
+def test_the_addresses_of_an_ipv6_network_are_one() -> None:
+    greedy = [(f"2001:db8:0:1::{number:x}", 1) for number in range(60)]
+    other = [("2001:db8:0:2::1", port) for port in range(5)]
+    assert surplus([*other, *greedy], room=100) == greedy[:10]
+
+
 def test_a_new_connection_beats_older_ones_of_its_address() -> None:
     """An honest device behind the same router must get its turn."""
     pending = [("10.0.0.1", port) for port in range(100)]

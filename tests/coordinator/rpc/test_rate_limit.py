@@ -73,6 +73,24 @@ def test_idle_callers_are_removed() -> None:
     assert len(gate._callers) <= 13
 
 
+def test_callers_are_looked_through_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With each call it would take as long as there are addresses that an attacker calls from."""
+    clock, times = Clock(), 0
+    gate = RateLimiter(RateLimits(calls=10), clock)
+    evict = gate._evict
+
+    def counted() -> None:
+        nonlocal times
+        times += 1
+        evict()
+
+    monkeypatch.setattr(gate, "_evict", counted)
+    for number in range(1000):
+        begun(gate, f"ipv4:10.0.{number // 256}.{number % 256}", 1)
+        clock.now += 0.01
+    assert 0 < times <= 11
+
+
 def test_a_flood_is_rejected_while_health_operators_and_other_devices_are_served(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with coordinator_in_process(state) as ports, ExitStack() as stack:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from moonfed.coordinator.rpc.sockets import accepted, file_limit, parse_peer, shut_down
+from moonfed.coordinator.rpc.sockets import accepted, file_limit, network_of, parse_peer, shut_down
 
 
 @dataclass
@@ -110,3 +110,17 @@ def test_the_file_limit_is_raised_as_far_as_the_user_may() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "200\n"
     assert file_limit() == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("10.0.0.7", "10.0.0.7"),
+        ("2001:db8:0:1::7", "2001:db8:0:1::/64"),
+        ("[2001:db8:0:1:ffff::9]", "2001:db8:0:1::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::zz", "::zz"),
+    ],
+)
+def test_one_host_has_a_whole_ipv6_network(address: str, network: str) -> None:
+    assert network_of(address) == network

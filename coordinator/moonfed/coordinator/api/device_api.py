@@ -89,6 +89,8 @@ class DeviceApi:
     async def _notify_ended(self, session: DeviceSession) -> None:
         """Notify a device of the end of runs whose state it keeps."""
         for run in session.info.runs:
+            if self._sessions.find(session.device) is not session:  # a device that reconnects would pile these up
+                return
             if ended := await self._find_ended(run, session.device):
                 session.notify_ended(ended)
 

@@ -20,7 +20,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from moonfed.coordinator.rpc.sockets import Peer, accepted, parse_peer, shut_down
+from moonfed.coordinator.rpc.sockets import Peer, accepted, network_of, parse_peer, shut_down
 from moonfed.coordinator.support.flood_log import FloodLog
 from moonfed.identity import Certificate
 
@@ -158,20 +158,22 @@ class ConnectionGuard:
 def surplus(pending: Iterable[Peer], room: int) -> list[Peer]:
     """Return the connections to close so that at most `room` remain, and at most half as many of one address.
 
-    `pending` are all connections, the oldest first. The oldest of the address with the most are closed first.
+    `pending` are all connections, the oldest first. The oldest of the address with the most are closed first; if
+    several addresses have as many, the oldest of these. An IPv6 network of 64 bits, which one host has, is one address.
     """
-    by_address: defaultdict[str, deque[Peer]] = defaultdict(deque)
-    for peer in pending:
-        by_address[peer[0]].append(peer)
-    largest = [(-len(peers), address) for address, peers in by_address.items()]
+    by_address: defaultdict[str, deque[tuple[int, Peer]]] = defaultdict(deque)
+    for age, peer in enumerate(pending):
+        by_address[network_of(peer[0])].append((age, peer))
+    largest = [(-len(peers), peers[0][0], address) for address, peers in by_address.items()]
     heapq.heapify(largest)
     total, found = sum(map(len, by_address.values())), []
     while largest and (total > room or -largest[0][0] > max(1, room // 2)):
-        number, address = heapq.heappop(largest)
-        found.append(by_address[address].popleft())
+        number, _, address = heapq.heappop(largest)
+        peers = by_address[address]
+        found.append(peers.popleft()[1])
         total -= 1
-        if number < -1:
-            heapq.heappush(largest, (number + 1, address))
+        if peers:
+            heapq.heappush(largest, (number + 1, peers[0][0], address))
     return found
 
 

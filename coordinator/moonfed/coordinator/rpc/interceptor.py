@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import partial
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
 import grpc
 
 from moonfed.coordinator.rpc.authentication import caller_of
 from moonfed.coordinator.rpc.rate_limit import RateLimiter
+from moonfed.coordinator.rpc.sockets import network_of
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.error_log import ErrorLog
 from moonfed.grpc_status import to_status
@@ -66,7 +68,8 @@ def _admit(limiter: RateLimiter, context: Any) -> AbstractContextManager[None]: 
 
 def _admit_enrolment(limiter: RateLimiter, context: Any) -> AbstractContextManager[None]:  # noqa: ANN401
     """Admit a caller that has no certificate yet: by address, since a guesser of tokens would reconnect."""
-    return limiter.call(host_of(context.peer()))
+    kind, _, address = unquote(host_of(context.peer())).partition(":")
+    return limiter.call(f"{kind}:{network_of(address)}")
 
 
 def host_of(peer: str) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from moonfed.errors import Overloaded
 
+EVICTION_SECONDS = 1.0  # between two looks at all callers, of whom an attacker with many addresses makes many
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimits:
@@ -36,6 +38,7 @@ class RateLimiter:
         self._limits, self._clock = limits, clock
         self._calls = 0
         self._callers: dict[str, _Caller] = {}
+        self._next_eviction = 0.0
 
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
@@ -48,7 +51,7 @@ class RateLimiter:
         finally:
             self._calls -= 1
             caller.calls -= 1
-            if not caller.calls and len(self._callers) > self._limits.calls:
+            if not caller.calls and len(self._callers) > self._limits.calls and self._clock() >= self._next_eviction:
                 self._evict()
 
     def _admitted(self, name: str) -> _Caller:
@@ -73,6 +76,7 @@ class RateLimiter:
 
     def _evict(self) -> None:
         """Remove callers that have no call under way and whose bucket is full again."""
+        self._next_eviction = self._clock() + EVICTION_SECONDS
         full = self._clock() - self._limits.burst / self._limits.per_second
         for name in [name for name, caller in self._callers.items() if not caller.calls and caller.seen < full]:
             del self._callers[name]

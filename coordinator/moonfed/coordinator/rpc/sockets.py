@@ -24,6 +24,17 @@ def parse_peer(text: str) -> Peer | None:
     return (_plain(found[1]), int(found[2])) if found else None
 
 
+@lru_cache(maxsize=4096)
+def network_of(address: str) -> str:
+    """Return the IPv6 network of 64 bits that an address belongs to, since one host has all of it; IPv4 as it is."""
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.ip_network((address.strip("[]").partition("%")[0], 64), strict=False))
+    except ValueError:
+        return address
+
+
 def accepted(ports: Collection[int]) -> tuple[dict[Peer, int], int]:
     """Return the descriptors of the accepted connections to these ports, by peer, and the number of all open files."""
     found: dict[Peer, int] = {}
