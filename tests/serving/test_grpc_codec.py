@@ -205,3 +205,9 @@ def test_a_streamed_answer_is_its_requests_last_one() -> None:
     rejected = grpc_codec.encode_stream_error("no", asked([]))
     assert (rejected.error_message, rejected.infer_response.id) == ("no", "seven")
     assert rejected.infer_response.parameters["triton_final_response"].bool_param
+
+
+def test_outputs_are_counted_before_they_are_decoded() -> None:
+    message = service_pb2.ModelInferRequest.FromString(b"\x32\x00" * 1001)
+    with pytest.raises(InvalidInput, match="1001 outputs are requested; at most 1000 may be"):
+        grpc_codec.decode_request(message)

@@ -170,3 +170,9 @@ def test_bytes_after_the_json_match_its_sizes_exactly(header_length: int | None,
     with pytest.raises(InvalidInput) as caught:
         http_codec.decode_request(header + extra, length, "m", "")
     assert sentence in str(caught.value)
+
+
+def test_outputs_are_counted() -> None:
+    body = json.dumps({"inputs": [], "outputs": [{"name": "y"}] * 1001}).encode()
+    with pytest.raises(InvalidInput, match="1001 outputs are requested; at most 1000 may be"):
+        http_codec.decode_request(body, None, "m", "")

@@ -83,6 +83,16 @@ def test_an_output_that_is_unknown_is_rejected(models: ModelManager) -> None:
         models.infer(InferRequest(model="sum", inputs=inputs, outputs=(RequestedOutput(name="product"),)))
 
 
+def test_an_output_cannot_be_requested_many_times(models: ModelManager) -> None:
+    """Each would be a copy of its own."""
+    name = next(iter(models.infer(InferRequest(model="sum", inputs={"a": ones(1, 2), "b": ones(1, 2)})).outputs))
+    request = InferRequest(
+        model="sum", inputs={"a": ones(1, 2), "b": ones(1, 2)}, outputs=(RequestedOutput(name=name),) * 100
+    )
+    with pytest.raises(InvalidInput, match=r"^100 inference outputs are requested of model 'sum', which has "):
+        models.infer(request)
+
+
 def test_rejected_requests_are_counted(models: ModelManager) -> None:
     before = models.statistics("sum")[0].fail.count
     with pytest.raises(InvalidInput):

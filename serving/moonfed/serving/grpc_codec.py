@@ -18,7 +18,16 @@ from moonfed.serving.inference_request import (
     InferResponse,
     RequestedOutput,
 )
-from moonfed.serving.tensor_codec import BYTES, DTYPES, bytes_array, datatype_of, decode, encode, request_prefix
+from moonfed.serving.tensor_codec import (
+    BYTES,
+    DTYPES,
+    bytes_array,
+    datatype_of,
+    decode,
+    encode,
+    request_prefix,
+    require_few_outputs,
+)
 
 Message = Any  # the stubs have no types
 _CONTENTS = {
@@ -41,6 +50,7 @@ _SHARED_MEMORY = "shared_memory_region"
 def decode_request(message: Message) -> InferRequest:
     """Decode a ModelInferRequest, reading tensor bytes in place; raise InvalidInput if they contradict the message."""
     raw: Sequence[bytes] = message.raw_input_contents
+    require_few_outputs(len(message.outputs), message.id)
     if raw and len(raw) != len(message.inputs):
         raise _wrong_raw_count(message)
     inputs: dict[str, Array] = {}

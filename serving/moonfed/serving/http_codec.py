@@ -35,6 +35,7 @@ from moonfed.serving.tensor_codec import (
     format_shape,
     request_prefix,
     require_dimensions,
+    require_few_outputs,
     reshaped,
 )
 
@@ -85,6 +86,7 @@ def decode_request(
         inputs[name] = _input(tensor, name, raw, model, request_id)
     raw.require_consumed()
     outputs = objects(document, "outputs") if "outputs" in document else []
+    require_few_outputs(len(outputs), request_id)
     request = InferRequest(
         model=model,
         version=version,

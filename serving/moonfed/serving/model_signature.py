@@ -75,9 +75,14 @@ class ModelSignature:
         return samples
 
     def names(self, request: InferRequest) -> tuple[str, ...]:
-        """Return the outputs to compute in the requested order; raise InvalidInput for an unknown one."""
+        """Return the outputs to compute in the requested order; raise InvalidInput for an unknown one, or too many."""
         if not request.outputs:
             return self.output_names
+        if len(request.outputs) > len(self.output_names):  # each would be a copy
+            raise InvalidInput(
+                f"{len(request.outputs)} inference outputs are requested of model '{self.model}', "
+                f"which has {len(self.output_names)}"
+            )
         for each in request.outputs:
             if each.name not in self.output_names:
                 raise InvalidInput(f"unexpected inference output '{each.name}' for model '{self.model}'")

@@ -39,6 +39,7 @@ _ONNX_ELEMENTS = {
     "string": BYTES,
 }
 MAX_DIMENSIONS = 32  # the limit of numpy 1
+MAX_OUTPUTS = 1000  # of one request
 MAX_ELEMENTS = 1 << 40  # more than any request can hold; a length of 0 counts as 1
 _LENGTH = struct.Struct("<I")  # before each element of BYTES
 
@@ -104,6 +105,12 @@ def decode(
             f"Expected {count * dtype.itemsize}, got {len(raw)}"
         )
     return reshaped(np.frombuffer(raw, dtype), shape, name)
+
+
+def require_few_outputs(count: int, request_id: str) -> None:
+    """Raise InvalidInput for more outputs than any model has; each takes more memory than its bytes in the request."""
+    if count > MAX_OUTPUTS:
+        raise InvalidInput(f"{request_prefix(request_id)}{count} outputs are requested; at most {MAX_OUTPUTS} may be")
 
 
 def require_dimensions(shape: Sequence[int], name: str) -> None:
