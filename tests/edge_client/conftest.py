@@ -18,9 +18,9 @@ from moonfed.assignment import AttemptId
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity, store_identity
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import StoredRound, Update
 from moonfed.edge_client.state.trust import pin
-from moonfed.edge_client.worker.messages import Job
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import ExchangeShapes, Method
 from moonfed.export.model_zoo import build_network

@@ -13,7 +13,7 @@ from moonfed.coordinator.rounds.settings import parse_amount, parse_fraction
 from moonfed.coordinator.rpc import convert_control, convert_fleet
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.coordinator.updates.validation import check_header
-from moonfed.edge_client.agent.training_window import TrainingWindow
+from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import MoonfedError
 from moonfed.fleet_messages import read_assignment, read_run_ended
 from moonfed.labels import parse_labels

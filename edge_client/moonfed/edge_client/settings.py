@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from moonfed.edge_client.agent.training_window import TrainingWindow
+from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import InvalidInput
 from moonfed.labels import SANDBOX_LABEL, check_labels
 from moonfed.proxy import parse_proxy

@@ -21,10 +21,11 @@ from moonfed.edge_client.agent.enrolment import read_identity
 from moonfed.edge_client.agent.executor import Executor
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.session import Session
-from moonfed.edge_client.agent.training_window import TrainingWindow
 from moonfed.edge_client.agent.worker_process import WorkerProcess
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import StoredRound
-from moonfed.edge_client.worker.messages import Job, WorkerSettings
+from moonfed.edge_client.training_window import TrainingWindow
+from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import (
     AlreadyExists,
     Corrupt,

@@ -17,10 +17,11 @@ from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.progress import ProgressReporter
 from moonfed.edge_client.agent.transfers import BlobTransfers, Superseded
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.edge_client.worker import heartbeat as heartbeat_module
 from moonfed.edge_client.worker.ipc import ParentPipe
-from moonfed.edge_client.worker.messages import Job, WorkerSettings
+from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import InvalidInput, TooLate
 from moonfed.fleet_messages import read_assignment
 from tests.edge_client.conftest import SANDBOX, Bundle, Device

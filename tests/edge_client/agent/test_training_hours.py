@@ -18,11 +18,11 @@ from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.executor import Executor
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.session import Session
-from moonfed.edge_client.agent.training_window import TrainingWindow
 from moonfed.edge_client.agent.transfers import BlobTransfers, WindowClosed
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.state.finished_models import finished_models
 from moonfed.edge_client.state.gc import kept_runs
+from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.edge_client.worker.messages import WorkerSettings
 from tests.edge_client.conftest import Bundle, Device
 from tests.support.device_coordinator import Coordinator

@@ -17,8 +17,9 @@ import pytest
 from moonfed import tensors
 from moonfed.edge_client.agent import child_process as child_module
 from moonfed.edge_client.agent.worker_process import Heartbeat, WorkerProcess
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import RunState
-from moonfed.edge_client.worker.messages import Job, WorkerSettings
+from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, TrainingFailed, UnsafePlan
 from tests.edge_client.conftest import SANDBOX, TASK, Bundle, wait_until_gone
 
@@ -243,7 +244,8 @@ def test_a_worker_exits_when_its_parent_is_killed(
     job = new_job().to_document()
     script = (
         "import json, sys; from moonfed.edge_client.agent.worker_process import WorkerProcess\n"
-        "from moonfed.edge_client.worker.messages import Job, WorkerSettings\n"
+        "from moonfed.edge_client.job import Job\n"
+        "from moonfed.edge_client.worker.messages import WorkerSettings\n"
         "worker = WorkerProcess(WorkerSettings(**json.loads(sys.argv[1])))\n"
         "worker.train(Job.from_document(json.loads(sys.argv[2])), lambda _: print('sign', flush=True) or True)\n"
     )

@@ -15,6 +15,7 @@ import pytest
 from moonfed.assignment import AttemptId
 from moonfed.blobs import BlobDirectory
 from moonfed.edge_client.agent.worker_process import WorkerProcess
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.resources.available_memory import Available, fields
 from moonfed.edge_client.resources.memory_estimate import (
     PROGRAM_BYTES,
@@ -26,7 +27,7 @@ from moonfed.edge_client.resources.memory_estimate import (
     sample_bytes,
 )
 from moonfed.edge_client.training.data_placement import Memory, Placement
-from moonfed.edge_client.worker.messages import Job, WorkerSettings
+from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import ResourceExhausted
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.training.budget import Budget
 from moonfed.edge_client.training.local_training import Progress, Samples, train_round
-from moonfed.edge_client.worker.messages import Job, WorkerSettings
+from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.export.methods import METHODS
 from moonfed.plan import TorchScriptPlan, load_plan
 from moonfed.tensors import open_model, split

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import RunState, StoredRound
 from moonfed.edge_client.training.local_training import Samples
 from moonfed.edge_client.training.round_files import train_job
-from moonfed.edge_client.worker.messages import Job
 from moonfed.errors import TrainingFailed
 from moonfed.manifest import Manifest
 from moonfed.tensors import TensorSpec

@@ -17,7 +17,8 @@ from moonfed.edge_client.agent import sandboxed_process as module
 from moonfed.edge_client.agent.child_process import ChildProcess
 from moonfed.edge_client.agent.sandboxed_process import JobDirectory, Sandbox, sandboxed_process, shared_file
 from moonfed.edge_client.agent.worker_process import WorkerProcess
-from moonfed.edge_client.worker.messages import Job, WorkerSettings, encode
+from moonfed.edge_client.job import Job
+from moonfed.edge_client.worker.messages import WorkerSettings, encode
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.methods import METHODS
 from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec

@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pytest
 
 from moonfed.blobs import BlobDirectory
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import RunState, StoredRound
-from moonfed.edge_client.worker.messages import Job, WorkerSettings
+from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.tensors import TensorSpec, open_model, split, write_model
 from tests.edge_client.conftest import Bundle, job_maker, write_samples

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from moonfed.coordinator.records import AttemptId
-from moonfed.edge_client.worker.messages import Job
+from moonfed.edge_client.job import Job
 from moonfed.errors import InvalidInput
 from moonfed.experiments.fleet.engine import EngineSettings, Pool
 from moonfed.training_spec import TrainingSpec

@@ -1,1 +1,1 @@
-"""The device's parent process: session, transfers, enrolment, training window; imports neither torch nor numpy."""
+"""The device's parent process: session, transfers, enrolment; imports neither torch nor numpy."""

@@ -20,14 +20,15 @@ from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.progress import ProgressReporter, retry_advice
 from moonfed.edge_client.agent.redact import without_paths
-from moonfed.edge_client.agent.training_window import TrainingWindow
 from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Superseded, WindowClosed
 from moonfed.edge_client.agent.worker_process import FILE_HEADER, WorkerProcess
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.finished_models import MODEL_FILE, finished_models, remove_partial_models, store_finished
 from moonfed.edge_client.state.gc import collect_garbage, drop_run
 from moonfed.edge_client.state.round_store import RunState, StoredRound, run_directory
 from moonfed.edge_client.state.trust import accept
-from moonfed.edge_client.worker.messages import Job, WorkerSettings
+from moonfed.edge_client.training_window import TrainingWindow
+from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import Corrupt, InvalidInput, MoonfedError, TooLate, TrainingFailed, UntrustedBundle
 from moonfed.manifest import MANIFEST_BYTES, MANIFEST_FILE, MODEL, PLAN_FILE, Manifest
 from moonfed.schema import model_size

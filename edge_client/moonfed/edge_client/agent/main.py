@@ -18,9 +18,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from moonfed.command_line import INTERRUPTED, errors_as_exit_codes
-from moonfed.edge_client.agent.training_window import TrainingWindow
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.edge_client.state.round_store import writing
+from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import NotFound, WrongState
 from moonfed.files import make_private

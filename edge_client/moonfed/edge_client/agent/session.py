@@ -13,10 +13,10 @@ from moonfed.edge_client.agent.enrolment import pending_key, store_identity
 from moonfed.edge_client.agent.executor import Executor
 from moonfed.edge_client.agent.first_contact import FirstContact
 from moonfed.edge_client.agent.inbox import Inbox
-from moonfed.edge_client.agent.training_window import TrainingWindow, now
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.state.gc import kept_runs
 from moonfed.edge_client.state.round_store import newest_samples
+from moonfed.edge_client.training_window import TrainingWindow, now
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import Denied, InvalidInput, MoonfedError, Unavailable, Untrusted, VersionMismatch, WrongServer
 from moonfed.fleet_messages import read_assignment, read_run_ended

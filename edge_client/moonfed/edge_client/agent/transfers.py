@@ -12,8 +12,8 @@ from moonfed.assignment import Assignment
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
-from moonfed.edge_client.agent.training_window import TrainingWindow, now
 from moonfed.edge_client.state.round_store import StoredRound
+from moonfed.edge_client.training_window import TrainingWindow, now
 from moonfed.errors import (
     AlreadyExists,
     Corrupt,

@@ -18,10 +18,11 @@ from typing import Any
 from moonfed.blobs import ref_of_bytes
 from moonfed.edge_client.agent.child_process import SILENCE_SECONDS, ChildProcess, Fields, Program
 from moonfed.edge_client.agent.sandboxed_process import JobDirectory, Sandbox, sandboxed_process, shared_file
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.resources.available_memory import host_available
 from moonfed.edge_client.state.round_results import RoundResults, save_results, with_kept_files
 from moonfed.edge_client.state.round_store import RunState
-from moonfed.edge_client.worker.messages import Job, SampleCounts, WorkerSettings, encode
+from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings, encode
 from moonfed.errors import TrainingFailed
 from moonfed.manifest import Manifest
 from moonfed.schema import TensorSpec, model_size

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import MODEL_ERROR, RunState, StoredRound, Write
-from moonfed.edge_client.worker.messages import Job
 from moonfed.encodings import ENCODED_MODEL, Encodings
 from moonfed.errors import TrainingFailed
 from moonfed.manifest import MODEL, Manifest

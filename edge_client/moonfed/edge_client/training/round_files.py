@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from moonfed import tensors
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_results import RoundResults, result_file, save_results, with_kept_files
 from moonfed.edge_client.state.round_store import RunState, StoredRound
+from moonfed.edge_client.training.codec import decoded_model, encode_update
 from moonfed.edge_client.training.local_training import Model, Progress, RoundSettings, Samples, Trained, train_round
-from moonfed.edge_client.worker.codec import decoded_model, encode_update
-from moonfed.edge_client.worker.messages import Job
 from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.manifest import MODEL, Manifest
 from moonfed.plan import Plan

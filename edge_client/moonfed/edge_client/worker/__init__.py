@@ -1,1 +1,1 @@
-"""The training process: its commands, jobs and loaded plan."""
+"""The children that read and train: messages, pipes, heartbeats and the loaded plan."""

@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from moonfed.assignment import AttemptId
-from moonfed.encodings import Encodings
 from moonfed.sandbox.policy import Level
-from moonfed.training_spec import TrainingSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,52 +35,6 @@ class WorkerSettings:
     max_memory: int | None = None  # bytes that local training may take
     sandbox: Level = "strict"  # of the trainer
     labels: Mapping[str, str] = field(default_factory=dict)  # by which runs select devices
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One round of local training; its files are verified already.
-
-    `files`, by role: the global `model`, and the rest of the manifest's downlink. `counted`: the stored attempt whose
-    device state is in effect. `previous_models`, newest first, and `kept`, by role, are the device's own files.
-    """
-
-    id: AttemptId
-    training: TrainingSpec
-    seed: int
-    digest: str  # the assignment's
-    manifest_file: str
-    plan_file: str
-    files: Mapping[str, str]
-    counted: AttemptId | None = None
-    encodings: Encodings = field(default_factory=Encodings)  # of the global model's file, and of the update's model
-    max_steps: int | None = None
-    max_seconds: float | None = None  # the remainder of the device's budget and window when the job was created
-    began: float | None = None  # that moment, by the monotonic clock, which all processes of the machine share
-    previous_models: tuple[str, ...] = ()
-    kept: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def counted_key(self) -> tuple[int, int]:
-        """The round and attempt whose stored device state counts; (0, 0): none."""
-        return (self.counted.round, self.counted.attempt) if self.counted else (0, 0)
-
-    def to_document(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self) | {"training": self.training.to_document(), "encodings": self.encodings.to_document()}
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Job:
-        """Read what `to_document` wrote."""
-        counted = document["counted"]
-        read = {
-            "id": AttemptId(**document["id"]),
-            "training": TrainingSpec.from_document(document["training"]),
-            "counted": AttemptId(**counted) if counted else None,
-            "encodings": Encodings.from_document(document["encodings"]),
-            "previous_models": tuple(document["previous_models"]),
-        }
-        return cls(**(dict(document) | read))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

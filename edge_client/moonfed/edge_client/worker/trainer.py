@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.edge_client.resources.available_memory import Available, available_memory, resident_memory
 from moonfed.edge_client.resources.memory_estimate import require_fits, round_bytes
@@ -19,7 +20,7 @@ from moonfed.edge_client.training.local_training import Progress, Samples
 from moonfed.edge_client.training.round_files import train_files
 from moonfed.edge_client.worker.heartbeat import Heartbeats
 from moonfed.edge_client.worker.ipc import ParentPipe
-from moonfed.edge_client.worker.messages import Job, SampleCounts, WorkerSettings
+from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
 from moonfed.edge_client.worker.shared_samples import map_samples
 from moonfed.manifest import InputSpec, Manifest
 from moonfed.plan import Plan, load_plan

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
-from moonfed.edge_client.worker.messages import Job
+from moonfed.edge_client.job import Job
 from moonfed.errors import InvalidInput
 from moonfed.validate import require_whole
 

@@ -13,9 +13,9 @@ from moonfed.coordinator.devices.sessions import DeviceInfo
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.updates.validation import UpdateHeader
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import RunState, StoredRound
 from moonfed.edge_client.training.rng import steps_per_epoch
-from moonfed.edge_client.worker.messages import Job
 from moonfed.encodings import known_encodings
 from moonfed.errors import Corrupt, MoonfedError
 from moonfed.experiments.fleet.engine import Engine

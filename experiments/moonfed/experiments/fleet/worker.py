@@ -17,12 +17,12 @@ import torch
 
 from moonfed import tensors
 from moonfed.blobs import ref_of_bytes
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.edge_client.training.local_training import Samples, evaluate
 from moonfed.edge_client.training.round_files import train_job
 from moonfed.edge_client.worker.ipc import LogForwarder, ParentPipe, die_with
-from moonfed.edge_client.worker.messages import Job
 from moonfed.errors import MoonfedError
 from moonfed.experiments.fleet.data import Parts, PartySamples
 from moonfed.experiments.fleet.layout import Layout

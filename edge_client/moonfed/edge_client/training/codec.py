@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_results import result_file
 from moonfed.edge_client.state.round_store import MODEL_ERROR
-from moonfed.edge_client.worker.messages import Job
 from moonfed.encoded_models import decode_model, encode_model
 from moonfed.encodings import ENCODED_MODEL, PLAIN
 from moonfed.manifest import MODEL, Manifest

@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file
 
 from moonfed.blobs import ref_of_file
+from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import MODEL_ERROR, RunState, StoredRound
 from moonfed.edge_client.training.local_training import Samples
 from moonfed.edge_client.training.round_files import train_job
-from moonfed.edge_client.worker.messages import Job
 from moonfed.encoded_models import encode_model
 from moonfed.encodings import parse_encoding, parse_encodings
 from moonfed.errors import SchemaMismatch

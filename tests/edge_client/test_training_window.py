@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moonfed.edge_client.agent.training_window import TrainingWindow
+from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import InvalidInput
 
 BERLIN = ZoneInfo("Europe/Berlin")  # 2026: an hour is skipped on 29 March at 2:00, repeated on 25 October at 3:00
