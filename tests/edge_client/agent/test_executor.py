@@ -36,6 +36,7 @@ from moonfed.errors import (
     ResourceExhausted,
     TrainingFailed,
     Unavailable,
+    UnsafePlan,
     Untrusted,
 )
 from moonfed.fleet_messages import read_assignment
@@ -235,3 +236,65 @@ def test_a_decline_that_fails_costs_nothing(
     monkeypatch.setattr(link, "decline", stumble)
     work = Executor(settings, link, WorkerProcess(settings), Inbox())
     work._decline(read_assignment(bundle.assignment()), "no reason")
+
+
+def test_a_plan_that_fails_the_inspection_is_rejected_for_good_and_fetched_once(
+    link: FleetConnection,
+    settings: WorkerSettings,
+    coordinator: Coordinator,
+    bundle: Bundle,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    inspected: list[str] = []
+
+    def inspect(job: Job, should_continue: object) -> bool:
+        inspected.append(job.plan_file)
+        raise UnsafePlan("the plan uses the operator 'aten::save', which no plan may use")
+
+    worker = WorkerProcess(settings)
+    monkeypatch.setattr(worker, "train", inspect)
+    link.online.set()
+    work = Executor(settings, link, worker, Inbox())
+    work._process(read_assignment(bundle.assignment(round=1)))
+    fetched = len(coordinator.fetched)
+    assert fetched
+    for fields in ({"round": 2}, {"round": 3}, {"run": "next"}):
+        work._process(read_assignment(bundle.assignment(**fields)))
+    assert (len(inspected), len(coordinator.fetched)) == (1, fetched)
+    assert all(declined.permanent for declined in coordinator.declined)
+    assert [(each.run, each.round) for each in coordinator.declined] == [
+        ("tested", 1),
+        ("tested", 2),
+        ("tested", 3),
+        ("next", 1),
+    ]
+    assert {each.reason for each in coordinator.declined} == {
+        "the plan uses the operator 'aten::save', which no plan may use"
+    }
+    assert caplog.text.count("run tested: rejected for good") == 1
+
+
+def test_an_unsafe_plan_does_not_affect_another_bundle(
+    link: FleetConnection,
+    settings: WorkerSettings,
+    coordinator: Coordinator,
+    bundle: Bundle,
+    scaffold: Bundle,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inspected: list[str] = []
+
+    def inspect(job: Job, should_continue: object) -> bool:
+        inspected.append(job.id.run)
+        raise UnsafePlan("no") if job.id.run == "unsafe" else TrainingFailed("too warm")
+
+    worker = WorkerProcess(settings)
+    monkeypatch.setattr(worker, "train", inspect)
+    work = Executor(settings, link, worker, Inbox())
+    scaffold.put_into(coordinator.blobs)
+    work._process(read_assignment(bundle.assignment(run="unsafe")))
+    for number in (1, 2):
+        work._process(read_assignment(scaffold.assignment(run="honest", round=number)))
+    assert inspected == ["unsafe", "honest", "honest"]
+    assert [declined.permanent for declined in coordinator.declined] == [True, False, False]

@@ -29,7 +29,7 @@ from moonfed.edge_client.state.round_store import RunState, StoredRound, run_dir
 from moonfed.edge_client.state.trust import accept
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.edge_client.worker.messages import WorkerSettings
-from moonfed.errors import Corrupt, InvalidInput, MoonfedError, TooLate, TrainingFailed, UntrustedBundle
+from moonfed.errors import Corrupt, InvalidInput, MoonfedError, TooLate, TrainingFailed, UnsafePlan, UntrustedBundle
 from moonfed.manifest import MANIFEST_BYTES, MANIFEST_FILE, MODEL, PLAN_FILE, Manifest
 from moonfed.schema import model_size
 from moonfed.signing.bundle_signature import MAX_BYTES, SIGNATURE_FILE, require_name
@@ -62,6 +62,7 @@ class Executor:
         self._transfers = BlobTransfers(connection, inbox, window)
         self._failure: BaseException | None = None
         self._rejected: deque[tuple[str, str]] = deque(maxlen=64)  # reasons already logged, by run
+        self._unsafe: deque[tuple[str, str]] = deque(maxlen=64)  # manifests whose plans failed the inspection, and why
 
     def start(self) -> None:
         """Start the thread; it ends with the process."""
@@ -106,7 +107,7 @@ class Executor:
             self._deliver(assignment)
         except Superseded as reason:
             log.info("%s: dropped: %s", assignment, reason)
-        except UntrustedBundle as error:
+        except (UntrustedBundle, UnsafePlan) as error:
             self._reject(assignment, str(error))
         except MoonfedError as error:
             self._decline(assignment, str(error))
@@ -177,10 +178,17 @@ class Executor:
         return assignment.digest(self._settings.max_steps, self._settings.max_seconds, self._between)
 
     def _train(self, assignment: Assignment, run: RunState) -> StoredRound:
+        if reason := dict(self._unsafe).get(assignment.manifest.sha256):
+            raise UnsafePlan(reason)
         progress = ProgressReporter(assignment, self._connection, self._inbox)
         job = self._prepare(assignment, progress.should_fetch)
         progress.begin_training()
-        if not self._worker.train(job, progress.should_train):
+        try:
+            finished = self._worker.train(job, progress.should_train)
+        except UnsafePlan as error:
+            self._unsafe.append((assignment.manifest.sha256, str(error)))
+            raise
+        if not finished:
             raise Superseded("training was stopped")
         self._delete_other_globals([])  # no longer needed
         stored = self._find(assignment, run)
@@ -259,7 +267,7 @@ class Executor:
         log.info("%s: submitted", assignment)
 
     def _reject(self, assignment: Assignment, reason: str) -> None:
-        """Decline every round of a run whose bundle this device does not accept; log that once."""
+        """Decline every round of a run whose bundle or plan this device does not accept; log that once."""
         if (assignment.run, reason) not in self._rejected and not self._transfers.ending.is_set():
             self._rejected.append((assignment.run, reason))
             log.error("run %s: rejected for good: %s", assignment.run, reason)
