@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -138,6 +139,31 @@ def test_roll_backs_need_no_key_and_changed_settings_do(directory: ModelDirector
         directory.sign(1, ReleaseSigner(key))
         assert "max_batch_size" not in reasons(models)
         assert models.config("linear").max_batch_size == 7
+
+
+def downgrade_by_policy(directory: ModelDirectory) -> None:
+    directory.roll_back(1)
+
+
+def downgrade_by_removal(directory: ModelDirectory) -> None:
+    shutil.rmtree(directory.path / "2")
+
+
+@pytest.mark.parametrize("downgrade", [downgrade_by_policy, downgrade_by_removal])
+def test_a_new_key_withdraws_the_versions_that_it_does_not_sign(
+    downgrade: Change, directory: ModelDirectory, tmp_path: Path, key: Path
+) -> None:
+    new = write_key(tmp_path / "new.pem")
+    directory.sign(2, ReleaseSigner(new))
+    with closing(verifying(directory, new)) as models:
+        assert models.is_ready("linear", "2")
+        downgrade(directory)
+        assert "linear/1 is signed by the key" in reasons(models)
+        assert models.is_ready("linear", "2")  # which stays in service
+    with closing(verifying(directory, new)) as restarted:
+        assert not restarted.is_ready("linear")
+    with closing(verifying(directory, key)) as old:
+        assert old.is_ready("linear", "1")
 
 
 def test_a_changed_model_is_not_signed_again(directory: ModelDirectory, key: Path) -> None:
