@@ -68,6 +68,6 @@ def _threads(config: Config, settings: SessionSettings) -> int:
     if _THREADS not in config.parameters:
         return settings.intra_op_threads
     text = config.parameters[_THREADS].string_value
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()):
         raise InvalidInput(f"parameter {_THREADS} is {text!r} for {config.name}; it must be a number, 0 or more")
     return int(text)
