@@ -13,11 +13,10 @@ from moonfed.errors import InvalidInput
 from moonfed.serving import http_codec
 from moonfed.serving.http_codec import OutputEncoding
 from moonfed.serving.inference_request import Array, InferResponse, RequestedOutput
-from tests.support.tensor_strategies import NUMBERS, objects, same, tensors
+from tests.support.tensor_strategies import objects, same, tensors
 
 Loose = Any
 
-READABLE = (*NUMBERS, "BYTES")  # as JSON
 BINARY = OutputEncoding(default=True, outputs={})
 TEXT = OutputEncoding(default=False, outputs={})
 

@@ -237,8 +237,6 @@ ATTACKS: dict[str, Attack] = {
     "allocation": Attack(_plan(_Allocate), "can't allocate memory", "can't allocate memory"),
     "comments": Attack(_changed(lambda code: COMMENTS + code), "has a comment", STOPPED),
     "brackets": Attack(_in_attack(BRACKETS), "open brackets", STOPPED),
-    "custom class": Attack(
-        _in_attack("_0 = __torch__.torch.classes.evil.Shell.run(1)"), "'torch.classes'", "cannot be"
-    ),
+    "custom class": Attack(_in_attack(CUSTOM_CLASS), "'torch.classes'", "cannot be"),
     "unknown namespace": Attack(_in_attack("_0 = ops.evil.run(inputs)"), "evil::run", "evil::run"),
 }

@@ -15,34 +15,24 @@ from moonfed.coordinator.rounds.events import (
     Declined,
     Discard,
     End,
-    Event,
     Join,
     Open,
     Progressed,
     Reduce,
-    Reduced,
     ReductionFailed,
     RetryDue,
     Stalled,
     StartTimer,
-    UpdateAccepted,
     UpdateRejected,
 )
 from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.fedbuff_state import buffered
 from moonfed.coordinator.rounds.protocol import FEDBUFF
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
+from tests.support.fedbuff_run import accepted, reduced
 from tests.support.state_machine_fleet import DEVICES, Play
 
 Key = tuple[str, int]
-
-
-def accepted(name: str, begun: int = 1) -> Event:
-    return UpdateAccepted(round=begun, attempt=1, device=name)
-
-
-def reduced(round_: int) -> Event:
-    return Reduced(round=round_, attempt=1)
 
 
 class Runs(Play):

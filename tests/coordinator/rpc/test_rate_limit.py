@@ -16,16 +16,10 @@ from moonfed.grpc_status import from_rpc_error
 from moonfed.join_token import parse_token
 from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc, fleet_pb2
 from moonfed.version import CONTRACT_VERSION
+from tests.support.clock import Clock
 from tests.support.coordinator import Device, coordinator_in_process, enrol, operator
 
 FLOOD = 5000  # calls; a burst of 500 and 50 a second are allowed
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def begun(gate: RateLimiter, name: str, calls: int) -> int:

@@ -7,15 +7,9 @@ import logging
 import pytest
 
 from moonfed.coordinator.support.flood_log import LINES, MAX_CAUSES, PERIOD_SECONDS, FloodLog
+from tests.support.clock import Clock
 
 LOG = logging.getLogger("tested")
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_a_cause_gets_a_few_lines_and_then_a_count(caplog: pytest.LogCaptureFixture) -> None:

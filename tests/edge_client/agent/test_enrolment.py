@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -26,13 +25,6 @@ from tests.support.device_coordinator import PATIENCE, Coordinator
 from tests.support.signatures import CHAIN, TRUST, issued, trust
 
 pytestmark = pytest.mark.usefixtures("hasty_programs")
-
-
-@pytest.fixture
-def token(coordinator: Coordinator) -> Iterator[JoinToken]:
-    server, port = coordinator.serve_enrolment()
-    yield JoinToken(address=f"127.0.0.1:{port}", ca=coordinator.authority.pem, secret="open sesame", trust=TRUST)
-    server.stop(None).wait()
 
 
 def enrol(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

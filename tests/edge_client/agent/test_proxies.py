@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,10 @@ from tests.edge_client.conftest import PROGRAM, Bundle, Device
 from tests.support.authority import Authority
 from tests.support.device_coordinator import PATIENCE, Coordinator
 from tests.support.http_proxy import ConnectProxy
-from tests.support.signatures import TRUST
 
 pytestmark = pytest.mark.usefixtures("hasty_programs")
 
 PASSWORD = "me:s3cr3t"
-
-
-@pytest.fixture
-def token(coordinator: Coordinator) -> Iterator[JoinToken]:
-    server, port = coordinator.serve_enrolment()
-    yield JoinToken(address=f"127.0.0.1:{port}", ca=coordinator.authority.pem, secret="open sesame", trust=TRUST)
-    server.stop(None).wait()
 
 
 @pytest.fixture(autouse=True)

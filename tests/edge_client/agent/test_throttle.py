@@ -10,17 +10,7 @@ from moonfed.edge_client.agent.stream_timeout import replies_while
 from moonfed.edge_client.agent.throttle import Throttle, throttled
 from moonfed.errors import Unavailable
 from moonfed.v1 import blob_pb2
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+from tests.support.clock import Clock
 
 
 class Replies:
@@ -48,7 +38,7 @@ class Replies:
 def test_no_stretch_of_time_sees_more_than_its_rate_and_the_parts_at_its_ends(
     rate: int, work: list[tuple[int, float]]
 ) -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     throttle = Throttle(rate, clock)
     moved: list[tuple[float, int]] = []
     for size, seconds in work:
@@ -63,7 +53,7 @@ def test_no_stretch_of_time_sees_more_than_its_rate_and_the_parts_at_its_ends(
 
 
 def test_a_line_that_is_slower_than_the_bound_is_not_slowed_further() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     throttle = Throttle(1000, clock)
     for _ in range(50):
         clock.sleep(1.1)
@@ -71,7 +61,7 @@ def test_a_line_that_is_slower_than_the_bound_is_not_slowed_further() -> None:
 
 
 def test_a_late_wake_up_is_compensated() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     throttle = Throttle(1000, clock)
     for _ in range(100):
         clock.sleep(throttle.consume(100) + 0.03)
@@ -84,7 +74,7 @@ def test_parts_are_small_at_a_low_rate(rate: int, size: int) -> None:
 
 
 def test_chunks_come_at_the_rate() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     replies = Replies([10_000] * 20)
     chunks = list(throttled(replies_while(replies, lambda: True), Throttle(50_000, clock), lambda: True, clock.sleep))
     assert len(chunks) == 20
@@ -92,7 +82,7 @@ def test_chunks_come_at_the_rate() -> None:
 
 
 def test_an_unneeded_slow_transfer_ends_within_a_second() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     replies = Replies([1_000_000] * 3)
     chunks = throttled(
         replies_while(replies, lambda: True), Throttle(1000, clock), lambda: clock.now < 1010, clock.sleep

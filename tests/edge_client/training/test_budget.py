@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,18 +19,9 @@ from moonfed.export.methods import METHODS
 from moonfed.plan import TorchScriptPlan, load_plan
 from moonfed.tensors import open_model, split
 from tests.edge_client.conftest import Bundle, new_bundle
+from tests.support.clock import Clock
 from tests.support.in_process_training import InProcessTraining
 from tests.support.recording import RecordingPlan, numbered, settings, train
-
-
-@dataclass
-class Clock:
-    """A clock that advances only when it is told to."""
-
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class SlowPlan(RecordingPlan):
@@ -58,7 +48,7 @@ class SlowPlan(RecordingPlan):
 )
 def test_a_step_begins_as_long_as_there_is_time(seconds: float | None, steps: int) -> None:
     """Ten steps of one second, in two epochs; the budget may end within either."""
-    clock, whole, heard = Clock(), RecordingPlan(), list[Progress]()
+    clock, whole, heard = Clock(1000.0), RecordingPlan(), list[Progress]()
     plan = SlowPlan(clock)
     chosen = settings(max_seconds=seconds)
     trained = train(plan, numbered(20), chosen, clock=clock, progress=heard.append)
@@ -73,14 +63,14 @@ def test_a_step_begins_as_long_as_there_is_time(seconds: float | None, steps: in
 
 def test_steps_and_seconds_may_both_be_limited() -> None:
     for seconds, max_steps, steps in ((3.5, 7, 4), (7.5, 3, 3)):
-        clock = Clock()
+        clock = Clock(1000.0)
         chosen = settings(max_seconds=seconds, max_steps=max_steps)
         assert train(SlowPlan(clock), numbered(20), chosen, clock=clock).steps == steps
 
 
 def test_the_fraction_is_of_the_limit_that_is_reached_first() -> None:
     def fractions(**fields: float) -> list[float]:
-        clock, heard = Clock(), list[Progress]()
+        clock, heard = Clock(1000.0), list[Progress]()
         train(SlowPlan(clock), numbered(20), settings(epochs=1, **fields), clock=clock, progress=heard.append)
         return [progress.fraction for progress in heard if progress.loss is None]
 
@@ -90,7 +80,7 @@ def test_the_fraction_is_of_the_limit_that_is_reached_first() -> None:
 
 
 def test_references_count_towards_the_time() -> None:
-    clock, heard = Clock(), list[Progress]()
+    clock, heard = Clock(1000.0), list[Progress]()
     plan = SlowPlan(clock, batch_of_references=2.0, references=1)
     trained = train(plan, numbered(20), settings(max_seconds=12.5), clock=clock, progress=heard.append)
     assert trained.steps == 3  # from 10 s on
@@ -98,14 +88,14 @@ def test_references_count_towards_the_time() -> None:
 
 
 def test_a_view_is_not_prepared_without_time_left() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     plan = SlowPlan(clock, batch_of_references=1.0, references=1, draws=2)
     trained = train(plan, numbered(20), settings(epochs=8, views=4, max_seconds=10.0), clock=clock)
     assert (trained.steps, plan.calls.count("references")) == (5, 5)
 
 
 def test_references_that_take_all_of_the_time_are_given_up_for_one_step() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     plan = SlowPlan(clock, batch_of_references=9.0, references=1, draws=2)
     trained = train(plan, numbered(20), settings(epochs=8, views=4, max_seconds=10.0), clock=clock)
     assert (trained.steps, trained.loss) == (1, 1.0)
@@ -114,7 +104,7 @@ def test_references_that_take_all_of_the_time_are_given_up_for_one_step() -> Non
 
 
 def test_an_epoch_without_time_after_its_references_has_no_loss() -> None:
-    clock, heard = Clock(), list[Progress]()
+    clock, heard = Clock(1000.0), list[Progress]()
     plan = SlowPlan(clock, batch_of_references=1.0, references=1, draws=2)
     chosen = settings(epochs=8, views=4, max_seconds=12.0)  # 5 s of references and 5 s of steps, then references again
     trained = train(plan, numbered(20), chosen, clock=clock, progress=heard.append)
@@ -168,7 +158,7 @@ def test_partial_work_is_less_exact(fedprox: tuple[Bundle, TorchScriptPlan, list
     data = Samples(inputs=torch.randn(40, 6, generator=generator) + 3 * torch.eye(6)[labels], labels=labels)
 
     def gamma(**fields: float) -> tuple[int, float]:
-        clock = Clock()
+        clock = Clock(1000.0)
 
         class Slow:
             """The real plan, slowed down by a second in each step."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ import torch
 from moonfed.bundle import read_bundle
 from moonfed.edge_client.training.local_training import RoundSettings, Samples, evaluate, train_round
 from moonfed.experiments.datasets import load_dataset
-from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.plot import draw_result
 from moonfed.experiments.fleet.run import party_model, run_simulation
 from moonfed.experiments.partition import partition
@@ -22,15 +19,7 @@ from moonfed.experiments.simulation import Simulation
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE
 from moonfed.plan import load_plan
 from moonfed.tensors import open_model, split
-
-QUICK: dict[str, Any] = {"settings": {"epochs": 1, "batch_size": 32}, "parties": 3, "rounds": 2, "seed": 1}
-
-
-TWO = EngineSettings(workers=2)
-
-
-def rows(output: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (output / "results.jsonl").read_text().splitlines()]
+from tests.support.quick_simulations import QUICK, TWO, rows
 
 
 def test_solo_equals_training_each_party_alone(tmp_path: Path) -> None:

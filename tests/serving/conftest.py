@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moonfed.serving.model_manager import ModelManager
+from moonfed.serving.thread_pool import ElasticThreadPool
+from tests.support.model_repositories import linear, serve, write_model
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Iterator[ModelManager]:
+    """One loaded model, `linear`, under explicit control."""
+    write_model(tmp_path, "linear", 1, linear())
+    models = serve(tmp_path, explicit=True)
+    models.load("linear")
+    yield models
+    models.close()
+
+
+@pytest.fixture
+def one_call() -> Iterator[ElasticThreadPool]:
+    """A pool that takes one call at once."""
+    pool = ElasticThreadPool(threads=1, limit=1)
+    yield pool
+    pool.close()
