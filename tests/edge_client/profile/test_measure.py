@@ -18,13 +18,10 @@ import torch
 from moonfed.bundle import Bundle, write_bundle
 from moonfed.edge_client.profile import measure
 from moonfed.edge_client.profile.measure import Profile, ProfileSettings, profile
-from moonfed.edge_client.profile.report import profile_document, profile_lines
 from moonfed.edge_client.profile.task import Times
-from moonfed.edge_client.resources.available_memory import Available
-from moonfed.edge_client.resources.memory_estimate import Need
 from moonfed.edge_client.state.trust import accept, pin
 from moonfed.edge_client.worker.messages import WorkerSettings
-from moonfed.errors import Corrupt, InvalidInput, MoonfedError, ResourceExhausted, UntrustedBundle
+from moonfed.errors import Corrupt, InvalidInput, MoonfedError, UntrustedBundle
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import InputSpec, Manifest
 from moonfed.signing.key_files import write_trust
@@ -274,25 +271,6 @@ def test_a_round_is_estimated_from_its_steps_and_its_references(bundle: SmallBun
     without = Times(step=0.010, step_with_references=None, references=None, evaluation=0.002)
     assert estimated(plain, times=without) == pytest.approx(30 * 0.010 + 4 * 0.002)
     assert estimated(plain, samples=7) == pytest.approx(10 * 0.010 + 1 * 0.005 + 1 * 0.002)  # fewer than a batch
-
-
-def test_an_accelerator_has_its_own_lines(bundle: SmallBundle) -> None:
-    found = Profile(
-        manifest=bundle.manifest,
-        platform={"accelerator": "cuda"},
-        samples=9,
-        batch_size=8,
-        epochs=1,
-        precision="bfloat16",
-        memory_format="channels-last",
-        need=Need(host={"samples": 10**6}, accelerator={"model": 2 * 10**6}),
-        available=Available(host=3 * 10**9, accelerator=8 * 10**9),
-        rejection=ResourceExhausted("too much"),
-    )
-    text = "\n".join(profile_lines(found))
-    assert "about 3 MB (samples 1 MB, model 2 MB)" in text
-    assert "3.0 GB, 8.0 GB on the accelerator" in text
-    assert profile_document(found)["memory"]["available_on_accelerator"] == 8 * 10**9
 
 
 def altered(bundle: Bundle, name: str) -> Bundle:

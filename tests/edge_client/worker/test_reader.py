@@ -1,0 +1,117 @@
+"""The reader in the process of the test; `test_worker_process` starts a real one."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from moonfed.edge_client.agent.sandboxed_process import shared_file
+from moonfed.edge_client.worker.ipc import ParentPipe, Stopped
+from moonfed.edge_client.worker.messages import WorkerSettings
+from moonfed.edge_client.worker.reader import SampleReader
+from moonfed.edge_client.worker.shared_samples import map_samples
+from moonfed.errors import InvalidInput, NotFound
+from tests.edge_client.conftest import FEATURES, Bundle, write_samples
+
+
+class FakeParent:
+    def __init__(self) -> None:
+        self.stop_requested = threading.Event()
+        self.sent: list[str] = []
+
+    def send(self, kind: str, **fields: object) -> None:
+        self.sent.append(kind)
+
+
+@pytest.fixture
+def parent() -> FakeParent:
+    return FakeParent()
+
+
+@pytest.fixture
+def shared() -> Iterator[tuple[int, int]]:
+    files = shared_file()
+    yield files
+    for file in files:
+        os.close(file)
+
+
+@pytest.fixture
+def manifest_file(bundle: Bundle, tmp_path: Path) -> str:
+    path = tmp_path / "manifest.json"
+    path.write_bytes(bundle.manifest.to_bytes())
+    return str(path)
+
+
+@pytest.fixture
+def new_reader(parent: FakeParent, shared: tuple[int, int], tmp_path: Path) -> Callable[..., SampleReader]:
+    usual = WorkerSettings(state=str(tmp_path), device="cam-1", data="", accelerator="cpu", holdout=0.25)
+
+    def make(data: str | Path, **fields: Any) -> SampleReader:  # noqa: ANN401
+        return SampleReader(replace(usual, data=str(data), **fields), shared[0], cast(ParentPipe, parent))
+
+    return make
+
+
+def test_samples_are_written_where_the_trainer_maps_them(
+    new_reader: Callable[..., SampleReader], samples: Path, manifest_file: str, shared: tuple[int, int]
+) -> None:
+    answer = new_reader(samples).execute("read", {"manifest_file": manifest_file})
+    assert (answer["kind"], answer["samples"], answer["held_out"], answer["changed"]) == ("read", 30, 10, True)
+    trained, held_out = map_samples(shared[1], FEATURES, 30, 10)
+    written = np.load(samples)
+    found = np.concatenate([trained.inputs, held_out.inputs])
+    assert {tuple(row) for row in found} == {tuple(row) for row in written["inputs"]}
+
+
+def test_unchanged_samples_are_read_once_and_changed_ones_again(
+    new_reader: Callable[..., SampleReader], samples: Path, manifest_file: str
+) -> None:
+    reader = new_reader(samples)
+    assert reader.read(manifest_file)["changed"]
+    again = reader.read(manifest_file)
+    assert (again["samples"], again["held_out"], again["changed"]) == (30, 10, False)
+    write_samples(samples, count=12, seed=1)
+    os.utime(samples, (1, 1))
+    found = reader.read(manifest_file)
+    assert (found["samples"], found["held_out"], found["changed"]) == (9, 3, True)
+
+
+def test_a_source_that_fails_is_read_anew(
+    new_reader: Callable[..., SampleReader], samples: Path, manifest_file: str
+) -> None:
+    reader = new_reader(samples)
+    reader.read(manifest_file)
+    content = samples.read_bytes()
+    samples.write_bytes(b"damaged")
+    with pytest.raises(InvalidInput):
+        reader.read(manifest_file)
+    samples.write_bytes(content)
+    found = reader.read(manifest_file)
+    assert (found["samples"], found["changed"]) == (30, True)
+
+
+def test_a_device_that_is_stopped_reads_no_further(
+    new_reader: Callable[..., SampleReader], samples: Path, manifest_file: str, parent: FakeParent
+) -> None:
+    reader = new_reader(samples)
+    parent.stop_requested.set()
+    with pytest.raises(Stopped):
+        reader.read(manifest_file)
+    parent.stop_requested.clear()
+    assert reader.read(manifest_file)["changed"]
+
+
+def test_errors_of_the_settings_are_found_without_a_bundle(
+    new_reader: Callable[..., SampleReader], samples: Path, tmp_path: Path
+) -> None:
+    assert new_reader(samples).execute("check", {}) == {"kind": "ready"}
+    with pytest.raises(NotFound, match="there is no such file"):
+        new_reader(tmp_path / "nowhere.npz").execute("check", {})

@@ -1,0 +1,68 @@
+"""The base of methods, which exchanges the model alone, and the base of objectives, which adds nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from moonfed.export.methods.method import ExchangeShapes, Method, Objective
+from moonfed.tensors import TensorSpec
+
+SHAPES = ExchangeShapes(parameters=(TensorSpec("w", (2, 3), "parameter"),), classes=4, width=5)
+Gradients = list[torch.Tensor | None]
+
+
+class Loss(Objective):
+    """The least that an objective must define."""
+
+    def forward(
+        self,
+        logits_BC: torch.Tensor,  # noqa: N803
+        z_BD: torch.Tensor,  # noqa: N803
+        labels_B: torch.Tensor,  # noqa: N803
+        references_BRD: torch.Tensor,  # noqa: N803
+        coefficients: dict[str, float],
+    ) -> torch.Tensor:
+        return logits_BC.sum()
+
+
+@dataclass(frozen=True, slots=True)
+class Plain(Method):
+    def objective(self) -> Objective:
+        return Loss()
+
+
+def test_a_method_without_settings_exchanges_the_model_alone() -> None:
+    method = Plain()
+    assert (method.downlink(SHAPES), method.uplink(SHAPES), method.device_state(SHAPES)) == ({}, {}, {})
+    assert (method.previous_models, method.frozen_encoders, method.prototype_devices) == (0, 0, 0)
+    assert (method.coefficients(), method.schedules()) == ({}, {})
+    assert method.exchanges
+
+
+def test_a_method_needs_an_objective() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        Method()  # type: ignore[abstract]
+    with pytest.raises(NotImplementedError):
+        Objective()(*[torch.zeros(1)] * 4, {})
+
+
+def test_the_hooks_of_the_base_change_nothing() -> None:
+    objective, parameters, loss = Loss(), [torch.ones(2, 3)], torch.tensor(1.5)
+    gradients: Gradients = [torch.full((2, 3), 0.5), None]
+    objective.begin(parameters, {}, {})
+    assert objective.reference_count(3, {}) == 0
+    assert objective.trains_encoder(3, {})
+    assert not objective.wants_survey(False, {})
+    assert not objective.wants_survey(True, {})
+    found, left = objective.regularise(loss, gradients, parameters, {})
+    assert found is loss
+    assert left is gradients
+    objective.after_step(parameters, {}, None)
+    objective.survey(torch.zeros(1), torch.zeros(1), torch.zeros(1), parameters, 0)
+    assert torch.equal(parameters[0], torch.ones(2, 3))
+    references = torch.arange(6.0).reshape(1, 2, 3)
+    assert torch.equal(objective.references(references, {}), references)
+    assert (objective.results(parameters, 3, {}), objective.metrics(parameters, {})) == ({}, {})
