@@ -15,6 +15,7 @@ from moonfed.coordinator.storage.opening import open_storage
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.experiments import datasets
 from moonfed.experiments.datasets import DataSet, load_dataset
+from moonfed.experiments.fleet import preparation
 from moonfed.experiments.fleet.plot import draw_result
 from moonfed.experiments.fleet.run import SimulationProgress, party_model, run_simulation
 from moonfed.experiments.simulation import Simulation
@@ -22,10 +23,12 @@ from moonfed.export.binding import bind
 from moonfed.export.scoring import Predictor
 from moonfed.manifest import GRAPH_FILE, WEIGHTS_FILE
 from moonfed.tensors import open_model
+from tests.support.compiled import cached_bundle
 from tests.support.quick_simulations import QUICK, TWO, rows
 
 
-def test_a_simulation_leaves_its_rounds_model_and_recipe(tmp_path: Path) -> None:
+def test_a_simulation_leaves_its_rounds_model_and_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "build_bundle", cached_bundle)  # with its graph
     told: list[SimulationProgress] = []
     simulation = Simulation(name="mine", dataset="digits", method="moon", **QUICK)
     result = run_simulation(simulation, tmp_path / "a", engine=TWO, progress=told.append)
