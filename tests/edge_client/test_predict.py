@@ -14,12 +14,15 @@ import torch
 from PIL import Image
 
 from moonfed.blobs import ref_of_bytes, ref_of_file
+from moonfed.edge_client import predict as module
 from moonfed.edge_client.state.finished_models import store_finished
 from moonfed.edge_client.state.trust import accept, pin
+from moonfed.errors import InvalidInput
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors, tensor_specs
 from moonfed.manifest import FILES, PLAN_FILE, InputSpec, Manifest
+from moonfed.sandbox import policy
 from moonfed.signing.trust import TrustChain
 from moonfed.tensors import write_model
 from tests.edge_client.conftest import CLASSES, FEATURES, PROGRAM, SANDBOX, Bundle, write_samples
@@ -267,3 +270,15 @@ def test_a_model_stays_usable_when_a_newer_bundle_was_accepted(tmp_path: Path, b
     newer = signature(b"a newer manifest", version=9)
     accept(tmp_path / "state", newer.to_bytes(), newer.statement.manifest, 0.0)
     assert predict(tmp_path / "state", write_samples(tmp_path / "samples.npz", count=4))[1] == ""
+
+
+def test_plans_that_cannot_be_isolated_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "landlock_version", lambda: 1)
+    monkeypatch.setattr(policy, "seccomp_available", lambda: True)
+    monkeypatch.setattr(policy, "SYSTEM_FILES", (tmp_path,))
+    (tmp_path / "state" / "finished").mkdir(parents=True)
+    with pytest.raises(InvalidInput, match=r"state is '.*/state'; it must be outside .*, which plans may read"):
+        module.predict([tmp_path], tmp_path / "state", module.ComputeSettings())
+    monkeypatch.setattr(policy, "landlock_version", lambda: 0)
+    with pytest.raises(InvalidInput, match="sandbox is 'strict'; it must be 'weak' or 'off' on this machine"):
+        module.ComputeSettings()

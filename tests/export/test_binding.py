@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 
 from moonfed.bundle import Bundle
-from moonfed.errors import SchemaMismatch
-from moonfed.export.binding import ModelOrigin, bind, bind_file, read_metadata
+from moonfed.errors import InvalidInput, SchemaMismatch
+from moonfed.export.binding import ModelOrigin, bind, bind_file, read_metadata, with_metadata
 from moonfed.export.parity import load_model
 from moonfed.export.scoring import Predictor
 from moonfed.export.self_checks import random_samples
-from moonfed.manifest import GRAPH_FILE
+from moonfed.manifest import GRAPH_FILE, Manifest
 from moonfed.plan import TorchScriptPlan
+from moonfed.release.triton_config import read_interface
 from moonfed.tensors import TensorSpec, write_model
 from tests.export.conftest import SMALL_IMAGE, another_model
 
@@ -38,6 +41,30 @@ def test_a_graph_of_another_model_is_rejected(pictures: Bundle) -> None:
     manifest = dataclasses.replace(pictures.manifest, tensors=tensors)
     with pytest.raises(SchemaMismatch, match=r"tensor 'zebra' of shape \[2\] has no place in the ONNX graph"):
         bind(pictures.contents[GRAPH_FILE], another_model(manifest), manifest)
+
+
+READERS: dict[str, Callable[[bytes, Manifest], object]] = {
+    "bind": lambda graph, manifest: bind(graph, another_model(manifest), manifest),
+    "read_metadata": lambda graph, _: read_metadata(graph),
+    "with_metadata": lambda graph, _: with_metadata(graph, {}),
+    "Predictor": lambda graph, _: Predictor(graph),
+    "read_interface": lambda graph, _: read_interface(graph, "the graph"),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_graph_that_names_the_operators_key_is_never_read(
+    reader: str, pictures: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "key.pem").write_bytes(b"-----BEGIN PRIVATE KEY-----")
+    monkeypatch.chdir(tmp_path)
+    proto = onnx.ModelProto.FromString(pictures.contents[GRAPH_FILE])
+    READERS[reader](proto.SerializeToString(), pictures.manifest)
+    stolen = proto.graph.initializer.add(name="stolen", dims=[27], data_type=onnx.TensorProto.UINT8)
+    stolen.data_location = onnx.TensorProto.EXTERNAL
+    stolen.external_data.add(key="location", value="key.pem")
+    with pytest.raises(InvalidInput, match="the graph has a tensor 'stolen' whose data are in another file"):
+        READERS[reader](proto.SerializeToString(), pictures.manifest)
 
 
 def test_scores_are_accuracy_and_mean_cross_entropy(pictures: Bundle, plan: TorchScriptPlan) -> None:

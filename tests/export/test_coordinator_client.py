@@ -10,12 +10,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 
+from moonfed.blobs import ref_of_bytes
 from moonfed.bundle import Bundle
 from moonfed.errors import NotFound, Unavailable, UntrustedBundle
 from moonfed.export.coordinator_client import connect, global_models
-from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE, Manifest
+from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, WEIGHTS_FILE, Manifest
 from moonfed.signing.bundle_signature import BundleSignature
 from moonfed.signing.key_files import write_trust
 from moonfed.signing.trust import TrustChain
@@ -118,6 +120,37 @@ def test_the_commands_have_an_exit_code_of_their_own_for_a_stranger(tmp_path: Pa
         control.stop()
 
 
+def with_key_in_graph(bundle: Bundle) -> Bundle:
+    """Return the bundle with a graph that computes with a tensor whose data are in the operator's key."""
+    proto = onnx.ModelProto.FromString(bundle.contents[GRAPH_FILE])
+    stolen = proto.graph.initializer.add(name="stolen", dims=[27], data_type=onnx.TensorProto.UINT8)
+    stolen.data_location = onnx.TensorProto.EXTERNAL
+    stolen.external_data.add(key="location", value="key.pem")
+    proto.graph.node.add(op_type="Cast", input=["stolen"], output=["shown"]).attribute.add(name="to", i=1, type=2)
+    graph = proto.SerializeToString()
+    manifest = replace(bundle.manifest, files={**bundle.manifest.files, GRAPH_FILE: ref_of_bytes(graph)})
+    return Bundle(manifest, {**bundle.contents, GRAPH_FILE: graph, MANIFEST_FILE: manifest.to_bytes()})
+
+
+@pytest.mark.parametrize("command", ["onnx", "evaluate"])
+def test_the_operators_key_does_not_become_part_of_a_model(
+    command: str, bundle: Bundle, data_file: Path, tmp_path: Path, forked_programs: None
+) -> None:
+    """A coordinator sends a graph that it should have rejected when the run started."""
+    key = b"-----BEGIN PRIVATE KEY-----"
+    (tmp_path / "key.pem").write_bytes(key)
+    control = served(tmp_path / "coordinator", with_key_in_graph(bundle))
+    try:
+        done = export(command, control, tmp_path)
+    finally:
+        control.stop()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "has a tensor 'stolen' whose data are in another file; it must contain its tensors" in done.stderr
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and key in path.read_bytes()] == [
+        tmp_path / "key.pem"
+    ]
+
+
 def export(command: str, control: Control, directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
     chosen = {
         "evaluate": (),
@@ -128,7 +161,7 @@ def export(command: str, control: Control, directory: Path, *options: str) -> su
     program = str(Path(sys.executable).with_name("moonfed-export"))
     place = ("--insecure", "--coordinator", control.address, "--data", str(directory / "test.npz"))
     return subprocess.run(
-        [program, command, "r", *chosen, *place, *options], capture_output=True, text=True, check=False
+        [program, command, "r", *chosen, *place, *options], capture_output=True, text=True, check=False, cwd=directory
     )
 
 

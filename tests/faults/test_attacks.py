@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
 
 import grpc
 import numpy as np
@@ -41,6 +42,7 @@ from tests.support.forked_process import PATCHES
 
 LARGE = 2_000_000  # elements; such a model exceeds the bytes that gRPC sends ahead
 FETCHES = 24  # concurrent downloads; a device may have 32 calls
+ATTACKERS = ["attacker-1", "attacker-2"]  # whose downloads together exceed what slow ones may have under way
 SILENT = 320
 PROGRAM = "from moonfed.coordinator.cli.program import main; main()"
 
@@ -57,17 +59,20 @@ def raw(coordinators: Coordinators, name: str) -> Iterator[Device]:
 
 def test_a_device_that_reads_none_of_its_downloads_delays_nobody(coordinators: Coordinators) -> None:
     coordinators.serve()
-    enrol_all(coordinators, ["attacker"])
-    bundle = bundle_of(LARGE)
-    coordinators.start_run("joined", bundle, 1, 1)  # the attacker alone participates
-    with raw(coordinators, "attacker") as attacker:
-        session = attacker.connect()
-        sha256 = session.assignment().blobs["model"].sha256
-        request = blob_pb2.FetchRequest(device="attacker", sha256=sha256)
-        unread = [attacker.fleet.Fetch(request)]
-        unread[0].initial_metadata()  # it has begun
-        unread += [attacker.fleet.Fetch(request) for _ in range(FETCHES - 1)]
-        session.leave()
+    enrol_all(coordinators, ATTACKERS)
+    bundle, unread = bundle_of(LARGE), list[Any]()
+    coordinators.start_run("joined", bundle, 1, len(ATTACKERS))  # nobody else participates
+    with ExitStack() as stack:
+        attackers = [stack.enter_context(raw(coordinators, name)) for name in ATTACKERS]
+        sessions = [attacker.connect() for attacker in attackers]
+        for attacker, session in zip(attackers, sessions, strict=True):
+            sha256 = session.assignment().blobs["model"].sha256
+            request = blob_pb2.FetchRequest(device=attacker.name, sha256=sha256)
+            unread.append(attacker.fleet.Fetch(request))
+            unread[-1].initial_metadata()  # it has begun
+            unread += [attacker.fleet.Fetch(request) for _ in range(FETCHES - 1)]
+        for session in sessions:
+            session.leave()
         coordinators.start_run("run", bundle, 2, len(SAMPLES))
         with devices_at(coordinators):
             coordinators.finished("run")
@@ -263,13 +268,20 @@ def test_a_guessers_log_is_short(coordinators: Coordinators) -> None:
     calls = coordinators.operator()
     with calls.channel:
         token = parse_token(calls.token())
-    guess = enrolment_pb2.EnrolRequest(secret="guess", device="guesser", contract_version=CONTRACT_VERSION)
-    with grpc.secure_channel(token.address, grpc.ssl_channel_credentials(token.ca)) as channel:
-        stub = enrolment_pb2_grpc.EnrolmentStub(channel)
-        for _ in range(300):
-            with pytest.raises(grpc.RpcError):
-                stub.Enrol(guess, timeout=WAIT)
-    assert coordinators.log.count("enrolment of 'guesser' from") == LINES
+    long, guess = (
+        enrolment_pb2.EnrolRequest(secret="guess", device=name, contract_version=CONTRACT_VERSION)
+        for name in ("x" * 100_000, "guesser")
+    )
+    options = [("grpc.use_local_subchannel_pool", 1)]  # another connection each time
+    for first in (long, *[guess] * 5):
+        with grpc.secure_channel(token.address, grpc.ssl_channel_credentials(token.ca), options) as channel:
+            stub = enrolment_pb2_grpc.EnrolmentStub(channel)
+            for request in [first, *[guess] * 50]:
+                with pytest.raises(grpc.RpcError):
+                    stub.Enrol(request, timeout=WAIT)
+    assert coordinators.log.count("enrolment of 'guesser' from") == LINES - 1
+    assert "enrolment of 'xxx" in coordinators.log
+    assert max(map(len, coordinators.log.splitlines())) < 2000
 
 
 def test_operators_actions_are_logged_with_their_certificate_and_address(coordinators: Coordinators) -> None:

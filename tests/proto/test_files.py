@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from moonfed.errors import InvalidInput, NotFound, ResourceExhausted
-from moonfed.files import make_directories, new_directory, read_regular, require_file, write_durably
+from moonfed.files import make_directories, make_private, new_directory, read_regular, require_file, write_durably
 
 
 def entries(directory: Path) -> list[str]:
@@ -51,6 +51,18 @@ def test_only_the_last_of_the_missing_directories_has_the_mode(tmp_path: Path) -
     assert (tmp_path / "a").stat().st_mode & 0o077
     make_directories(tmp_path / "a" / "b", mode=0o755)
     assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700, "it was there"
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o740, 0o710, 0o704, 0o701])
+def test_a_directory_is_taken_away_from_the_group_and_from_others(
+    tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(mode)
+    for _ in range(2):
+        make_private(tmp_path / "state")
+        assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    assert caplog.text.count(f"(mode {mode:o}); it is now private") == 1
 
 
 def test_a_directory_appears_with_all_its_files(tmp_path: Path) -> None:

@@ -18,13 +18,15 @@ import pytest
 from typer.testing import CliRunner
 
 from moonfed.blobs import BlobRef
-from moonfed.errors import InvalidInput, NotFound
+from moonfed.errors import InvalidInput, NotFound, UntrustedRelease
 from moonfed.export.binding import read_metadata
 from moonfed.export.cli.program import app
 from moonfed.export.coordinator_client import CoordinatorClient, connect
 from moonfed.export.run_watcher import watch_run
 from moonfed.release.follow import AccuracyGate, Decision, ReleaseFollower
 from moonfed.release.repository import ModelDirectory
+from moonfed.signing.key_files import create_keys
+from moonfed.signing.release_signature import read_release_key
 from moonfed.tensors import Vector
 from tests.export.conftest import another_model
 from tests.release.conftest import NOWHERE
@@ -180,6 +182,30 @@ def test_followed_versions_are_signed_with_a_key(
     assert f"On {len(trained.test)} samples" in card  # the gate's
 
 
+def test_with_a_key_rounds_are_compared_only_with_a_version_as_it_was_signed(
+    control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, tmp_path: Path
+) -> None:
+    private = create_keys(tmp_path / "keys")
+    following = ReleaseFollower(
+        runs,
+        "r",
+        directory,
+        AccuracyGate(data=trained.test_file),
+        on_decision=lambda found: None,
+        key=private,
+        verify_keys=[read_release_key(private.with_suffix(".pub"))],
+    )
+    for number in (1, 2):
+        control.commit(good(trained, number))
+        following.catch_up()
+    assert directory.versions() == [1, 2]
+    (directory.path / "2" / "model.onnx").write_bytes(directory.model(1))
+    control.commit(good(trained, 3))
+    with pytest.raises(UntrustedRelease, match=r"model\.onnx of digits/2 was changed after it was signed"):
+        following.catch_up()
+    assert directory.versions() == [1, 2]
+
+
 def test_a_gate_needs_samples(
     control: Control, runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, tmp_path: Path
 ) -> None:
@@ -302,9 +328,10 @@ def test_the_command_prints_each_decision(control: Control, trained: Trained, tm
 
     told = []
 
-    def run(*others: str) -> str:
+    def run(*others: str, ends_with: int = 0) -> str:
         command = [sys.executable, "-c", code, *map(str, words), *where, *others]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == ends_with, done.stderr
         told.append(done.stderr)
         return done.stdout
 
@@ -317,6 +344,9 @@ def test_the_command_prints_each_decision(control: Control, trained: Trained, tm
     control.commit(bad(trained, 2))
     assert run().startswith("round   2  accuracy 0.")
     assert run().endswith(": not good enough\n")
+    public = create_keys(tmp_path / "keys").with_suffix(".pub")
+    assert run("--verify-key", str(public), ends_with=12) == ""
+    assert told[-1].endswith("moonfed-export: digits/1 is not signed: it has no model.sig\n")
     assert ModelDirectory(tmp_path / "models", "digits").versions() == [1]
 
 

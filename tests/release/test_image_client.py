@@ -11,10 +11,13 @@ import onnxruntime
 import pytest
 from PIL import Image
 
-from moonfed.errors import InvalidInput
-from moonfed.export.image_client import ServedClassifier
+from moonfed.errors import InvalidInput, UntrustedRelease
+from moonfed.export.image_client import FileClassifier, ServedClassifier
 from moonfed.export.model_file import CheckedModel
-from moonfed.release.repository import ModelDirectory
+from moonfed.release.repository import ModelDirectory, ModelRelease
+from moonfed.release.signing import ReleaseSigner
+from moonfed.release.triton_config import read_interface
+from moonfed.signing.key_files import create_keys
 from tests.release.test_publish import program
 from tests.support.model_repositories import linear, write_model
 from tests.support.pet_models import graph, release
@@ -134,6 +137,27 @@ def test_labels_from_a_server_may_contain_colons(tmp_path: Path) -> None:
     assert [each.confidence for each in found] == pytest.approx([1 / 3] * 3, abs=1e-6)
 
 
+def test_a_file_is_verified_with_the_version_that_it_belongs_to(
+    checked: CheckedModel, pictures: list[Path], tmp_path: Path
+) -> None:
+    private, strange = create_keys(tmp_path / "ours"), create_keys(tmp_path / "theirs").with_suffix(".pub")
+    public, directory = private.with_suffix(".pub"), ModelDirectory(tmp_path / "models", "digits")
+    content = {"model.onnx": checked.graph, "MODEL_CARD.md": b"# card"}
+    made = ModelRelease(interface=read_interface(checked.graph, "it"), classes=CLASSES, files=content)
+    directory.publish(1, made, signer=ReleaseSigner(private))
+    file = directory.path / "1" / "model.onnx"
+    assert FileClassifier(file, [strange, public]).sample.shape == (8, 8, 1)
+    with pytest.raises(UntrustedRelease, match=r"digits/1 is signed by the key .* which is not trusted"):
+        FileClassifier(file, [strange])
+    (tmp_path / "copy.onnx").write_bytes(checked.graph)
+    with pytest.raises(UntrustedRelease, match=r"copy\.onnx is not signed; it must be in a signed version, such as"):
+        FileClassifier(tmp_path / "copy.onnx", [public])
+    (directory.path / "1" / "MODEL_CARD.md").write_bytes(b"# best")
+    done = program("classify", pictures[0], "--file", file, "--verify-key", public)
+    assert (done.returncode, done.stdout) == (12, "")
+    assert done.stderr == "moonfed-export: MODEL_CARD.md of digits/1 was changed after it was signed\n"
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
@@ -143,6 +167,11 @@ def test_labels_from_a_server_may_contain_colons(tmp_path: Path) -> None:
         (["--file", "m.onnx", "--tls-ca", "ca.pem"], 2, "--file MODEL.onnx, but not both"),
         (["--server", "localhost", "--model", "m"], 2, "server is 'localhost'; it must be host:port"),
         (["--server", "localhost:1", "--model", "m", "--tls-ca", "no.pem"], 3, "tls-ca is 'no.pem'; there is no such"),
+        (
+            ["--server", "localhost:1", "--model", "m", "--verify-key", "k"],
+            2,
+            "verify-key is given without file; a ser",
+        ),
         (["--file", "{tmp}/text.png"], 2, "text.png is not an ONNX model, or a damaged one"),
         (["--file", "{tmp}/absent.onnx"], 3, "absent.onnx'; there is no such file"),
         (

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,8 +14,11 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, WrongState
+from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, UntrustedRelease, WrongState
 from moonfed.release.repository import ModelDirectory, ModelRelease
+from moonfed.release.signing import ReleaseSigner
+from moonfed.signing.key_files import create_keys
+from moonfed.signing.release_signature import SIGNATURE_FILE, read_release_key, sign_release
 from tests.support.pet_models import contents, graph, read_config, release
 
 PATIENCE = 120.0
@@ -217,6 +221,41 @@ def test_labels_of_other_classes_are_rejected(directory: ModelDirectory) -> None
 def test_invalid_model_names_are_rejected(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInput, match=r"name is .*; it must be letters"):
         ModelDirectory(tmp_path, name)
+
+
+def sign_without_config(directory: ModelDirectory, signer: ReleaseSigner) -> None:
+    version = directory.path / "1"
+    (version / "config.pbtxt").unlink()
+    files = {path.name: path.read_bytes() for path in version.iterdir() if path.name != SIGNATURE_FILE}
+    (version / SIGNATURE_FILE).write_bytes(sign_release(files, "pets/1", signer.key))
+
+
+def edit_config(directory: ModelDirectory, _: object) -> None:
+    path = directory.path / "config.pbtxt"
+    path.write_text(path.read_text().replace("max_batch_size: 32", "max_batch_size: 7"))
+
+
+CHANGES: dict[str, tuple[Callable[[ModelDirectory, ReleaseSigner], object], str]] = {
+    "model": (lambda d, _: (d.path / "1" / "model.onnx").write_bytes(graph(2.0)), "model.onnx of pets/1 was changed"),
+    "config": (edit_config, "config.pbtxt of model 'pets' differs from .* version 1: max_batch_size"),
+    "labels": (lambda d, _: (d.path / "labels.txt").write_text("a\nb\nc\n"), "labels.txt of model 'pets' differs from"),
+    "signature": (lambda d, _: (d.path / "1" / SIGNATURE_FILE).unlink(), "pets/1 is not signed"),
+    "signed without a config": (sign_without_config, "version 1 in .* was signed without config.pbtxt; sign it again"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_version_is_verified_with_its_configuration_and_labels(
+    directory: ModelDirectory, tmp_path: Path, change: str
+) -> None:
+    private = create_keys(tmp_path / "keys")
+    signer, keys = ReleaseSigner(private), [read_release_key(private.with_suffix(".pub"))]
+    directory.publish(1, release(graph()), signer=signer)
+    assert directory.require_verified(1, keys)["model.onnx"] == graph()
+    make, sentence = CHANGES[change]
+    make(directory, signer)
+    with pytest.raises(UntrustedRelease, match=sentence):
+        directory.require_verified(1, keys)
 
 
 def test_a_version_below_one_is_rejected(directory: ModelDirectory) -> None:

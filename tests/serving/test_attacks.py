@@ -14,9 +14,11 @@ from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 from pathlib import Path
 
+import grpc
 import pytest
 import tritonclient.grpc as triton_grpc
 
+from benchmarks.load.attackers import is_closed
 from tests.support.gates import until
 from tests.support.http2_calls import INFER, RawCall, message_head
 from tests.support.model_repositories import linear, write_model
@@ -100,6 +102,7 @@ def test_a_small_body_that_expands_to_megabytes_of_json_is_not_parsed(server: Se
     ("body", "status", "sentence"),
     [
         (bomb(b"[],", 5 * MB), 413, "has more than 1048576 arrays and objects"),
+        (bomb(b"{},", 5 * MB), 413, "has more than 1048576 arrays and objects"),
         (bomb(b"0,", 9 * MB), 413, "the JSON is 18874"),
         (b"[" * 100_000, 400, "it is nested too deeply"),
         (bomb(b"[" * 40 + b"1" + b"]" * 40 + b",", 4), 400, "nested at most 32 deep"),
@@ -108,6 +111,7 @@ def test_a_small_body_that_expands_to_megabytes_of_json_is_not_parsed(server: Se
         (bomb(b"1.5," + b"9" * 400 + b",", 2), 400, "it must be an array of FP32"),
         (bomb(b'"' + b"x" * 200_000 + b'",' + b"1," * 100_000, 1), 400, "it must be an array of FP32, not of strings"),
         (bomb(b"{},", 4), 400, "it must be an array of FP32, not of objects"),
+        (bomb(b"1,", 4).replace(b"FP32", b"x" * 100_000), 400, "invalid datatype for input inputs: 'xxx"),
         (bomb(b"1,", 4).replace(b'"FP32"', b'"\\ud800"'), 400, "'datatype': it contains a lone surrogate"),
         (bomb(b'"\\udfff",', 4).replace(b"FP32", b"BYTES"), 400, "'inputs': it contains a lone surrogate"),
         (bomb(b"", 0).replace(b"[1, 4]", b"[4294967296, 4294967296]"), 400, "Shape does not match true shape"),
@@ -123,6 +127,7 @@ def test_json_that_is_too_large_deep_or_odd_is_rejected(
     before = server.reset_peak_memory()
     found, content = get(server.http, PATH, body)
     assert (found, sentence in json.loads(content)["error"]) == (status, True), content[:300]
+    assert len(content) < 5000, "whatever of the request it repeats"
     assert server.memory("VmHWM") - before < 100 * MB
     assert "Traceback" not in server.log
     require_honest_answers(server)
@@ -217,6 +222,27 @@ def test_connections_beyond_the_limit_replace_those_that_wait(repository: Path, 
         assert answer(silent[0]).startswith(b"HTTP/1.1 503 ")
 
 
+def test_grpc_connections_beyond_the_limit_are_rejected(repository: Path, log_file: Path) -> None:
+    with limited(repository, log_file, limits={"connections": 10}) as server, ExitStack() as stack:
+        address = ("127.0.0.1", server.ports["grpc_port"])
+        silent = [stack.enter_context(socket.create_connection(address, timeout=60)) for _ in range(30)]
+        assert answer(silent[-1]) == b""
+        silent[0].setblocking(False)
+        assert not is_closed(silent[0]), "which came before the limit, and may still begin"
+
+
+def test_grpc_connections_without_a_call_are_closed(repository: Path, log_file: Path) -> None:
+    seen: list[grpc.ChannelConnectivity] = []
+    with (
+        limited(repository, log_file, limits={"header_seconds": 0.5, "idle_seconds": 0.5}) as server,
+        socket.create_connection(("127.0.0.1", server.ports["grpc_port"]), timeout=60) as silent,
+        grpc.insecure_channel(server.grpc) as channel,
+    ):
+        channel.subscribe(seen.append, try_to_connect=True)
+        until(lambda: grpc.ChannelConnectivity.READY in seen and seen[-1] == grpc.ChannelConnectivity.IDLE)
+        answer(silent)  # ends, since it says nothing
+
+
 def test_requests_that_follow_each_other_are_bounded(server: Server) -> None:
     with connected(server, b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n" * 5000) as connection:
         assert b"HTTP/1.1 429 " in answer(connection)
@@ -229,8 +255,8 @@ def test_a_handshake_that_stops_is_closed(repository: Path, log_file: Path, tmp_
     settings = {"tls_key": str(key), "tls_certificate": str(certificate), "limits": {"header_seconds": 0.5}}
     with limited(repository, log_file, **settings) as server, ExitStack() as stack:
         addresses = [("127.0.0.1", port) for port in server.ports.values()]
-        for connection in [stack.enter_context(socket.create_connection(found, timeout=60)) for found in addresses]:
-            assert connection.recv(1) == b""
+        for connection in [stack.enter_context(socket.create_connection(found, timeout=30)) for found in addresses]:
+            assert connection.recv(1) == b"", "within half of asyncio's own deadline"
         context = ssl.create_default_context(cafile=certificate)
         port = server.ports["http_port"]
         with context.wrap_socket(socket.create_connection(("127.0.0.1", port)), server_hostname="localhost") as secure:

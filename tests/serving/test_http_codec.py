@@ -116,6 +116,7 @@ def body_of(**changes: Loose) -> bytes:
         (b'{"id": 7, "inputs": []}', "Unable to parse 'id': it must be a string"),
         (b'{"inputs": [], "parameters": 1}', "Unable to parse 'parameters': it must be an object"),
         (b'{"inputs": [], "parameters": {"timeout": "1"}}', "Unable to parse 'timeout': it must be a whole number"),
+        (b'{"inputs": [], "parameters": {"timeout": 9223372036854775808}}', "Unable to parse 'timeout': it must be a"),
         (b'{"inputs": [], "outputs": [{}]}', "Unable to parse 'name': it must be a string"),
         (
             b'{"inputs": [], "outputs": [{"name": "y", "parameters": {"classification": -1}}]}',

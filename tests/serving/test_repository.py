@@ -8,6 +8,7 @@ import pytest
 from moonfed.errors import InvalidInput
 from moonfed.serving.repository import confined
 from tests.support.model_repositories import BATCHED, INPUT, OUTPUT, linear, serve, write_model
+from tests.support.server_process import get, served
 
 OUTSIDE = ("../../../etc/passwd", "/etc/passwd", "labels/../../secret", "..", "a\0b")
 
@@ -40,6 +41,21 @@ def test_a_model_whose_config_names_a_file_elsewhere_is_not_loaded(tmp_path: Pat
     models = serve(tmp_path / "models", explicit=True)
     with pytest.raises(InvalidInput, match=f"{field} is .*; it must be a file below the model's directory"):
         models.load("linear")
+
+
+@pytest.mark.usefixtures("forked_programs")
+def test_a_server_shows_nobody_a_file_outside_a_model(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("a key\n")
+    write_model(tmp_path / "models", "linear", 1, linear())
+    labels = OUTPUT.replace("dims", 'label_filename: "../../secret" dims')
+    write_model(tmp_path / "models", "evil", 1, linear(), BATCHED + INPUT + labels)
+    with served(tmp_path / "models", tmp_path / "log") as server:
+        ready = [get(server.http, f"/v2/models/{name}/ready")[0] for name in ("linear", "evil")]
+        _, index = get(server.http, "/v2/repository/index", b"{}")
+        status, _ = get(server.http, "/v2/models/..%2F..%2Fsecret/config")
+    assert (ready, status) == ([200, 400], 404)
+    assert b"label_filename is '../../secret'; it must be a file below the model's directory" in index
+    assert b"a key" not in index
 
 
 def test_a_model_whose_tensors_are_elsewhere_is_not_loaded(tmp_path: Path) -> None:

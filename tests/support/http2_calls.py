@@ -23,13 +23,15 @@ class RawCall:
         self._stream_window = self._connection_window = _WINDOW
         self.frames: list[int] = []
         self.content = b""  # of the frames with headers
-        self.closed = False
+        self.closed = self._acknowledged = False
         self._socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(_SETTINGS, 0, 0, b""))
         fields = {":method": "POST", ":scheme": "http", ":path": method, ":authority": "x"}
         fields |= {"content-type": "application/grpc", "te": "trailers"}
         fields |= {name.replace("_", "-"): value for name, value in headers.items()}
         block = b"".join(b"\0" + _text(name) + _text(value) for name, value in fields.items())
         self._send(_frame(_HEADERS, _END_HEADERS, _STREAM, block))
+        while not (self._acknowledged or self.closed):  # else the server closes the connection after a while
+            self.read(1.0)
 
     def __enter__(self) -> RawCall:
         return self
@@ -95,6 +97,7 @@ class RawCall:
                 if number == _INITIAL_WINDOW:
                     self._stream_window += value - _WINDOW
             self._send(_frame(_SETTINGS, _ACKNOWLEDGEMENT, 0, b""))
+            self._acknowledged = True
         elif kind == _PING and not flags & _ACKNOWLEDGEMENT:
             self._send(_frame(_PING, _ACKNOWLEDGEMENT, 0, payload))
         elif stream:

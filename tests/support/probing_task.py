@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -28,12 +29,14 @@ def read_elsewhere(path: str, threads: int) -> list[torch.Tensor]:
 
 def open_task(settings: dict[str, Any], output: Path, parent: ParentPipe) -> Callable[..., dict[str, Any]]:
     """Return the function that executes the command `probe`."""
+    opened = _attempt(socket.socket)  # before the first command
 
     def execute(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
         torch.set_num_threads(4)
         torch.randn(600, 600) @ torch.randn(600, 600)
         return {
             "kind": "probed",
+            "opened": opened,
             "cwd": os.getcwd(),  # noqa: PTH109 - it is what is tested
             "files": sorted(path.name for path in Path().iterdir()),
             "read": {path: _attempt(partial(read_elsewhere, path, 8)) for path in fields["paths"]},

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import zipfile
 from typing import Any
 
 import pytest
 
+from moonfed.bundle import write_bundle
+from moonfed.manifest import PLAN_FILE
 from moonfed.server_rules.fednova import FedNova
 from tests.support import coordinator
 from tests.support.coordinator_programs import Programs
@@ -32,6 +36,23 @@ def test_an_operator_starts_a_run_with_robust_aggregation(programs: Programs) ->
     assert plain["settings"]["robust"] is None
     told = programs.command("run", "start", bundle, "--trusting", "--clip-factor", "3", code=2)
     assert "trusting is given together with bounds or a reducer; it must be given alone" in told
+
+
+def test_a_bundle_that_would_exhaust_the_machine_is_rejected_in_one_sentence(programs: Programs) -> None:
+    """Before the coordinator is called: there is none."""
+    bundle, small = coordinator.make_bundle(), programs.tmp / "small.zip"
+    with zipfile.ZipFile(small, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in bundle.files.items():
+            archive.writestr(name, bytes(50 << 20) if name == PLAN_FILE else content)
+    assert small.stat().st_size < 1 << 20
+    for number, kind in enumerate(("pipe", "device")):
+        write_bundle(programs.tmp / kind, bundle)
+        plan = programs.tmp / kind / PLAN_FILE
+        plan.unlink()
+        os.mkfifo(plan) if number == 0 else plan.symlink_to("/dev/zero")
+    for name, problem in (("small.zip", "is larger than its manifest says"), ("pipe", "cannot"), ("device", "cannot")):
+        told = programs.command("run", "start", str(programs.tmp / name), code=7)
+        assert (problem in told, told.count("\n")) == (True, 1), told
 
 
 @pytest.mark.parametrize(

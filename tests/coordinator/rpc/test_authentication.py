@@ -12,6 +12,7 @@ from moonfed import connection_diagnosis, transport
 from moonfed.blobs import ref_of_bytes
 from moonfed.connection_diagnosis import explain_enrolment_unavailable, explain_unavailable
 from moonfed.coordinator.pki.authority import Authority
+from moonfed.coordinator.support.flood_log import LINES
 from moonfed.errors import AlreadyExists, Denied, MoonfedError, Unavailable, Untrusted, VersionMismatch
 from moonfed.identity import load_identity, new_key, signing_request
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
@@ -73,6 +74,16 @@ def test_no_call_can_be_made_in_another_devices_name(fleet: Fleet, caplog: pytes
         with pytest.raises(Denied, match="'cam-1'; it may not act for 'cam-2'"):
             call()
         assert any(record.name == "moonfed.coordinator.audit" for record in caplog.records), name
+
+
+def test_a_device_that_claims_other_names_all_the_time_does_not_fill_the_log(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = fleet.device("cam-1")
+    for number in range(LINES + 5):
+        with pytest.raises(Denied):
+            ask(device.fleet.Report, fleet_pb2.ReportRequest(device=f"cam-{number + 2}", run="run"))
+    assert caplog.text.count("claimed to be device") == LINES
 
 
 def test_operators_and_devices_cannot_use_each_others_calls(fleet: Fleet) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from moonfed.blobs import BlobDirectory
-from moonfed.coordinator.rpc import flow_control
+from moonfed.coordinator.rpc import blob_stream, flow_control
 from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.rpc.flow_control import SLOW_BYTES, SLOW_SECONDS, SMALL_PART, FlowControl, receive
 from moonfed.errors import Unavailable
@@ -196,6 +196,23 @@ def test_a_stream_ends_its_turn_and_itself_with_a_small_part(tmp_path: Path, mon
     assert asyncio.run(sizes(bytes(half))) == [half]
     monkeypatch.setattr(flow_control, "TURN_SECONDS", 0.0)
     assert asyncio.run(sizes(content))[:4] == [half, SMALL_PART, half, SMALL_PART]
+
+
+def test_a_download_that_never_ends_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        blobs = BlobDirectory(tmp_path)
+        request = blob_pb2.FetchRequest(sha256=blobs.put_bytes(bytes(PART_SIZE)).sha256)
+        control = FlowControl(slots=1)
+        parts = chunks(blobs, request, control.stream("cam-1", smallest=SMALL_PART))
+        await anext(parts)
+        await asyncio.sleep(0.2)
+        with pytest.raises(Unavailable, match="the download took too long; it resumes when it is requested again"):
+            await anext(parts)
+        assert control.free == 1
+
+    monkeypatch.setattr(blob_stream, "STREAM_SECONDS", 0.1)
+    monkeypatch.setattr(flow_control, "SLOW_SECONDS", 60.0)
+    asyncio.run(asyncio.wait_for(scenario(), 20.0))
 
 
 def test_a_turn_ends_when_another_stream_waits(monkeypatch: pytest.MonkeyPatch) -> None:

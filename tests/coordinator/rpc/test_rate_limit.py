@@ -85,6 +85,14 @@ def test_callers_are_looked_through_once_a_second(monkeypatch: pytest.MonkeyPatc
     assert 0 < times <= 11
 
 
+def test_a_caller_whose_bucket_is_not_full_is_remembered_however_many_others_there_are() -> None:
+    gate = RateLimiter(RateLimits(calls=10, burst=3), Clock())
+    assert begun(gate, "guesser", 5) == 3
+    for number in range(50):
+        begun(gate, f"cam-{number}", 1)
+    assert begun(gate, "guesser", 5) == 0
+
+
 def test_a_flood_is_rejected_while_health_operators_and_other_devices_are_served(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with coordinator_in_process(state) as ports, ExitStack() as stack:

@@ -32,6 +32,23 @@ def test_a_graph_that_names_another_file_starts_no_run(fleet: Fleet) -> None:
     assert not ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest()).runs
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [(b'"name":"digits"', b'"name":"digits\\n"'), (b'"a","b"', b'"a\\u001b[2J","b"')]
+)
+def test_a_manifest_that_would_forge_lines_of_a_log_starts_no_run(
+    old: bytes, new: bytes, fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle = make_bundle()
+    manifest = bundle.contents[MANIFEST_FILE].replace(old, new)
+    assert manifest != bundle.contents[MANIFEST_FILE]
+    forged = Bundle(bundle.manifest, {**bundle.contents, MANIFEST_FILE: manifest}, b"")
+    forged = replace(forged, signature=signature(manifest, name="digits").to_bytes())
+    with pytest.raises(InvalidInput, match="one line without control characters"):
+        fleet.start(bundle=forged)
+    assert not ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest()).runs
+    assert not any("\x1b" in message or "\n" in message for message in caplog.messages)
+
+
 BUNDLE = make_bundle()
 UNTRUSTWORTHY: dict[str, tuple[bytes, str]] = {
     "unsigned": (b"", "the bundle is not signed; sign it with: moonfed-export sign BUNDLE"),

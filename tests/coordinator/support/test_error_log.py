@@ -14,6 +14,7 @@ from moonfed.coordinator.server import ServeSettings, serve
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.support.error_log import SILENT_SECONDS, ErrorLog, log_error
+from moonfed.coordinator.support.flood_log import LINES
 from moonfed.errors import InvalidInput, ResourceExhausted, Unavailable
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet
@@ -54,6 +55,13 @@ def test_a_callers_own_errors_are_not_logged(caplog: pytest.LogCaptureFixture) -
     for error in (ResourceExhausted("its quota"), InvalidInput("a tensor"), Unavailable("the coordinator is stopping")):
         ErrorLog().failed("cam-1", error)
     assert caplog.records == []
+
+
+def test_internal_errors_that_a_caller_can_repeat_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    troubles = ErrorLog()
+    for _ in range(100):
+        troubles.failed("cam-1", ValueError("a mistake of ours"))
+    assert len(caplog.records) == LINES
 
 
 def test_only_internal_errors_have_a_traceback(caplog: pytest.LogCaptureFixture) -> None:

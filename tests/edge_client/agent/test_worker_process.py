@@ -10,16 +10,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from moonfed import tensors
 from moonfed.edge_client.agent import child_process as child_module
-from moonfed.edge_client.agent.worker_process import Heartbeat, WorkerProcess
+from moonfed.edge_client.agent.worker_process import Heartbeat, WorkerProcess, _heartbeat
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import RunState
-from moonfed.edge_client.worker.messages import WorkerSettings
+from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, TrainingFailed, UnsafePlan
 from tests.edge_client.conftest import SANDBOX, TASK, Bundle, wait_until_gone
 
@@ -267,3 +268,39 @@ def test_a_worker_exits_when_its_parent_is_killed(
         for process in children:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
+
+
+PROGRESS = {"fraction": 0.5, "epoch": 1, "loss": None}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"fraction": value} for value in (1.5, -0.1, float("nan"), "half", 10**400)),
+        *({"epoch": value} for value in (None, float("inf"))),
+        {"loss": []},
+    ],
+)
+def test_a_heartbeat_is_numbers_in_their_range(changed: dict[str, Any]) -> None:
+    assert _heartbeat(PROGRESS) == Heartbeat(0.5, 1, None)
+    with pytest.raises(TrainingFailed, match=r"^the training process sent an invalid heartbeat$"):
+        _heartbeat(PROGRESS | changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"steps": "7"}, "invalid results"),
+        ({"steps": None}, "invalid results"),
+        ({"metrics": []}, "invalid results"),
+        ({"metrics": {"loss": "low"}}, "metrics that are not numbers"),
+        ({"metrics": {"loss": None}}, "metrics that are not numbers"),
+    ],
+)
+def test_results_have_the_right_types(changed: dict[str, Any], problem: str, new_worker: NewWorker) -> None:
+    """The samples are the reader's count, whatever the trainer says."""
+    worker, counts = new_worker("data.npz"), SampleCounts(samples=10, held_out=0, version=1)
+    trained = {"steps": 7, "metrics": {"loss": 0.5}, "samples": 10**7}
+    assert worker._results(trained, counts).samples == 10
+    with pytest.raises(TrainingFailed, match=f"^the training process sent {problem}$"):
+        worker._results(trained | changed, counts)

@@ -24,6 +24,7 @@ from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import Corrupt, InvalidInput, MoonfedError, UntrustedBundle
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import InputSpec, Manifest
+from moonfed.sandbox import policy
 from moonfed.signing.key_files import write_trust
 from moonfed.signing.trust import TrustChain
 from moonfed.training_spec import TrainingSpec
@@ -335,3 +336,11 @@ def test_a_foreign_bundle_is_profiled_with_its_engineers_trust_file(made: tuple[
     write_trust(tmp_path / "theirs.json", chain)
     done = run(tmp_path / "bundle", "--samples", "16", "--trust", tmp_path / "theirs.json")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_machine_that_cannot_isolate_plans_profiles_none_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "landlock_version", lambda: 0)
+    monkeypatch.setattr(policy, "seccomp_available", lambda: True)
+    with pytest.raises(InvalidInput, match="sandbox is 'strict'; it must be 'weak' or 'off' on this machine"):
+        ProfileSettings(bundle=Path("bundle"))
+    assert ProfileSettings(bundle=Path("bundle"), sandbox="weak").sandbox == "weak"

@@ -40,6 +40,8 @@ START = (
 def probing(level: Level, directory: Path) -> Iterator[ChildProcess]:
     """A process started as on a device, with its state in the directory, next to a secret."""
     (directory / "secret").write_text("a key")
+    (directory / "state").mkdir()
+    (directory / "state" / "key.pem").write_text("a key")
     job, (_, readable) = JobDirectory(directory / "state" / "job"), shared_file()
     job.clear()
     (job.input / "given").write_text("a file of the job")
@@ -66,10 +68,11 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ChildProce
 @STRICT
 def test_torchs_own_threads_are_in_the_sandbox_too(probe: tuple[ChildProcess, Path]) -> None:
     child, directory = probe
-    secret, given = str(directory / "secret"), str(directory / "state" / "job" / "in" / "given")
-    found = child.answer(encode("probe", paths=[secret, given, "/etc/hostname"]), "probed")
+    secrets = [str(directory / "secret"), str(directory / "state" / "key.pem"), "/etc/hostname"]
+    given = str(directory / "state" / "job" / "in" / "given")
+    found = child.answer(encode("probe", paths=[*secrets, given]), "probed")
     assert found
-    assert found["read"] == {secret: "RuntimeError", given: "done", "/etc/hostname": "RuntimeError"}
+    assert found["read"] == {given: "done", **dict.fromkeys(secrets, "RuntimeError")}
     threads = [path.read_text() for path in Path(f"/proc/{child.pid}/task").glob("*/status")]
     assert len(threads) >= 4
     assert all("\nSeccomp:\t2\n" in text and "\nNoNewPrivs:\t1\n" in text for text in threads)
@@ -89,6 +92,7 @@ def test_the_process_has_no_more_than_it_needs(probe: tuple[ChildProcess, Path])
     found = child.answer(encode("probe", paths=[]), "probed")
     assert found
     assert (found["cwd"], found["files"]) == (str(directory / "state" / "job" / "out"), [])
+    assert found["opened"] == "PermissionError", "the sandbox is closed before the task is open"
     assert found["samples"] == "OSError", "they are mapped, not written"
     process = psutil.Process(child.pid)
     assert "SECRET" not in process.environ()
@@ -115,6 +119,12 @@ def test_a_job_directory_is_emptied_whatever_is_in_it(tmp_path: Path) -> None:
     assert not [*directory.input.iterdir(), *directory.output.iterdir()]
     assert (tmp_path / "kept").read_text() == "x"
     assert directory.output.stat().st_ino == before, "a running sandbox refers to it"
+
+
+def test_directories_above_the_job_are_neither_read_nor_imported_from(tmp_path: Path) -> None:
+    """They hold the device's state."""
+    above = [str(tmp_path), str(tmp_path / "state"), str(tmp_path / "state" / "job"), "relative"]
+    assert module._outside(tmp_path / "state" / "job", [*above, str(tmp_path / "lib")]) == [str(tmp_path / "lib")]
 
 
 @pytest.mark.usefixtures("fresh_programs")

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
 import torch
 
 from moonfed.errors import UnsafePlan
+from moonfed.inspection import archive as module
 from moonfed.inspection.archive import MAXIMUM_NAME, inspect_archive, read_plan
 from tests.support.attack_plans import Harmless, archive_of, on_load, rewritten, with_code
 
@@ -69,6 +72,34 @@ def test_a_repeated_record_is_rejected(harmless: bytes) -> None:
         inspect_archive(content.getvalue())
 
 
+def test_a_name_that_ends_at_a_zero_byte_is_rejected(harmless: bytes) -> None:
+    """Readers differ in what they take for the name."""
+    content = rewritten(harmless, lambda found: found | {"archive/data/7_x": b"x"})
+    with pytest.raises(UnsafePlan, match="has a broken name"):
+        inspect_archive(content.replace(b"archive/data/7_x", b"archive/data/7\0x"))
+
+
+@pytest.mark.parametrize(("field", "value"), [(8, b"\x01\x00"), (24, b"\xff\xff\xff\x7f")])
+def test_an_encrypted_record_and_one_of_a_false_size_are_rejected(harmless: bytes, field: int, value: bytes) -> None:
+    """`field`: its offset in the first entry of the directory."""
+    start = harmless.index(b"PK\x01\x02") + field
+    with pytest.raises(UnsafePlan, match="is compressed or encrypted"):
+        inspect_archive(harmless[:start] + value + harmless[start + len(value) :])
+
+
+def test_records_that_overlap_are_rejected(harmless: bytes) -> None:
+    """A small archive could have many large records, each within the others."""
+    more = {"archive/data/8": b"x", "archive/data/9": b"y" * 100_000}
+    content = rewritten(harmless, lambda found: found | more)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        outer, inner = (archive.getinfo(name).header_offset + 30 + len(name) for name in more)
+    record = content[outer : inner + 100_000]
+    entry = content.rindex(b"archive/data/8") - 46  # in the directory
+    sizes = struct.pack("<3L", zlib.crc32(record), len(record), len(record))
+    with pytest.raises(UnsafePlan, match=r"[Oo]verlap"):  # by us, or by newer versions of zipfile
+        inspect_archive(content[: entry + 16] + sizes + content[entry + 28 :])
+
+
 def test_too_many_records_are_rejected(harmless: bytes) -> None:
     many = {f"archive/data/{number}": b"" for number in range(10_001)}
     with pytest.raises(UnsafePlan, match="records; it may have 10000"):
@@ -97,6 +128,13 @@ def test_a_device_file_or_a_pipe_is_not_read(tmp_path: Path) -> None:
             read_plan(path)
 
 
+def test_a_plan_that_is_too_large_is_not_read(harmless: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "plan.pt").write_bytes(harmless)
+    monkeypatch.setattr(module, "MAXIMUM_BYTES", len(harmless) - 1)
+    with pytest.raises(UnsafePlan, match=f"has more than {len(harmless) - 1} bytes"):
+        read_plan(tmp_path / "plan.pt")
+
+
 @pytest.mark.parametrize(
     ("pickled", "message"),
     [
@@ -116,6 +154,22 @@ def test_pickles_with_anything_else_are_rejected(harmless: bytes, pickled: bytes
 
     with pytest.raises(UnsafePlan, match=message):
         inspect_archive(rewritten(harmless, change))
+
+
+def test_both_pickles_are_inspected(harmless: bytes) -> None:
+    evil = {"archive/constants.pkl": b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00evil\x85R."}
+
+    def change(found: dict[str, bytes]) -> dict[str, bytes]:
+        return {f"archive/{name.partition('/')[2]}": record for name, record in found.items()} | evil
+
+    with pytest.raises(UnsafePlan, match=r"constants\.pkl refers to 'os\.system'"):
+        inspect_archive(rewritten(harmless, change))
+
+
+def test_a_pickle_of_too_many_instructions_is_rejected(harmless: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAXIMUM_OPCODES", 5)
+    with pytest.raises(UnsafePlan, match=r"data\.pkl has the instruction"):
+        inspect_archive(harmless)
 
 
 class WithBuffer(torch.nn.Module):
@@ -152,6 +206,17 @@ def test_a_tensor_must_lie_within_its_storage(old: bytes, new: bytes, message: s
         return found | {name: found[name].replace(old, new)}
 
     with pytest.raises(UnsafePlan, match=message):
+        inspect_archive(rewritten(archive_of(WithBuffer()), change))
+
+
+def test_a_tensor_has_few_dimensions() -> None:
+    def change(found: dict[str, bytes]) -> dict[str, bytes]:
+        name = next(name for name in found if name.endswith("/data.pkl"))
+        many = b"K\x01" * 17 + b"t"
+        assert found[name].count(b"K\x02K\x03t") == found[name].count(b"K\x03K\x01t") == 1
+        return found | {name: found[name].replace(b"K\x02K\x03t", many).replace(b"K\x03K\x01t", many)}
+
+    with pytest.raises(UnsafePlan, match="has a tensor that no plan has"):
         inspect_archive(rewritten(archive_of(WithBuffer()), change))
 
 

@@ -51,10 +51,44 @@ def in_sparse_initialiser(bad: TensorProto) -> onnx.ModelProto:
     return found
 
 
+def in_sparse_indices(bad: TensorProto) -> onnx.ModelProto:
+    found = model(graph())
+    found.graph.sparse_initializer.add().indices.CopyFrom(bad)
+    return found
+
+
+def in_branches(bad: TensorProto) -> onnx.ModelProto:
+    node = helper.make_node("Custom", [], ["x"], branches=[graph(), graph(initializer=[bad])])
+    return model(helper.make_graph([node], "g", [], []))
+
+
+def in_sparse_constant(bad: TensorProto) -> onnx.ModelProto:
+    node = helper.make_node("Constant", [], ["x"], sparse_value=onnx.SparseTensorProto(values=bad))
+    return model(helper.make_graph([node], "g", [], []))
+
+
+def in_sparse_constants(bad: TensorProto) -> onnx.ModelProto:
+    node = helper.make_node("Custom", [], ["x"])
+    node.attribute.add(name="values", type=onnx.AttributeProto.SPARSE_TENSORS).sparse_tensors.add().values.CopyFrom(bad)
+    return model(helper.make_graph([node], "g", [], []))
+
+
 def in_function(bad: TensorProto) -> onnx.ModelProto:
     found = model(graph())
     node = helper.make_node("Constant", [], ["x"], value=bad)
     found.functions.append(helper.make_function("d", "f", [], ["x"], [node], [helper.make_opsetid("", 20)]))
+    return found
+
+
+def in_default_of_function(bad: TensorProto) -> onnx.ModelProto:
+    found = in_function(tensor())
+    found.functions[0].attribute_proto.append(helper.make_attribute("default", bad))
+    return found
+
+
+def in_initialisation(bad: TensorProto) -> onnx.ModelProto:
+    found = model(graph())
+    found.training_info.add().initialization.CopyFrom(graph(initializer=[bad]))
     return found
 
 
@@ -64,7 +98,21 @@ def in_training(bad: TensorProto) -> onnx.ModelProto:
     return found
 
 
-PLACES = (in_initialiser, in_constant, in_branch, in_tensors, in_sparse_initialiser, in_function, in_training)
+PLACES = (
+    in_initialiser,
+    in_constant,
+    in_branch,
+    in_branches,
+    in_tensors,
+    in_sparse_initialiser,
+    in_sparse_indices,
+    in_sparse_constant,
+    in_sparse_constants,
+    in_function,
+    in_default_of_function,
+    in_initialisation,
+    in_training,
+)
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +23,7 @@ def test_operators_that_reach_beyond_their_tensors_are_rejected(tmp_path: Path, 
 
 
 class Hidden(torch.nn.Module):
-    """A module that hides an operator in a submodule, in a function called below a condition and a loop."""
+    """A module that hides operators in a submodule, one in a function called below a condition and a loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +33,7 @@ class Hidden(torch.nn.Module):
     def unused(self, inputs: torch.Tensor, count: int) -> torch.Tensor:
         for _ in range(count):
             if count > 1:
-                inputs = _hide(inputs)
+                inputs = _hide(inputs).digamma()
         return inputs
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -55,9 +57,29 @@ def test_operators_are_found_in_functions_blocks_and_submodules() -> None:
 
     archive = inspect_archive(archive_of(Outer()))
     unit, _ = compile_archive(archive)
-    assert {"aten::as_strided", "aten::relu", "prim::Loop"} <= operators(unit)
+    assert {"aten::as_strided", "aten::digamma", "aten::relu", "prim::Loop"} <= operators(unit)
     with pytest.raises(UnsafePlan, match="'aten::as_strided'"):
         load_module(archive, "cpu")
+
+
+def test_operators_are_found_in_functions_that_a_compilation_defines() -> None:
+    """As in versions of torch that compile a function when its graph is asked for."""
+    known: list[Any] = []
+
+    class Calling:
+        qualified_name = "calling"
+
+        @property
+        def graph(self) -> object:
+            known.append(SimpleNamespace(qualified_name="called", graph=torch.jit.script(_hide).graph))
+            return torch.jit.script(_harmless).graph
+
+    known.append(Calling())
+    assert operators(SimpleNamespace(get_functions=lambda: list(known))) >= {"aten::relu", "aten::as_strided"}
+
+
+def _harmless(inputs: torch.Tensor) -> torch.Tensor:
+    return inputs.relu()
 
 
 def test_no_operator_on_the_list_reaches_files_memory_or_the_log() -> None:

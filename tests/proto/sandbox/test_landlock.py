@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +147,98 @@ def test_a_kernel_without_landlock_has_version_0(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("sys.platform", "darwin")
     monkeypatch.setattr(landlock, "_call", lambda *_: 6)
     assert landlock_version() == 0
+
+
+# Attempts by name, with the version of Landlock that denies them.
+ATTEMPTS = {
+    "read": (1, "(here / 'secret').read_text()"),
+    "list": (1, "os.listdir(here)"),
+    "write": (1, "os.open(here / 'secret', os.O_WRONLY)"),
+    "write what may be read": (1, "os.open(here / 'in' / 'data', os.O_WRONLY)"),
+    "create": (1, "(here / 'new').write_text('x')"),
+    "create where it may read": (1, "(here / 'in' / 'new').write_text('x')"),
+    "create without writing": (1, "os.mknod(here / 'new')"),
+    "delete": (1, "(here / 'in' / 'data').unlink()"),
+    "delete a directory": (1, "(here / 'empty').rmdir()"),
+    "make a directory": (1, "(here / 'out' / 'directory').mkdir()"),
+    "make a link": (1, "(here / 'out' / 'link').symlink_to('/etc/passwd')"),
+    "make a pipe": (1, "os.mkfifo(here / 'out' / 'pipe')"),
+    "make a character device": (1, "os.mknod(here / 'out' / 'null', stat.S_IFCHR, os.makedev(1, 3))"),
+    "make a block device": (1, "os.mknod(here / 'out' / 'disk', stat.S_IFBLK, os.makedev(7, 0))"),
+    "make a socket": (1, "socket.socket(socket.AF_UNIX).bind(str(here / 'out' / 'socket'))"),
+    "start a program": (1, "subprocess.run(['/bin/true'])"),
+    "start what may be read": (1, "subprocess.run([here / 'in' / 'program'])"),
+    "link": (1, "os.link(here / 'in' / 'data', here / 'out' / 'data')"),
+    "move": (1, "os.rename(here / 'secret', here / 'out' / 'secret')"),
+    "truncate": (3, "os.truncate(here / 'in' / 'data', 0)"),
+    "connect": (4, "socket.socket().connect(('127.0.0.1', port))"),
+    "listen": (4, "socket.socket().bind(('127.0.0.1', 0))"),
+    "control a device": (5, "fcntl.ioctl(open('/dev/null'), termios.TCGETS)"),
+    "signal": (6, "os.kill(os.getppid(), 0)"),
+    "connect by name": (6, "socket.socket(socket.AF_UNIX).connect(name)"),
+}
+PROGRAM = """
+import fcntl, json, os, socket, stat, subprocess, sys, termios
+from pathlib import Path
+from moonfed.sandbox.landlock import restrict_files
+from moonfed.sandbox.policy import interpreter_files
+here, port, name = Path(sys.argv[1]), int(sys.argv[2]), chr(0) + sys.argv[3]
+attempts = json.loads(sys.argv[4])
+libraries = map(Path, ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/dev/null"))
+restrict_files([*interpreter_files(), *libraries, here / "in", here / "absent"], [here / "out"])
+found = {}
+for attempt, code in attempts.items():
+    try:
+        exec(code)
+        found[attempt] = "done"
+    except OSError as error:
+        found[attempt] = type(error).__name__ if isinstance(error, PermissionError) else str(error.strerror)
+(here / "out" / "allowed").write_text("x")
+print(json.dumps(found))
+"""
+
+
+def test_a_failure_is_an_error_and_not_ignored(tmp_path: Path) -> None:
+    """Else a plan would run with all rights."""
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from moonfed.sandbox import landlock, seccomp\n"
+        "def failed(module, name, call, *arguments):\n"
+        "    before = getattr(module, name)\n"
+        "    setattr(module, name, 9999)  # the kernel knows no such call or operation\n"
+        "    try: call(*arguments)\n"
+        "    except OSError: print(name)\n"
+        "    setattr(module, name, before)\n"
+        "for name in ('_CREATE_RULESET', '_ADD_RULE', '_RESTRICT_SELF'):\n"
+        "    failed(landlock, name, landlock.restrict_files, [Path(sys.argv[1])], [])\n"
+        "failed(seccomp, '_SET_MODE_FILTER', seccomp.deny_system_calls)\n"
+        "failed(landlock, '_PR_SET_NO_NEW_PRIVS', landlock.no_new_privileges)\n"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [
+        "_CREATE_RULESET", "_ADD_RULE", "_RESTRICT_SELF", "_SET_MODE_FILTER", "_PR_SET_NO_NEW_PRIVS"
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(landlock_version() < 1, reason="this kernel has no Landlock")
+def test_each_right_is_given_up(tmp_path: Path) -> None:
+    for name in ("in", "out", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "secret").write_text("a key")
+    (tmp_path / "in" / "data").write_text("a sample")
+    (tmp_path / "in" / "program").write_text("#!/bin/sh\n")
+    (tmp_path / "in" / "program").chmod(0o755)
+    attempts = {name: code for name, (version, code) in ATTEMPTS.items() if version <= landlock_version()}
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        named = stack.enter_context(socket.socket(socket.AF_UNIX))
+        named.bind(f"\0{tmp_path}")
+        named.listen()
+        arguments = [str(tmp_path), str(listening.getsockname()[1]), str(tmp_path), json.dumps(attempts)]
+        command = [sys.executable, "-I", "-c", PROGRAM, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = dict.fromkeys(attempts, "PermissionError") | {"link": "Invalid cross-device link"}
+    assert json.loads(done.stdout) == expected
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["allowed"]

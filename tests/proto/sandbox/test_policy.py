@@ -11,7 +11,15 @@ import pytest
 
 from moonfed.errors import InvalidInput
 from moonfed.sandbox import policy
-from moonfed.sandbox.policy import available_level, parse_level, require_level, require_unreadable
+from moonfed.sandbox.policy import (
+    CUDA_FILES,
+    SYSTEM_FILES,
+    available_level,
+    interpreter_files,
+    parse_level,
+    require_level,
+    require_unreadable,
+)
 
 STRICT = pytest.mark.skipif(available_level() != "strict", reason="this kernel has no Landlock or no seccomp")
 FILTERED = pytest.mark.skipif(available_level() == "off", reason="this kernel has no seccomp")
@@ -231,6 +239,37 @@ def test_a_level_must_be_known_and_enforceable(monkeypatch: pytest.MonkeyPatch) 
     require_level("off")
     with pytest.raises(InvalidInput, match=r"'weak'; it must be 'off' on this .* no Landlock .* no seccomp"):
         require_level("weak")
+
+
+def test_an_offered_level_needs_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for landlock, seccomp, level in ((7, True, "strict"), (0, True, "weak"), (7, False, "off"), (0, False, "off")):
+        monkeypatch.setattr(policy, "landlock_version", lambda found=landlock: found)
+        monkeypatch.setattr(policy, "seccomp_available", lambda found=seccomp: found)
+        assert available_level() == level
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/home/me/.ssh/id_ed25519", "/root/.ssh", "/var/lib/moonfed", "/etc/shadow", "/run/secrets", "/srv", "/mnt"),
+        *("/tmp", "/var/tmp", "/dev/sda", "/dev/mem", "/dev/shm", "/proc/1/environ", "/proc/self/environ"),
+        *("/proc/self/fd", "/proc/self/root", "/proc/self/mem", "/proc/self/cwd", "/sys/kernel", "/boot", "/opt/data"),
+    ],
+)
+def test_no_system_directory_of_a_plan_holds_files_of_users(path: str) -> None:
+    assert [root for root in (*SYSTEM_FILES, *CUDA_FILES) if Path(path).is_relative_to(root)] == []
+
+
+def test_only_libraries_of_the_interpreter_are_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual environment may be in the device's state directory, or next to it."""
+    for name in ("prefix", "base_prefix", "exec_prefix"):
+        monkeypatch.setattr(sys, name, str(tmp_path))
+    monkeypatch.setattr(sys, "path", ["", ".", "relative", str(tmp_path / "lib" / "site")])
+    monkeypatch.chdir(tmp_path)
+    found = list(interpreter_files())
+    state = tmp_path / "moonfed-device" / "identity"
+    assert not [path for path in found if state.is_relative_to(path) or path.name == "relative"]
+    assert {tmp_path / name for name in ("lib", "lib/site", "pyvenv.cfg")} <= set(found)
 
 
 def test_state_must_be_where_plans_cannot_read(tmp_path: Path) -> None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
+import platform
+import signal
 import struct
+import subprocess
+import sys
 
 import pytest
 
@@ -128,3 +134,93 @@ def test_an_unknown_architecture_is_an_error_and_not_a_silent_gap(monkeypatch: p
     assert not seccomp_available()
     with pytest.raises(OSError, match="seccomp: the architecture 'riscv64' is not supported"):
         deny_system_calls()
+
+
+FILTERED = pytest.mark.skipif(not seccomp_available(), reason="this kernel has no seccomp")
+# Functions of the C library, which knows the calls' numbers itself.
+WRAPPED = """
+    socket socketpair connect bind listen accept accept4 sendto sendmsg sendmmsg execve ptrace process_vm_readv
+    process_vm_writev kill setsid setpgid mount umount2 chroot unshare setns init_module delete_module reboot swapon
+    swapoff acct quotactl sethostname klogctl open_by_handle_at personality modify_ldt iopl ioperm memfd_create mkdir
+    mkdirat chmod chown lchown fchownat symlink symlinkat fchmod fchown setxattr lsetxattr fsetxattr removexattr
+    lremovexattr fremovexattr truncate link linkat inotify_init inotify_init1 fanotify_init shmget shmctl shmat semget
+    semop semtimedop msgget msgctl msgrcv msgsnd setpriority sched_setscheduler sched_setparam
+"""
+FUNCTIONS = WRAPPED.split()
+# Calls without such a function, or with one that looks at its arguments first, by the numbers of linux/unistd.h on
+# x86-64 and on 64-bit ARM.
+NUMBERS: dict[str, tuple[int, int | None]] = {
+    "bpf": (321, 280), "perf_event_open": (298, 241), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427), "userfaultfd": (323, 282), "kcmp": (312, 272), "pidfd_open": (434, 434),
+    "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424), "process_madvise": (440, 440), "tkill": (200, 130),
+    "execveat": (322, 281), "pivot_root": (155, 41), "open_tree": (428, 428), "move_mount": (429, 429),
+    "fsopen": (430, 430), "fsmount": (432, 432), "mount_setattr": (442, 442), "finit_module": (313, 273),
+    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "add_key": (248, 217), "request_key": (249, 218),
+    "keyctl": (250, 219), "settimeofday": (164, 170), "memfd_secret": (447, 447), "setuid": (105, 146),
+    "setgid": (106, 144), "setresuid": (117, 147), "setresgid": (119, 149), "clock_settime": (227, 112),
+    "fchmodat": (268, 53), "mknod": (133, None), "mknodat": (259, 33), "fork": (57, None), "vfork": (58, None),
+    "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "ioprio_set": (251, 30),
+    "sched_setattr": (314, 274), "mq_open": (240, 180), "mq_unlink": (241, 181), "open_tree_attr": (467, 467),
+    "semctl": (66, 191), "fspick": (433, 433), "fsconfig": (431, 431), "quotactl_fd": (443, 443), "io_setup": (206, 0),
+    "fchmodat2": (452, 452), "utime": (132, None), "utimes": (235, None), "futimesat": (261, None),
+    "utimensat": (280, 88), "setxattrat": (463, 463), "removexattrat": (466, 466),
+}  # fmt: skip
+NAMES = {"klogctl": "syslog"}
+# The number of the process, by the call of 32-bit programs: 20, eax = 20; int 0x80; ret.
+MACHINE_CODE = b"\xb8\x14\x00\x00\x00\xcd\x80\xc3"
+FILTER = "from moonfed.sandbox.seccomp import deny_system_calls; deny_system_calls()\n"
+
+
+def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def errors_of_calls(functions: list[str], numbers: dict[str, int]) -> dict[str, int]:
+    """Return the error number of each call, with nothing but -1 for arguments, in a filtered process."""
+    code = FILTER + (
+        "import ctypes, json, sys\n"
+        "library, given = ctypes.CDLL(None, use_errno=True), [ctypes.c_long(-1)] * 6\n"
+        "def error(function, *arguments):\n"
+        "    ctypes.set_errno(0)\n"
+        "    return ctypes.get_errno() if function(*arguments) == -1 else 0\n"
+        "functions, numbers = map(json.loads, sys.argv[1:])\n"
+        "found = {name: error(getattr(library, name), *given) for name in functions}\n"
+        "found |= {name: error(library.syscall, ctypes.c_long(number), *given) for name, number in numbers.items()}\n"
+        "print(json.dumps(found))"
+    )
+    done = run(code, json.dumps(functions), json.dumps(numbers))
+    assert done.returncode == 0, done.stderr
+    found: dict[str, int] = json.loads(done.stdout)
+    return found
+
+
+@FILTERED
+def test_calls_are_denied_by_whatever_name_they_are_known() -> None:
+    library = ctypes.CDLL(None)
+    functions = [name for name in FUNCTIONS if hasattr(library, name)]
+    assert len(functions) > len(FUNCTIONS) - 8, "some exist on one architecture or in one library only"
+    column = ("x86_64", "aarch64").index(platform.machine())
+    found = errors_of_calls(
+        functions, {name: number for name, both in NUMBERS.items() if (number := both[column]) is not None}
+    )
+    assert {name: error for name, error in found.items() if error != 1} == {}  # EPERM
+
+
+def test_each_call_of_the_table_is_tested() -> None:
+    assert {NAMES.get(name, name) for name in FUNCTIONS} | NUMBERS.keys() == DENIED.keys()
+
+
+@FILTERED
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="32-bit calls of x86-64")
+def test_a_call_of_a_32_bit_program_ends_the_process() -> None:
+    """Its numbers are others, so the filter would not know what it does."""
+    code = (
+        "import ctypes, mmap\n"
+        "memory = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)\n"
+        f"memory.write({MACHINE_CODE!r})\n"
+        "call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(memory)))\n"
+    )
+    if run(code + "print(call())").returncode:
+        pytest.skip("this kernel has no 32-bit calls")
+    assert run(FILTER + code + "print(call())").returncode == -signal.SIGSYS
