@@ -12,8 +12,6 @@ import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from http import HTTPStatus
-from ipaddress import ip_address, ip_network
 from urllib.parse import unquote, urlsplit
 
 from moonfed.errors import InvalidInput, Unavailable
@@ -22,6 +20,7 @@ from moonfed.errors import InvalidInput, Unavailable
 VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
 EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
 DEFAULT_PORT = 443  # gRPC's, for a proxy without one
+PROXY_AUTHENTICATION_REQUIRED = 407
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +94,8 @@ def _matches(host: str, entry: str) -> bool:
     if host.lower().endswith(entry.lower()):
         return True
     with suppress(ValueError):
+        from ipaddress import ip_address, ip_network
+
         return ip_address(host) in ip_network(entry, strict=False)
     return False
 
@@ -119,7 +120,7 @@ def _connect(connection: socket.socket, proxy: Proxy, address: str) -> int:
 
 
 def _rejection(proxy: Proxy, address: str, status: int) -> str:
-    if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+    if status == PROXY_AUTHENTICATION_REQUIRED:
         what = "rejects this password" if proxy.credentials else "requires a password"
         return f"the proxy at {proxy} {what} (407); give it as http://USER:PASSWORD@HOST:PORT"
     if status == 0:

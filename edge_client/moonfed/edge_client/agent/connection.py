@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from moonfed import transport
 from moonfed.assignment import Assignment
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.connection_diagnosis import explain_unavailable
 from moonfed.edge_client.agent.stream_timeout import replies_while
 from moonfed.edge_client.agent.throttle import Throttle, throttled
 from moonfed.edge_client.agent.upload import UpdateUpload, submit
@@ -197,4 +196,6 @@ class FleetConnection:
         return transport.explained(error, self._why_unavailable)
 
     def _why_unavailable(self) -> MoonfedError:
+        from moonfed.connection_diagnosis import explain_unavailable  # only now: few devices ever need it
+
         return explain_unavailable(self.address, self.identity, self._proxy)

@@ -12,13 +12,13 @@ import shutil
 import socket
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from moonfed import transport
-from moonfed.connection_diagnosis import explain_enrolment_unavailable
 from moonfed.edge_client.state.round_store import writing
 from moonfed.edge_client.state.trust import pin
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, Untrusted
@@ -27,7 +27,9 @@ from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_i
 from moonfed.join_token import PREFIX, JoinToken, parse_token
 from moonfed.signing.key_files import read_trust
 from moonfed.signing.trust import Trust
-from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc
+
+if TYPE_CHECKING:
+    from moonfed.v1 import enrolment_pb2
 from moonfed.version import CONTRACT_VERSION
 
 IDENTITY = "identity"  # in the state directory
@@ -173,6 +175,10 @@ def _enrol_with_any(
 def _request_certificate(
     key: EllipticCurvePrivateKey, name: str, token: JoinToken, address: str, proxy: str
 ) -> enrolment_pb2.EnrolReply:
+    # Only now: a running agent seldom asks for a certificate, and must stay small.
+    from moonfed.connection_diagnosis import explain_enrolment_unavailable
+    from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc
+
     transport.parse_address(address)
     request = enrolment_pb2.EnrolRequest(
         secret=token.secret,
