@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 import signal
 import subprocess
 import sys
@@ -251,7 +252,8 @@ def test_an_offered_level_needs_its_layers(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "path",
     [
-        *("/home/me/.ssh/id_ed25519", "/root/.ssh", "/var/lib/moonfed", "/etc/shadow", "/run/secrets", "/srv", "/mnt"),
+        *(f"{home}/.ssh/id_ed25519" for home in ("/home/me", pwd.getpwuid(0).pw_dir)),
+        *("/var/lib/moonfed", "/etc/shadow", "/run/secrets", "/srv", "/mnt"),
         *("/tmp", "/var/tmp", "/dev/sda", "/dev/mem", "/dev/shm", "/proc/1/environ", "/proc/self/environ"),
         *("/proc/self/fd", "/proc/self/root", "/proc/self/mem", "/proc/self/cwd", "/sys/kernel", "/boot", "/opt/data"),
     ],
