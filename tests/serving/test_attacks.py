@@ -20,7 +20,7 @@ import tritonclient.grpc as triton_grpc
 
 from benchmarks.load.attackers import is_closed
 from tests.support.gates import until
-from tests.support.http2_calls import INFER, RawCall, message_head
+from tests.support.http2_calls import INFER, PREFACE, RawCall, message_head
 from tests.support.model_repositories import linear, write_model
 from tests.support.server_certificates import write_certificate
 from tests.support.server_process import Server, answer_of, get, limited, served
@@ -231,6 +231,21 @@ def test_grpc_connections_beyond_the_limit_are_rejected(repository: Path, log_fi
         assert not is_closed(silent[0]), "which came before the limit, and may still begin"
 
 
+def test_connections_leave_files_for_everything_else(repository: Path, log_file: Path) -> None:
+    settings = {"open_files": 300, "limits": {"header_seconds": 60.0}}
+    with limited(repository, log_file, **settings) as server, ExitStack() as stack:
+        silent = [stack.enter_context(connected(server)) for _ in range(300)]
+        for _ in range(5):
+            require_honest_answers(server)
+        assert answer(silent[0]).startswith(b"HTTP/1.1 503 ")
+        address = ("127.0.0.1", server.ports["grpc_port"])
+        silent = [stack.enter_context(socket.create_connection(address, timeout=60)) for _ in range(300)]
+        assert answer(silent[-1]) == b""
+        status, content = answer_of(server.http, PATH, HONEST)
+        assert (status, content["outputs"][0]["shape"]) == (200, [1, 3])
+    assert "Too many open files" not in server.log
+
+
 def test_grpc_connections_without_a_call_are_closed(repository: Path, log_file: Path) -> None:
     seen: list[grpc.ChannelConnectivity] = []
     with (
@@ -241,6 +256,16 @@ def test_grpc_connections_without_a_call_are_closed(repository: Path, log_file: 
         channel.subscribe(seen.append, try_to_connect=True)
         until(lambda: grpc.ChannelConnectivity.READY in seen and seen[-1] == grpc.ChannelConnectivity.IDLE)
         answer(silent)  # ends, since it says nothing
+
+
+def test_a_grpc_connection_that_does_not_acknowledge_settings_is_closed(repository: Path, log_file: Path) -> None:
+    limits = {"header_seconds": 0.5, "idle_seconds": 600.0}
+    with (
+        limited(repository, log_file, limits=limits) as server,
+        socket.create_connection(("127.0.0.1", server.ports["grpc_port"]), timeout=30) as half_open,
+    ):
+        half_open.sendall(PREFACE)
+        answer(half_open)  # ends, within half of gRPC's own deadline
 
 
 def test_requests_that_follow_each_other_are_bounded(server: Server) -> None:

@@ -156,9 +156,10 @@ def client(connect: Callable[[], Client]) -> Client:
         (b"GET / HTTP/1.1\r\nHost: " + b"x" * 300, 431),
         (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 6, 431),
         (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"a" * 150 + b": 1\r\nb: " + b"2" * 60 + b"\r\nc: d", 431),
+        (b"GET /" + b"x" * 120 + b" HTTP/1.1\r\nHost: " + b"x" * 100 + b"\r\n\r\n", 431),
         (REQUEST % (1 << 40) + b"x" * (4 * MAX_BODY + (1 << 20) + 1), 413),
     ],
-    ids=["no HTTP", "path", "header", "headers", "headers together", "body"],
+    ids=["no HTTP", "path", "header", "headers", "headers together", "path and header", "body"],
 )
 def test_what_is_too_large_or_no_http_is_rejected(client: Client, content: bytes, status: int) -> None:
     size = max(64, len(content) // 8)

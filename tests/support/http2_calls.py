@@ -24,7 +24,7 @@ class RawCall:
         self.frames: list[int] = []
         self.content = b""  # of the frames with headers
         self.closed = self._acknowledged = False
-        self._socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(_SETTINGS, 0, 0, b""))
+        self._socket.sendall(PREFACE)
         fields = {":method": "POST", ":scheme": "http", ":path": method, ":authority": "x"}
         fields |= {"content-type": "application/grpc", "te": "trailers"}
         fields |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -119,6 +119,9 @@ def message_head(size: int, *, compressed: bool = False) -> bytes:
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(_SETTINGS, 0, 0, b"")
 
 
 def _text(value: str) -> bytes:

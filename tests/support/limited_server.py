@@ -1,8 +1,12 @@
-"""An inference server with any settings: `python -m tests.support.limited_server REPOSITORY JSON`."""
+"""An inference server with any settings: `python -m tests.support.limited_server REPOSITORY JSON`.
+
+`open_files` among them is the process's limit on open files.
+"""
 
 from __future__ import annotations
 
 import json
+import resource
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +19,8 @@ from moonfed.serving.server_settings import ServerSettings
 
 def main(repository: str, document: str) -> None:
     settings: dict[str, Any] = json.loads(document)
+    if files := settings.pop("open_files", 0):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     limits = RequestLimits(**settings.pop("limits", {}))
     for name in ("tls_key", "tls_certificate"):
         settings[name] = Path(settings[name]) if name in settings else None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import sqlite3
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -12,13 +15,16 @@ from moonfed import connection_diagnosis, transport
 from moonfed.blobs import ref_of_bytes
 from moonfed.connection_diagnosis import explain_enrolment_unavailable, explain_unavailable
 from moonfed.coordinator.pki.authority import Authority
+from moonfed.coordinator.rpc import connections, revocations
+from moonfed.coordinator.rpc.authentication import Authenticator
+from moonfed.coordinator.rpc.connections import ConnectionGuard
 from moonfed.coordinator.support.flood_log import LINES
 from moonfed.errors import AlreadyExists, Denied, MoonfedError, Unavailable, Untrusted, VersionMismatch
 from moonfed.identity import load_identity, new_key, signing_request
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub
 from moonfed.v1.fleet_pb2_grpc import FleetStub
-from tests.coordinator.conftest import Fleet
+from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support import coordinator
 from tests.support.coordinator import ask, model_bytes
 
@@ -140,6 +146,52 @@ def test_another_authoritys_certificate_and_none_are_rejected(
     assert told == f"the server at {address} did not answer; is it a coordinator that runs with --insecure?"
 
     assert not isinstance(explain_unavailable(address, ours), Untrusted), "the right one is not blamed"
+
+
+def test_a_call_without_a_certificate_is_rejected_whatever_tls_permits() -> None:
+    class Context:
+        def auth_context(self) -> dict[str, list[bytes]]:
+            return {}
+
+        def peer(self) -> str:
+            return "ipv4:127.0.0.1:1"
+
+    guard = ConnectionGuard(100, lambda _: None)
+    authenticator = Authenticator(insecure=False, connections=guard, rejection=lambda _: None)
+    context = cast("grpc.ServicerContext", Context())
+    for call in (lambda: authenticator.device(context, "cam-1"), lambda: authenticator.operator(context)):
+        with pytest.raises(Untrusted, match="this call needs a certificate of this coordinator's authority"):
+            call()
+
+
+def test_a_device_that_was_revoked_before_the_start_is_rejected_from_the_first_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fleet_in(tmp_path) as fleet:
+        fleet.device("cam-1")
+    with sqlite3.connect(fleet.state / "coordinator.db") as database:
+        database.execute("UPDATE devices SET revoked = 1.0 WHERE device = 'cam-1'")
+    database.close()
+    monkeypatch.setattr(revocations, "REFRESH_SECONDS", 3600.0)
+    with fleet_in(tmp_path) as fleet:
+        identity = load_identity(tmp_path / "cam-1")
+        with (
+            transport.open_channel(f"127.0.0.1:{fleet.ports.fleet}", identity) as channel,
+            pytest.raises(Untrusted, match="'cam-1' was revoked"),
+        ):
+            ask(FleetStub(channel).Report, fleet_pb2.ReportRequest(device="cam-1", run="run"))
+
+
+def test_silent_connections_to_the_enrolment_port_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connections, "MAX_PENDING", 4)
+    with fleet_in(tmp_path) as fleet, ExitStack() as stack:
+        address = ("127.0.0.1", fleet.ports.enrolment or 0)
+        silent = [stack.enter_context(socket.create_connection(address, timeout=60.0)) for _ in range(9)]
+        assert silent[0].recv(1) == b""
+        assert "too many connections have made no call" in caplog.text
+        assert coordinator.enrol(fleet.tmp / "a", fleet.operator.token(), "cam-1")
 
 
 def test_health_is_reported_on_both_ports(fleet: Fleet) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from onnx import TensorProto, helper
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.bundle import Bundle
 from moonfed.errors import Corrupt, InvalidInput, UntrustedBundle
 from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE
@@ -67,6 +67,21 @@ def test_a_bundle_without_a_valid_signature_starts_no_run(attack: str, fleet: Fl
     with pytest.raises(UntrustedBundle, match=reason):
         fleet.start(bundle=replace(BUNDLE, signature=content))
     assert not ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest()).runs
+
+
+def test_a_signature_that_is_too_large_is_not_read(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, read = list[int](), BlobDirectory.read
+
+    def recording(blobs: BlobDirectory, ref: BlobRef) -> bytes:
+        sizes.append(ref.size)
+        return read(blobs, ref)
+
+    monkeypatch.setattr(BlobDirectory, "read", recording)
+    fleet.start(bundle=BUNDLE)
+    assert len(BUNDLE.signature) in sizes
+    with pytest.raises(UntrustedBundle, match="it must be at most 65536"):
+        fleet.start(bundle=replace(BUNDLE, signature=b"{" * 65537))
+    assert 65537 not in sizes
 
 
 def test_a_run_keeps_its_bundles_signature(fleet: Fleet) -> None:

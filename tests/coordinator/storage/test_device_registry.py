@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
@@ -41,6 +42,24 @@ def test_a_devices_record_is_updated(store: Store) -> None:
     device = store.devices.devices()[0]
     assert (device.platform, device.certificate_expires) == ({"torch": "2.6"}, 77.0)
     assert device.last_seen >= device.enrolled > 0
+
+
+def test_a_device_that_enrols_twice_at_the_same_time_uses_a_token_once(store: Store) -> None:
+    """A request may be repeated while the first one is still being answered."""
+    store.devices.add_token("0" * 64, 20, time.time() + 60)
+    for number in range(5):
+        together = Barrier(4)
+
+        def enrol(device: str, key: str, together: Barrier = together) -> bool:
+            together.wait()
+            return store.devices.enrol(device, key, "0" * 64, 5.0)
+
+        with ThreadPoolExecutor(4) as threads:
+            asked = [threads.submit(enrol, f"cam-{number}", f"{number:064}") for _ in range(4)]
+        assert all(enrolled.result() for enrolled in asked)
+    token = store.devices.token("0" * 64)
+    assert token
+    assert token.uses_left == 15
 
 
 def test_concurrent_enrolments_never_exceed_a_tokens_uses(store: Store) -> None:

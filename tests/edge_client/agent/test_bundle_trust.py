@@ -79,6 +79,7 @@ def test_an_attack_is_rejected_before_the_plan_is_fetched(
     fetched = {name for name, _ in coordinator.fetched}
     assert bundle.manifest.files["plan.pt"].sha256 not in fetched
     assert (bundle.digest in fetched) == (attack == "other name")  # which only the manifest shows
+    assert (attacked.assignment().signature.sha256 in fetched) == (attack != "too large")
     log = device.stop()[1]
     assert f"run tested: rejected for good: {declined.reason}" in log
 

@@ -270,6 +270,24 @@ def test_a_worker_exits_when_its_parent_is_killed(
                 process.kill()
 
 
+def test_the_trainer_is_not_told_the_devices_state_data_or_labels(tmp_path: Path) -> None:
+    worker = WorkerProcess(
+        WorkerSettings(
+            state=str(tmp_path / "state"),
+            device="cam-1",
+            data="patients.npz",
+            labels={"site": "berlin"},
+            accelerator="cpu",
+            holdout=0.2,
+            sandbox=SANDBOX,
+        )
+    )
+    spec = json.loads(worker._new_trainer(1000)._program.command[-1])
+    told = spec["settings"]["worker"]
+    assert (told["state"], told["data"], told["labels"]) == ("", "", {})
+    assert told["holdout"] == 0.2
+
+
 PROGRESS = {"fraction": 0.5, "epoch": 1, "loss": None}
 
 

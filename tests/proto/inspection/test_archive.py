@@ -48,6 +48,18 @@ def test_compressed_records_are_rejected(harmless: bytes, compression: int) -> N
         inspect_archive(rewritten(harmless, lambda found: found, compression))
 
 
+def test_a_compressed_record_is_rejected_though_it_is_no_smaller(harmless: bytes) -> None:
+    with zipfile.ZipFile(io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as trials:
+        for repeated in range(20):
+            trials.writestr(str(repeated), bytes([*range(40), *[0] * repeated]))
+        same = next(found for found in trials.infolist() if found.compress_size == found.file_size)
+    content = io.BytesIO(harmless)
+    with zipfile.ZipFile(content, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data/7", bytes([*range(40), *[0] * int(same.filename)]))
+    with pytest.raises(UnsafePlan, match="'archive/data/7' is compressed or encrypted"):
+        inspect_archive(content.getvalue())
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -57,6 +69,7 @@ def test_compressed_records_are_rejected(harmless: bytes, compression: int) -> N
         ("archive/code/x.debug_pkl", "which no plan has"),
         ("archive/data/0\n", "which no plan has"),
         ("/etc/passwd", "which no plan has"),
+        ("an archive/data/7", "which no plan has"),
     ],
 )
 def test_records_with_other_names_are_rejected(harmless: bytes, name: str, message: str) -> None:

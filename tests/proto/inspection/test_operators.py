@@ -78,6 +78,18 @@ def test_operators_are_found_in_functions_that_a_compilation_defines() -> None:
     assert operators(SimpleNamespace(get_functions=lambda: list(known))) >= {"aten::relu", "aten::as_strided"}
 
 
+def test_operators_are_found_in_graphs_that_are_attributes() -> None:
+    """Such as those of forked calls, and of optimised code."""
+
+    def forking(inputs: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.jit.wait(torch.jit.fork(_hide, inputs))  # type: ignore[no-untyped-call]
+        return result
+
+    graph = torch.jit.script(forking).graph
+    unit = SimpleNamespace(get_functions=lambda: [SimpleNamespace(qualified_name="forking", graph=graph)])
+    assert operators(unit) >= {"prim::fork", "prim::CallFunction"}, "the call is in the graph of the fork"
+
+
 def _harmless(inputs: torch.Tensor) -> torch.Tensor:
     return inputs.relu()
 

@@ -149,6 +149,20 @@ def test_a_kernel_without_landlock_has_version_0(monkeypatch: pytest.MonkeyPatch
     assert landlock_version() == 0
 
 
+def test_each_half_of_the_sandbox_gives_up_new_privileges_itself() -> None:
+    """Each may be used alone, and without that only root's processes get rules or filters."""
+    code = (
+        "import ctypes\n"
+        "from moonfed.sandbox import landlock, seccomp\n"
+        "{}\n"
+        "print(ctypes.CDLL(None).prctl(39, 0, 0, 0, 0))"  # PR_GET_NO_NEW_PRIVS
+    )
+    for half in ("landlock.restrict_files([], [])", "seccomp.deny_system_calls()"):
+        command = [sys.executable, "-I", "-c", code.format(half)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.stdout == "1\n", half + done.stderr
+
+
 # Attempts by name, with the version of Landlock that denies them.
 ATTEMPTS = {
     "read": (1, "(here / 'secret').read_text()"),
