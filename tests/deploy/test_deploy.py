@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -113,6 +114,15 @@ def test_the_compose_file_runs_the_coordinators_image_with_valid_options() -> No
                  if "PASSWORD" in key or "SECRET" in key]  # fmt: skip
     assert passwords
     assert all(value.startswith("${") for value in passwords), "a default password would be everybody's"
+
+
+def test_the_servers_image_asks_every_client_for_a_key() -> None:
+    from moonfed.export.cli.program import app as export_app
+
+    assert values("server", "ENTRYPOINT") == ['["moonfed-export", "serve"]']
+    command: Any = typer.main.get_command(export_app).commands["serve"]  # type: ignore[attr-defined]
+    with command.make_context("serve", json.loads(values("server", "CMD")[0])) as context:
+        assert (context.params["host"], context.params["api_key_file"]) == ("0.0.0.0", Path("/keys/api-keys"))  # noqa: S104
 
 
 @pytest.mark.parametrize("image", IMAGES)

@@ -76,6 +76,7 @@ def test_every_call_but_health_checks_needs_a_key(server: Server, keys: Keys) ->
     paths = ["/v2", "/v2/models/stats", "/v2/models/linear", "/v2/models/linear/ready", "/v2/models/linear/config"]
     paths += ["/v2/logging", "/v2/systemsharedmemory/status"]
     wrongs: list[Headers] = [{}, bearer("moonfed_wrong"), bearer(""), {"Authorization": keys.user}]
+    wrongs += [{"Authorization": f"Digest {keys.user}"}]
     for wrong in [*wrongs, {"Authorization": "Bearer"}]:
         for path in paths:
             assert get(server.http, path, **wrong)[0] == 401

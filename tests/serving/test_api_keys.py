@@ -30,6 +30,14 @@ def test_a_key_is_found_by_its_hash(tmp_path: Path) -> None:
         assert keys.find(wrong) is None
 
 
+def test_a_whole_hash_is_compared(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    key = create_key(path, "alice", admin=False)
+    text = path.read_text().rstrip("\n")
+    path.write_text(text[:-1] + ("1" if text.endswith("0") else "0"))
+    assert ApiKeys(path).find(key) is None
+
+
 def test_keys_of_people_are_added_below_others(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("# the clinic's clients\n\nbob user sha256:" + "0" * 64)

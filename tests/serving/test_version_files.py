@@ -12,11 +12,14 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from moonfed.errors import UntrustedRelease
+from moonfed.errors import InvalidInput, UntrustedRelease
 from moonfed.release.repository import ModelDirectory, ModelRelease
 from moonfed.release.signing import ReleaseSigner
 from moonfed.release.triton_config import read_interface, to_text
 from moonfed.serving.model_manager import ModelManager, ServingSettings
+from moonfed.serving.version_files import VerifiedFiles
+from moonfed.signing.release_directory import read_version
+from moonfed.signing.release_signature import SIGNATURE_FILE, read_private_key, read_release_key, sign_release
 from tests.support.model_repositories import linear
 from tests.support.server_process import get, served
 
@@ -170,6 +173,29 @@ def test_a_changed_model_is_not_signed_again(directory: ModelDirectory, key: Pat
     (directory.path / "2" / "model.onnx").write_bytes(linear(seed=9))
     with pytest.raises(UntrustedRelease, match=r"model.onnx of linear/2 was changed after it was signed"):
         directory.sign(2, ReleaseSigner(key))
+
+
+def verified(directory: ModelDirectory, key: Path) -> VerifiedFiles:
+    return VerifiedFiles(directory.path, 2, directory.config(), [read_release_key(key.with_suffix(".pub"))])
+
+
+def test_the_verified_content_is_used_whatever_becomes_of_the_file(directory: ModelDirectory, key: Path) -> None:
+    files, path = verified(directory, key), directory.path / "2" / "model.onnx"
+    before = path.read_bytes()
+    path.write_bytes(linear(seed=9))
+    assert files.graph("model.onnx") == before
+    with pytest.raises(InvalidInput, match=r"has no file other.onnx"):
+        files.graph("other.onnx")
+    with pytest.raises(InvalidInput, match="label_filename"):
+        files.labels("../labels.txt")
+
+
+def test_a_version_signed_without_its_configuration_is_rejected(directory: ModelDirectory, key: Path) -> None:
+    version = directory.path / "2"
+    (version / "config.pbtxt").unlink()
+    (version / SIGNATURE_FILE).write_bytes(sign_release(read_version(version), "linear/2", read_private_key(key)))
+    with pytest.raises(UntrustedRelease, match=r"version 2 of model 'linear' was signed without config.pbtxt"):
+        verified(directory, key)
 
 
 def test_warm_up_data_in_files_are_not_covered(directory: ModelDirectory, key: Path) -> None:

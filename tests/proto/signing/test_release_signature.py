@@ -85,16 +85,36 @@ def test_damaged_signatures_are_rejected(signature: bytes | None, sentence: str)
         verify_release(FILES, "digits/7", signature, TRUSTED)
 
 
-def test_a_trusted_keys_statement_about_something_else_is_rejected() -> None:
-    for payload, sentence in ((b"{}", "cannot be read"), (b"nonsense", "cannot be read")):
-        document = json.loads(SIGNATURE)
-        kind = document["dsseEnvelope"]["payloadType"].encode()
-        message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
-        assert isinstance(KEY, ed25519.Ed25519PrivateKey)
-        document["dsseEnvelope"]["payload"] = base64.b64encode(payload).decode()
-        document["dsseEnvelope"]["signatures"][0]["sig"] = base64.b64encode(KEY.sign(message)).decode()
-        with pytest.raises(UntrustedRelease, match=sentence):
-            verify_release(FILES, "digits/7", json.dumps(document).encode(), TRUSTED)
+STATEMENT = json.loads(base64.b64decode(json.loads(SIGNATURE)["dsseEnvelope"]["payload"]))
+PREDICATE = STATEMENT["predicate"]
+HASHED_OTHERWISE = {"name": "more", "algorithm": "blake2b", "digest": "00"}
+
+
+@pytest.mark.parametrize(
+    ("payload", "sentence"),
+    [
+        (b"{}", "cannot be read"),
+        (b"nonsense", "cannot be read"),
+        (json.dumps(STATEMENT | {"_type": "https://example.org"}).encode(), "is not a model signature"),
+        (json.dumps(STATEMENT | {"predicateType": "https://slsa.dev/provenance/v1"}).encode(), "is not a model sig"),
+        (
+            json.dumps(
+                STATEMENT | {"predicate": PREDICATE | {"resources": [*PREDICATE["resources"], HASHED_OTHERWISE]}}
+            ).encode(),
+            "is not a model signature",
+        ),
+    ],
+    ids=["empty", "nonsense", "type", "predicate", "hash"],
+)
+def test_a_trusted_keys_statement_about_something_else_is_rejected(payload: bytes, sentence: str) -> None:
+    document = json.loads(SIGNATURE)
+    kind = document["dsseEnvelope"]["payloadType"].encode()
+    message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+    assert isinstance(KEY, ed25519.Ed25519PrivateKey)
+    document["dsseEnvelope"]["payload"] = base64.b64encode(payload).decode()
+    document["dsseEnvelope"]["signatures"][0]["sig"] = base64.b64encode(KEY.sign(message)).decode()
+    with pytest.raises(UntrustedRelease, match=sentence):
+        verify_release(FILES, "digits/7", json.dumps(document).encode(), TRUSTED)
 
 
 def test_keys_of_bundles_sign_releases_too(tmp_path: Path) -> None:
