@@ -48,6 +48,7 @@ def test_each_advisory_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_distribution_that_could_not_be_checked_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
     assert audit.audit(answering({"torch": UNKNOWN})) == audit.UNREACHABLE
+    assert audit.UNREACHABLE not in (0, audit.FOUND), "not knowing is no success"
     assert "torch: not checked" in capsys.readouterr().out
 
 

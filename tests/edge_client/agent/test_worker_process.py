@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -17,7 +19,9 @@ import pytest
 
 from moonfed import tensors
 from moonfed.edge_client.agent import child_process as child_module
-from moonfed.edge_client.agent.worker_process import Heartbeat, WorkerProcess, _heartbeat
+from moonfed.edge_client.agent import worker_process as worker_module
+from moonfed.edge_client.agent.child_process import ChildProcess
+from moonfed.edge_client.agent.worker_process import GRACE_SECONDS, Heartbeat, WorkerProcess, _heartbeat
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
@@ -268,6 +272,30 @@ def test_a_worker_exits_when_its_parent_is_killed(
         for process in children:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
+
+
+@pytest.mark.parametrize(("budget", "left"), [(100.0, 70.0), (20.0, 0.0), (None, None)])
+def test_the_trainer_is_killed_a_while_after_its_budget(
+    budget: float | None,
+    left: float | None,
+    new_worker: NewWorker,
+    new_job: Callable[..., Job],
+    samples: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However often a plan reports progress."""
+    limits: dict[str, float | None] = {}
+
+    def answer(_: ChildProcess, __: bytes, expected: str, *given: Any) -> dict[str, Any] | None:  # noqa: ANN401
+        limits[expected] = given[1] if len(given) > 1 else None
+        return {"samples": 9, "held_out": 0, "changed": 0, "other_work": None} if expected == "read" else None
+
+    monkeypatch.setattr(ChildProcess, "start", lambda _: None)
+    monkeypatch.setattr(ChildProcess, "answer", answer)
+    monkeypatch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: 1030.0))
+    job = replace(new_job(), max_seconds=budget, began=1000.0)
+    assert not new_worker(samples).train(job, always)
+    assert limits == {"read": None, "trained": None if left is None else left + GRACE_SECONDS}
 
 
 def test_the_trainer_is_not_told_the_devices_state_data_or_labels(tmp_path: Path) -> None:
