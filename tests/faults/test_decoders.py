@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.rpc import convert_control, convert_fleet
 from moonfed.coordinator.rpc.convert_settings import run_settings, settings_message
-from moonfed.coordinator.updates.validation import check_files, check_header
+from moonfed.coordinator.updates.validation import check_files, check_header, largest_files
 from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch, UntrustedBundle
 from moonfed.fleet_messages import read_assignment, read_run_ended
 from moonfed.identity import new_key, signing_request
@@ -58,7 +58,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def test_the_header_of_an_update(message: fleet_pb2.SubmitHeader) -> None:
     with suppress(MoonfedError):
         header = convert_fleet.update_header("cam-1", message)
-        check_header(header, BUNDLE.manifest, header.encoding)
+        check_header(header, largest_files(BUNDLE.manifest, header.encoding), header.encoding)
 
 
 @EXAMPLES

@@ -12,7 +12,7 @@ from moonfed.coordinator.aggregation.robust.config import read_robust_settings
 from moonfed.coordinator.rounds.settings import parse_amount, parse_fraction
 from moonfed.coordinator.rpc import convert_control, convert_fleet
 from moonfed.coordinator.rpc.convert_settings import run_settings
-from moonfed.coordinator.updates.validation import check_header
+from moonfed.coordinator.updates.validation import check_header, largest_files
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import MoonfedError
 from moonfed.fleet_messages import read_assignment, read_run_ended
@@ -53,7 +53,7 @@ def _decoder(name: str, message: M, read: Callable[[M], object]) -> Decoder:
 
 def _check_header(message: fleet_pb2.SubmitHeader) -> None:
     header = convert_fleet.update_header("cam-1", message)
-    check_header(header, coordinator.make_bundle().manifest, header.encoding)
+    check_header(header, largest_files(coordinator.make_bundle().manifest, header.encoding), header.encoding)
 
 
 _OPTIONS: Mapping[str, Callable[[str], object]] = {

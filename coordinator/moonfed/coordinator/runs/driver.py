@@ -87,8 +87,8 @@ class RunDriver:
         self._publisher = EventPublisher(record.run)
         self._devices = EligibleDevices(sessions, context.manifest, record.settings)
         self._recorder = CommandRecorder(storage.store, record.run)
-        largest_update = sum(largest_files(context.manifest, record.settings.encodings.up).values())
-        self._admissions = Admissions(self._rejection_reason, ByteQuota(largest_update))
+        self.largest_files = largest_files(context.manifest, record.settings.encodings.up)
+        self._admissions = Admissions(self._rejection_reason, ByteQuota(sum(self.largest_files.values())))
         self._group_commit = GroupCommit(
             storage.store.reports, storage.spool, late_reports=self._protocol.reports_outlive_rounds
         )

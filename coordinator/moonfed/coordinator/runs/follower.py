@@ -61,8 +61,8 @@ class RunFollower:
         self._global_state_round = -1  # the committed round that it belongs to
         self._global_state_attempt = 0  # for which it was loaded; the previous attempt may have found it damaged
         self._subscribers, self._eta = Subscribers(), RoundEta()
-        largest_update = sum(largest_files(manifest, record.settings.encodings.up).values())
-        self._admissions = Admissions(self._local_rejection, ByteQuota(largest_update))
+        self.largest_files = largest_files(manifest, record.settings.encodings.up)
+        self._admissions = Admissions(self._local_rejection, ByteQuota(sum(self.largest_files.values())))
         self._fractions: dict[str, float] = {}  # each device's largest reported progress in the open round
         self._ended = asyncio.Event()
 

@@ -17,6 +17,7 @@ from moonfed.coordinator.storage.leases import Leases
 from moonfed.errors import AlreadyExists, MoonfedError, WrongState
 
 _columns = tables.reports.c
+_REJECTED = _columns.outcome == "rejected"
 T = TypeVar("T")
 
 
@@ -86,7 +87,7 @@ def forget(connection: sql.Connection, run: str, newest: int) -> None:
 
 def _record(connection: sql.Connection, report: DeviceReport) -> None:
     """Record a report, replacing only a rejected one; raises WrongState or AlreadyExists if another one counts."""
-    if insert_or_replace_if(connection, tables.reports, row_mapping.report_row(report), _columns.outcome == "rejected"):
+    if insert_or_replace_if(connection, tables.reports, row_mapping.report_row(report), _REJECTED):
         return
     which = sql.and_(row_mapping.same(tables.reports, report.id), _columns.device == report.device)
     standing = row_mapping.report(connection.execute(sql.select(tables.reports).where(which)).mappings().one())

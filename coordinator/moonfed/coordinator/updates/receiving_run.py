@@ -17,6 +17,7 @@ class ReceivingRun(Protocol):
 
     record: RunRecord
     manifest: Manifest
+    largest_files: Mapping[str, int]  # of an update, in bytes, by role
 
     def admit(self, attempt: AttemptId, device: str) -> Admission:
         """Admit a device's update; the admission may be rejected at once, and is withdrawn when the round closes."""

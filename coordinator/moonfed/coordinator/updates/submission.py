@@ -154,7 +154,7 @@ class Updates:
     async def _check_header(self, update: _Admitted) -> None:
         manifest, encodings = update.run.manifest, update.run.record.settings.encodings
         try:
-            check_header(update.header, manifest, encodings.up)
+            check_header(update.header, update.run.largest_files, encodings.up)
         except (InvalidInput, ResourceExhausted) as problem:
             await self._reject(update, problem)
             raise

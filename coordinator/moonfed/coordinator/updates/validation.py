@@ -38,18 +38,19 @@ class UpdateHeader:
     encoding: Encoding = PLAIN  # of the model
 
 
-def check_header(header: UpdateHeader, manifest: Manifest, wanted: Encoding) -> None:
-    """Reject an invalid update by its header, before its bytes are sent. `wanted`: the run's encoding of models.
+def check_header(header: UpdateHeader, largest: Mapping[str, int], wanted: Encoding) -> None:
+    """Reject an invalid update by its header, before its bytes are sent.
+
+    `largest`: the largest size of each file in bytes, by role. `wanted`: the run's encoding of models.
 
     Raises InvalidInput for unknown or missing roles, another encoding or implausible numbers; ResourceExhausted for a
     file that is too large for its role's tensors.
     """
-    roles = update_roles(manifest)
-    if sorted(header.blobs) != sorted(roles):
-        raise InvalidInput(f"blobs is {sorted(header.blobs)}; it must be {sorted(roles)}")
+    if header.blobs.keys() != largest.keys():
+        raise InvalidInput(f"blobs is {sorted(header.blobs)}; it must be {sorted(largest)}")
     if header.encoding != wanted:
         raise InvalidInput(f"encoding is {str(header.encoding)!r}; this run uses {str(wanted)!r}")
-    for role, limit in largest_files(manifest, wanted).items():
+    for role, limit in largest.items():
         if header.blobs[role].size > limit:
             raise ResourceExhausted(f"the update's {role} has {header.blobs[role].size} bytes; {limit} are allowed")
     require_whole("samples", header.samples, 1, MAX_SAMPLES)
@@ -57,7 +58,7 @@ def check_header(header: UpdateHeader, manifest: Manifest, wanted: Encoding) -> 
     check_metrics(header.metrics)
 
 
-def largest_files(manifest: Manifest, wanted: Encoding) -> dict[str, int]:
+def largest_files(manifest: Manifest, wanted: Encoding) -> Mapping[str, int]:
     """Return the largest size of an update's files in bytes, by role."""
     roles = update_roles(manifest).items()
     return {role: largest_file(specs, wanted if role == MODEL else PLAIN) for role, specs in roles}

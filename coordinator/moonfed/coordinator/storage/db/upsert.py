@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sql
@@ -12,30 +13,37 @@ from sqlalchemy.dialects import postgresql, sqlite
 def insert_or_ignore(connection: sql.Connection, table: sql.Table, values: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows; keep the existing row where the key is taken."""
     if values:
-        connection.execute(_insert(connection, table).on_conflict_do_nothing(), values)
+        connection.execute(_insert(connection.dialect.name, table).on_conflict_do_nothing(), values)
 
 
 def insert_or_replace(connection: sql.Connection, table: sql.Table, values: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows; replace the existing row where the key is taken."""
     if values:
-        connection.execute(_replacing(connection, table, None), values)
+        connection.execute(_replacing(connection.dialect.name, table, None), values)
 
 
 def insert_or_replace_if(
     connection: sql.Connection, table: sql.Table, row: Mapping[str, Any], where: sql.ColumnElement[bool]
 ) -> bool:
-    """Insert a row; replace an existing row only if it matches `where`. Return True if the row was written."""
-    statement = _replacing(connection, table, where).values(row).returning(*table.primary_key)
-    return connection.execute(statement).first() is not None
+    """Insert a row; replace an existing row only if it matches `where`. Return True if the row was written.
+
+    `where` is one of a few constants, since a statement is built once for each and kept.
+    """
+    return connection.execute(_replacing_if(connection.dialect.name, table, where), row).first() is not None
+
+
+@cache  # building and compiling a statement takes longer than executing it
+def _replacing_if(dialect: str, table: sql.Table, where: sql.ColumnElement[bool]) -> sql.Executable:
+    return _replacing(dialect, table, where).returning(*table.primary_key)
 
 
 def _replacing(
-    connection: sql.Connection, table: sql.Table, where: sql.ColumnElement[bool] | None
+    dialect: str, table: sql.Table, where: sql.ColumnElement[bool] | None
 ) -> sqlite.Insert | postgresql.Insert:
-    statement = _insert(connection, table)
+    statement = _insert(dialect, table)
     others = {column.name: statement.excluded[column.name] for column in table.columns if not column.primary_key}
     return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=others, where=where)
 
 
-def _insert(connection: sql.Connection, table: sql.Table) -> sqlite.Insert | postgresql.Insert:
-    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+def _insert(dialect: str, table: sql.Table) -> sqlite.Insert | postgresql.Insert:
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
