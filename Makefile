@@ -6,7 +6,7 @@ ARITHMETIC := tests/export/methods tests/export/test_training_plan.py tests/edge
 	tests/experiments/fleet/test_server_rules.py
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup demo test quick processors soak images search fuzz audit requirements wheel lint bench proto operators
+.PHONY: setup demo test quick processors soak images search fuzz audit requirements results wheel lint bench proto operators
 
 setup: $(INSTALLED) ## makes .venv with everything
 
@@ -51,6 +51,9 @@ requirements: setup ## regenerates requirements/*.txt, with the sha256 of every 
 
 wheel: setup ## builds the wheel with its bill of materials and their checksums in dist/
 	$(BIN)/python -m tools.build_release
+
+results: setup ## draws and tabulates the runs in docs/results
+	$(BIN)/python -m tools.draw_results
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,0 +1,81 @@
+"""Draw and tabulate the 100-round runs in docs/results: `make results`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from moonfed.experiments.plots import Line, draw_lines, picture
+
+RESULTS, PICTURE = Path("docs/results"), Path("docs/pictures/cifar10-100-rounds.png")
+ROUNDS = 100
+LAST = 10  # rounds whose accuracies are averaged
+HEADER = f"{'run':<22}{'rounds':>7}{'last':>7}{'mean':>7}{'best':>7}  reaches FedAvg's last"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run so far: test accuracy in percent after each round, from the first one on."""
+
+    name: str
+    method: str
+    seed: int
+    accuracy: tuple[float, ...]
+
+    @property
+    def label(self) -> str:
+        """The name in a picture's legend."""
+        state = "" if len(self.accuracy) == ROUNDS else f" (round {len(self.accuracy)})"
+        return self.name.removeprefix("cifar10-") + state
+
+    def first_reaching(self, accuracy: float) -> int | None:
+        """Return the first round with at least this accuracy; None if there is none yet."""
+        return next((number for number, value in enumerate(self.accuracy, 1) if value >= accuracy), None)
+
+
+def read_runs(results: Path) -> list[Run]:
+    """Read the runs of a folder, by name; a pooled or solo run without rounds is left out."""
+    return [_read_run(path) for path in sorted(results.glob("*/results.jsonl")) if path.stat().st_size]
+
+
+def _read_run(path: Path) -> Run:
+    rounds = [json.loads(line) for line in path.read_text().splitlines()]
+    first = rounds[0]
+    accuracy = tuple(100 * one["accuracy"] for one in rounds)
+    return Run(name=path.parent.name, method=first["method"], seed=first["seed"], accuracy=accuracy)
+
+
+def tabulate(runs: list[Run]) -> list[str]:
+    """Return a table: accuracy after the last round, mean of the last ten, best, and the speed-up over FedAvg."""
+    return [HEADER, *(_row(run, _baseline(runs, run.seed)) for run in runs)]
+
+
+def _baseline(runs: list[Run], seed: int) -> float | None:
+    """Return FedAvg's accuracy after the last round with a seed, once it has finished."""
+    finished = (one for one in runs if (one.method, one.seed, len(one.accuracy)) == ("fedavg", seed, ROUNDS))
+    return next((one.accuracy[-1] for one in finished), None)
+
+
+def _row(run: Run, baseline: float | None) -> str:
+    last, best = run.accuracy[-LAST:], max(run.accuracy)
+    row = f"{run.name:<22}{len(run.accuracy):>7}{last[-1]:>7.2f}{sum(last) / len(last):>7.2f}{best:>7.2f}"
+    if baseline is None:
+        return row
+    reached = run.first_reaching(baseline)
+    return f"{row}  round {reached}, {ROUNDS / reached:.1f} times as fast" if reached else f"{row}  not yet"
+
+
+def draw(runs: list[Run], target: Path) -> None:
+    """Draw the accuracies by round."""
+    with picture(target, 1, 1, width=7.5, height=4.2, title="CIFAR-10, ten parties, test accuracy in percent") as (
+        axes,
+    ):
+        lines = [Line(label=run.label, x=range(1, len(run.accuracy) + 1), y=run.accuracy) for run in runs]
+        draw_lines(axes, lines, x="round", y="accuracy (%)")
+
+
+if __name__ == "__main__":
+    found = read_runs(RESULTS)
+    draw(found, PICTURE)
+    print("\n".join(tabulate(found)))
