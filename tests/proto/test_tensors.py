@@ -96,6 +96,7 @@ def entries(**changes: object) -> dict[str, object]:
         b"not json",
         b"[]",
         b"{" * 60_000,
+        b"[" * 60_000,
         b'{"encoder.bias": 3}',
         json.dumps(entries(**{"norm.mean": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}})).encode(),
         json.dumps(entries(**{"norm.mean": {"dtype": "F32", "shape": [], "data_offsets": [40, 44]}})).encode(),

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,14 @@ import psutil
 import pytest
 
 from moonfed.edge_client.agent import child_process as module
-from moonfed.edge_client.agent.child_process import OUTPUT_LINES, TEXT_LENGTH, ChildProcess, Program
+from moonfed.edge_client.agent.child_process import (
+    LINE_BYTES,
+    OUTPUT_LINES,
+    PENDING,
+    TEXT_LENGTH,
+    ChildProcess,
+    Program,
+)
 from moonfed.edge_client.worker.messages import encode
 from moonfed.errors import InvalidInput, TrainingFailed
 from tests.edge_client.conftest import wait_until_gone
@@ -63,6 +71,7 @@ def test_an_answer_has_the_fields_of_the_expected_kind(new_child: NewChild) -> N
         "'9' * 50_000",
         "chr(0) + chr(255)",
         "'x' * (3 << 20)",
+        f"""'{{"kind": "ready", "value": "' + 'x' * {LINE_BYTES} + '"}}'""",
         """'{"kind": []}' + chr(10) + '{"kind": ["ready"]}' + chr(10) + 'end'""",
     ],
 )
@@ -83,6 +92,24 @@ def test_endless_output_neither_fills_the_memory_nor_hides_a_stop(new_child: New
     finally:
         logging.disable(logging.NOTSET)
     assert psutil.Process().memory_info().rss - before < 50_000_000
+
+
+def test_messages_that_nobody_reads_are_not_collected(new_child: NewChild) -> None:
+    child = new_child(f"send('{READY}')\nwhile True: send('{READY}' * 100)")
+    assert child.answer(encode("go"), "ready")
+    while child._messages.qsize() < PENDING:
+        time.sleep(0.01)
+    assert child._messages.full()
+
+
+def test_long_lines_of_output_are_logged_in_parts(new_child: NewChild, caplog: pytest.LogCaptureFixture) -> None:
+    """Else an endless one would fill the memory."""
+    child = new_child(f"os.write(2, b'y' * {2 * TEXT_LENGTH} + b'end\\nlast\\n'); send('{READY}'); time.sleep(60)")
+    assert child.answer(encode("go"), "ready")
+    while "the child: last" not in caplog.messages:
+        time.sleep(0.01)
+    long = f"the child: {'y' * TEXT_LENGTH}"
+    assert caplog.messages == [long, long, "the child: end", "the child: last"]
 
 
 @pytest.fixture(autouse=True)

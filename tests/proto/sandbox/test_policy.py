@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import pwd
 import signal
 import subprocess
@@ -181,6 +182,14 @@ def test_calls_with_an_argument_that_training_uses_are_allowed(tmp_path: Path) -
     )
     found = attempt(code, tmp_path, "weak")
     assert (found.stdout, found.returncode) == ("aborting\n", -signal.SIGABRT), found.stderr
+
+
+@FILTERED
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="64-bit ARM has only openat")
+def test_the_older_call_to_open_a_file_does_not_truncate_it_either(tmp_path: Path) -> None:
+    code = CALL + "call(conditions['open'], os.fsencode(here / 'in' / 'data'), os.O_RDONLY | os.O_TRUNC)"
+    assert "PermissionError" in attempt(code, tmp_path, "weak").stderr
+    assert (tmp_path / "in" / "data").read_text() == "a sample"
 
 
 @FILTERED
