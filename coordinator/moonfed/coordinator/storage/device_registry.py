@@ -15,6 +15,7 @@ from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.db.upsert import insert_or_ignore
 from moonfed.errors import AlreadyExists, Untrusted, WrongState
 
+_CHANGE = sql.update(tables.devices).where(tables.devices.c.device == sql.bindparam("of_device"))
 _AUTHORITY = 0x6D6F6F61  # a lock of the server's: two coordinators may start at the same time
 
 
@@ -88,7 +89,7 @@ class DeviceRegistry:
             if not asks_again and not _use_token(connection, secret_sha256):
                 return False
             if held:
-                connection.execute(sql.update(tables.devices).where(columns.device == device).values(changes))
+                connection.execute(_CHANGE, {"of_device": device, **changes})
             else:
                 row = {**new, **changes, "public_key_sha256": public_key_sha256}
                 try:
@@ -101,7 +102,7 @@ class DeviceRegistry:
         """Record a device's renewed certificate for this key."""
         changes = {"certificate_expires": certificate_expires, "public_key_sha256": public_key_sha256}
         with self._transactions.write() as connection:
-            connection.execute(sql.update(tables.devices).where(tables.devices.c.device == device).values(changes))
+            connection.execute(_CHANGE, {"of_device": device, **changes})
 
     def seen(self, device: str, platform: Mapping[str, str] | None = None) -> None:
         """Record that a device has called; one that never enrolled (no TLS) becomes known."""
@@ -110,10 +111,7 @@ class DeviceRegistry:
         new = {"device": device, "enrolled": now, "certificate_expires": 0.0, "platform": {}}
         new |= {"public_key_sha256": "", "secret_sha256": "", "revoked": 0.0}
         with self._transactions.write() as connection:
-            known = connection.execute(
-                sql.update(tables.devices).where(tables.devices.c.device == device).values(changes)
-            )
-            if not known.rowcount:
+            if not connection.execute(_CHANGE, {"of_device": device, **changes}).rowcount:
                 insert_or_ignore(connection, tables.devices, [{**new, **changes}])
 
     def add_token(self, secret_sha256: str, uses: int, expires: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sql
 
@@ -17,7 +17,19 @@ from moonfed.coordinator.storage.leases import Leases
 from moonfed.errors import AlreadyExists, MoonfedError, WrongState
 
 _columns = tables.reports.c
+_of_attempt = row_mapping.of_attempt(tables.reports)
+_of_device = sql.and_(_of_attempt, _columns.device == sql.bindparam("of_device"))
 _REJECTED = _columns.outcome == "rejected"
+_OF_ATTEMPT = sql.select(tables.reports).where(_of_attempt).order_by(_columns.device)
+_OF_DEVICE = sql.select(tables.reports).where(_of_device)
+_ACCEPTED = (
+    sql.select(tables.reports)
+    .join(tables.rounds, sql.and_(*(tables.rounds.c[name] == _columns[name] for name in ("run", "round", "attempt"))))
+    .where(_of_device, _columns.outcome == "accepted", tables.rounds.c.status != "abandoned")
+)
+_FORGET = sql.delete(tables.reports).where(
+    _columns.run == sql.bindparam("of_run"), _columns.round <= sql.bindparam("newest")
+)
 T = TypeVar("T")
 
 
@@ -57,24 +69,17 @@ class DeviceReports:
 
     def of_attempt(self, attempt: AttemptId) -> list[DeviceReport]:
         """Return all reports in an attempt, sorted by device."""
-        query = sql.select(tables.reports).where(row_mapping.same(tables.reports, attempt)).order_by(_columns.device)
         with self._transactions.read() as connection:
-            return [row_mapping.report(row) for row in connection.execute(query).mappings()]
+            found = connection.execute(_OF_ATTEMPT, row_mapping.parameters(attempt))
+            return [row_mapping.report(row) for row in found.mappings()]
 
     def has_receipt(self, attempt: AttemptId, device: str, blobs: Mapping[str, BlobRef]) -> bool:
         """Return True if exactly this update of the device was accepted in an attempt that was not abandoned.
 
         Raises AlreadyExists if a different one was.
         """
-        columns = tables.rounds.c
-        query = (
-            sql.select(tables.reports)
-            .join(tables.rounds, sql.and_(*(columns[name] == _columns[name] for name in ("run", "round", "attempt"))))
-            .where(row_mapping.same(tables.reports, attempt), _columns.device == device)
-            .where(_columns.outcome == "accepted", columns.status != "abandoned")
-        )
         with self._transactions.read() as connection:
-            row = connection.execute(query).mappings().first()
+            row = connection.execute(_ACCEPTED, _parameters(attempt, device)).mappings().first()
         if row is not None:
             _require_same_update(row_mapping.report(row), attempt, device, blobs)
         return row is not None
@@ -82,20 +87,25 @@ class DeviceReports:
 
 def forget(connection: sql.Connection, run: str, newest: int) -> None:
     """Delete the reports of rounds up to `newest`; a device asking later for a receipt is told the current round."""
-    connection.execute(sql.delete(tables.reports).where(_columns.run == run, _columns.round <= newest))
+    connection.execute(_FORGET, {"of_run": run, "newest": newest})
 
 
 def _record(connection: sql.Connection, report: DeviceReport) -> None:
     """Record a report, replacing only a rejected one; raises WrongState or AlreadyExists if another one counts."""
     if insert_or_replace_if(connection, tables.reports, row_mapping.report_row(report), _REJECTED):
         return
-    which = sql.and_(row_mapping.same(tables.reports, report.id), _columns.device == report.device)
-    standing = row_mapping.report(connection.execute(sql.select(tables.reports).where(which)).mappings().one())
+    found = connection.execute(_OF_DEVICE, _parameters(report.id, report.device))
+    standing = row_mapping.report(found.mappings().one())
     if standing.outcome == "declined":
         raise WrongState(f"{report.device!r} has declined {report.id}")
     if report.outcome != "accepted":
         raise WrongState(f"{report.device!r} has already delivered its update for {report.id}")
     _require_same_update(standing, report.id, report.device, report.blobs)
+
+
+def _parameters(attempt: AttemptId, device: str) -> dict[str, Any]:
+    """Return the parameters of the queries for one device's report."""
+    return {**row_mapping.parameters(attempt), "of_device": device}
 
 
 def _require_same_update(standing: DeviceReport, attempt: AttemptId, device: str, blobs: Mapping[str, BlobRef]) -> None:

@@ -10,6 +10,11 @@ from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.upsert import insert_or_replace
 
 _columns = tables.metrics.c
+_BY_ROUND = (
+    sql.select(_columns.round, _columns.name, _columns.value)
+    .where(_columns.run == sql.bindparam("run"), _columns.round.between(sql.bindparam("first"), sql.bindparam("last")))
+    .order_by(_columns.round, _columns.name)
+)
 
 
 def put_metrics(connection: sql.Connection, run: str, round_: int, metrics: Mapping[str, float]) -> None:
@@ -20,10 +25,7 @@ def put_metrics(connection: sql.Connection, run: str, round_: int, metrics: Mapp
 
 def metrics_by_round(connection: sql.Connection, run: str, first: int, last: int) -> dict[int, dict[str, float]]:
     """Return the metrics of the global models `first` to `last`, by round and name."""
-    query = sql.select(_columns.round, _columns.name, _columns.value).where(
-        _columns.run == run, _columns.round.between(first, last)
-    )
     found: dict[int, dict[str, float]] = {}
-    for row in connection.execute(query.order_by(_columns.round, _columns.name)):
+    for row in connection.execute(_BY_ROUND, {"run": run, "first": first, "last": last}):
         found.setdefault(row.round, {})[row.name] = row.value
     return found

@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sql
 
+from moonfed.blobs import BlobRef
 from moonfed.coordinator.records import AttemptId, RoundRecord
 from moonfed.coordinator.storage.blobs import references
 from moonfed.coordinator.storage.db import row_mapping, tables
@@ -18,6 +19,23 @@ from moonfed.errors import WrongState
 UNDER_WAY = ("open", "reducing")  # rounds whose end is not decided
 PAST = ("committed", "abandoned")
 _columns = tables.rounds.c
+_of_attempt, _of_run = row_mapping.of_attempt(tables.rounds), _columns.run == sql.bindparam("of_run")
+_position = (_columns.round, _columns.attempt)
+_ONE = sql.select(tables.rounds).where(_of_attempt)
+_NEWEST = sql.select(tables.rounds).where(_of_run).order_by(*(part.desc() for part in _position)).limit(1)
+_NEWEST_WITH_STATUS = _NEWEST.where(_columns.status == sql.bindparam("status"))
+_FIRST_PAST = (
+    sql.select(tables.rounds)
+    .where(_of_run, _columns.status.in_(PAST))
+    .order_by(*_position)
+    .limit(sql.bindparam("limit"))
+)
+_NEXT_PAST = _FIRST_PAST.where(sql.tuple_(*_position) > sql.tuple_(sql.bindparam("round"), sql.bindparam("attempt")))
+_HELD = sql.select(_columns.status, _columns.opened, _columns.cohort).where(_of_attempt).with_for_update()
+_STATUS = sql.select(_columns.status).where(_of_attempt).with_for_update(read=True)
+_CHANGE = sql.update(tables.rounds).where(_of_attempt)
+_BEGIN_REDUCING = _CHANGE.where(_columns.status == "open").values(status="reducing")
+_FORGET_REPORTS = sql.delete(tables.reports).where(row_mapping.of_attempt(tables.reports))
 
 
 def add(connection: sql.Connection, attempt: AttemptId, cohort: Sequence[str]) -> None:
@@ -38,81 +56,76 @@ def add(connection: sql.Connection, attempt: AttemptId, cohort: Sequence[str]) -
 
 def join(connection: sql.Connection, attempt: AttemptId, device: str) -> None:
     """Add a device to the round's cohort."""
-    which = row_mapping.same(tables.rounds, attempt)
-    cohort = connection.execute(sql.select(_columns.cohort).where(which).with_for_update()).scalar_one()
-    joined = sorted({*cohort, device})
-    connection.execute(sql.update(tables.rounds).where(which).values(cohort=joined))
+    which = row_mapping.parameters(attempt)
+    cohort = connection.execute(_HELD, which).one().cohort
+    connection.execute(_CHANGE, {**which, "cohort": sorted({*cohort, device})})
 
 
 def require_open(connection: sql.Connection, attempt: AttemptId) -> None:
     """Raise WrongState unless the round is open; it then stays open until the transaction ends."""
-    query = sql.select(_columns.status).where(row_mapping.same(tables.rounds, attempt))
-    status = connection.execute(query.with_for_update(read=True)).scalar()
+    status = connection.execute(_STATUS, row_mapping.parameters(attempt)).scalar()
     if status != "open":
         raise WrongState(f"{attempt} is {status or 'unknown'}; it no longer accepts updates")
 
 
 def begin_reducing(connection: sql.Connection, attempt: AttemptId) -> None:
     """Mark an open round as being reduced: it takes no more reports."""
-    which = sql.and_(row_mapping.same(tables.rounds, attempt), _columns.status == "open")
-    connection.execute(sql.update(tables.rounds).where(which).values(status="reducing"))
+    connection.execute(_BEGIN_REDUCING, row_mapping.parameters(attempt))
 
 
 def reopen(connection: sql.Connection, attempt: AttemptId) -> None:
     """Delete the reports of a round that has not ended; raises WrongState if it has."""
-    which = row_mapping.same(tables.rounds, attempt)
-    if connection.execute(sql.select(_columns.status).where(which).with_for_update()).scalar() not in UNDER_WAY:
+    which = row_mapping.parameters(attempt)
+    if connection.execute(_HELD, which).scalar() not in UNDER_WAY:
         raise WrongState(f"{attempt} has ended; it cannot be opened again")
-    connection.execute(sql.delete(tables.reports).where(row_mapping.same(tables.reports, attempt)))
-    connection.execute(sql.update(tables.rounds).where(which).values(status="open"))
+    connection.execute(_FORGET_REPORTS, which)
+    connection.execute(_CHANGE, {**which, "status": "open"})
 
 
 def close(connection: sql.Connection, attempt: AttemptId, status: str, changes: Mapping[str, Any]) -> None:
     """Close an active round. Abandoning it again changes nothing, so a caller may retry."""
-    query = sql.select(_columns.status, _columns.opened).where(row_mapping.same(tables.rounds, attempt))
-    found = connection.execute(query.with_for_update()).one()
+    which = row_mapping.parameters(attempt)
+    found = connection.execute(_HELD, which).one()
     if found.status == status == "abandoned":
         return
     if found.status not in UNDER_WAY:
         raise WrongState(f"{attempt} is {found.status}; it cannot be {status}")
     seconds = max(0.0, time.time() - found.opened)  # shown only; deadlines are timed by the monotonic clock
-    which = row_mapping.same(tables.rounds, attempt)
-    connection.execute(sql.update(tables.rounds).where(which).values(status=status, seconds=seconds, **changes))
+    connection.execute(_CHANGE, {**which, "status": status, "seconds": seconds, **changes})
 
 
 def note(connection: sql.Connection, attempt: AttemptId, reason: str) -> None:
     """Record a note on a round."""
-    connection.execute(sql.update(tables.rounds).where(row_mapping.same(tables.rounds, attempt)).values(reason=reason))
+    connection.execute(_CHANGE, {**row_mapping.parameters(attempt), "reason": reason})
 
 
 def one(connection: sql.Connection, attempt: AttemptId) -> RoundRecord | None:
     """Return one round; None if it is unknown."""
-    found = _found(connection, sql.select(tables.rounds).where(row_mapping.same(tables.rounds, attempt)))
+    found = _found(connection, _ONE, row_mapping.parameters(attempt))
     return found[0] if found else None
 
 
 def latest(connection: sql.Connection, run: str, status: str | None = None) -> RoundRecord | None:
     """Return a run's newest round, or its newest with that status."""
-    query = sql.select(tables.rounds).where(_columns.run == run)
-    query = query.where(_columns.status == status) if status else query
-    found = _found(connection, query.order_by(_columns.round.desc(), _columns.attempt.desc()).limit(1))
+    query, values = (_NEWEST_WITH_STATUS, {"of_run": run, "status": status}) if status else (_NEWEST, {"of_run": run})
+    found = _found(connection, query, values)
     return found[0] if found else None
 
 
 def past(connection: sql.Connection, run: str, after: AttemptId | None, limit: int) -> list[RoundRecord]:
     """Return the next `limit` committed and abandoned rounds after `after`, in order."""
-    query = sql.select(tables.rounds).where(_columns.run == run, _columns.status.in_(PAST))
-    if after:
-        query = query.where(sql.tuple_(_columns.round, _columns.attempt) > (after.round, after.attempt))
-    return _found(connection, query.order_by(_columns.round, _columns.attempt).limit(limit))
+    if after is None:
+        return _found(connection, _FIRST_PAST, {"of_run": run, "limit": limit})
+    values = {"of_run": run, "limit": limit, "round": after.round, "attempt": after.attempt}
+    return _found(connection, _NEXT_PAST, values)
 
 
-def _found(connection: sql.Connection, query: sql.Select[Any]) -> list[RoundRecord]:
+def _found(connection: sql.Connection, query: sql.Select[Any], values: Mapping[str, Any]) -> list[RoundRecord]:
     """Run a query for rounds of one run."""
-    found = connection.execute(query).mappings().all()
-    if not found:
-        return []
-    numbers = [row["round"] for row in found]
-    span = (found[0]["run"], min(numbers), max(numbers))
-    blobs, metrics = references.by_round(connection, *span), metrics_by_round(connection, *span)
+    found = connection.execute(query, values).mappings().all()
+    blobs: dict[int, dict[str, BlobRef]] = {}
+    metrics: dict[int, dict[str, float]] = {}
+    if committed := [row["round"] for row in found if row["status"] == "committed"]:
+        span = (found[0]["run"], min(committed), max(committed))
+        blobs, metrics = references.by_round(connection, *span), metrics_by_round(connection, *span)
     return [row_mapping.round_record(row, blobs.get(row["round"], {}), metrics.get(row["round"], {})) for row in found]

@@ -18,6 +18,19 @@ from moonfed.signing.bundle_signature import SIGNATURE_FILE
 _columns = tables.runs.c
 
 
+def _with_signature() -> sql.Select[Any]:
+    """Select runs with the two columns of their bundle's signature, which a run of an earlier release lacks."""
+    blobs = tables.blob_references.c
+    of_bundle = sql.and_(blobs.run == _columns.run, blobs.round == tables.BUNDLE, blobs.role == SIGNATURE_FILE)
+    columns = (blobs.sha256.label("signature_sha256"), blobs.size.label("signature_size"))
+    return sql.select(tables.runs, *columns).select_from(tables.runs.outerjoin(tables.blob_references, of_bundle))
+
+
+_ALL = _with_signature().order_by(_columns.created, _columns.run)
+_ONE = _with_signature().where(_columns.run == sql.bindparam("run"))
+_STATUS = sql.select(_columns.status).where(_columns.run == sql.bindparam("run")).with_for_update()
+
+
 def add(
     connection: sql.Connection, record: RunRecord, bundle: Mapping[str, BlobRef], other_state: Mapping[str, BlobRef]
 ) -> None:
@@ -42,30 +55,20 @@ def add(
 
 def all_runs(connection: sql.Connection) -> list[RunRecord]:
     """Return all runs, oldest first."""
-    found = connection.execute(_with_signature().order_by(_columns.created, _columns.run))
-    return [row_mapping.run_record(row) for row in found.mappings()]
+    return [row_mapping.run_record(row) for row in connection.execute(_ALL).mappings()]
 
 
 def one(connection: sql.Connection, run: str) -> RunRecord:
     """Return a run; raises NotFound."""
-    row = connection.execute(_with_signature().where(_columns.run == run)).mappings().first()
+    row = connection.execute(_ONE, {"run": run}).mappings().first()
     if row is None:
         raise _no_run(run)
     return row_mapping.run_record(row)
 
 
-def _with_signature() -> sql.Select[Any]:
-    """Select runs with the two columns of their bundle's signature, which a run of an earlier release lacks."""
-    blobs = tables.blob_references.c
-    of_bundle = sql.and_(blobs.run == _columns.run, blobs.round == tables.BUNDLE, blobs.role == SIGNATURE_FILE)
-    columns = (blobs.sha256.label("signature_sha256"), blobs.size.label("signature_size"))
-    return sql.select(tables.runs, *columns).select_from(tables.runs.outerjoin(tables.blob_references, of_bundle))
-
-
 def status_held(connection: sql.Connection, run: str) -> str:
     """Return a run's status, locked until the transaction ends; raises NotFound."""
-    query = sql.select(_columns.status).where(_columns.run == run).with_for_update()
-    status: str | None = connection.execute(query).scalar()
+    status: str | None = connection.execute(_STATUS, {"run": run}).scalar()
     if status is None:
         raise _no_run(run)
     return status

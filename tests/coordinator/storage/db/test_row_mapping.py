@@ -84,7 +84,6 @@ def test_only_a_committed_round_has_a_model_and_metrics(connection: sql.Connecti
 
 def test_a_condition_selects_the_rows_of_one_attempt(connection: sql.Connection) -> None:
     connection.execute(sql.insert(tables.reports), [row_mapping.report_row(update(device)) for device in "ab"])
-    of_first = sql.select(sql.func.count()).where(row_mapping.same(tables.reports, FIRST))
-    assert connection.execute(of_first).scalar() == 2
-    other = sql.select(sql.func.count()).where(row_mapping.same(tables.reports, replace(FIRST, attempt=2)))
-    assert connection.execute(other).scalar() == 0
+    query = sql.select(sql.func.count()).where(row_mapping.of_attempt(tables.reports))
+    for attempt, count in ((FIRST, 2), (replace(FIRST, attempt=2), 0)):
+        assert connection.execute(query, row_mapping.parameters(attempt)).scalar() == count

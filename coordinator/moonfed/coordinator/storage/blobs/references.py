@@ -12,6 +12,11 @@ from moonfed.coordinator.storage.db import tables
 from moonfed.manifest import MODEL
 
 _columns = tables.blob_references.c
+_BY_ROUND = sql.select(tables.blob_references).where(
+    _columns.run == sql.bindparam("run"), _columns.round.between(sql.bindparam("first"), sql.bindparam("last"))
+)
+_ANY_TO = sql.select(_columns.run).where(_columns.sha256 == sql.bindparam("sha256")).limit(1)
+_NEWEST = sql.select(sql.func.max(_columns.round)).where(_columns.run == sql.bindparam("run"))
 
 
 def add(connection: sql.Connection, run: str, round_: int, blobs: Mapping[str, BlobRef]) -> None:
@@ -26,16 +31,15 @@ def add(connection: sql.Connection, run: str, round_: int, blobs: Mapping[str, B
 
 def by_round(connection: sql.Connection, run: str, first: int, last: int) -> dict[int, dict[str, BlobRef]]:
     """Return the blobs of the global states of rounds `first` to `last`, by round and role."""
-    query = sql.select(tables.blob_references).where(_columns.run == run, _columns.round.between(first, last))
     found: dict[int, dict[str, BlobRef]] = {}
-    for row in connection.execute(query):
+    for row in connection.execute(_BY_ROUND, {"run": run, "first": first, "last": last}):
         found.setdefault(row.round, {})[row.role] = BlobRef(row.sha256, row.size)
     return found
 
 
 def any_to(connection: sql.Connection, sha256: str) -> bool:
     """Return True if anything refers to the blob."""
-    return connection.execute(sql.select(_columns.run).where(_columns.sha256 == sha256).limit(1)).first() is not None
+    return connection.execute(_ANY_TO, {"sha256": sha256}).first() is not None
 
 
 def prune(connection: sql.Connection, run: str, retention: Retention, needed: int = 1) -> tuple[int, list[BlobRef]]:
@@ -44,7 +48,7 @@ def prune(connection: sql.Connection, run: str, retention: Retention, needed: in
     The `needed` newest states stay complete; of the others only the model stays, without server memory, prototypes and
     the encoded model.
     """
-    newest = connection.execute(sql.select(sql.func.max(_columns.round)).where(_columns.run == run)).scalar() or 0
+    newest = connection.execute(_NEWEST, {"run": run}).scalar() or 0
     in_rounds = sql.and_(_columns.run == run, _columns.round > tables.INITIAL)
     outdated = sql.and_(_columns.role != MODEL, _columns.round <= newest - needed)
     old = sql.and_(_columns.role == MODEL, _columns.round <= newest - max(retention.last, needed))

@@ -18,9 +18,17 @@ def key(attempt: AttemptId) -> dict[str, Any]:
     return {"run": attempt.run, "round": attempt.round, "attempt": attempt.attempt}
 
 
-def same(table: sql.Table, attempt: AttemptId) -> sql.ColumnElement[bool]:
-    """Return the condition that a table's row belongs to the attempt."""
-    return sql.and_(*(table.c[name] == value for name, value in key(attempt).items()))
+def of_attempt(table: sql.Table) -> sql.ColumnElement[bool]:
+    """Return the condition that a table's row belongs to the attempt whose `parameters` a statement is executed with.
+
+    Statements are built once, because that takes SQLAlchemy several times longer than executing them.
+    """
+    return sql.and_(*(table.c[name] == sql.bindparam(f"of_{name}") for name in ("run", "round", "attempt")))
+
+
+def parameters(attempt: AttemptId) -> dict[str, Any]:
+    """Return the parameters of `of_attempt`."""
+    return {f"of_{name}": value for name, value in key(attempt).items()}
 
 
 def ref_columns(name: str, ref: BlobRef) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 def insert_or_ignore(connection: sql.Connection, table: sql.Table, values: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows; keep the existing row where the key is taken."""
     if values:
-        connection.execute(_insert(connection.dialect.name, table).on_conflict_do_nothing(), values)
+        connection.execute(_ignoring(connection.dialect.name, table), values)
 
 
 def insert_or_replace(connection: sql.Connection, table: sql.Table, values: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows; replace the existing row where the key is taken."""
     if values:
-        connection.execute(_replacing(connection.dialect.name, table, None), values)
+        connection.execute(_replacing(connection.dialect.name, table), values)
 
 
 def insert_or_replace_if(
@@ -33,12 +33,18 @@ def insert_or_replace_if(
 
 
 @cache  # building and compiling a statement takes longer than executing it
+def _ignoring(dialect: str, table: sql.Table) -> sqlite.Insert | postgresql.Insert:
+    return _insert(dialect, table).on_conflict_do_nothing()
+
+
+@cache
 def _replacing_if(dialect: str, table: sql.Table, where: sql.ColumnElement[bool]) -> sql.Executable:
     return _replacing(dialect, table, where).returning(*table.primary_key)
 
 
+@cache
 def _replacing(
-    dialect: str, table: sql.Table, where: sql.ColumnElement[bool] | None
+    dialect: str, table: sql.Table, where: sql.ColumnElement[bool] | None = None
 ) -> sqlite.Insert | postgresql.Insert:
     statement = _insert(dialect, table)
     others = {column.name: statement.excluded[column.name] for column in table.columns if not column.primary_key}
