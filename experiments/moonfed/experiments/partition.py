@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -58,12 +60,13 @@ def partition(labels: Labels, settings: PartitionSettings) -> list[Indices]:
     if settings.kind == "dirichlet-mix":
         return _draw_mixes(labels, settings, generator)
     legacy = np.random.RandomState(settings.seed % 2**32)  # it takes no larger seed
+    classes = _by_class(labels)
     for _ in range(DRAWS):
         if settings.kind == "dirichlet-moon":
-            parts = _draw_as_moon(labels, settings, legacy)
+            parts = _draw_as_moon(classes, settings, legacy)
         else:
-            parts = _draw_dirichlet(labels, settings, generator)
-        if min(len(part) for part in parts) >= MINIMUM_SAMPLES:
+            parts = _draw_dirichlet(classes, settings, generator)
+        if parts:
             return parts
     raise InvalidInput(
         f"beta is {settings.beta}; {DRAWS} draws all left one of {settings.devices} devices with fewer than "
@@ -71,49 +74,68 @@ def partition(labels: Labels, settings: PartitionSettings) -> list[Indices]:
     )
 
 
-def _draw_dirichlet(labels: Labels, settings: PartitionSettings, generator: np.random.Generator) -> list[Indices]:
+def _by_class(labels: Labels) -> list[Indices]:
+    """Return each class's samples, in order."""
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+
+
+def _draw_dirichlet(
+    classes: Sequence[Indices], settings: PartitionSettings, generator: np.random.Generator
+) -> list[Indices]:
     """Draw once as in Li et al. 2021, section 4.1: device j gets a share p_j of each class, p ~ Dir(beta).
 
     A device that already holds its N-th of all the data gets none of the class (the authors' public code).
     """
-    held: list[list[Indices]] = [[] for _ in range(settings.devices)]
-    counts = np.zeros(settings.devices, dtype=np.int64)
-    for label in np.unique(labels):
-        members = generator.permutation(np.flatnonzero(labels == label))
+    dealt = list[tuple[Indices, Indices]]()
+    counts, samples = np.zeros(settings.devices, dtype=np.int64), sum(map(len, classes))
+    for ordered in classes:
+        members = generator.permutation(ordered)
         shares = generator.dirichlet(np.full(settings.devices, settings.beta))
-        shares = np.where(counts < len(labels) / settings.devices, shares, 0.0)
+        shares = np.where(counts < samples / settings.devices, shares, 0.0)
         total = shares.sum()
         if total <= 0:  # all the open devices drew a share of exactly zero
             continue
         ends = (np.cumsum(shares / total)[:-1] * len(members)).astype(np.int64)
-        for device, piece in enumerate(np.split(members, ends)):
-            held[device].append(piece)
-            counts[device] += len(piece)
-    if counts.sum() < len(labels):
-        return [np.empty(0, dtype=np.int64)]  # no device can take a class: draw again
-    return [np.sort(np.concatenate(pieces)) for pieces in held]
+        dealt.append((members, ends))
+        counts += np.diff(ends, prepend=0, append=len(members))
+    if counts.sum() < samples:
+        return []  # no device can take a class: draw again
+    return _parts(dealt, counts)
 
 
-def _draw_as_moon(labels: Labels, settings: PartitionSettings, generator: np.random.RandomState) -> list[Indices]:
+def _parts(dealt: Sequence[tuple[Indices, Indices]], counts: Indices) -> list[Indices]:
+    """Return each device's samples; none if a device has too few, to draw again.
+
+    `dealt`: each class's samples, and where the pieces of all but the last device end. `counts`: the devices' samples.
+    """
+    if counts.min() < MINIMUM_SAMPLES:
+        return []
+    pieces = [np.split(members, ends) for members, ends in dealt]
+    return [np.sort(np.concatenate(held)) for held in zip(*pieces, strict=True)]
+
+
+def _draw_as_moon(
+    classes: Sequence[Indices], settings: PartitionSettings, generator: np.random.RandomState
+) -> list[Indices]:
     """Draw once as MOON's authors do, whose stream is the seeded legacy generator's (their `init_seed` is 0).
 
     The result depends on the order of the draws: for each class first the order of its samples, then the shares. Table
     6 of the paper follows from it exactly.
     """
-    held: list[list[Indices]] = [[] for _ in range(settings.devices)]
-    counts = np.zeros(settings.devices, dtype=np.int64)
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
+    dealt = list[tuple[Indices, Indices]]()
+    counts, samples = np.zeros(settings.devices, dtype=np.int64), sum(map(len, classes))
+    for ordered in classes:
+        members = ordered.copy()
         generator.shuffle(members)
         shares = generator.dirichlet(np.repeat(settings.beta, settings.devices))
-        shares = shares * (counts < len(labels) / settings.devices)
+        shares = shares * (counts < samples / settings.devices)
         if not shares.sum() > 0:  # the open devices drew shares of exactly zero, or a tiny beta gave no numbers
-            return [np.empty(0, dtype=np.int64)]  # draw again
+            return []  # draw again
         ends = (np.cumsum(shares / shares.sum()) * len(members)).astype(np.int64)[:-1]
-        for device, piece in enumerate(np.split(members, ends)):
-            held[device].append(piece)
-            counts[device] += len(piece)
-    return [np.sort(np.concatenate(pieces)) for pieces in held]
+        dealt.append((members, ends))
+        counts += np.diff(ends, prepend=0, append=len(members))
+    return _parts(dealt, counts)
 
 
 def _draw_equal(labels: Labels, settings: PartitionSettings, generator: np.random.Generator) -> list[Indices]:
@@ -152,20 +174,28 @@ def _draw_mixes(labels: Labels, settings: PartitionSettings, generator: np.rando
     The devices take turns in random order, each turn one sample of a class drawn from the device's mix. A class that is
     used up is left out of the draw; a device whose classes are all used up takes what is left.
     """
-    members = [generator.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+    members = [generator.permutation(ordered) for ordered in _by_class(labels)]
     left = np.asarray([len(indices) for indices in members])
     mixes = generator.dirichlet(np.full(len(members), settings.beta), size=settings.devices)
     turns = generator.permutation(np.arange(len(labels)) % settings.devices)
     held: list[list[int]] = [[] for _ in range(settings.devices)]
-    for device, chance in zip(turns, generator.random(len(turns)), strict=True):
-        weights = mixes[device] * (left > 0)
-        ends = np.cumsum(weights if weights.sum() > 0 else left)
-        label = min(int(np.searchsorted(ends, chance * ends[-1], side="right")), len(ends) - 1)
+    open_mixes = [_ends(mix * (left > 0)) for mix in mixes]
+    for device, chance in zip(turns.tolist(), generator.random(len(turns)).tolist(), strict=True):
+        ends = open_mixes[device] or _ends(left)
+        label = min(bisect_right(ends, chance * ends[-1]), len(ends) - 1)
         while left[label] == 0:  # the draw hit the end of the last class with samples
             label -= 1
         left[label] -= 1
         held[device].append(int(members[label][left[label]]))
+        if left[label] == 0:
+            open_mixes = [_ends(mix * (left > 0)) for mix in mixes]
     return [np.sort(np.asarray(indices, dtype=np.int64)) for indices in held]
+
+
+def _ends(weights: npt.NDArray[np.float64] | npt.NDArray[np.int64]) -> list[float]:
+    """Return the cumulative weights; nothing if all are zero."""
+    ends: list[float] = np.cumsum(weights).tolist()
+    return ends if weights.sum() > 0 else []
 
 
 def class_counts(labels: Labels, parts: list[Indices], classes: int) -> npt.NDArray[np.int64]:
