@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -121,7 +122,10 @@ settings.load_profile("moonfed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the directory of keys, compiled plans and bundles that both test processes share."""
+    """Store compiled modules, and make the directory of keys, plans and bundles that both test processes share."""
+    # The programs that tests start import hundreds of modules: let only the first one compile them.
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if CACHE not in os.environ:
         os.environ[CACHE] = tempfile.mkdtemp(prefix="moonfed-tests-")
         write_keys(Path(os.environ[CACHE]) / "keys")
