@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,12 @@ from benchmarks.device import CpuScale, measure_cpu
 from benchmarks.footprint import measure_footprint
 from benchmarks.peak_memory import peak_megabytes
 from benchmarks.report import Figure, Tables, print_missed, print_table, record, write_report
+from moonfed.export.methods.method import Method
 from moonfed.export.model_zoo import build_network
+from moonfed.export.network import Network
+from moonfed.export.plan_builder import compile_plan
+from tests.support.forked_process import AnyPopen
+from tests.support.forked_programs import ForkedPopen
 
 CUDA_TARGETS = ["at least 8", "at least 2.5", "at most 1.55", "at most 1.55", "at most 5"]
 
@@ -147,6 +154,19 @@ def check_cuda_figures(rows: dict[str, dict[str, Any]]) -> None:
     assert len([row for row in rows.values() if row["unit"] == "MB"]) == 3 * 8
 
 
+def compile_once() -> Callable[..., torch.jit.ScriptModule]:
+    """Return a `compile_plan` for contenders that all have the same network."""
+    plans: dict[tuple[type, type], torch.jit.ScriptModule] = {}
+
+    def compiled(network: Network, method: Method, names: Iterable[str], **more: Any) -> torch.jit.ScriptModule:  # noqa: ANN401
+        key = type(method), type(more["augmentation"])
+        if key not in plans:
+            plans[key] = compile_plan(network, method, names, **more)
+        return plans[key]
+
+    return compiled
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_the_cuda_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_small(monkeypatch)
@@ -159,13 +179,24 @@ def test_the_cuda_code_path_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(cuda, "ACCELERATOR", "cpu")
     monkeypatch.setattr(contenders, "build_network", lambda model, *rest, **more: build_network("cnn", *rest, **more))
+    monkeypatch.setattr(contenders, "compile_plan", compile_once())
     monkeypatch.setattr(comparison, "peak_megabytes", lambda side, work: 12.5)
     figures = flat(measure_cuda())
     monkeypatch.undo()
     check_cuda_figures(report(figures, tmp_path))
 
 
-def test_the_footprint_of_a_real_device(tmp_path: Path) -> None:
+class FreshDevice(ForkedPopen):
+    """A process that is forked unless it is the device, whose memory is measured."""
+
+    def _execute_child(self, args: Any, *details: Any) -> None:  # noqa: ANN401
+        is_device = [Path(args[0]).name, args[1]] == ["moonfed-client", "run"]
+        (AnyPopen if is_device else ForkedPopen)._execute_child(self, args, *details)  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("forked_programs")
+def test_the_footprint_of_a_real_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", FreshDevice)
     rows = report(flat(measure_footprint(starts=1)), tmp_path)
     assert [row["target"] for row in rows.values()] == ["at most 60", "at most 30", "at most 2"]
     parent, child, start = (row["value"] for row in rows.values())

@@ -19,12 +19,12 @@ PICTURES = BundleRecipe(
 
 ANOTHER_PROCESS = """
 import dataclasses, sys
-from moonfed.export.bundle_builder import build_bundle
 from moonfed.manifest import PLAN_FILE
 from tests.export.test_archive import PICTURES
+from tests.support.compiled import build_device_bundle
 
-build_bundle(dataclasses.replace(PICTURES, method="scaffold"))
-sys.stdout.buffer.write(build_bundle(PICTURES).contents[PLAN_FILE])
+build_device_bundle(dataclasses.replace(PICTURES, method="scaffold"))
+sys.stdout.buffer.write(build_device_bundle(PICTURES).contents[PLAN_FILE])
 """
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from moonfed import transport
 from moonfed.blobs import BlobRef
 from moonfed.bundle import Bundle
 from moonfed.errors import InvalidInput, NotFound, ResourceExhausted, Unavailable
@@ -24,6 +25,14 @@ from tests.export.conftest import NOWHERE, another_model, initial_model
 from tests.support.control_service import Control
 
 PATIENCE = 60.0
+RECONNECTION = {"grpc.initial_reconnect_backoff_ms": 100, "grpc.max_reconnect_backoff_ms": 100}
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait hundredths of seconds for a coordinator instead of seconds."""
+    monkeypatch.setattr(transport.Backoff.__init__, "__defaults__", (0.02, 0.2, 0))
+    monkeypatch.setattr(transport, "CLIENT_OPTIONS", tuple((dict(transport.CLIENT_OPTIONS) | RECONNECTION).items()))
 
 
 def expected_metrics(bundle: Bundle, model: Vector, data: RawSamples, directory: Path) -> dict[str, float]:

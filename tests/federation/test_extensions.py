@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from moonfed.experiments.child_processes import our_program
 
 PAGES = Path(__file__).parents[2] / "docs" / "extending"
@@ -63,6 +65,7 @@ def install_examples(directory: Path) -> Path:
     return target
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_the_pages_examples_are_a_package_that_simulates(tmp_path: Path) -> None:
     installed, recipe, output = install_examples(tmp_path), tmp_path / "recipe.toml", tmp_path / "simulation"
     recipe.write_text(RECIPE)

@@ -21,6 +21,7 @@ from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.run import run_simulation
 from moonfed.experiments.simulation import Simulation
 from moonfed.tensors import open_model
+from tests.support.forked_process import PATCHES
 
 from .conftest import PATIENCE, Federation
 
@@ -87,8 +88,9 @@ MOMENTS: tuple[Callable[[Path], bool], ...] = (in_first_round, in_second_round, 
 @pytest.mark.usefixtures("forked_programs")
 @pytest.mark.parametrize(("method", "moments"), [("scaffold", MOMENTS), ("moon", MOMENTS[-1:])])
 def test_a_simulation_that_is_killed_ends_with_the_very_same_model(
-    tmp_path: Path, method: str, moments: Sequence[Callable[[Path], bool]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, moments: Sequence[Callable[[Path], bool]]
 ) -> None:
+    monkeypatch.setenv(PATCHES, "tests.support.shared_bundles")
     file = tmp_path / "recipe.toml"
     file.write_text(
         f'dataset = "digits"\nmethod = "{method}"\nserver_rule = "fedavgm"\nrounds = 4\nparties = 4\ncohort = "3"\n'

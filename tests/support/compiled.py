@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
-from pathlib import Path
 from unittest import mock
 
 import torch
@@ -29,16 +28,18 @@ def cached_bundle(recipe: BundleRecipe) -> Bundle:
 
 
 def device_bundle(recipe: BundleRecipe) -> Bundle:
-    """Build a bundle without graph and checks, which take the longest and do not matter to devices, or read it."""
+    """Build a bundle without graph and checks, or read the one that was built from an equal recipe."""
+    key = b"device bundle" + repr(recipe).encode()
+    return read_bundle(cached(key, lambda path: write_bundle(path, build_device_bundle(recipe))))
 
-    def write(path: Path) -> None:
-        with (
-            mock.patch.object(bundle_builder, "export_graph", return_value=b""),
-            mock.patch.object(bundle_builder, "_check"),
-        ):
-            write_bundle(path, build_bundle(recipe))
 
-    return read_bundle(cached(b"device bundle" + repr(recipe).encode(), write))
+def build_device_bundle(recipe: BundleRecipe) -> Bundle:
+    """Build a bundle without graph and checks, which take the longest and do not matter to devices."""
+    with (
+        mock.patch.object(bundle_builder, "export_graph", return_value=b""),
+        mock.patch.object(bundle_builder, "_check"),
+    ):
+        return build_bundle(recipe)
 
 
 def cached_plan(

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from moonfed.experiments.child_processes import run
+from tests.support.forked_process import PATCHES
 
 pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 
 
 @pytest.mark.usefixtures("forked_programs")
-def test_ray_trains_the_same_model_as_processes(tmp_path: Path) -> None:
+def test_ray_trains_the_same_model_as_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PATCHES, "tests.support.shared_bundles")
     recipe = tmp_path / "moon.toml"
     recipe.write_text(
         'dataset = "digits"\nmethod = "moon"\nrounds = 2\nparties = 3\n[settings]\nepochs = 2\nbatch_size = 32\n'
