@@ -66,6 +66,27 @@ def test_an_object_that_code_passes_off_as_another_class_is_rejected() -> None:
         load_module(plan, "cpu")
 
 
+class Pair(torch.nn.Module):
+    pair: tuple[int, int]
+    triple: tuple[int, int, int]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pair, self.triple = (1, 2), (1, 2, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + self.triple[2]
+
+
+def test_a_tuple_that_code_passes_off_as_a_longer_one_is_rejected() -> None:
+    def cast(code: str) -> str:
+        return code.replace("triple = self.triple", "triple = unchecked_cast(Tuple[int, int, int], self.pair)")
+
+    plan = inspect_archive(with_code(archive_of(Pair()), cast))
+    with pytest.raises(UnsafePlan, match="'prim::unchecked_cast to an unrelated type'"):
+        load_module(plan, "cpu")
+
+
 @pytest.mark.parametrize(
     ("text", "value", "fits"),
     [
@@ -77,6 +98,10 @@ def test_an_object_that_code_passes_off_as_another_class_is_rejected() -> None:
         ("Dict[str, Tuple[int, int]]", {"a": (1, 2)}, True),
         ("Dict[str, Tuple[int, int]]", {"a": (1,)}, False),
         ("Tensor", (1, 2), False),
+        ("Optional[Tuple[int, int]]", (1,), False),
+        ("List[int]", (1,), False),
+        ("Tuple[int]", [1], False),
+        ("Tuple[str, int]", {"a": 1}, False),
     ],
 )
 def test_tuples_and_objects_are_found_at_any_depth(text: str, value: object, fits: bool) -> None:
@@ -96,6 +121,27 @@ def test_what_a_pickle_adds_to_a_complete_object_is_checked() -> None:
     values.append(ScriptObject())
     with pytest.raises(UnsafePlan, match="has 'value' of another type"):
         attributes.require()
+
+
+def test_a_pickles_objects_are_checked_again_when_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    complete: list[DeclaredAttributes] = []
+    monkeypatch.setattr(DeclaredAttributes, "require", lambda attributes: complete.append(attributes))
+    inspect_archive(archive_of(Both()))
+    assert len(complete) == 2, "the attributes and the constants"
+
+
+def test_a_value_that_attributes_share_has_the_type_of_each() -> None:
+    code = b"class A(Module):\n  one : Tuple[int, int]\n  other : Tuple[int, int, int]\n"
+    shared = (1, 2)
+    with pytest.raises(UnsafePlan, match="has 'other' of another type"):
+        DeclaredAttributes({"code/__torch__.py": code}).add("__torch__.A", {"one": shared, "other": shared})
+
+
+@pytest.mark.parametrize(("script_type", "state"), [("__torch__.B", {}), ("__torch__.A", [])])
+def test_an_object_without_a_class_or_attributes_is_rejected(script_type: str, state: object) -> None:
+    attributes = DeclaredAttributes({"code/__torch__.py": b"class A(Module):\n  value : int\n"})
+    with pytest.raises(UnsafePlan, match="which its code does not define"):
+        attributes.add(script_type, state)
 
 
 def test_lists_that_share_lists_take_no_longer() -> None:
