@@ -35,6 +35,7 @@ from moonfed.v1 import fleet_pb2
 from tests.support.authority import DAY, Authority, certified_key
 from tests.support.compiled import cached_plan
 from tests.support.device_coordinator import PATIENCE, Coordinator
+from tests.support.ended_processes import still_running
 from tests.support.forked_process import PATCHES
 from tests.support.signatures import TRUST, signature
 
@@ -323,8 +324,7 @@ def user_module(tmp_path: Path) -> Callable[[str], str]:
 
 
 def wait_until_gone(processes: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(processes, timeout=PATIENCE)
-    assert not alive
+    assert not still_running(processes, PATIENCE)
 
 
 __all__ = ["CLASSES", "DAY", "FEATURES", "TASK", "Bundle", "Device", "job_maker", "wait_until_gone", "write_samples"]

@@ -47,6 +47,12 @@ def relative_error(found: Round, expected: Round, network: Network) -> float:
     return float((update_of(found, network) - right).norm() / right.norm())
 
 
+@pytest.fixture(scope="module")
+def plain_rounds() -> dict[tuple[str, str], Round]:
+    """The rounds in float32, by network and method: the first test of each adds it."""
+    return {}
+
+
 @pytest.fixture
 def without_tf32() -> Iterator[None]:
     matmul, cudnn = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
@@ -92,10 +98,18 @@ def test_a_round_is_reproducible_bit_for_bit(
 @pytest.mark.parametrize("method", ["fedavg", "moon", "fedprox", "fedssc-local-contrast"])
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_mixed_precision_stays_within_its_bound(
-    kind: str, method: str, precision: str, device: str, request: pytest.FixtureRequest, new_plan: NewPlan
+    kind: str,
+    method: str,
+    precision: str,
+    device: str,
+    request: pytest.FixtureRequest,
+    new_plan: NewPlan,
+    plain_rounds: dict[tuple[str, str], Round],
 ) -> None:
     network: Network = request.getfixturevalue(kind)
-    plain = round_of(new_plan(network, method), network, kind, method)
+    if (kind, method) not in plain_rounds:
+        plain_rounds[kind, method] = round_of(new_plan(network, method), network, kind, method)
+    plain = plain_rounds[kind, method]
     found = round_of(new_plan(network, method, device=device, precision=precision), network, kind, method)
     error = relative_error(found, plain, network)
     assert 0 < error < BOUNDS[precision], "0 would be float32"

@@ -21,6 +21,7 @@ from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.run import run_simulation
 from moonfed.experiments.simulation import Simulation
 from moonfed.tensors import open_model
+from tests.support.ended_processes import still_running
 from tests.support.forked_process import PATCHES
 
 from .conftest import PATIENCE, Federation
@@ -135,8 +136,7 @@ def kill_at(program: subprocess.Popen[bytes], moment: Callable[[], bool]) -> Non
     workers = psutil.Process(program.pid).children(recursive=True)
     os.kill(program.pid, signal.SIGKILL)
     program.communicate()
-    _, alive = psutil.wait_procs(workers, timeout=20)
-    assert alive == []
+    assert still_running(workers, 20) == []
 
 
 def test_an_interrupted_simulation_leaves_no_process_and_no_traceback(tmp_path: Path) -> None:
@@ -160,4 +160,4 @@ def test_an_interrupted_simulation_leaves_no_process_and_no_traceback(tmp_path: 
     _, said = program.communicate(timeout=PATIENCE)
     assert program.returncode in (130, -signal.SIGINT)  # the latter if the interpreter itself was already ending
     assert b"Traceback" not in said
-    assert psutil.wait_procs(workers, timeout=20)[1] == []
+    assert still_running(workers, 20) == []

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
 import pytest
 
 from moonfed.errors import TrainingFailed
 from moonfed.experiments.fleet.worker_processes import ForkServer, ProcessWorker
 from tests.experiments.fleet.conftest import with_workers
+from tests.support.ended_processes import still_running
 from tests.support.simulation_workers import fork_servers, workers
 
 
@@ -43,7 +43,7 @@ def test_workers_die_with_their_server_and_the_next_ones_get_another(output: Pat
         await opened[0].do("load", {})
         (server,), mine = fork_servers(), workers()
         server.kill()
-        assert psutil.wait_procs([server, *mine], timeout=20)[1] == []
+        assert still_running([server, *mine], 20) == []
         with pytest.raises(TrainingFailed, match="was killed by SIGKILL"):
             await opened[0].do("load", {})
 
