@@ -36,6 +36,23 @@ class _Reinterpret(torch.nn.Module):
         return torch.ops.inductor._reinterpret_tensor(inputs, [1000], [1], 0)  # type: ignore[no-any-return]
 
 
+class _Fused(torch.nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        torch.ops.aten._fused_sgd_(
+            [inputs],
+            [torch.zeros([1])],
+            [],
+            weight_decay=0.0,
+            momentum=0.0,
+            lr=1.0,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=False,
+        )
+        return inputs
+
+
 class _Print(torch.nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         print("run tested, round 1: submitted")
@@ -115,6 +132,7 @@ FORBIDDEN_OPERATORS: Mapping[str, Callable[[], torch.nn.Module]] = {
     "aten::as_strided": _AsStrided,
     "inductor::_reinterpret_tensor": _Reinterpret,
     "prim::Print": _Print,
+    "aten::_fused_sgd_": _Fused,
 }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+import moonfed.plan_operators  # noqa: F401 - defines moonfed::sgd_
 from moonfed.validate import require_at_least, require_positive
 
 
@@ -28,11 +29,10 @@ class SgdOptimiser(torch.nn.Module):
     """The optimiser of one round."""
 
     momenta: list[torch.Tensor]  # one per parameter
-    updated: list[torch.Tensor]  # the parameters of the latest step
 
     def __init__(self) -> None:
         super().__init__()
-        self.momenta, self.updated = [], []
+        self.momenta = []
 
     @torch.jit.export
     def begin(self, parameters: list[torch.Tensor]) -> None:
@@ -51,35 +51,13 @@ class SgdOptimiser(torch.nn.Module):
 
         `skip`: a scalar that is 1 to leave everything unchanged, including the momenta.
         """
-        used: list[torch.Tensor] = []
-        used_gradients: list[torch.Tensor] = []
-        used_momenta: list[torch.Tensor] = []
-        for parameter, gradient, momentum in zip(parameters, gradients, self.momenta):  # noqa: B905 - not in TorchScript
-            if gradient is not None:
-                used.append(parameter)
-                used_gradients.append(laid_out_as(parameter, gradient))
-                if hyperparameters["momentum"] > 0.0:  # without momentum, the kernel requires an empty list
-                    used_momenta.append(momentum)
-        # Only for TorchScript, which would remove in-place updates reachable through a local list as dead code.
-        self.updated = used
         with torch.no_grad():
-            torch.ops.aten._fused_sgd_(
-                used,
-                used_gradients,
-                used_momenta,
-                weight_decay=hyperparameters["weight_decay"],
+            torch.ops.moonfed.sgd_(
+                parameters,
+                gradients,
+                self.momenta,
+                learning_rate=hyperparameters["learning_rate"],
                 momentum=hyperparameters["momentum"],
-                lr=hyperparameters["learning_rate"],
-                dampening=0.0,
-                nesterov=False,
-                maximize=False,
-                is_first_step=False,
-                found_inf=skip,
+                weight_decay=hyperparameters["weight_decay"],
+                skip=skip,
             )
-
-
-def laid_out_as(like: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor to another one's memory layout if they differ: the fused kernel ignores strides."""
-    if tensor.stride() == like.stride():
-        return tensor
-    return torch.empty_like(like).copy_(tensor)

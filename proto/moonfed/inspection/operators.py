@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+import moonfed.plan_operators  # noqa: F401 - defines moonfed::sgd_, which plans may call
 from moonfed.errors import UnsafePlan
 
 GENERATED, REVIEWED = "operators.txt", "reviewed_operators.txt"

@@ -107,9 +107,10 @@ def test_no_operator_on_the_list_reaches_files_memory_or_the_log() -> None:
         "data_ptr",
         "storage",
         "lstm",
+        "_fused",
     )
     assert [name for name in allowed_operators() if any(word in name.lower() for word in words)] == []
-    assert {name.split("::")[0] for name in allowed_operators()} == {"aten", "prim"}
+    assert {name for name in allowed_operators() if name.split("::")[0] not in ("aten", "prim")} == {"moonfed::sgd_"}
 
 
 def test_the_generated_list_is_up_to_date() -> None:
