@@ -1,4 +1,4 @@
-"""An interceptor around every method: rate limits, and errors as gRPC statuses."""
+"""An interceptor around every method: rate limits, bounded requests, and errors as gRPC statuses."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import grpc
 
 from moonfed.coordinator.rpc.authentication import caller_of
 from moonfed.coordinator.rpc.rate_limit import RateLimiter
+from moonfed.coordinator.rpc.request_parser import ParsedRequests, request_parser
 from moonfed.coordinator.rpc.sockets import network_of
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.error_log import ErrorLog
@@ -20,6 +21,7 @@ from moonfed.grpc_status import to_status
 
 Handler = Any  # grpc.RpcMethodHandler, which has no type hints
 Admit = Callable[[Any], AbstractContextManager[None]]
+Parse = Callable[[Any], Any]  # from a request's bytes, or a stream of them
 ENROLMENT = "/moonfed.v1.Enrolment/"
 RATE_LIMITED = ("/moonfed.v1.Fleet/", ENROLMENT)
 MAX_DETAILS = 2000  # characters; a device's own tensor names may be long
@@ -49,9 +51,12 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         for kind, factory in _FACTORIES:
             if handler is not None and getattr(handler, kind):
                 wrap = _wrapped_call if kind == "unary_unary" else _wrapped_stream
+                parse = request_parser(handler.request_deserializer)
+                if kind == "stream_stream":
+                    parse = partial(ParsedRequests, parse=parse)
                 return factory(
-                    wrap(getattr(handler, kind), admit, self._errors),
-                    request_deserializer=handler.request_deserializer,
+                    wrap(getattr(handler, kind), parse, admit, self._errors),
+                    request_deserializer=None,  # requests are parsed once they are admitted
                     response_serializer=partial(_serialize, handler.response_serializer),
                 )
         return handler
@@ -82,23 +87,25 @@ def _unlimited(_context: object) -> AbstractContextManager[None]:
 
 
 def _wrapped_call(
-    method: Callable[..., Awaitable[Any]], admit: Admit, errors: ErrorLog
+    method: Callable[..., Awaitable[Any]], parse: Parse, admit: Admit, errors: ErrorLog
 ) -> Callable[..., Awaitable[Any]]:
-    async def call(request: object, context: Any) -> Any:  # noqa: ANN401 - any method's messages
+    async def call(request: Any, context: Any) -> Any:  # noqa: ANN401 - any method's messages
         try:
             with admit(context):
-                return await method(request, context)
+                return await method(parse(request), context)
         except Exception as error:
             await _abort(context, error, errors)
 
     return call
 
 
-def _wrapped_stream(method: Callable[..., Any], admit: Admit, errors: ErrorLog) -> Callable[..., AsyncIterator[Any]]:
-    async def stream(request: object, context: Any) -> AsyncIterator[Any]:  # noqa: ANN401
+def _wrapped_stream(
+    method: Callable[..., Any], parse: Parse, admit: Admit, errors: ErrorLog
+) -> Callable[..., AsyncIterator[Any]]:
+    async def stream(request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: ANN401
         try:
             with admit(context):
-                async with aclosing(method(request, context)) as replies:
+                async with aclosing(method(parse(request), context)) as replies:
                     async for reply in replies:
                         yield reply
         except Exception as error:
