@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15moonfed/v1/blob.proto\x12\nmoonfed.v1\"$\n\x04\x42lob\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\">\n\x0c\x46\x65tchRequest\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"4\n\x04Part\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"j\n\x06Resume\x12\x30\n\x07offsets\x18\x01 \x03(\x0b\x32\x1f.moonfed.v1.Resume.OffsetsEntry\x1a.\n\x0cOffsetsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x08\n\x06\x43ommitb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15moonfed/v1/blob.proto\x12\nmoonfed.v1\"$\n\x04\x42lob\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\">\n\x0c\x46\x65tchRequest\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"4\n\x04Part\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"}\n\x06Resume\x12\x30\n\x07offsets\x18\x01 \x03(\x0b\x32\x1f.moonfed.v1.Resume.OffsetsEntry\x12\x11\n\tpart_size\x18\x02 \x01(\r\x1a.\n\x0cOffsetsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x08\n\x06\x43ommitb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,9 +42,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PART']._serialized_start=162
   _globals['_PART']._serialized_end=214
   _globals['_RESUME']._serialized_start=216
-  _globals['_RESUME']._serialized_end=322
-  _globals['_RESUME_OFFSETSENTRY']._serialized_start=276
-  _globals['_RESUME_OFFSETSENTRY']._serialized_end=322
-  _globals['_COMMIT']._serialized_start=324
-  _globals['_COMMIT']._serialized_end=332
+  _globals['_RESUME']._serialized_end=341
+  _globals['_RESUME_OFFSETSENTRY']._serialized_start=295
+  _globals['_RESUME_OFFSETSENTRY']._serialized_end=341
+  _globals['_COMMIT']._serialized_start=343
+  _globals['_COMMIT']._serialized_end=351
 # @@protoc_insertion_point(module_scope)

@@ -84,4 +84,5 @@ def test_a_receipt_names_the_files_that_the_device_sent() -> None:
     receipt = convert_fleet.receipt(report).receipt
     assert (receipt.run, receipt.round, receipt.attempt) == ("digits", 3, 2)
     assert dict(receipt.sha256) == {"model": MODEL.sha256}
-    assert dict(convert_fleet.resume({MODEL.sha256: 3}).resume.offsets) == {MODEL.sha256: 3}
+    resume = convert_fleet.resume({MODEL.sha256: 3}, 4096).resume
+    assert (dict(resume.offsets), resume.part_size) == ({MODEL.sha256: 3}, 4096)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -250,3 +251,154 @@ def test_a_stream_that_ends_releases_its_slot() -> None:
             await received.aclose()
 
     asyncio.run(asyncio.wait_for(scenario(), 20.0))
+
+
+@dataclass
+class Uploads:
+    """Uploads of many callers through one flow control; each message of an upload has a pause before it."""
+
+    control: FlowControl
+    ended: list[str] = field(default_factory=list)  # callers whose upload was ended
+
+    async def send(self, caller: str, pauses: Sequence[float], size: int = PART_SIZE) -> int:
+        """Send an upload; return how many messages arrived."""
+        received: list[float] = []
+        try:
+            await collect(receive(_messages(pauses), self.control, caller, size_of=lambda _: size), received)
+        except Unavailable:
+            self.ended.append(caller)
+        return len(received)
+
+    async def stall(self, caller: str) -> None:
+        """Open one upload after the other, and send nothing but headers."""
+        while True:
+            await self.send(caller, [0.0, 3600.0])
+
+    def under_way(self, callers: Iterable[str]) -> int:
+        return sum(self.control._under_way[caller] for caller in callers)
+
+
+async def _messages(pauses: Sequence[float]) -> AsyncIterator[float]:
+    for pause in pauses:
+        await asyncio.sleep(pause)
+        yield pause
+
+
+@asynccontextmanager
+async def stalling(uploads: Uploads, callers: Iterable[str]) -> AsyncIterator[None]:
+    """Let each caller stall two uploads at a time, as many as may proceed."""
+    tasks = [asyncio.create_task(uploads.stall(caller)) for caller in callers for _ in range(2)]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+DOZEN = [f"attacker-{number}" for number in range(12)]
+FOUR = [f"cam-{number}" for number in range(4)]
+QUICK = [0.0] * 6
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("SLOW_SECONDS", BRIEF), ("PATIENCE_SECONDS", 20 * BRIEF), ("RELIEF_SECONDS", BRIEF)):
+        monkeypatch.setattr(flow_control, name, seconds)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_dozen_callers_that_stall_give_way_and_then_leave_half_of_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        uploads = Uploads(FlowControl(of_one=2))
+        async with stalling(uploads, DOZEN):
+            while uploads.under_way(DOZEN) < uploads.control._places:
+                await asyncio.sleep(BRIEF)
+            assert await asyncio.gather(*(uploads.send(caller, QUICK) for caller in FOUR)) == [6] * 4
+            while uploads.under_way(DOZEN) > 12:  # those that others waited for have been ended
+                assert await asyncio.gather(*(uploads.send(caller, QUICK) for caller in FOUR * 4)) == [6] * 16
+            monkeypatch.setattr(flow_control, "PATIENCE_SECONDS", 3600.0)
+            assert await asyncio.gather(*(uploads.send(caller, QUICK) for caller in FOUR)) == [6] * 4
+        assert set(uploads.ended) <= set(DOZEN)
+
+    asyncio.run(asyncio.wait_for(scenario(), 60.0))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_callers_that_have_stalled_take_turns_in_their_half() -> None:
+    """One of them is honest: its connection was bad, and is slow."""
+
+    async def scenario() -> None:
+        uploads = Uploads(FlowControl(of_one=2))
+        for caller in (*DOZEN, "cam-1"):
+            uploads.control.note_stall(caller)
+        async with stalling(uploads, DOZEN):
+            while uploads.under_way(DOZEN) < 12:
+                await asyncio.sleep(BRIEF)
+            await asyncio.sleep(5 * BRIEF)
+            assert uploads.under_way(DOZEN) <= 12
+            assert await uploads.send("cam-1", [0.0, *[2 * BRIEF] * 3]) == 4
+        assert set(uploads.ended) <= set(DOZEN)
+
+    asyncio.run(asyncio.wait_for(scenario(), 60.0))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_slow_uploads_go_on_while_there_is_room_for_others() -> None:
+    async def scenario() -> None:
+        uploads = Uploads(FlowControl(of_one=2))
+        slow = [asyncio.create_task(uploads.send(f"slow-{number}", [0.0, 60 * BRIEF])) for number in range(16)]
+        await asyncio.sleep(5 * BRIEF)
+        while not all(task.done() for task in slow):
+            assert await asyncio.gather(*(uploads.send(caller, QUICK) for caller in FOUR * 4)) == [6] * 16
+        assert [task.result() for task in slow] == [2] * 16
+        assert uploads.ended == []
+
+    asyncio.run(asyncio.wait_for(scenario(), 60.0))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_slow_uploads_go_on_while_nobody_waits() -> None:
+    async def scenario() -> None:
+        uploads = Uploads(FlowControl(of_one=2))
+        sent = [uploads.send(f"slow-{number}", [0.0, 60 * BRIEF]) for number in range(uploads.control._places)]
+        assert set(await asyncio.gather(*sent)) == {2}
+        assert uploads.ended == []
+
+    asyncio.run(asyncio.wait_for(scenario(), 60.0))
+
+
+def test_a_caller_that_stalled_is_asked_for_small_parts_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_control, "GRACE_SECONDS", 0.1)
+
+    async def size_after(pause: float, size: int) -> int:
+        uploads = Uploads(FlowControl())
+        await uploads.send("cam-1", [0.0, pause], size)
+        assert uploads.control.part_size("cam-2") == PART_SIZE
+        return uploads.control.part_size("cam-1")
+
+    assert asyncio.run(size_after(0.0, 1)) == PART_SIZE
+    assert asyncio.run(size_after(0.3, 1)) == SMALL_PART
+    assert asyncio.run(size_after(0.3, PART_SIZE)) == PART_SIZE, "at megabytes a second"
+    monkeypatch.setattr(flow_control, "PART_SECONDS", 0.3)
+    assert asyncio.run(size_after(60.0, PART_SIZE)) == SMALL_PART
+    monkeypatch.setattr(flow_control, "STALL_MEMORY_SECONDS", 0.0)
+    assert asyncio.run(size_after(60.0, PART_SIZE)) == PART_SIZE
+
+
+def test_a_caller_waits_no_longer_for_a_slot_because_it_waited_for_its_turn() -> None:
+    """Neither its own first message nor the time without a slot counts as a stall."""
+
+    async def scenario() -> None:
+        control = FlowControl(slots=1, slow_bytes=0)
+        uploads, held = Uploads(control), control.stream("cam-2")
+        await held.next_part()
+        sent = asyncio.create_task(uploads.send("cam-1", [0.3, 0.0], 1))
+        await asyncio.sleep(0.6)
+        held.release()
+        assert await sent == 2
+        assert control.part_size("cam-1") == PART_SIZE
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flow_control, "GRACE_SECONDS", 0.2)
+        asyncio.run(asyncio.wait_for(scenario(), 60.0))

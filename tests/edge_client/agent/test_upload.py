@@ -105,6 +105,15 @@ def test_a_receipt_for_an_update_that_is_already_durable_ends_the_upload(files: 
     assert len(sent) == 1
 
 
+@pytest.mark.parametrize(("wanted", "sent"), [(0, [9000]), (4096, [4096, 4096, 808]), (1, [4096, 4096, 808])])
+def test_parts_are_as_small_as_the_coordinator_wants_them_but_no_smaller_than_sensible(
+    wanted: int, sent: list[int], tmp_path: Path
+) -> None:
+    (tmp_path / "model").write_bytes(bytes(9000))
+    sending = UpdateUpload({ref_of_bytes(bytes(9000)): tmp_path / "model"})
+    assert [len(part.data) for part in sending.parts(blob_pb2.Resume(part_size=wanted))] == sent
+
+
 class SlowThrottle(Throttle):
     """A throttle that asks to wait for ever."""
 
@@ -121,7 +130,7 @@ def test_a_throttled_upload_that_ends_leaves_no_waiting_thread(files: dict[BlobR
     first = threading.Event()
 
     def send() -> None:
-        for part in sending.parts({}):
+        for part in sending.parts(blob_pb2.Resume()):
             received.append(part)
             first.set()
 

@@ -73,9 +73,9 @@ def report_reply(problem: WrongState | None) -> fleet_pb2.ReportReply:
     return fleet_pb2.ReportReply(stop=problem is not None, reason=str(problem or ""), retry_after_seconds=seconds)
 
 
-def resume(offsets: Mapping[str, int]) -> fleet_pb2.SubmitReply:
-    """Tell a device how many bytes of each file of its update are stored, by sha256."""
-    return fleet_pb2.SubmitReply(resume=blob_pb2.Resume(offsets=dict(offsets)))
+def resume(offsets: Mapping[str, int], part_size: int) -> fleet_pb2.SubmitReply:
+    """Tell a device how many bytes of each file of its update are stored, by sha256, and how many a part may have."""
+    return fleet_pb2.SubmitReply(resume=blob_pb2.Resume(offsets=dict(offsets), part_size=part_size))
 
 
 def receipt(report: DeviceReport) -> fleet_pb2.SubmitReply:

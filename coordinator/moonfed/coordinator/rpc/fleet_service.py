@@ -93,12 +93,19 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def Submit(  # noqa: N802, D102
         self, request_iterator: AsyncIterator[fleet_pb2.SubmitRequest], context: grpc.ServicerContext
     ) -> AsyncIterator[fleet_pb2.SubmitReply]:
-        requests = receive(request_iterator, self._uplink, caller_of(context), lambda: self._devices.suspended(device))
+        caller = caller_of(context)
+        requests = receive(
+            request_iterator,
+            self._uplink,
+            caller,
+            lambda: self._devices.suspended(device),
+            size_of=fleet_pb2.SubmitRequest.ByteSize,
+        )
         header = (await anext(requests, fleet_pb2.SubmitRequest())).header
         device = self._authenticator.device(context, header.device)
         session = await self._updates.admit(convert.update_header(device, header))
         try:
-            yield convert.resume(session.offsets)
+            yield convert.resume(session.offsets, self._uplink.part_size(caller))
             await self._receive_parts(requests, session, device)
             with self._devices.suspended(device):
                 receipt = await session.commit()

@@ -2,7 +2,8 @@
 
 gRPC and the coordinator hold a few copies of each stream's current part. So only a few streams proceed at a time, each
 for a short turn, and at most one or two of each caller: a device that opens many streams, and reads or sends nothing,
-delays only its own streams.
+delays only its own streams. Uploads that stall give way to other callers within seconds, and a caller that has stalled
+shares half of the room with others that have, for ten minutes.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from typing import TypeVar
 
@@ -30,6 +31,11 @@ SLOW_BYTES = 16 << 20  # that slow streams in one direction may have under way
 SMALL_PART = PART_SIZE // 16
 PART_SECONDS = 120.0  # for the next message, which is at most a part of 1 MiB: 9 KB/s
 STREAM_SECONDS = 4 * 3600.0  # for all of them
+PATIENCE_SECONDS = 10.0  # for the next message of an upload whose place another caller needs
+RELIEF_SECONDS = 1.0  # between two searches for uploads that must give way
+# A caller that sends a message more slowly than this has stalled. At this rate, a small part takes eight seconds.
+MIN_RATE, GRACE_SECONDS = SMALL_PART / 8, 2.0  # bytes per second, and seconds in addition
+STALL_MEMORY_SECONDS = 600.0
 Suspended = Callable[[], AbstractContextManager[None]]
 T = TypeVar("T")
 
@@ -40,8 +46,13 @@ class FlowControl:
     def __init__(self, slots: int = SLOTS, slow_bytes: int = SLOW_BYTES, of_one: int = 1) -> None:
         """`of_one`: the number of streams of one caller that may proceed at a time."""
         self.free, self.slow_bytes, self._of_one = slots, slow_bytes, of_one
+        self._places = slots + slow_bytes // PART_SIZE  # streams under way whose parts are large
         self._under_way: Counter[Hashable] = Counter()  # streams with a slot, or a slow part, by caller
         self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}  # by caller; the first one is next
+        self._stalled: dict[Hashable, float] = {}  # callers that have stalled, and until when this is remembered
+        self._receiving: dict[asyncio.Timeout, tuple[Hashable, float]] = {}  # the caller, and when its part began
+        self._stuck: set[StreamSlot] = set()  # slow streams that keep their slots
+        self._relief: asyncio.TimerHandle | None = None
 
     def stream(
         self,
@@ -57,6 +68,25 @@ class FlowControl:
         end the stream.
         """
         return StreamSlot(self, caller, smallest, suspended, stalled)
+
+    def part_size(self, caller: Hashable) -> int:
+        """Return the most bytes that a part of this caller should have: few, if it has stalled."""
+        return SMALL_PART if self._has_stalled(caller) else PART_SIZE
+
+    def note_stall(self, caller: Hashable) -> None:
+        """Remember that a caller has stalled."""
+        now = asyncio.get_running_loop().time()
+        self._stalled = {other: until for other, until in self._stalled.items() if until > now}
+        self._stalled[caller] = now + STALL_MEMORY_SECONDS
+
+    @contextmanager
+    def may_give_way(self, caller: Hashable, limit: asyncio.Timeout) -> Iterator[None]:
+        """Let `limit` expire if the part that is received meanwhile takes long and others wait."""
+        self._receiving[limit] = caller, asyncio.get_running_loop().time()
+        try:
+            yield
+        finally:
+            del self._receiving[limit]
 
     async def acquire(self, caller: Hashable) -> None:
         """Wait for a slot, and for the caller's other streams."""
@@ -80,16 +110,27 @@ class FlowControl:
         self.free += has_slot
         self._grant()
 
+    def set_slow(self, stream: StreamSlot, size: int) -> bool:
+        """Pass a slow stream's slot on; return False if too many bytes of slow streams are under way for that."""
+        if size > self.slow_bytes:
+            self._stuck.add(stream)
+            return False
+        self._stuck.discard(stream)
+        self.slow_bytes -= size
+        self.pass_on()
+        return True
+
     def pass_on(self) -> None:
         """Give a slow stream's slot to another caller; the slow stream's own caller waits until `release`."""
         self.free += 1
         self._grant()
 
+    def end_part(self, stream: StreamSlot) -> None:
+        """Note that a stream's part is complete."""
+        self._stuck.discard(stream)
+
     def _grant(self) -> None:
-        while self.free:
-            caller = next((caller for caller in self._waiting if self._under_way[caller] < self._of_one), None)
-            if caller is None:
-                return
+        while self.free and (caller := next(self._grantable(), None)) is not None:
             turn = self._waiting[caller].popleft()
             if not self._waiting[caller]:
                 del self._waiting[caller]
@@ -97,6 +138,38 @@ class FlowControl:
                 self._under_way[caller] += 1
                 self.free -= 1
                 turn.set_result(None)
+        if self._waiting and self._relief is None:
+            self._relief = asyncio.get_running_loop().call_later(RELIEF_SECONDS, self._relieve)
+
+    def _grantable(self) -> Iterator[Hashable]:
+        """Return the waiting callers that may have a slot, in their order."""
+        for caller in self._waiting:
+            if self._under_way[caller] < self._of_one and not (self._has_stalled(caller) and self._is_half_stalled()):
+                yield caller
+
+    def _has_stalled(self, caller: Hashable) -> bool:
+        return self._stalled.get(caller, 0.0) > asyncio.get_running_loop().time()
+
+    def _is_half_stalled(self) -> bool:
+        stalled = sum(count for caller, count in self._under_way.items() if self._has_stalled(caller))
+        return stalled >= self._places // 2
+
+    def _relieve(self) -> None:
+        """End the oldest stalled uploads, as many as there are callers that wait for their places."""
+        now = asyncio.get_running_loop().time()
+        late = [
+            (limit, caller) for limit, (caller, began) in self._receiving.items() if now - began >= PATIENCE_SECONDS
+        ]
+        grantable = list(self._grantable())
+        others = [] if grantable else [caller for caller in self._waiting if self._under_way[caller] < self._of_one]
+        ended = late[: min(len(self._stuck), len(grantable))]
+        ended += [each for each in late if self._has_stalled(each[1])][: len(others)]
+        for limit, caller in ended:
+            self.note_stall(caller)
+            if not limit.expired():
+                limit.reschedule(now)
+        self._relief = None
+        self._grant()
 
 
 class StreamSlot:
@@ -122,6 +195,7 @@ class StreamSlot:
 
         A turn ends with a small part: when gRPC accepts a part, it has sent the one before, and still holds this one.
         """
+        self._control.end_part(self)
         if self._timer and not (self._slow or self._last_part):
             self._timer.cancel()
             self._last_part = self._loop.time() >= self._turn_ends
@@ -138,6 +212,7 @@ class StreamSlot:
 
     def release(self) -> None:
         """End the turn, if there is one."""
+        self._control.end_part(self)
         if self._timer:
             self._timer.cancel()
             self._timer = None
@@ -149,11 +224,11 @@ class StreamSlot:
         """Pass on the slot of a slow part, and report one that is past its deadline."""
         now = time.process_time()
         idle, self._processor_time = now - self._processor_time < IDLE_SHARE * SLOW_SECONDS, now
-        if not self._slow and idle and self._part <= self._control.slow_bytes:
-            self._control.slow_bytes -= self._part
-            self._slow = True
-            self._control.pass_on()
-        if self._loop.time() >= deadline:
+        left = deadline - self._loop.time()
+        if not self._slow and (idle or left <= PART_SECONDS - PATIENCE_SECONDS):
+            self._slow = self._control.set_slow(self, self._part)
+        if left <= 0:
+            self._control.note_stall(self._caller)
             self._stalled()
             deadline += PART_SECONDS
         wait = deadline - self._loop.time() if self._slow else SLOW_SECONDS
@@ -161,11 +236,16 @@ class StreamSlot:
 
 
 async def receive(
-    messages: AsyncIterator[T], control: FlowControl, caller: Hashable, suspended: Suspended = nullcontext
+    messages: AsyncIterator[T],
+    control: FlowControl,
+    caller: Hashable,
+    suspended: Suspended = nullcontext,
+    size_of: Callable[[T], int] = lambda _: PART_SIZE,
 ) -> AsyncGenerator[T, None]:
     """Yield a stream's messages; all but the first, its header, are subject to flow control.
 
-    Raises Unavailable once they do not arrive in time: the sender can resume. The caller closes the generator.
+    `size_of` returns the bytes of a message. Raises Unavailable once messages do not arrive in time: the sender can
+    resume. The caller closes the generator.
     """
     clock, slot = asyncio.get_running_loop().time, control.stream(caller, suspended=suspended)
     end = clock() + STREAM_SECONDS
@@ -173,13 +253,17 @@ async def receive(
         for number in count():
             if number:
                 await slot.next_part()
+            began = clock()
             try:
-                async with asyncio.timeout(min(PART_SECONDS, end - clock())):
-                    message = await anext(messages)
+                async with asyncio.timeout(min(PART_SECONDS, end - began)) as limit:
+                    with control.may_give_way(caller, limit) if number else nullcontext():
+                        message = await anext(messages)
             except StopAsyncIteration:
                 return
             except TimeoutError:
                 raise Unavailable("the upload took too long; it resumes when it is sent again") from None
+            if number and clock() - began > GRACE_SECONDS + size_of(message) / MIN_RATE:
+                control.note_stall(caller)
             yield message
     finally:
         slot.release()

@@ -9,11 +9,9 @@ from pathlib import Path
 
 from moonfed import transport
 from moonfed.blobs import BlobRef
-from moonfed.edge_client.agent.throttle import Throttle
+from moonfed.edge_client.agent.throttle import MIN_PART_SIZE, Throttle
 from moonfed.errors import Corrupt, Unavailable
 from moonfed.v1 import blob_pb2, fleet_pb2
-
-Offsets = Mapping[str, int]
 
 
 class UpdateUpload:
@@ -24,10 +22,12 @@ class UpdateUpload:
         self._files, self._throttle = files, throttle
         self._stopped = threading.Event()
 
-    def parts(self, offsets: Offsets) -> Iterator[blob_pb2.Part]:
+    def parts(self, resume: blob_pb2.Resume) -> Iterator[blob_pb2.Part]:
         """Yield the parts that the coordinator lacks; end early if `stop` is called."""
         size = self._throttle.part_size if self._throttle else transport.PART_SIZE
-        for part in transport.parts(self._files, offsets, size):
+        if resume.part_size:  # it asks slow devices for small parts
+            size = max(MIN_PART_SIZE, min(size, resume.part_size))
+        for part in transport.parts(self._files, resume.offsets, size):
             yield part
             if self._throttle and self._stopped.wait(self._throttle.consume(len(part.data))):
                 return
@@ -45,11 +45,11 @@ def submit(
 
     Raises grpc.RpcError from `method`, Unavailable if the stream ends early, Corrupt if the receipt does not match.
     """
-    resume: queue.SimpleQueue[Offsets | None] = queue.SimpleQueue()
+    resume: queue.SimpleQueue[blob_pb2.Resume | None] = queue.SimpleQueue()
     try:
         for reply in method(_requests(header, sending, resume)):
             if reply.HasField("resume"):
-                resume.put(dict(reply.resume.offsets))
+                resume.put(reply.resume)
             else:
                 _check_receipt(reply.receipt, header)
                 return
@@ -60,13 +60,13 @@ def submit(
 
 
 def _requests(
-    header: fleet_pb2.SubmitHeader, sending: UpdateUpload, resume: queue.SimpleQueue[Offsets | None]
+    header: fleet_pb2.SubmitHeader, sending: UpdateUpload, resume: queue.SimpleQueue[blob_pb2.Resume | None]
 ) -> Iterator[fleet_pb2.SubmitRequest]:
     yield fleet_pb2.SubmitRequest(header=header)
-    offsets = resume.get()
-    if offsets is None:
+    stored = resume.get()
+    if stored is None:
         return
-    for part in sending.parts(offsets):
+    for part in sending.parts(stored):
         yield fleet_pb2.SubmitRequest(part=part)
     if not sending.done.is_set():
         return
