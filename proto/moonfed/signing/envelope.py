@@ -21,6 +21,11 @@ from moonfed.signing import canonical
 KEY_BYTES, SIGNATURE_BYTES, MAX_SIGNATURES = 32, 64, 16
 KEY_ID = re.compile(r"[0-9a-f]{64}")
 ID_SHOWN = 12  # characters of a key's id in messages
+# The y coordinates of the curve's points of order 1, 2, 4 and 8, and the two that have a second encoding, beyond the
+# field's prime: with such a key, anybody can make signatures. libsodium rejects the same ones.
+_PRIME = 2**255 - 19
+_ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDER = frozenset({0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8, _PRIME, _PRIME + 1})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,6 +37,8 @@ class PublicKey:
     def __post_init__(self) -> None:
         if len(self.raw) != KEY_BYTES:
             raise InvalidInput(f"a public key has {len(self.raw)} bytes; it must have {KEY_BYTES}")
+        if has_small_order(self.raw):
+            raise InvalidInput("a public key is a point of small order, for which anybody can sign; create another one")
 
     @classmethod
     def of(cls, key: Ed25519PrivateKey) -> PublicKey:
@@ -53,6 +60,11 @@ class PublicKey:
         except (InvalidSignature, ValueError):  # ValueError: these bytes are no point of the curve
             return False
         return True
+
+
+def has_small_order(raw: bytes) -> bool:
+    """Return whether an Ed25519 public key is one of the points for which signatures can be made without a key."""
+    return int.from_bytes(raw, "little") & ((1 << 255) - 1) in _SMALL_ORDER  # whatever the sign of x
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from moonfed.errors import InvalidInput, UntrustedRelease
 from moonfed.files import read_regular, require_file
-from moonfed.signing.envelope import Envelope
+from moonfed.signing.envelope import Envelope, has_small_order
 from moonfed.signing.key_files import MAX_KEY_BYTES
 
 SIGNATURE_FILE = "model.sig"
@@ -87,6 +87,8 @@ def read_release_key(path: Path) -> ReleaseKey:
         key = serialization.load_pem_public_key(read_regular(path, MAX_KEY_BYTES))
     except (ValueError, UnsupportedAlgorithm) as error:
         raise _unusable(path, "a public key in PEM, of") from error
+    if isinstance(key, Ed25519PublicKey) and has_small_order(key.public_bytes_raw()):
+        raise InvalidInput(f"key is {str(path)!r}; it must not be a point of small order, for which anybody can sign")
     if isinstance(key, Ed25519PublicKey) or (isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name in _HASHES):
         return ReleaseKey(key)
     raise _unusable(path, "a public key in PEM, of")

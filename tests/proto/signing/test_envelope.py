@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from moonfed.errors import InvalidInput
 from moonfed.signing.envelope import Envelope, PublicKey, Signature
@@ -32,7 +32,50 @@ def test_a_signature_is_ed25519_of_rfc_8032() -> None:
     assert PublicKey.of(Ed25519PrivateKey.from_private_bytes(secret)) == public
     assert public.verifies(signature, b"\x72")
     assert not public.verifies(signature, b"\x73")
-    assert not PublicKey(bytes(32)).verifies(signature, b"\x72")
+    assert not PublicKey(bytes([2, *bytes(31)])).verifies(signature, b"\x72")
+
+
+_PRIME = 2**255 - 19
+_D = -121665 * pow(121666, -1, _PRIME) % _PRIME
+_TORSION_Y = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+SMALL_ORDER = [
+    (y | sign << 255).to_bytes(32, "little")
+    for y in (0, 1, _PRIME - 1, _TORSION_Y, _PRIME - _TORSION_Y, _PRIME, _PRIME + 1)
+    for sign in (0, 1)
+]
+
+
+def eightfold(raw: bytes) -> tuple[int, int]:
+    """Return eight times a point, by the curve's equation and addition law (RFC 8032, 5.1)."""
+    y = (int.from_bytes(raw, "little") & ((1 << 255) - 1)) % _PRIME
+    square = (y * y - 1) * pow(_D * y * y + 1, -1, _PRIME) % _PRIME
+    x = pow(square, (_PRIME + 3) // 8, _PRIME)
+    if (x * x - square) % _PRIME:
+        x = x * pow(2, (_PRIME - 1) // 4, _PRIME) % _PRIME
+    assert (x * x - square) % _PRIME == 0
+    for _ in range(3):
+        k = _D * x * x * y * y
+        x, y = 2 * x * y * pow(1 + k, -1, _PRIME) % _PRIME, (y * y + x * x) * pow(1 - k, -1, _PRIME) % _PRIME
+    return x, y
+
+
+@pytest.mark.parametrize("raw", SMALL_ORDER, ids=[raw.hex()[-8:] for raw in SMALL_ORDER])
+def test_a_key_of_small_order_is_rejected(raw: bytes) -> None:
+    assert eightfold(raw) == (0, 1), "the neutral element"
+    with pytest.raises(InvalidInput, match="a public key is a point of small order, for which anybody can sign"):
+        PublicKey(raw)
+
+
+def test_for_a_key_of_small_order_anybody_can_sign() -> None:
+    """The reason for the rejection: the neutral element as key and as signature, which fits every message."""
+    neutral = (1).to_bytes(32, "little")
+    Ed25519PublicKey.from_public_bytes(neutral).verify(neutral + bytes(32), b"anything")
+
+
+def test_keys_of_full_order_are_accepted() -> None:
+    for number in range(1, 9):
+        raw = PublicKey.of(key(number)).raw
+        assert eightfold(raw) != (0, 1)
 
 
 def test_only_keys_that_signed_are_signers() -> None:

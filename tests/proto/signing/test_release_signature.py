@@ -154,6 +154,15 @@ def test_keys_that_cannot_sign_are_rejected(tmp_path: Path) -> None:
         read_release_key(path)
 
 
+def test_a_key_for_which_anybody_can_sign_is_rejected(tmp_path: Path) -> None:
+    weak = ed25519.Ed25519PublicKey.from_public_bytes((1).to_bytes(32, "little"))
+    (tmp_path / "key.pub").write_bytes(
+        weak.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    with pytest.raises(InvalidInput, match="it must not be a point of small order"):
+        read_release_key(tmp_path / "key.pub")
+
+
 def test_a_key_is_named_by_the_hash_of_its_pem() -> None:
     assert len({key.id for key in map(release_key, KEYS.values())}) == len(KEYS)
     assert isinstance(TRUSTED[0], ReleaseKey)

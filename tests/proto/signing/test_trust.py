@@ -30,6 +30,7 @@ def test_a_trust_file_is_read_as_it_was_written() -> None:
         ({"keys": []}, "number of keys is 0; it must be 1 to 16"),
         ({"keys": ["QUI="]}, "a public key has 2 bytes"),
         ({"keys": [7]}, "a key of a trust file is not base64"),
+        ({"keys": [canonical.encode_bytes(bytes(32))]}, "a public key is a point of small order"),
         ({"keys": [canonical.encode_bytes(PublicKey.of(key(1)).raw)] * 2}, "must be sorted and differ"),
         ({"threshold": 0}, "threshold is 0; it must be a whole number from 1 to 1"),
         ({"threshold": 2}, "threshold is 2"),
