@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import select
 import socket
 import ssl
 import time
@@ -188,6 +189,18 @@ def test_a_slow_body_that_keeps_arriving_is_answered(repository: Path, log_file:
             connection.sendall(body[position : position + 20])
             time.sleep(0.1)
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_large_response_that_is_not_read_is_dropped(repository: Path, log_file: Path) -> None:
+    rows = 200_000
+    data = b'{"inputs": [{"name": "inputs", "datatype": "FP32", "shape": [%d, 4], "data": [%s]}]}'
+    request = data % (rows, b"1" + b",1" * (4 * rows - 1))
+    with limited(repository, log_file, limits={"response_seconds": 0.5, "body_rate": 100 * MB}) as server:
+        with connected(server, head(len(request)) + request) as connection:
+            hung_up = select.poll()
+            hung_up.register(connection, 0)
+            until(lambda: bool(hung_up.poll(0)))  # without reading anything
+        require_honest_answers(server)
 
 
 def test_unfinished_bodies_are_bounded_together(repository: Path, log_file: Path) -> None:

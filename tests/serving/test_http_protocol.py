@@ -21,6 +21,7 @@ LIMITS = RequestLimits(
     pipelined_requests=2,
     body_seconds=20.0,
     body_rate=100,
+    response_seconds=30.0,
     pending_bytes=5000,
 )
 MAX_BODY = 3000
@@ -236,6 +237,40 @@ def test_a_client_that_does_not_read_is_cut_off_unless_it_makes_progress(client:
     assert not client.transport.aborted
     loop.pass_time(LINGER_SECONDS + 1)
     assert client.transport.aborted
+
+
+def test_a_response_must_be_read_at_a_rate(client: Client, loop: Loop) -> None:
+    client.send(REQUEST % 4 + b"body")
+    client.transport.unread = 1000
+    client.protocol.pause_writing()
+    for second in range(int(LIMITS.response_seconds + 1000 / LIMITS.body_rate) - 1):
+        client.transport.unread = 1000 - second
+        loop.pass_time(1)
+    assert not client.transport.aborted
+    loop.pass_time(2)
+    assert client.transport.aborted
+
+
+def test_a_response_that_is_not_read_at_all_is_aborted_early(client: Client, loop: Loop) -> None:
+    client.send(REQUEST % 4 + b"body")
+    client.transport.unread = 1 << 30
+    client.protocol.pause_writing()
+    loop.pass_time(LIMITS.response_seconds - 1)
+    assert not client.transport.aborted
+    loop.pass_time(2)
+    assert client.transport.aborted
+
+
+def test_a_response_that_was_read_has_no_deadline(client: Client, loop: Loop) -> None:
+    client.send(REQUEST % 4 + b"body")
+    for _ in range(3):
+        client.transport.unread = 1000
+        client.protocol.pause_writing()
+        loop.pass_time(20)
+        client.transport.unread = 0
+        client.protocol.resume_writing()
+        loop.pass_time(1000)
+    assert not client.transport.aborted
 
 
 def test_the_largest_unfinished_body_gives_way(connect: Callable[[], Client]) -> None:

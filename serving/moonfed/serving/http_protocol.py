@@ -42,6 +42,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._begun = self._in_body = False
         self._body_bytes, self._body_began = 0, 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._reading_timer: asyncio.TimerHandle | None = None  # runs while the client has a response to read
         self._rejection = _BAD_REQUEST
 
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401
@@ -55,6 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Remove the connection."""
         self._shared.remove(self)
         self._stop_timer()
+        self._stop_reading_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -127,6 +129,33 @@ class BoundedProtocol(HttpToolsProtocol):
         self._shared.set_waiting(self, self._is_idle() or self._begun)
         if self._in_body and self._is_idle() and not self.transport.is_closing():
             self._start_timer(LINGER_SECONDS)
+
+    def pause_writing(self) -> None:
+        """Wait for the client, which has more to read than the transport likes to hold."""
+        super().pause_writing()
+        unread = self.transport.get_write_buffer_size()
+        permitted = self._limits.response_seconds + unread / self._limits.body_rate
+        self._await_reader(unread + 1, self.loop.time() + permitted)
+
+    def resume_writing(self) -> None:
+        """Continue with the response."""
+        self._stop_reading_timer()
+        super().resume_writing()
+
+    def _await_reader(self, unread: int, deadline: float) -> None:
+        """Abort the connection of a client that reads too slowly, or has read nothing since the last call."""
+        self._stop_reading_timer()
+        left, now = self.transport.get_write_buffer_size(), self.loop.time()
+        if left >= unread or now >= deadline:
+            self.transport.abort()
+        else:
+            pause = min(self._limits.response_seconds, deadline - now)
+            self._reading_timer = self.loop.call_later(pause, self._await_reader, left, deadline)
+
+    def _stop_reading_timer(self) -> None:
+        if self._reading_timer is not None:
+            self._reading_timer.cancel()
+            self._reading_timer = None
 
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection."""
