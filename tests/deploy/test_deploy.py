@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -110,10 +111,32 @@ def test_the_compose_file_runs_the_coordinators_image_with_valid_options() -> No
     text = (DEPLOY / "compose.yaml").read_text()
     required = set(re.findall(r"\$\{(\w+):\?", text))
     assert required == set(re.findall(r"^(\w+)=$", (DEPLOY / "compose.env").read_text(), re.MULTILINE))
-    passwords = [value for each in compose["services"].values() for key, value in each["environment"].items()
-                 if "PASSWORD" in key or "SECRET" in key]  # fmt: skip
-    assert passwords
-    assert all(value.startswith("${") for value in passwords), "a default password would be everybody's"
+
+
+def test_the_secrets_of_the_compose_file_are_files_that_no_variable_contains() -> None:
+    """`docker inspect`, a crash report and every child process show a container's variables."""
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    given = {key: value for each in compose["services"].values() for key, value in each.get("environment", {}).items()}
+    secret = re.compile("PASSWORD|SECRET|CREDENTIALS|KEY")
+    assert {key for key in given if secret.search(key)} == {
+        "PGPASSWORD_FILE", "POSTGRES_PASSWORD_FILE", "AWS_SHARED_CREDENTIALS_FILE"
+    }  # fmt: skip
+    for service in compose["services"].values():
+        files = re.findall(r"/run/secrets/([\w-]+)", str(service))
+        assert set(files) == set(service["secrets"]) <= compose["secrets"].keys()
+    assert all(each["file"].startswith("${SECRETS:?") for each in compose["secrets"].values())
+    assert not re.search("PASSWORD|SECRET_|KEY", (DEPLOY / "compose.env").read_text())
+
+
+def test_the_object_store_reads_its_keys_from_the_credentials_of_the_coordinator(tmp_path: Path) -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    shell, option, script = compose["services"]["objects"]["entrypoint"]
+    (tmp_path / "credentials").write_text("[default]\naws_access_key_id = moonfed\naws_secret_access_key = ab12\n")
+    script = script.replace("$$", "$").replace("/run/secrets/objects-credentials", str(tmp_path / "credentials"))
+    script = script.replace("/data/moonfed", str(tmp_path / "data")).replace("versitygw", "env")
+    script = script.split(" --port")[0]
+    done = subprocess.run([shell, option, script], capture_output=True, text=True, check=True, env={"PATH": os.defpath})
+    assert {"ROOT_ACCESS_KEY=moonfed", "ROOT_SECRET_KEY=ab12"} <= set(done.stdout.splitlines())
 
 
 def test_the_servers_image_asks_every_client_for_a_key() -> None:

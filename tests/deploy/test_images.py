@@ -90,7 +90,12 @@ def test_a_device_in_an_image_trains_a_round_for_a_coordinator_in_an_image(
 
 
 def test_a_coordinator_in_its_image_stores_runs_where_the_compose_file_says(
-    coordinator: Container, bundle: Path, postgresql_server: Server, s3_server: str, monkeypatch: pytest.MonkeyPatch
+    coordinator: Container,
+    bundle: Path,
+    postgresql_server: Server,
+    s3_server: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """With other servers of both kinds, since the compose file's are in images of other projects."""
     from botocore.session import get_session
@@ -100,9 +105,15 @@ def test_a_coordinator_in_its_image_stores_runs_where_the_compose_file_says(
     postgresql_server.directory.chmod(0o755)  # open to the image's user, as its socket is
     database = postgresql_server.new_database().replace(str(postgresql_server.directory), "/database")
     blobs = new_bucket(s3_server, monkeypatch.setenv)  # and in AWS_…: how to reach it
-    ours = {**os.environ, "MOONFED_DATABASE": database, "MOONFED_BLOBS": blobs, "PGPASSWORD": "any"}
-    given = {name: ours[name] for name in service["environment"]}
-    coordinator = coordinator.given({bundle: "/bundle", postgresql_server.directory: "/database"}, given)
+    ours = {**service["environment"], "MOONFED_DATABASE": database, "MOONFED_BLOBS": blobs}
+    given = {name: os.environ.get(name, value) for name, value in ours.items()}
+    (tmp_path / "database-password").write_text("any\n")
+    (tmp_path / "objects-credentials").write_text(
+        f"[default]\naws_access_key_id = {os.environ['AWS_ACCESS_KEY_ID']}\n"
+        f"aws_secret_access_key = {os.environ['AWS_SECRET_ACCESS_KEY']}\n"
+    )
+    secrets = {tmp_path / name: f"/run/secrets/{name}" for name in service["secrets"]}
+    coordinator = coordinator.given({bundle: "/bundle", postgresql_server.directory: "/database", **secrets}, given)
     with coordinator.running(*arguments, *FREE_PORTS, "--state", "/var/lib/moonfed/one") as serving:
         assert ports(serving)["fleet_port"]
         operator = ["--identity", "/var/lib/moonfed/one/operator"]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sql
@@ -52,6 +57,50 @@ def test_another_schema_is_rejected_with_both_versions(url: str) -> None:
     store.close()
     with pytest.raises(VersionMismatch, match="version 99; this release of moonfed reads version 7"):
         open_store(url, used_before=True)
+
+
+@contextmanager
+def asking_for_a_password(given: list[bytes]) -> Iterator[str]:
+    """A server of PostgreSQL's protocol, at this URL, that asks for a password in plain text and rejects each."""
+
+    def serve(listener: socket.socket) -> None:
+        with listener.accept()[0] as connection, connection.makefile("rb") as stream:
+            stream.read(struct.unpack("!I", stream.read(4))[0] - 4)  # the user and the database
+            connection.sendall(b"R" + struct.pack("!II", 8, 3))
+            assert stream.read(1) == b"p"
+            given.append(stream.read(struct.unpack("!I", stream.read(4))[0] - 4).rstrip(b"\0"))
+            fields = b"SFATAL\0C28P01\0Mthat is not the password\0\0"
+            connection.sendall(b"E" + struct.pack("!I", 4 + len(fields)) + fields)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        port = listener.getsockname()[1]
+        yield f"postgresql://me@127.0.0.1:{port}/moonfed?sslmode=disable&gssencmode=disable"
+        thread.join(20)
+
+
+def test_the_password_can_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("psycopg")
+    (tmp_path / "password").write_text("correct horse\n")
+    monkeypatch.setenv("PGPASSWORD_FILE", str(tmp_path / "password"))
+    given: list[bytes] = []
+    with asking_for_a_password(given) as url, pytest.raises(Unavailable, match="that is not the password") as failed:
+        open_store(url, used_before=False)
+    assert given == [b"correct horse"]
+    assert "horse" not in str(failed.value)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff", b"x" * 5000])
+def test_a_file_without_a_password_is_rejected(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("psycopg")
+    if content is not None:
+        (tmp_path / "password").write_bytes(content)
+    monkeypatch.setenv("PGPASSWORD_FILE", str(tmp_path / "password"))
+    with pytest.raises(InvalidInput, match=r"PGPASSWORD_FILE is '.*/password'; it must be a readable file with the"):
+        open_store("postgresql://me@127.0.0.1:1/moonfed", used_before=False)
 
 
 def test_a_server_that_cannot_be_reached_is_one_sentence_without_the_password() -> None:

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sql
@@ -13,9 +14,13 @@ import sqlalchemy as sql
 from moonfed.coordinator.storage.db.schema import is_new, prepare
 from moonfed.coordinator.storage.db.tables import NAME
 from moonfed.coordinator.storage.store import Store
-from moonfed.errors import Corrupt, InvalidInput, Unavailable
+from moonfed.errors import Corrupt, InvalidInput, MoonfedError, Unavailable
+from moonfed.files import read_regular
+from moonfed.validate import require
 
 CONNECT_SECONDS = 10
+PASSWORD_FILE = "PGPASSWORD_FILE"  # noqa: S105 - the variable that names a file with it, such as a container's secret
+_MAX_PASSWORD = 4096  # bytes
 _PREPARING = 0x6D6F6F6E  # a lock of the server's: two coordinators may start at the same time
 _DURABLE = (  # an acknowledged update survives a power loss, whatever the server's default is
     "SELECT set_config('synchronous_commit', 'on', false)"
@@ -32,7 +37,8 @@ def open_store(url: str, *, used_before: bool) -> Store:
     """
     address = parse_url(url)
     shown = address.render_as_string(hide_password=True).replace("+psycopg", "")
-    engine = sql.create_engine(address, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_SECONDS})
+    connecting = {"connect_timeout": CONNECT_SECONDS, **_password()}
+    engine = sql.create_engine(address, pool_pre_ping=True, connect_args=connecting)
     sql.event.listen(engine, "connect", _configure)
     try:
         with engine.begin() as connection:
@@ -65,6 +71,19 @@ def parse_url(url: str) -> sql.URL:
     if find_spec("psycopg") is None:
         raise InvalidInput("database is a PostgreSQL URL, which needs psycopg: pip install 'moonfed[postgres]'")
     return address.set(drivername="postgresql+psycopg")
+
+
+def _password() -> dict[str, str]:
+    """Return the password in the file that the environment names, if it names one; InvalidInput if it has none."""
+    name = os.environ.get(PASSWORD_FILE)
+    if not name:
+        return {}
+    try:
+        password = read_regular(Path(name), _MAX_PASSWORD).decode().rstrip("\r\n")
+    except (OSError, MoonfedError, UnicodeDecodeError):
+        password = ""
+    require(bool(password), PASSWORD_FILE, name, "a readable file with the database's password")
+    return {"password": password}
 
 
 def _configure(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection
