@@ -24,7 +24,7 @@ _SET_MODE_FILTER = 1
 # processes. That would protect a process's memory from its own code, but nothing in this process is secret from a plan.
 _FLAGS = 1 | 4
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
-_EPERM, _ENOSYS = 1, 38
+_IGNORED, _EPERM, _ENOSYS = 0, 1, 38  # error numbers; with 0 a call does nothing and seems to succeed
 _X32_BIT = 0x40000000  # numbers above are the x32 calls of an x86-64 kernel
 
 _LOAD_WORD, _JUMP_ALWAYS, _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _RETURN, _AND = 0x20, 0x05, 0x15, 0x35, 0x06, 0x54
@@ -43,6 +43,7 @@ DENIED: Mapping[str, Numbers] = {
     "setsid": (112, 157), "setpgid": (109, 154), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
     "fork": (57, None), "vfork": (58, None), "setpriority": (141, 140), "ioprio_set": (251, 30),
     "sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274),
+    "migrate_pages": (256, 238), "move_pages": (279, 239),
     # memory and messages that survive the process or belong to others
     "shmget": (29, 194), "shmctl": (31, 195), "shmat": (30, 196), "semget": (64, 190), "semctl": (66, 191),
     "semop": (65, 193), "semtimedop": (220, 192), "msgget": (68, 186), "msgctl": (71, 187), "msgrcv": (70, 188),
@@ -76,13 +77,14 @@ ABSENT: Mapping[str, Numbers] = {"clone3": (435, 435), "openat2": (437, 437)}
 
 
 class Condition(NamedTuple):
-    """A call permitted by an argument: its bits in `mask` must be, or must not be, one of `values`."""
+    """A call permitted by an argument: its bits in `mask` must be, or must not be, one of `values`; else `error`."""
 
     numbers: Numbers
     argument: int
     mask: int
     values: tuple[int, ...]
     permitted: bool  # True: they must be
+    error: int = _EPERM
 
 
 def conditions(pid: int) -> Mapping[str, Condition]:
@@ -91,6 +93,9 @@ def conditions(pid: int) -> Mapping[str, Condition]:
     return {
         "clone": Condition((56, 220), 0, thread, (thread,), True),
         "tgkill": Condition((234, 131), 0, _ALL_BITS, (pid,), True),  # abort() needs it
+        # Another process could be pinned to one core. Threads that a library pins, as OMP_PROC_BIND asks for, have
+        # numbers that a filter cannot know: they stay unpinned, because an error would keep them from starting.
+        "sched_setaffinity": Condition((203, 122), 0, _ALL_BITS, (0, pid), True, _IGNORED),
         "prlimit64": Condition((302, 261), 0, _ALL_BITS, (0,), True),  # lower limits can kill another process
         "fcntl": Condition((72, 25), 1, _ALL_BITS, (8, 10, 15), False),  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals
         "prctl": Condition((157, 167), 0, _ALL_BITS, (1,), False),  # PR_SET_PDEATHSIG: it must die with its parent
@@ -157,7 +162,8 @@ def _returning(calls: Mapping[str, Numbers], column: int, error: int) -> Sequenc
 def _tested(number: int, condition: Condition) -> Sequence[bytes]:
     """Return the instructions for one conditional call."""
     values = condition.values
-    found, other = (_ALLOW, _ERRNO | _EPERM) if condition.permitted else (_ERRNO | _EPERM, _ALLOW)
+    denied = _ERRNO | condition.error
+    found, other = (_ALLOW, denied) if condition.permitted else (denied, _ALLOW)
     rest = [
         _instruction(_LOAD_WORD, _ARGUMENTS + 8 * condition.argument),  # the lower half, on both architectures
         _instruction(_AND, condition.mask),

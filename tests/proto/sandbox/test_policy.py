@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import pwd
 import signal
@@ -141,6 +142,25 @@ def test_network_programs_and_other_processes_are_out_of_reach(tmp_path: Path, l
     found = attempt(code, tmp_path, level)
     assert "PermissionError" in found.stderr
     assert found.stdout == ""
+
+
+@FILTERED
+def test_other_processes_cannot_be_pinned_to_a_core(tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("this machine has one core")
+    cores = os.sched_getaffinity(0)
+    with subprocess.Popen([sys.executable, "-I", "-c", "input()"], stdin=subprocess.PIPE) as other:
+        code = (
+            f"os.sched_setaffinity({other.pid}, {{{min(cores)}}})\n"
+            "core = min(os.sched_getaffinity(0)); os.sched_setaffinity(0, {core})\n"
+            "assert os.sched_getaffinity(0) == {core}"
+        )
+        try:
+            found = attempt(code, tmp_path, "weak")
+            assert os.sched_getaffinity(other.pid) == cores
+        finally:
+            other.kill()
+    assert found.stdout == "done\n", found.stderr
 
 
 @FILTERED

@@ -18,7 +18,7 @@ from moonfed.sandbox.seccomp import ABSENT, DENIED, conditions, deny_system_call
 
 COLUMNS = {"x86_64": 0, "aarch64": 1}
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-ALLOWED, EPERM, ENOSYS, KILLED = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
+ALLOWED, IGNORED, EPERM, ENOSYS, KILLED = 0x7FFF0000, 0x00050000, 0x00050001, 0x00050026, 0x80000000
 NEEDED = {"x86_64": (0, 1, 3, 9, 11, 202, 231), "aarch64": (57, 63, 64, 93, 98, 215, 222)}  # such as read
 
 
@@ -102,6 +102,12 @@ def test_only_this_process_may_be_signalled_or_limited(filtered: Filter) -> None
     assert [filtered.call("prlimit64", pid) for pid in (0, me, 1)] == [ALLOWED, EPERM, EPERM]
 
 
+def test_only_this_process_may_be_pinned_to_cores(filtered: Filter) -> None:
+    me = os.getpid()
+    pids = (0, me, me + 1, 1, 0xFFFFFFFF)
+    assert [filtered.call("sched_setaffinity", pid) for pid in pids] == [ALLOWED] * 2 + [IGNORED] * 3
+
+
 @pytest.mark.parametrize("command", [8, 10, 15])  # F_SETOWN, F_SETSIG, F_SETOWN_EX
 def test_a_file_may_not_send_signals(command: int, filtered: Filter) -> None:
     assert filtered.call("fcntl", 3, command) == EPERM
@@ -163,7 +169,8 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "sched_setattr": (314, 274), "mq_open": (240, 180), "mq_unlink": (241, 181), "open_tree_attr": (467, 467),
     "semctl": (66, 191), "fspick": (433, 433), "fsconfig": (431, 431), "quotactl_fd": (443, 443), "io_setup": (206, 0),
     "fchmodat2": (452, 452), "utime": (132, None), "utimes": (235, None), "futimesat": (261, None),
-    "utimensat": (280, 88), "setxattrat": (463, 463), "removexattrat": (466, 466),
+    "utimensat": (280, 88), "setxattrat": (463, 463), "removexattrat": (466, 466), "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
 }  # fmt: skip
 NAMES = {"klogctl": "syslog"}
 # The number of the process, by the call of 32-bit programs: 20, eax = 20; int 0x80; ret.
