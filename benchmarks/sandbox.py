@@ -71,7 +71,7 @@ def _measure_starts(devices: Mapping[Level, WorkerProcess], starts: int) -> list
     progress(f"sandbox: {starts} starts with and without it")
 
     def start(level: Level) -> None:
-        child = devices[level]._new_trainer(FILE_HEADER)
+        child = devices[level]._new_trainer(FILE_HEADER, 0)
         child.answer(encode("check"), "ready")
         child.end()
 

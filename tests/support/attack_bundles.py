@@ -131,6 +131,13 @@ class _Save(HarmlessPlan):
         return inputs.sum()
 
 
+class _Files(HarmlessPlan):
+    def attack(self, inputs: torch.Tensor) -> torch.Tensor:
+        for number in range(1 << 24):
+            torch.save(inputs, str(number))
+        return inputs.sum()
+
+
 class _AsStrided(HarmlessPlan):
     def attack(self, inputs: torch.Tensor) -> torch.Tensor:
         return torch.as_strided(inputs, [1 << 40], [1], 0)[-1]
@@ -228,6 +235,7 @@ ATTACKS: dict[str, Attack] = {
     "from_file, reading": Attack(_plan(_ReadFile), "operator 'aten::from_file'", "unable to open file", reads=True),
     "from_file, writing": Attack(_plan(_WriteFile), "operator 'aten::from_file'", "unable to open file", writes=True),
     "save": Attack(_plan(_Save), "operator 'aten::save'", writes=True),
+    "files": Attack(_plan(_Files), "operator 'aten::save'", "created more than [0-9]+ files and was killed"),
     "__setstate__": Attack(_plan(_OnLoad), "state__', which is not allowed", "unable to open file", writes=True),
     "long record name": Attack(_long_name, "has a broken name, or one of over 200 characters"),
     "_reinterpret_tensor": Attack(_plan(_Reinterpret), "operator 'inductor::_reinterpret_tensor'", "was killed by SIG"),

@@ -93,7 +93,7 @@ def predict(paths: Sequence[Path], state: Path, computing: ComputeSettings, *, r
     model = find_finished(state / "finished", run)
     manifest = model.read_manifest(stored_check(state))
     names, inputs, labels = _read(paths, manifest)
-    probabilities = _probabilities(model, manifest, inputs, computing)
+    probabilities = _probabilities(model, manifest, inputs, computing, state)
     accuracy = None if labels is None else float(np.mean(probabilities.argmax(axis=1) == labels))
     return Predictions(
         model=model, classes=manifest.classes, names=names, probabilities=probabilities, accuracy=accuracy
@@ -163,14 +163,16 @@ def _read_images(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], 
     return names, check_inputs(np.stack(images), manifest.input, "the images"), None
 
 
-def _probabilities(model: Finished, manifest: Manifest, inputs: Inputs, computing: ComputeSettings) -> Probabilities:
+def _probabilities(
+    model: Finished, manifest: Manifest, inputs: Inputs, computing: ComputeSettings, state: Path
+) -> Probabilities:
     """Compute in the sandbox."""
     shape = (len(inputs), len(manifest.classes))
     written, readable = shared_file()
     with TemporaryDirectory(prefix="moonfed-") as root, os.fdopen(written, "wb") as file, os.fdopen(readable):
         file.write(inputs.data)
         file.flush()
-        directory = JobDirectory(Path(root))
+        directory = JobDirectory(Path(root), state)
         directory.clear()
         for path in (model.directory / MANIFEST_FILE, model.plan_file, model.model_file):
             directory.add(path, path.name)

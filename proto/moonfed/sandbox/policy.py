@@ -45,6 +45,7 @@ class Policy:
 
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
+    private: tuple[Path, ...] = ()  # not to be read, although a directory above may be one of libraries
     data: int | None = None  # private memory
     file_size: int | None = None  # of each file written
     cuda: bool = False  # including its devices
@@ -100,9 +101,9 @@ def confine_files(level: Level, policy: Policy) -> None:
     if level == "strict":
         devices = [path for pattern in CUDA_DEVICES for path in Path("/dev").glob(pattern)] if policy.cuda else []
         system = [*SYSTEM_FILES, *(CUDA_FILES if policy.cuda else ())]
-        written = [path.resolve() for path in policy.write]
-        # A directory above what is written holds the device's state, though libraries may be there too.
-        libraries = [path for path in interpreter_files() if not any(each.is_relative_to(path) for each in written)]
+        # A directory above what is written may hold the device's state, though libraries may be there too.
+        hidden = [path.resolve() for path in (*policy.write, *policy.private)]
+        libraries = [path for path in interpreter_files() if not any(each.is_relative_to(path) for each in hidden)]
         restrict_files([*libraries, *system, *policy.read], policy.write, devices)
 
 

@@ -34,10 +34,10 @@ READY = '{"kind": "ready", "value": 7}\\n'
 def new_child(tmp_path: Path) -> Iterator[NewChild]:
     made: list[ChildProcess] = []
 
-    def make(body: str, silence: float = 60.0) -> ChildProcess:
+    def make(body: str, silence: float = 60.0, check: Callable[[], None] | None = None) -> ChildProcess:
         code = f"import os, sys, time\ndef send(text): os.write(1, text.encode())\nsys.stdin.readline()\n{body}"
         command = [sys.executable, "-I", "-c", code]
-        program = Program(name="the child", command=command, cwd=tmp_path, env={"A": "b"}, log_output=True)
+        program = Program(name="the child", command=command, cwd=tmp_path, env={"A": "b"}, log_output=True, check=check)
         made.append(ChildProcess(program, silence))
         return made[-1]
 
@@ -172,6 +172,30 @@ def test_a_child_is_killed_at_its_time_limit_though_it_reports_progress(new_chil
     with pytest.raises(TrainingFailed, match=r"^the child did not end within 1 seconds and was killed$"):
         child.answer(encode("go"), "ready", on_progress, seconds=1.0)
     wait_until_gone(seen)
+
+
+@pytest.mark.parametrize("idle", [False, True], ids=["with a command", "without a command"])
+def test_a_child_that_fails_its_check_is_killed(
+    idle: bool, new_child: NewChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WATCH_SECONDS", 0.05)
+    failing = threading.Event()
+
+    def check() -> None:
+        if failing.is_set():
+            raise TrainingFailed("the child is up to something")
+
+    child = new_child(f"send('{READY}')\nsys.stdin.readline(); time.sleep(60)", check=check)
+    assert child.answer(encode("go"), "ready") == {"value": 7}
+    process = psutil.Process(child.pid)
+    failing.set()
+    if idle:
+        process.wait(30)
+    with pytest.raises(TrainingFailed, match=r"^the child is up to something$"):
+        child.answer(encode("go"), "ready")
+    assert not child.running
+    failing.clear()
+    assert child.answer(encode("go"), "ready") == {"value": 7}, "a new child is not blamed for it"
 
 
 def test_a_child_inherits_nothing_but_what_it_is_given(new_child: NewChild, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import pytest
 from moonfed.edge_client.agent import sandboxed_process as module
 from moonfed.edge_client.agent.child_process import ChildProcess, Program
 from moonfed.edge_client.agent.sandboxed_process import JobDirectory, Sandbox, sandboxed_process, shared_file
+from moonfed.errors import TrainingFailed
 
 SANDBOX = Sandbox(level="strict", accelerator="cpu", max_memory=1000, file_size=2000)
 
@@ -119,6 +120,34 @@ def test_only_libraries_and_the_job_are_readable(directory: JobDirectory, monkey
     assert "/opt/cuda/lib" in found["read"]
     assert not any(directory.output.is_relative_to(path) for path in found["read"] if path != str(directory.input))
     assert found["output"] == str(directory.output)
+
+
+def test_no_directory_above_the_devices_state_is_searched_or_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`predict` and `profile` have their job elsewhere; a .pth file may name a directory above the state."""
+    job = JobDirectory(tmp_path / "temporary", tmp_path / "device" / "state")
+    job.clear()
+    libraries, above = tmp_path / "libraries", [str(tmp_path / "device"), str(tmp_path / "device" / "state")]
+    monkeypatch.setattr(sys, "path", [*above, str(libraries)])
+    monkeypatch.setenv("LD_LIBRARY_PATH", os.pathsep.join(above))
+    program = started(job, monkeypatch)
+    assert json.loads(program.command[-2]) == [str(libraries)]
+    assert not set(above) & set(spec(program)["read"])
+    assert spec(program)["private"] == [str(tmp_path / "temporary"), str(tmp_path / "device" / "state")]
+
+
+def test_more_files_than_results_are_too_many(directory: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = started(directory, monkeypatch).check
+    assert check
+    for number in range(SANDBOX.files):
+        (directory.output / str(number)).touch()
+    check()
+    (directory.output / "more").touch()
+    with pytest.raises(TrainingFailed, match=f"created more than {SANDBOX.files} files and was killed"):
+        check()
+    directory.clear()
+    check()
 
 
 def test_the_limits_are_the_sandboxs(directory: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,25 +30,29 @@ from tests.support.device_coordinator import Coordinator
 from tools.generate_operators import NETWORKS
 
 STRICT = pytest.mark.skipif(available_level() != "strict", reason="this kernel has no Landlock or no seccomp")
+SEARCHED = f"import json, sys; sys.path += [*json.loads(sys.argv.pop(1)), {str(Path(__file__).parents[3])!r}]; "
 START = (
-    f"import json, sys; sys.path += [*json.loads(sys.argv.pop(1)), {str(Path(__file__).parents[3])!r}]; "
     "from moonfed.edge_client.worker import sandboxed; "
     "sandboxed.TASKS = {'probe': 'tests.support.probing_task'}; sandboxed.main()"
 )
 
 
 @contextmanager
-def probing(level: Level, directory: Path) -> Iterator[ChildProcess]:
-    """A process started as on a device, with its state in the directory, next to a secret."""
+def probing(level: Level, directory: Path, temporary: Path | None = None) -> Iterator[ChildProcess]:
+    """A process started as on a device, with its state in the directory, next to a secret, as a .pth file names it.
+
+    `temporary`: the job's directory, as that of `predict` and `profile`, if it is not in the state.
+    """
     (directory / "secret").write_text("a key")
     (directory / "state").mkdir()
     (directory / "state" / "key.pem").write_text("a key")
-    job, (_, readable) = JobDirectory(directory / "state" / "job"), shared_file()
+    state, (_, readable) = directory / "state", shared_file()
+    job = JobDirectory(temporary, state) if temporary else JobDirectory(state / "job")
     job.clear()
     (job.input / "given").write_text("a file of the job")
     sandbox = Sandbox(level=level, accelerator="cpu", max_memory=1 << 30, file_size=12345)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "START", START)
+        patch.setattr(module, "START", f"{SEARCHED}sys.path.append({str(directory)!r}); {START}")
         patch.setenv("SECRET", "a proxy's password")
         patch.setenv("OMP_NUM_THREADS", "4")
         child = sandboxed_process("probe", {"file": readable}, sandbox, job, (readable,))
@@ -77,6 +81,16 @@ def test_torchs_own_threads_are_in_the_sandbox_too(probe: tuple[ChildProcess, Pa
     threads = [path.read_text() for path in Path(f"/proc/{child.pid}/task").glob("*/status")]
     assert len(threads) >= 4
     assert all("\nSeccomp:\t2\n" in text and "\nNoNewPrivs:\t1\n" in text for text in threads)
+
+
+@STRICT
+def test_the_state_is_hidden_from_a_job_elsewhere_too(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory, temporary = tmp_path_factory.mktemp("device"), tmp_path_factory.mktemp("temporary")
+    with probing("strict", directory, temporary / "job") as child:
+        key = str(directory / "state" / "key.pem")
+        found = child.answer(encode("probe", paths=[key]), "probed")
+    assert found
+    assert found["read"] == {key: "RuntimeError"}
 
 
 @STRICT
@@ -125,7 +139,8 @@ def test_a_job_directory_is_emptied_whatever_is_in_it(tmp_path: Path) -> None:
 def test_directories_above_the_job_are_neither_read_nor_imported_from(tmp_path: Path) -> None:
     """They hold the device's state."""
     above = [str(tmp_path), str(tmp_path / "state"), str(tmp_path / "state" / "job"), "relative"]
-    assert module._outside(tmp_path / "state" / "job", [*above, str(tmp_path / "lib")]) == [str(tmp_path / "lib")]
+    job = JobDirectory(tmp_path / "state" / "job")
+    assert module._outside(job, [*above, str(tmp_path / "lib")]) == [str(tmp_path / "lib")]
 
 
 @pytest.mark.usefixtures("fresh_programs")

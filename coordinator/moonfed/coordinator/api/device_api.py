@@ -17,6 +17,7 @@ from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.device_registry import DeviceRegistry
 from moonfed.coordinator.support.tasks import BackgroundTasks
 from moonfed.errors import InvalidInput, NotFound, WrongState
+from moonfed.printable import printable
 
 
 class DeviceApi:
@@ -103,8 +104,3 @@ class DeviceApi:
             return run_ended(view, await asyncio.to_thread(self.access.participates, device, run))
         except NotFound:  # a run of an earlier coordinator, unless one of that name has just started
             return None if run in self._runs.served else RunEnded(run=run)
-
-
-def printable(text: str) -> str:
-    """Replace line breaks and the like in a device's text, which could forge lines of the log."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)

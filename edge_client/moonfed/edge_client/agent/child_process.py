@@ -20,10 +20,12 @@ from typing import IO, Any
 
 from moonfed import errors
 from moonfed.edge_client.worker.messages import decode, encode
+from moonfed.printable import one_line
 
 SILENCE_SECONDS = 30 * 60.0  # without a heartbeat; one batch of a large model on a small board takes minutes at most
 STOP_SECONDS = 10.0  # for a child to stop before it is killed
 TICK_SECONDS = 0.5  # between two checks that the work is still needed
+WATCH_SECONDS = 1.0  # between two checks of the child itself, which also run while it has no command
 LINE_BYTES = 1 << 16  # of one message
 TEXT_LENGTH = 1000  # characters of a reason or a logged line
 OUTPUT_LINES = 100  # of a sandboxed child's standard error, and of its log, that are logged between two commands
@@ -44,6 +46,7 @@ class Program:
     env: Mapping[str, str] | None = None  # None: ours
     files: tuple[int, ...] = ()  # descriptors that it inherits
     log_output: bool = False  # whether its standard error is logged line by line, instead of being ours
+    check: Callable[[], None] | None = None  # called every WATCH_SECONDS; raises TrainingFailed to have it killed
 
 
 class ChildProcess:
@@ -56,6 +59,7 @@ class ChildProcess:
         self._commands: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._output = _LoggedOutput(program.name)
         self._log_messages = 0  # since the last command
+        self._watch: _Watch | None = None
 
     @property
     def running(self) -> bool:
@@ -87,12 +91,16 @@ class ChildProcess:
             _start_thread(_read_messages, self._process.stdout, self._messages)
             if self._process.stderr:
                 _start_thread(self._output.read, self._process.stderr)
+            if program.check:
+                self._watch = _Watch(self._process, program.check)
 
     def end(self) -> None:
         """Kill the child and everything it started; its files are always consistent."""
         process, self._process = self._process, None
         if process is None:
             return
+        if self._watch:
+            self._watch.ended.set()
         with suppress(ProcessLookupError, PermissionError):  # macOS denies signals to a group of zombies
             os.killpg(process.pid, signal.SIGKILL)  # it leads its own session
         process.wait()
@@ -154,7 +162,8 @@ class ChildProcess:
         except queue.Empty:
             return None
         if line is None:
-            raise errors.TrainingFailed(f"{self._program.name} {_describe_exit(process.wait())}")
+            exited = f"{self._program.name} {_describe_exit(process.wait())}"
+            raise errors.TrainingFailed((self._watch and self._watch.violation) or exited)
         try:
             return decode(line)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
@@ -195,6 +204,22 @@ class _Deadline:
                 f"{self._name} sent no heartbeat for {self._silence_seconds:g} seconds and was killed"
             )
         return False
+
+
+class _Watch:
+    """A thread that kills a child for what it does, whether it has a command or not."""
+
+    def __init__(self, process: subprocess.Popen[bytes], check: Callable[[], None]) -> None:
+        self.ended, self.violation = threading.Event(), ""
+        _start_thread(self._run, process, check)
+
+    def _run(self, process: subprocess.Popen[bytes], check: Callable[[], None]) -> None:
+        try:
+            while not self.ended.wait(WATCH_SECONDS):
+                check()
+        except errors.TrainingFailed as error:
+            self.violation = str(error)
+            process.kill()
 
 
 class _LoggedOutput:
@@ -241,8 +266,7 @@ def _drain(messages: queue.Queue[bytes | None]) -> None:
 
 def _one_line(text: object) -> str:
     """Return a child's text as one printable line."""
-    shown = str(text)[: 4 * TEXT_LENGTH]
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in shown).split())[:TEXT_LENGTH]
+    return one_line(str(text)[: 4 * TEXT_LENGTH], TEXT_LENGTH)
 
 
 def _describe_exit(code: int) -> str:

@@ -25,6 +25,7 @@ from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import NotFound, WrongState
 from moonfed.files import make_private
 from moonfed.labels import SANDBOX_LABEL
+from moonfed.printable import printable
 from moonfed.sandbox.policy import require_unreadable
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ class _OneLine(logging.Formatter):
         """Format the record; a traceback, which is our own, follows on further lines."""
         message = record.getMessage()
         if not message.isprintable():
-            shown = "".join(letter if letter.isprintable() else " " for letter in message)
-            record = logging.makeLogRecord({**vars(record), "msg": shown, "args": ()})
+            record = logging.makeLogRecord({**vars(record), "msg": printable(message), "args": ()})
         return super().format(record)
 
 

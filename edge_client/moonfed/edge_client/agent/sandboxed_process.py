@@ -7,7 +7,10 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import moonfed.edge_client
 from moonfed.edge_client.agent.child_process import SILENCE_SECONDS, ChildProcess, Program
 from moonfed.edge_client.resources.available_memory import host_available
 from moonfed.edge_client.worker.sandboxed import SandboxSpec
+from moonfed.errors import TrainingFailed
 from moonfed.sandbox.policy import Level
 
 # Isolated, without working directory, user directory and PYTHONPATH; the search path is that of this process.
@@ -29,13 +33,22 @@ KEPT_VARIABLES = (
     "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TORCH_", "TZ",
 )  # fmt: skip
 NAME = "the training process"
+SPARE_FILES = 8  # that a process may create besides its results, such as a decoded model
 
 
 class JobDirectory:
     """The directory that a plan's process reads files from (`in`) and writes to (`out`); emptied for each job."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, state: Path | None = None) -> None:
+        """`state`: the device's state directory, which the process must not read, if `root` is not in it."""
         self.root, self.input, self.output = root, root / "in", root / "out"
+        self.private = (root,) if state is None else (root, state.absolute())
+
+    def require_few_files(self, most: int) -> None:
+        """Raise TrainingFailed if the process has created more than `most` files."""
+        with suppress(FileNotFoundError), os.scandir(self.output) as entries:  # it is being renewed
+            if sum(1 for _ in islice(entries, most + 1)) > most:
+                raise TrainingFailed(f"{NAME} created more than {most} files and was killed")
 
     def renew(self) -> None:
         """Replace the directories with new ones, which no running sandbox refers to."""
@@ -65,12 +78,13 @@ class JobDirectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """The level, and the bounds of memory and written files in bytes."""
+    """The level, and the bounds of memory and of files that it writes, in bytes."""
 
     level: Level
     accelerator: str
     max_memory: int | None = None  # None: what the machine has available
     file_size: int = 1 << 20
+    files: int = SPARE_FILES  # that it may create
 
     @property
     def memory(self) -> int | None:
@@ -90,12 +104,13 @@ def sandboxed_process(
     environment = _environment(directory.output)
     libraries = [path for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
     ours = [path for package in (moonfed, moonfed.edge_client) for path in package.__path__ if Path(path).is_dir()]
-    search_path = _search_path(directory.root)
+    search_path = _search_path(directory)
     spec = SandboxSpec(
         task=task,
         level=sandbox.level,
-        read=(*_outside(directory.root, [*ours, *libraries]), str(directory.input)),
+        read=(*_outside(directory, [*ours, *libraries]), str(directory.input)),
         output=str(directory.output),
+        private=tuple(map(str, directory.private)),
         memory=sandbox.memory,
         file_size=sandbox.file_size,
         cuda=sandbox.accelerator == "cuda",
@@ -103,8 +118,14 @@ def sandboxed_process(
     )
     command = [sys.executable, "-I", "-c", START, json.dumps(search_path), spec.to_json()]
     program = Program(
-        name=NAME, command=command, cwd=directory.output, env=environment, files=files, log_output=True
-    )  # fmt: skip
+        name=NAME,
+        command=command,
+        cwd=directory.output,
+        env=environment,
+        files=files,
+        log_output=True,
+        check=partial(directory.require_few_files, sandbox.files),
+    )
     return ChildProcess(program, silence_seconds)
 
 
@@ -134,14 +155,19 @@ def _environment(home: Path) -> dict[str, str]:
     return {**kept, "HOME": str(home), "TMPDIR": str(home), "PATH": os.defpath}
 
 
-def _search_path(directory: Path) -> list[str]:
+def _search_path(directory: JobDirectory) -> list[str]:
     """Return the directories that this process imports from, for the sandbox to read.
 
-    Directories above the job directory are omitted: they hold the device's state, or are the working directory.
+    Directories above the job or the state are omitted: they hold the device's key, or are the working directory.
     """
     return [path for path in _outside(directory, sys.path) if Path(path) != Path.cwd()]
 
 
-def _outside(directory: Path, paths: list[str]) -> list[str]:
-    there = directory.resolve()
-    return [path for path in paths if Path(path).is_absolute() and not there.is_relative_to(Path(path).resolve())]
+def _outside(directory: JobDirectory, paths: list[str]) -> list[str]:
+    """Return the paths that do not contain a private directory."""
+    private = [path.resolve() for path in directory.private]
+    return [
+        path
+        for path in paths
+        if Path(path).is_absolute() and not any(each.is_relative_to(Path(path).resolve()) for each in private)
+    ]

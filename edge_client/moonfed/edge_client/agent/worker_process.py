@@ -17,7 +17,13 @@ from typing import Any
 
 from moonfed.blobs import ref_of_bytes
 from moonfed.edge_client.agent.child_process import SILENCE_SECONDS, ChildProcess, Fields, Program
-from moonfed.edge_client.agent.sandboxed_process import JobDirectory, Sandbox, sandboxed_process, shared_file
+from moonfed.edge_client.agent.sandboxed_process import (
+    SPARE_FILES,
+    JobDirectory,
+    Sandbox,
+    sandboxed_process,
+    shared_file,
+)
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.resources.available_memory import host_available
 from moonfed.edge_client.state.round_results import RoundResults, save_results, with_kept_files
@@ -72,7 +78,7 @@ class WorkerProcess:
         """Start the processes that check this device's settings, raise any error, and end them."""
         self._reader.answer(encode("check"), "ready")
         if self._settings.accelerator != "cpu":  # importing torch takes two seconds; cpu does not need it
-            self._trainer, self._plan_file = self._new_trainer(FILE_HEADER), ""
+            self._trainer, self._plan_file = self._new_trainer(FILE_HEADER, 0), ""
             self._trainer.answer(encode("check"), "ready")
         self.end()
 
@@ -125,10 +131,10 @@ class WorkerProcess:
         if self._trainer is None or self._plan_file != job.plan_file:
             if self._trainer is not None:
                 self._trainer.end()
-            self._trainer, self._plan_file = self._new_trainer(_file_size(manifest)), job.plan_file
+            self._trainer, self._plan_file = self._new_trainer(_file_size(manifest), _files(manifest)), job.plan_file
         return self._trainer
 
-    def _new_trainer(self, file_size: int) -> ChildProcess:
+    def _new_trainer(self, file_size: int, files: int) -> ChildProcess:
         self._directory.renew()
         settings, samples = self._settings, self._readable_samples
         return sandboxed_process(
@@ -139,6 +145,7 @@ class WorkerProcess:
                 accelerator=settings.accelerator,
                 max_memory=settings.max_memory or self._free_memory(),
                 file_size=file_size,
+                files=files + SPARE_FILES,
             ),
             self._directory,
             (samples,),
@@ -189,6 +196,11 @@ def _file_size(manifest: Manifest) -> int:
     """Return the bytes of the largest file that a round writes."""
     roles = [manifest.tensors, *manifest.uplink.values(), *manifest.device_state.values()]
     return max(map(_bytes, roles)) + FILE_HEADER
+
+
+def _files(manifest: Manifest) -> int:
+    """Return the most files that a round's results have: a model, its encoded form and that one's error, and others."""
+    return 3 + len(manifest.uplink) + len(manifest.device_state)
 
 
 def _bytes(specs: tuple[TensorSpec, ...]) -> int:

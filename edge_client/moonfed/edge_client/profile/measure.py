@@ -166,7 +166,7 @@ def _measured(
         return True
 
     with TemporaryDirectory(prefix="moonfed-") as root:
-        directory = JobDirectory(Path(root))
+        directory = JobDirectory(Path(root), settings.state)
         directory.clear()
         for name in (MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE):
             (directory.input / name).write_bytes(bundle.contents[name])

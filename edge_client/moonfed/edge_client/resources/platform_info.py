@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from moonfed.edge_client.resources.available_memory import ROOT, total_memory
+from moonfed.printable import one_line
 
 MAX_LENGTH = 200  # characters of one word, the coordinator's limit
 _L4T = re.compile(r"#\s*R(\d+)\s*\(release\),\s*REVISION:\s*([\d.]+)")
@@ -35,17 +36,12 @@ def hardware(root: Path = ROOT) -> dict[str, str]:
         "driver": _search(_DRIVER, root / "proc/driver/nvidia/version"),
         "jetpack": _jetpack(root),
     }
-    return {name: word for name, text in found.items() if (word := printable(text))}
+    return {name: word for name, text in found.items() if (word := one_line(text, MAX_LENGTH))}
 
 
 def cuda_of_torch(package: Path) -> str:
     """Return the CUDA toolkit's version that the torch in this folder was built with; empty for one without CUDA."""
     return _search(_CUDA, package / "version.py")
-
-
-def printable(text: str) -> str:
-    """Return one printable line, no longer than the coordinator accepts."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:MAX_LENGTH].rstrip()
 
 
 def _system(root: Path) -> str:

@@ -41,6 +41,7 @@ class SandboxSpec:
     level: Level
     read: tuple[str, ...]
     output: str  # the directory that it may write to, which is also its working directory
+    private: tuple[str, ...] = ()  # directories that it must not read, wherever libraries are
     memory: int | None = None  # bytes beyond those of the libraries and of threads; None: unlimited
     file_size: int | None = None  # bytes of each file
     cuda: bool = False
@@ -56,6 +57,7 @@ class SandboxSpec:
         return Policy(
             read=tuple(map(Path, self.read)),
             write=(Path(self.output),),
+            private=tuple(map(Path, self.private)),
             data=None if self.memory is None else held_memory(ROOT, "VmData") + _thread_bytes() + self.memory,
             file_size=self.file_size,
             cuda=self.cuda,
