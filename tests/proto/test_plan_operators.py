@@ -102,13 +102,11 @@ def test_a_flag_that_is_no_number_is_rejected(skip: torch.Tensor) -> None:
 
 
 @torch.jit.script
-def scripted(parameters: list[torch.Tensor], momenta: list[torch.Tensor]) -> None:
-    """Call the operator as a plan does, with a gradient of one element."""
-    torch.ops.moonfed.sgd_(
-        parameters, [torch.zeros([1])], momenta, learning_rate=0.1, momentum=0.9, weight_decay=0.0, skip=None
-    )
+def scripted(parameters: list[torch.Tensor], gradients: list[torch.Tensor | None], momenta: list[torch.Tensor]) -> None:
+    """Call the operator as a plan does."""
+    torch.ops.moonfed.sgd_(parameters, gradients, momenta, learning_rate=0.1, momentum=0.9, weight_decay=0.0, skip=None)
 
 
 def test_a_plan_cannot_avoid_the_checks() -> None:
     with pytest.raises(ValueError, match="must be equal in shape"):
-        scripted([torch.zeros(1 << 20)], [torch.zeros(1 << 20)])
+        scripted([torch.zeros(1 << 20)], [torch.zeros(1)], [torch.zeros(1 << 20)])

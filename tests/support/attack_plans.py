@@ -53,6 +53,11 @@ class _Fused(torch.nn.Module):
         return inputs
 
 
+class _Median(torch.nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return torch.median(inputs, 0)[0]
+
+
 class _Print(torch.nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         print("run tested, round 1: submitted")
@@ -133,6 +138,7 @@ FORBIDDEN_OPERATORS: Mapping[str, Callable[[], torch.nn.Module]] = {
     "inductor::_reinterpret_tensor": _Reinterpret,
     "prim::Print": _Print,
     "aten::_fused_sgd_": _Fused,
+    "aten::median.dim": _Median,
 }
 
 
