@@ -23,7 +23,7 @@ import tritonclient.grpc as triton_grpc
 from benchmarks.load.attackers import is_closed
 from tests.support.gates import until
 from tests.support.http2_calls import INFER, PREFACE, RawCall, message_head
-from tests.support.model_repositories import linear, write_model
+from tests.support.model_repositories import INPUT, ONE_INSTANCE, OUTPUT, linear, write_model
 from tests.support.server_certificates import write_certificate
 from tests.support.server_process import Server, answer_of, get, limited, served
 
@@ -192,21 +192,26 @@ def test_a_slow_body_that_keeps_arriving_is_answered(repository: Path, log_file:
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_large_response_that_is_not_read_is_dropped(repository: Path, log_file: Path) -> None:
-    rows = 200_000
+def test_a_large_response_that_is_not_read_is_dropped(tmp_path: Path, log_file: Path) -> None:
+    rows, limits = 400_000, {"response_seconds": 0.5, "body_rate": 100 * MB}
+    write_model(tmp_path / "models", "linear", 1, linear(), f"max_batch_size: {rows} {INPUT}{OUTPUT}{ONE_INSTANCE}")
     data = b'{"inputs": [{"name": "inputs", "datatype": "FP32", "shape": [%d, 4], "data": [%s]}]}'
     request = data % (rows, b"1" + b",1" * (4 * rows - 1))
-    with limited(repository, log_file, limits={"response_seconds": 0.5, "body_rate": 100 * MB}) as server:
+    with limited(tmp_path / "models", log_file, limits=limits) as server:
         with connected(server, head(len(request)) + request) as connection:
-            process, port = psutil.Process(server.process.pid), connection.getsockname()[1]
-            peers = lambda: {each.raddr.port for each in process.net_connections() if each.raddr}  # noqa: E731
-            until(lambda: port in peers())
-            until(lambda: port not in peers())  # without reading anything
+            port, process = connection.getsockname()[1], psutil.Process(server.process.pid)
+            until(lambda: port in _peers(process))
+            until(lambda: port not in _peers(process))  # without reading anything
             headers, _, received = answer(connection).partition(b"\r\n\r\n")
             length = re.search(rb"content-length: (\d+)", headers, re.IGNORECASE)
             assert length
             assert len(received) < int(length[1]), "the rest was dropped"
         require_honest_answers(server)
+
+
+def _peers(process: psutil.Process) -> set[int]:
+    """Return the ports of the peers of a process's connections."""
+    return {each.raddr.port for each in process.net_connections() if each.raddr}
 
 
 def test_unfinished_bodies_are_bounded_together(repository: Path, log_file: Path) -> None:

@@ -37,9 +37,16 @@ class _Reinterpret(torch.nn.Module):
 
 
 class _Fused(torch.nn.Module):
+    kept: list[torch.Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = []
+
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.kept = [inputs]  # torch would remove a call whose result nothing uses
         torch.ops.aten._fused_sgd_(
-            [inputs],
+            self.kept,
             [torch.zeros([1])],
             [],
             weight_decay=0.0,

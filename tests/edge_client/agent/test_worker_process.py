@@ -310,7 +310,7 @@ def test_the_trainer_is_not_told_the_devices_state_data_or_labels(tmp_path: Path
             sandbox=SANDBOX,
         )
     )
-    spec = json.loads(worker._new_trainer(1000)._program.command[-1])
+    spec = json.loads(worker._new_trainer(1000, 0)._program.command[-1])
     told = spec["settings"]["worker"]
     assert (told["state"], told["data"], told["labels"]) == ("", "", {})
     assert told["holdout"] == 0.2

@@ -164,8 +164,9 @@ class FlowControl:
         others = [] if grantable else [caller for caller in self._waiting if self._under_way[caller] < self._of_one]
         ended = late[: min(len(self._stuck), len(grantable))]
         ended += [each for each in late if self._has_stalled(each[1])][: len(others)]
-        for limit, caller in ended:
+        for _, caller in late if ended else ():  # those that stay must not take more places
             self.note_stall(caller)
+        for limit, _ in ended:
             if not limit.expired():
                 limit.reschedule(now)
         self._relief = None
