@@ -55,7 +55,7 @@ def test_declining_frees_the_round_and_can_be_repeated(fleet: Fleet, caplog: pyt
     devices, sessions = two_devices(fleet)
     work = [one.assignment() for one in sessions]
     request = fleet_pb2.DeclineRequest(
-        device="cam-1", run="run", round=1, attempt=1, reason="no data yet\n2026-01-01 forged line\x00"
+        device="cam-1", run="run", round=1, attempt=1, reason="no data yet\n2026-01-01 forged line\x00" + "x" * 5000
     )
     for _ in range(2):
         ask(devices[0].fleet.Decline, request)
@@ -66,6 +66,8 @@ def test_declining_frees_the_round_and_can_be_repeated(fleet: Fleet, caplog: pyt
     assert fleet.operator.rounds("run")[0].counted == ["cam-2"]
     assert fleet.operator.rounds("run")[0].missing == ["cam-1"]
     assert "no data yet 2026-01-01 forged line" in caplog.text
+    assert "x" * 900 in caplog.text
+    assert "x" * 1000 not in caplog.text
 
 
 def test_progress_reaches_watchers(fleet: Fleet) -> None:

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from moonfed.assignment import AttemptId
+from moonfed.blobs import BlobRef
 from moonfed.edge_client.agent import enrolment, main, transfers
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity
-from moonfed.edge_client.agent.executor import Executor
+from moonfed.edge_client.agent.executor import Executor, _require_sizes
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.session import Session
 from moonfed.edge_client.agent.worker_process import WorkerProcess
@@ -298,3 +299,11 @@ def test_an_unsafe_plan_does_not_affect_another_bundle(
         work._process(read_assignment(scaffold.assignment(run="honest", round=number)))
     assert inspected == ["unsafe", "honest", "honest"]
     assert [declined.permanent for declined in coordinator.declined] == [True, False, False]
+
+
+def test_each_file_of_an_assignment_is_bounded_by_its_tensors(scaffold: Bundle) -> None:
+    """Otherwise a coordinator could fill the device's disk."""
+    for role in ("model", *scaffold.manifest.downlink):
+        _require_sizes({role: BlobRef("0" * 64, 1 << 20)}, scaffold.manifest)
+        with pytest.raises(InvalidInput, match=f"the {role} of the assignment has 1073741824 bytes; it must be at"):
+            _require_sizes({role: BlobRef("0" * 64, 1 << 30)}, scaffold.manifest)

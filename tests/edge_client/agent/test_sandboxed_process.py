@@ -173,3 +173,10 @@ def test_a_shared_file_has_no_name_and_its_reader_cannot_write() -> None:
     finally:
         os.close(written)
         os.close(readable)
+
+
+def test_the_working_directory_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path / "work"), str(tmp_path / "lib")])
+    assert module._search_path(JobDirectory(tmp_path / "state" / "job")) == [str(tmp_path / "lib")]
