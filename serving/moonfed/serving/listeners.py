@@ -19,7 +19,8 @@ from moonfed.serving.http_protocol import BoundedProtocol
 from moonfed.serving.server_settings import ServerSettings
 
 SHUTDOWN_GRACE_SECONDS = 1.0  # for streams without a request, and for answers being sent
-BACKLOG = 1024
+BACKLOG = 1024  # connections that the kernel holds for us
+ACCEPTED_AT_ONCE = 16  # asyncio accepts these before the first one can be rejected for being too many
 _POLL_SECONDS = 0.01
 
 
@@ -38,12 +39,13 @@ class _Uvicorn(uvicorn.Server):
         """Listen as uvicorn does, with a deadline for TLS handshakes."""
         loop, config = asyncio.get_running_loop(), self.config
         seconds = self._shared.limits.header_seconds if config.ssl else None
-        self.servers = [
-            await loop.create_server(
-                self._connect, sock=each, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=seconds
+        self.servers = []
+        for each in sockets or []:
+            server = await loop.create_server(
+                self._connect, sock=each, ssl=config.ssl, backlog=ACCEPTED_AT_ONCE, ssl_handshake_timeout=seconds
             )
-            for each in sockets or []
-        ]
+            each.listen(config.backlog)
+            self.servers.append(server)
         self.started = True
 
     def _connect(self) -> BoundedProtocol:

@@ -263,7 +263,8 @@ async def receive(
                 return
             except TimeoutError:
                 raise Unavailable("the upload took too long; it resumes when it is sent again") from None
-            if number and clock() - began > GRACE_SECONDS + size_of(message) / MIN_RATE:
+            over = clock() - began - GRACE_SECONDS
+            if number and over > 0 and over > size_of(message) / MIN_RATE:  # protobuf serializes to find a size
                 control.note_stall(caller)
             yield message
     finally:

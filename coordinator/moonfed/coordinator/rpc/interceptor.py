@@ -13,7 +13,7 @@ import grpc
 
 from moonfed.coordinator.rpc.authentication import caller_of
 from moonfed.coordinator.rpc.rate_limit import RateLimiter
-from moonfed.coordinator.rpc.request_parser import ParsedRequests, request_parser
+from moonfed.coordinator.rpc.request_parser import ParsedRequests, parse_or_reject, request_parser
 from moonfed.coordinator.rpc.sockets import network_of
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.error_log import ErrorLog
@@ -21,7 +21,7 @@ from moonfed.grpc_status import to_status
 
 Handler = Any  # grpc.RpcMethodHandler, which has no type hints
 Admit = Callable[[Any], AbstractContextManager[None]]
-Parse = Callable[[Any], Any]  # from a request's bytes, or a stream of them
+Parse = Callable[[Any], Any]  # from a request's bytes, or a stream of parsed ones
 ENROLMENT = "/moonfed.v1.Enrolment/"
 RATE_LIMITED = ("/moonfed.v1.Fleet/", ENROLMENT)
 MAX_DETAILS = 2000  # characters; a device's own tensor names may be long
@@ -51,12 +51,14 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         for kind, factory in _FACTORIES:
             if handler is not None and getattr(handler, kind):
                 wrap = _wrapped_call if kind == "unary_unary" else _wrapped_stream
-                parse = request_parser(handler.request_deserializer)
+                parse: Parse = request_parser(handler.request_deserializer)
+                deserialize: Parse | None = None  # the request is parsed once it is admitted
                 if kind == "stream_stream":
-                    parse = partial(ParsedRequests, parse=parse)
+                    deserialize = partial(parse_or_reject, parse)
+                    parse = ParsedRequests
                 return factory(
                     wrap(getattr(handler, kind), parse, admit, self._errors),
-                    request_deserializer=None,  # requests are parsed once they are admitted
+                    request_deserializer=deserialize,
                     response_serializer=partial(_serialize, handler.response_serializer),
                 )
         return handler

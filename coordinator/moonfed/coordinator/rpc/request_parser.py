@@ -35,17 +35,31 @@ def _parse(deserialize: Callable[[bytes], M], descriptor: Any, content: bytes) -
         raise InvalidInput(f"the request is not a valid {descriptor.full_name}") from error
 
 
-class ParsedRequests(Generic[M]):
-    """The parsed messages of a stream of requests."""
+def parse_or_reject(parse: Callable[[bytes], M], content: bytes) -> M | InvalidInput:
+    """Parse a stream's request; return the problem instead of raising it, which gRPC would hide from the caller.
 
-    def __init__(self, messages: AsyncIterator[bytes], parse: Callable[[bytes], M]) -> None:
-        self._messages, self._parse = messages, parse
+    gRPC keeps a stream's last request until the next one: it must keep the parsed one, not its bytes as well.
+    """
+    try:
+        return parse(content)
+    except InvalidInput as problem:
+        return problem
+
+
+class ParsedRequests(Generic[M]):
+    """The messages of a stream of requests; raises the problem of an invalid one."""
+
+    def __init__(self, messages: AsyncIterator[M | InvalidInput]) -> None:
+        self._messages = messages
 
     def __aiter__(self) -> ParsedRequests[M]:
         return self
 
     async def __anext__(self) -> M:
-        return self._parse(await anext(self._messages))
+        message = await anext(self._messages)
+        if isinstance(message, InvalidInput):
+            raise message
+        return message
 
 
 def _require_few_fields(content: bytes, descriptor: Any) -> None:  # noqa: ANN401
