@@ -1,1 +1,1 @@
-"""Benchmarks: moonfed compared with simple alternatives, both sides alternating in one run."""
+"""Benchmarks: moonfed compared with simple alternatives, measured alternately in one run."""

@@ -1,4 +1,4 @@
-"""Run every benchmark, or the named ones: `python -m benchmarks [NAME …]`.
+"""Run every benchmark, or the named ones: `python -m benchmarks cpu fleet`.
 
 Each table is printed, and saved to build/bench/NAME.json, as soon as it is measured. `device` combines `cpu`, `cuda`
 and `footprint`; `coordinator` includes `encodings`. `encodings-accuracy` (ten minutes), `attacks` and `server-attacks`
@@ -7,6 +7,7 @@ run only if named.
 Bundles are signed with a temporary key: the user's keys are neither read nor created.
 """
 
+import argparse
 import os
 import sys
 from collections.abc import Callable
@@ -65,6 +66,12 @@ def measure_sandbox() -> Tables:
     return sandbox.measure_sandbox()
 
 
+def measure_predictor() -> Tables:
+    from benchmarks import predictor
+
+    return predictor.measure_predictor()
+
+
 def measure_server_attacks() -> Tables:
     from benchmarks import server_attacks
 
@@ -90,18 +97,24 @@ BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "cuda": measure_cuda,
     "footprint": measure_footprint,
     "sandbox": measure_sandbox,
+    "predictor": measure_predictor,
 }
-DEFAULT = ("device", "sandbox", "fleet", "coordinator", "serving")
+DEFAULT = ("device", "sandbox", "predictor", "fleet", "coordinator", "serving")
 
 
 def main() -> None:
-    unknown = set(sys.argv[1:]) - set(BENCHMARKS)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", nargs="*", default=DEFAULT, help=", ".join(BENCHMARKS))
+    names = parser.parse_args().name
+    unknown = set(names) - set(BENCHMARKS)
     if unknown:
         sys.exit(f"benchmark is {unknown.pop()!r}; it must be one of {', '.join(BENCHMARKS)}")
     torch.set_num_threads(THREADS)
     with TemporaryDirectory(prefix="moonfed-") as keys:
         os.environ[KEYS_VARIABLE] = keys
-        for name in sys.argv[1:] or DEFAULT:
+        for name in names:
             record(BENCHMARKS[name](), OUTPUT / f"{name}.json")
 
 

@@ -84,7 +84,7 @@ def _figures(name: str, usual: list[Times], under_attack: list[Times]) -> list[F
 
 def _times(coordinator: CoordinatorProcess, bundle: Bundle, run: str, scale: AttackScale) -> Times:
     """Time a round, and the median of some requests."""
-    seconds = coordinator.round_seconds(bundle, run, scale.devices)
+    (seconds,) = coordinator.round_seconds(bundle, run, scale.devices)
     requests = []
     for _ in range(scale.requests):
         began = time.perf_counter()

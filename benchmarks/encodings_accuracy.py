@@ -24,7 +24,7 @@ from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.layout import RUN, Layout
-from moonfed.experiments.fleet.preparation import prepare
+from moonfed.experiments.fleet.preparation import Source, prepare
 from moonfed.experiments.fleet.run import run_simulation
 from moonfed.experiments.simulation import Simulation
 from moonfed.export.bundle_signing import SigningOptions, sign_new
@@ -108,7 +108,7 @@ def _simulate(recipe: Simulation, case: EncodingCase) -> EncodingOutcome:
     with tempfile.TemporaryDirectory() as directory:
         output = Path(directory) / "simulation"
         if case.perturbed:
-            prepare(simulation, Layout(output), None, lambda _: None)
+            prepare(simulation, Layout(output), Source(), lambda _: None)
             perturbed = perturb(read_bundle(Layout(output).bundle), recipe.seed)
             signed = sign_new(perturbed, open_signer([], progress), SigningOptions())
             write_bundle(Layout(output).bundle, signed.bundle)

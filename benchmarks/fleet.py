@@ -25,7 +25,7 @@ import torch
 
 from benchmarks.report import Figure, Tables, progress
 from moonfed.bundle import read_bundle
-from moonfed.experiments.datasets import AUGMENTATIONS, LOADERS, DataSet
+from moonfed.experiments.datasets import AUGMENTATIONS, LOADERS, SplitDataSet, split_arrays
 from moonfed.experiments.fleet.data import read_counts
 from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.layout import Layout
@@ -117,16 +117,14 @@ def _flower_seconds(sizes: Sequence[int], epochs: int) -> float:
     return statistics.median(seconds[1:])
 
 
-def _random_images(samples: int) -> DataSet:
+def _random_images(samples: int) -> SplitDataSet:
     generator = np.random.default_rng(0)
     tests = samples // 5
-    return DataSet(
-        name=NAME,
-        train_inputs=generator.integers(0, 256, (samples, 32, 32, 3), dtype=np.uint8),
-        train_labels=np.arange(samples) % 10,
-        test_inputs=generator.integers(0, 256, (tests, 32, 32, 3), dtype=np.uint8),
-        test_labels=np.arange(tests) % 10,
-        classes=tuple("abcdefghij"),
+    return split_arrays(
+        NAME,
+        tuple("abcdefghij"),
+        (generator.integers(0, 256, (samples, 32, 32, 3), dtype=np.uint8), np.arange(samples) % 10),
+        (generator.integers(0, 256, (tests, 32, 32, 3), dtype=np.uint8), np.arange(tests) % 10),
     )
 
 

@@ -16,8 +16,9 @@ import torch
 from benchmarks.report import Figure, progress
 from moonfed.blobs import ref_of_file
 from moonfed.bundle import Bundle
+from moonfed.data.npz import NpzSource
 from moonfed.edge_client.training.local_training import RoundSettings, Samples, train_round
-from moonfed.experiments.datasets import DataSet, load_dataset, preprocessing
+from moonfed.experiments.datasets import SplitDataSet, load_dataset, preprocessing
 from moonfed.export.binding import bind
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
@@ -26,7 +27,6 @@ from moonfed.plan import load_plan
 from moonfed.release.calibration import read_calibration
 from moonfed.release.simplify import simplify
 from moonfed.release.variants import FLOAT32, INT8, Variant, VariantOptions, make_variants
-from moonfed.samples import RawSamples
 from moonfed.tensors import Vector, open_model, split
 
 LEARNING_RATES = (0.01, 0.001)  # of two consecutive rounds; the second lets the accuracy converge
@@ -71,15 +71,15 @@ def train_digits(model: str, epochs: int, directory: Path) -> QuantisedDigits:
     files = {name: directory / f"digits-{name}.onnx" for name in variants}
     for name, path in files.items():
         path.write_bytes(variants[name].graph)
-    return QuantisedDigits(variants=variants, files=files, tested=len(data.test_labels))
+    return QuantisedDigits(variants=variants, files=files, tested=len(data.test.labels))
 
 
-def _train(bundle: Bundle, data: DataSet, epochs: int, directory: Path) -> Vector:
+def _train(bundle: Bundle, data: SplitDataSet, epochs: int, directory: Path) -> Vector:
     """Train two rounds as a device does; the second has one epoch."""
     for name in (PLAN_FILE, WEIGHTS_FILE):
         (directory / name).write_bytes(bundle.contents[name])
     manifest, plan = bundle.manifest, load_plan(directory / PLAN_FILE, "cpu")
-    samples = Samples(inputs=torch.from_numpy(data.train_inputs), labels=torch.from_numpy(data.train_labels))
+    samples = Samples(inputs=torch.from_numpy(data.train.inputs), labels=torch.from_numpy(data.train.labels))
     begun = split(np.array(open_model(directory / WEIGHTS_FILE, manifest.tensors)), manifest.tensors)
     model = [torch.from_numpy(tensor) for tensor in begun.values()]
     training = replace(manifest.training, batch_size=BATCH, views=0)
@@ -95,12 +95,12 @@ def _train(bundle: Bundle, data: DataSet, epochs: int, directory: Path) -> Vecto
     return np.concatenate([tensor.numpy().reshape(-1) for tensor in model])
 
 
-def _variants(graph: bytes, bundle: Bundle, data: DataSet, directory: Path) -> dict[str, Variant]:
+def _variants(graph: bytes, bundle: Bundle, data: SplitDataSet, directory: Path) -> dict[str, Variant]:
     test, train = directory / "test.npz", directory / "train.npz"
-    np.savez(test, inputs=data.test_inputs, labels=data.test_labels)
-    np.savez(train, inputs=data.train_inputs)
+    np.savez(test, inputs=data.test.inputs, labels=data.test.labels)
+    np.savez(train, inputs=data.train.inputs)
     sha256 = ref_of_file(test).sha256
-    calibration = read_calibration(train, bundle.manifest.input, data.test_inputs, sha256)
-    held_out = RawSamples(inputs=data.test_inputs, labels=data.test_labels)
+    calibration = read_calibration(NpzSource(train), bundle.manifest.input, data.test.inputs, sha256)
+    held_out = data.test
     made = make_variants(graph, held_out, sha256, VariantOptions(names=(INT8,), calibration=calibration))
     return {variant.name: variant for variant in made}

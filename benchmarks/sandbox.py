@@ -1,7 +1,7 @@
 """Cost of the sandbox: a round of local training, and the start of the training process, with and without it.
 
 Both sides are the device's own reader and trainer; without the sandbox (`--sandbox off`) only resource limits remain.
-They alternate, every second turn in reverse order; ratios and differences are the medians of the turns'.
+They alternate, every second pair in reverse order; ratios and differences are medians over the pairs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ START = Figure(name="start of the training process in the sandbox, later than wi
 
 
 def measure_sandbox(rounds: int = ROUNDS, starts: int = STARTS, epochs: int = EPOCHS) -> Tables:
-    """Measure both figures and the times behind them."""
+    """Measure both figures and the underlying times."""
     if available_level() != "strict":
         yield [replace(figure, reason="this kernel has no Landlock") for figure in (ROUND, START)]
         return

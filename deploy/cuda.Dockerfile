@@ -2,15 +2,21 @@
 #   docker build --file deploy/cuda.Dockerfile --tag moonfed-client:cuda .
 # torch's packages include the CUDA libraries; the host provides the driver and NVIDIA's container toolkit.
 # BASE: name it with its digest, python@sha256:…, so that every build has the same one (docs/devices.md).
+# TABLES=yes adds pyarrow, for CSV and Parquet files.
 # TORCH selects a build for another CUDA version, for example for an older driver: 'torch @ URL-OF-A-WHEEL#sha256=…'. What
 # it needs, CUDA's libraries, is then installed without hashes.
 ARG BASE=python:3.11-slim
 FROM ${BASE}
 ARG TORCH=
+ARG TABLES=
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 RUN --mount=type=bind,source=requirements,target=/tmp/requirements \
     pip install --no-cache-dir --require-hashes \
     --requirement /tmp/requirements/build.txt --requirement /tmp/requirements/device.txt
+RUN --mount=type=bind,source=requirements,target=/tmp/requirements \
+    if [ -n "$TABLES" ]; then \
+        pip install --no-cache-dir --require-hashes --requirement /tmp/requirements/tables.txt; \
+    fi
 RUN --mount=type=bind,source=requirements,target=/tmp/requirements \
     if [ -z "$TORCH" ]; then \
         pip install --no-cache-dir --require-hashes --requirement /tmp/requirements/torch.txt; \

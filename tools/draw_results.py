@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from moonfed.experiments.papers.results import rounds_to
 from moonfed.experiments.plots import Line, draw_lines, picture
 
 RESULTS, PICTURE = Path("docs/results"), Path("docs/pictures/cifar10-100-rounds.png")
@@ -28,10 +29,6 @@ class Run:
         """The name in a picture's legend."""
         state = "" if len(self.accuracy) == ROUNDS else f" (round {len(self.accuracy)})"
         return self.name.removeprefix("cifar10-") + state
-
-    def first_reaching(self, accuracy: float) -> int | None:
-        """Return the first round with at least this accuracy; None if there is none yet."""
-        return next((number for number, value in enumerate(self.accuracy, 1) if value >= accuracy), None)
 
 
 def read_runs(results: Path) -> list[Run]:
@@ -62,7 +59,7 @@ def _row(run: Run, baseline: float | None) -> str:
     row = f"{run.name:<22}{len(run.accuracy):>7}{last[-1]:>7.2f}{sum(last) / len(last):>7.2f}{best:>7.2f}"
     if baseline is None:
         return row
-    reached = run.first_reaching(baseline)
+    reached = ROUNDS if run.method == "fedavg" else rounds_to(run.accuracy, baseline)  # FedAvg by definition
     return f"{row}  round {reached}, {ROUNDS / reached:.1f} times as fast" if reached else f"{row}  not yet"
 
 

@@ -1,4 +1,4 @@
-"""Call every operator that a plan may use with hostile arguments, and report those that end the process.
+"""Call every operator that a plan may use with hostile arguments, and report those that crash the process.
 
 Run it after a change of torch or of the lists of operators: `python -m tools.search_operators`. It needs gcc:
 `guarded_malloc.c` makes the process crash when an operator reads or writes beyond a tensor. Each is called in a
@@ -30,7 +30,7 @@ from moonfed.inspection.operators import allowed_operators
 
 SOURCE = Path(__file__).with_name("guarded_malloc.c")
 CONTROL = "aten::_fused_sgd_"
-CALL_SECONDS = 10  # then a call is ended; it is slow and not a crash
+CALL_SECONDS = 10  # timeout of a call; a slow call is not a crash
 INTEGERS = (-(2**63), -(2**31), -7, -2, -1, 0, 1, 1, 2, 2, 3, 4, 5, 8, 100, 2**31, 2**40, 2**62, 2**63 - 1)
 FLOATS = (0.0, 1.0, -1.0, 0.5, 2.0, 1e-30, 1e30, -1e30, math.inf, -math.inf, math.nan)
 SHAPES = ((), (0,), (1,), (3,), (4,), (8,), (3, 4), (4, 4), (2, 3, 4), (1, 3, 8, 8), (2, 4, 4, 4), (1, 2, 4, 4, 4))
@@ -41,8 +41,8 @@ TEXTS = ("mean", "sum", "none", "constant", "reflect", "replicate", "circular", 
 
 # Numbers that stand for data types, layouts and memory formats; torch does not check others, and crashes.
 VALUES: Mapping[str, Sequence[Any]] = {
-    "float": FLOATS, "bool": (True, False), "str": TEXTS, "Device": (torch.device("cpu"),), "ScalarType": range(12),
-    "Layout": (0, 0, 0, 1), "MemoryFormat": range(4),
+    "float": FLOATS, "bool": (True, False), "str": TEXTS, "ScalarType": range(12),
+    "Layout": (0, 0, 0, 1), "MemoryFormat": range(4), "Device": (torch.device("cpu"), torch.device("meta")),
 }  # fmt: skip
 
 
@@ -85,10 +85,11 @@ class Arguments:
             found = torch.randint(0, 3, shape).to(kind)
         else:
             found = torch.tensor([choose(INTEGERS) for _ in range(math.prod(shape))]).reshape(shape).to(kind)
-        return self._laid_out(found)
+        found = self._laid_out(found)
+        return found.to("meta") if self._random.random() < 0.1 else found
 
     def _laid_out(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return it with another layout, sometimes, or with a gradient."""
+        """Return the tensor, sometimes with another layout or requiring a gradient."""
         chance = self._random.random()
         if chance < 0.1 and tensor.dim() > 1:
             tensor = tensor.transpose(0, -1)
@@ -116,12 +117,12 @@ def schemas() -> list[Any]:
 
 
 def call(schema: Any, seed: int) -> None:  # noqa: ANN401
-    """Call an operator forwards, and sometimes backwards; all errors but a crash are what it should raise."""
+    """Call an operator forwards, and sometimes backwards; any error is acceptable, except for a crash."""
     torch_c: Any = torch._C
     operator, _, _ = torch_c._get_operation_overload(schema.name, schema.overload_name)
     arguments = Arguments(seed)
-    given = {each.name: arguments.of(str(each.real_type)) for each in schema.arguments}
-    if not _is_affordable(given):
+    given = {each.name: arguments.of(_kind(each)) for each in schema.arguments}
+    if not _is_affordable(given) or not _is_permitted(schema.name, given):
         return
     positional = [given[each.name] for each in schema.arguments if not each.kwarg_only]
     named = {each.name: given[each.name] for each in schema.arguments if each.kwarg_only}
@@ -135,8 +136,19 @@ def call(schema: Any, seed: int) -> None:  # noqa: ANN401
 
 
 def _is_affordable(given: dict[str, Any]) -> bool:
-    """Reject what would merely take long: ranges with many numbers."""
+    """Reject arguments that would merely be slow: ranges with many numbers."""
     return not ("step" in given and "end" in given and not isinstance(given.get("self"), torch.Tensor))
+
+
+def _kind(argument: Any) -> str:  # noqa: ANN401
+    """Return an argument's type; some operators declare a data type as an integer."""
+    declared = str(argument.real_type)
+    return declared.replace("int", "ScalarType") if argument.name == "dtype" else declared
+
+
+def _is_permitted(operator: str, given: dict[str, Any]) -> bool:
+    """Reject what the inspection of plans rejects: a copy without device and data type."""
+    return operator != "aten::to" or not given.get("copy") or {given.get("device"), given.get("dtype")} != {None}
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:
@@ -165,7 +177,7 @@ def work(names: Path, place: Path, begin: int, trials: int) -> None:
 
 
 def search(names: list[str], trials: int, guard: str, report: Callable[[str], None]) -> dict[str, dict[str, int]]:
-    """Call operators in child processes; return, by operator, how often which signal ended one."""
+    """Call operators in child processes; count, for each operator, the processes that each signal ended."""
     crashes: dict[str, dict[str, int]] = {}
     with tempfile.TemporaryDirectory() as directory:
         library, place, listed = (Path(directory, name) for name in ("guarded.so", "place", "names"))
@@ -199,7 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=400, help="calls of each operator")
     parser.add_argument("--only", default="", help="a pattern of operators' names")
-    parser.add_argument("--guard", choices=("after", "before"), default="after", help="where memory cannot be used")
+    parser.add_argument("--guard", choices=("after", "before"), default="after", help="position of guard pages")
     parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-WARM_UP_SECONDS = 1.0
+WARM_UP_SECONDS = 1.0  # at most; a measurement that is shorter has a warm-up of its own length
 POLL_SECONDS = 0.01
 
 
@@ -33,7 +33,7 @@ def measure(calls: Sequence[Callable[[], object]], seconds: float) -> LoadResult
     with ThreadPoolExecutor(len(calls)) as pool:
         running = [pool.submit(caller.run, stop) for caller in callers]
         try:
-            _until_answered(callers, running, time.perf_counter() + WARM_UP_SECONDS)
+            _until_answered(callers, running, time.perf_counter() + min(WARM_UP_SECONDS, seconds))
             begin = time.perf_counter()
             time.sleep(seconds)
             end = time.perf_counter()

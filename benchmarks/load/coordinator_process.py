@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -120,18 +121,23 @@ class CoordinatorProcess:
         )
         transport.call(self.console.control.StartRun, request, timeout=TIMEOUT)
 
-    def round_seconds(self, bundle: Bundle, name: str, devices: int) -> float:
-        """Time a run of one round, from the operator's call to the commit event; every update must be counted."""
-        began = time.perf_counter()
-        self.start_run(bundle, name, devices)
+    def round_seconds(self, bundle: Bundle, name: str, devices: int, rounds: int = 1) -> list[float]:
+        """Time each round of a run; every update must be counted.
+
+        The first one is timed from the operator's call, and includes the devices' checks of their eligibility, which
+        take place once in a run.
+        """
+        commits = [time.perf_counter()]
+        self.start_run(bundle, name, devices, rounds)
         for event in self.console.control.WatchRun(control_pb2.WatchRunRequest(run=name), timeout=TIMEOUT):
             if event.kind == control_pb2.EVENT_KIND_ROUND_COMMITTED or event.run.round:
+                commits.append(time.perf_counter())
+            if len(commits) > rounds:
                 break
-        seconds = time.perf_counter() - began
         found = list(self.console.control.ListRounds(control_pb2.ListRoundsRequest(run=name)))
-        if len(found) != 1 or len(found[0].counted) != devices:
+        if [len(each.counted) for each in found] != [devices] * rounds:
             raise RuntimeError(f"{name} did not count every update: {found}")
-        return seconds
+        return [after - before for before, after in pairwise(commits)]
 
 
 @contextmanager

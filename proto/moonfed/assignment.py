@@ -1,4 +1,4 @@
-"""Assignments and ended runs, as sent by the coordinator and received by devices."""
+"""Assignments, eligibility checks and ended runs, as sent by the coordinator and received by devices."""
 
 from __future__ import annotations
 
@@ -79,11 +79,19 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EligibilityCheck:
+    """A request to check whether a device is eligible for a run; EligibilityCheck in fleet.proto."""
+
+    run: str
+    manifest: BlobRef
+    signature: BlobRef | None = None  # of the bundle; None: it is not signed
+
+    def __str__(self) -> str:
+        return f"run {self.run}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
     """A run in which a device participated is over; RunEnded in fleet.proto."""
 
     run: str
-    manifest: BlobRef | None = None  # None, as is the model, unless the run finished
-    model: BlobRef | None = None  # the final global model
-    rounds: int = 0  # that produced it
-    signature: BlobRef | None = None  # of the bundle

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from moonfed.blobs import BlobRef, ref_of_bytes
-from moonfed.errors import Corrupt, InvalidInput, NotFound, ResourceExhausted, UntrustedBundle
+from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, ResourceExhausted, UntrustedBundle
 from moonfed.files import new_directory, read_regular, write_durably
 from moonfed.manifest import MANIFEST_BYTES, MANIFEST_FILE, Manifest
 from moonfed.signing import bundle_signature
@@ -67,10 +67,17 @@ def sign_bundle(bundle: Bundle, signer: Signer, *, version: int, expires: float)
     return replace(bundle, signature=bundle_signature.sign(statement, signer.keys, signer.chain).to_bytes())
 
 
-def write_bundle(path: Path, bundle: Bundle) -> None:
-    """Write a bundle as a directory, or as a .zip if the path ends so; replaces a bundle, but nothing else."""
+def require_output(path: Path, *, replace: bool) -> None:
+    """Raise unless a bundle may be written there: AlreadyExists for another bundle unless `replace`; InvalidInput."""
     if not _may_be_replaced(path):
         raise InvalidInput(f"output is {str(path)!r}, which exists and is not a bundle; name a new directory or a .zip")
+    if not replace and (path.is_file() or (path / MANIFEST_FILE).is_file()):
+        raise AlreadyExists(f"output is {str(path)!r}, which is a bundle; name another path, or give --force")
+
+
+def write_bundle(path: Path, bundle: Bundle) -> None:
+    """Write a bundle as a directory, or as a .zip if the path ends so; replaces a bundle, but nothing else."""
+    require_output(path, replace=True)
     if path.suffix == ".zip":
         write_durably(path, _zipped(bundle))
         return

@@ -32,6 +32,8 @@ _EXIT_CODES: tuple[tuple[type[errors.MoonfedError], int], ...] = (
     (errors.UnsafePlan, 11),
     (errors.UntrustedBundle, 12),
     (errors.UntrustedRelease, 12),
+    (errors.RunStopped, 13),
+    (errors.RunFailed, 14),
 )
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -92,20 +94,26 @@ def _interrupt_behind(end: SystemExit) -> KeyboardInterrupt | None:
 
 
 def _missing_package(error: ModuleNotFoundError, extra: str) -> str:
-    return f"the package {error.name!r} is not installed; this command needs: pip install 'moonfed[{extra}]'"
+    return (
+        f"the package {error.name!r} is not installed; this command needs, in moonfed's sources: {pip_install(extra)}"
+    )
+
+
+def pip_install(extra: str) -> str:
+    """Return the command that installs moonfed with an extra from its sources; no package index has moonfed."""
+    return f"pip install '.[{extra}]'"
 
 
 def new_app(help_text: str) -> typer.Typer:
-    """Return a typer application with moonfed's conventions: `--version`, help without arguments, plain tracebacks."""
+    """Return a typer application with moonfed's conventions: `--version`, help without arguments, plain tracebacks.
+
+    Its options `--install-completion` and `--show-completion` complete commands and options in the user's shell.
+    """
     import typer
 
-    app = typer.Typer(
-        help=help_text,
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        add_completion=False,
-        rich_markup_mode=None,
-    )
+    from moonfed.command_group import Commands
+
+    app = Commands(help=help_text, pretty_exceptions_enable=False, rich_markup_mode=None)
 
     @app.callback()
     def main(
@@ -117,6 +125,13 @@ def new_app(help_text: str) -> typer.Typer:
 
     main.__doc__ = help_text
     return app
+
+
+def new_group(help_text: str) -> typer.Typer:
+    """Return a group of commands, to be added to an application."""
+    from moonfed.command_group import Commands
+
+    return Commands(help=help_text)
 
 
 def print_json(document: object) -> None:

@@ -14,7 +14,7 @@ WINDOW = 1 << 23  # the largest window that a stream may ask its reader for, in 
 
 
 def compress(source: Path, target: Path) -> None:
-    """Write a compressed copy; the same bytes for the same bytes and release of the library."""
+    """Write a compressed copy. Its bytes depend only on the content and the library's release."""
     with source.open("rb") as reading, target.open("wb") as writing:
         compressor = zstandard.ZstdCompressor(write_content_size=True)
         compressor.copy_stream(reading, writing, size=source.stat().st_size, read_size=PIECE, write_size=PIECE)

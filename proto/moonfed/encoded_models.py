@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from moonfed.compression import compress, decompress, largest_compressed
-from moonfed.encodings import NUMBER_FORMATS, Encoding
+from moonfed.encodings import NUMBER_FORMATS, Encoding, temporary_file
 from moonfed.encodings.bfloat16 import Bfloat16
 from moonfed.encodings.number_format import BLOCK, DTYPES, Floats, NumberFormat, TensorPart
 from moonfed.errors import InvalidInput, SchemaMismatch
@@ -214,9 +214,12 @@ def _decompressed(source: Path, target: Path, specs: Sequence[TensorSpec], encod
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    """Name a temporary file next to a path."""
-    plain = path.with_name(f"{path.name}.plain")
+    """Name a temporary file next to a path; where files cannot be deleted, it exists before and is emptied."""
+    plain = path.with_name(temporary_file(path.name))
     try:
         yield plain
     finally:
-        plain.unlink(missing_ok=True)
+        try:
+            plain.unlink(missing_ok=True)
+        except PermissionError:
+            plain.write_bytes(b"")

@@ -9,6 +9,7 @@ MoonfedError                 any error that moonfed can explain in one sentence
 │   └── TooLate              the round is closed: when to retry
 ├── Denied                   the caller is authenticated but not authorised
 ├── Untrusted                the two sides do not trust each other: certificate, authority or join token
+│   ├── Renamed              an operator renamed the device, which must renew its certificate
 │   └── WrongServer          another server answers at the coordinator's address
 ├── VersionMismatch          incompatible versions; names both
 ├── Corrupt                  bytes do not match their sha256
@@ -17,6 +18,8 @@ MoonfedError                 any error that moonfed can explain in one sentence
 ├── UnsafePlan               a plan contains something that is not allowed in plans; it was not run
 ├── UntrustedBundle          a bundle's signature is missing, invalid, expired or not trusted; it was not opened
 ├── UntrustedRelease         a released model's signature is missing, invalid or not trusted; it was not loaded
+├── RunStopped               the watched run was stopped by an operator
+├── RunFailed                the watched run has failed
 └── Unavailable              the other side cannot be reached
     └── Overloaded           the server is overloaded, or the caller exceeds its rate
 
@@ -67,6 +70,10 @@ class Untrusted(MoonfedError):
     """A certificate, an authority or a join token is not accepted."""
 
 
+class Renamed(Untrusted):
+    """A device's certificate has its former name; the device may only renew it, under its new name."""
+
+
 class WrongServer(Untrusted):
     """Another server, such as a captive portal, answers at the coordinator's address."""
 
@@ -97,6 +104,14 @@ class UntrustedBundle(MoonfedError):
 
 class UntrustedRelease(MoonfedError):
     """A released model's signature is missing or invalid, is for other files, or was made with an untrusted key."""
+
+
+class RunStopped(MoonfedError):
+    """The run that a command waited for was stopped by an operator."""
+
+
+class RunFailed(MoonfedError):
+    """The run that a command waited for has failed."""
 
 
 class Unavailable(MoonfedError):

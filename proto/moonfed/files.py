@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -33,6 +34,8 @@ def sync_directory(path: Path) -> None:
 def make_directories(path: Path, *, mode: int = 0o777) -> None:
     """Create a directory and its missing parents durably."""
     if not path.is_dir():
+        if path.exists():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         make_directories(path.parent)
         path.mkdir(mode=mode, exist_ok=True)
         sync_directory(path.parent)
@@ -62,6 +65,14 @@ def sync_file(path: Path) -> None:
     """Make the content of a file that was written elsewhere durable."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Hard-link a file that never changes, or copy it where the file system has no hard links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 @contextmanager

@@ -25,8 +25,11 @@ _CODES: dict[type[errors.MoonfedError], grpc.StatusCode] = {
     errors.UntrustedRelease: grpc.StatusCode.FAILED_PRECONDITION,
     errors.UntrustedBundle: grpc.StatusCode.FAILED_PRECONDITION,
     errors.TooLate: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.RunStopped: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.RunFailed: grpc.StatusCode.FAILED_PRECONDITION,
     errors.WrongState: grpc.StatusCode.FAILED_PRECONDITION,
     errors.Denied: grpc.StatusCode.PERMISSION_DENIED,
+    errors.Renamed: grpc.StatusCode.UNAUTHENTICATED,
     errors.Untrusted: grpc.StatusCode.UNAUTHENTICATED,
     errors.VersionMismatch: grpc.StatusCode.UNIMPLEMENTED,
     errors.Corrupt: grpc.StatusCode.DATA_LOSS,
@@ -64,7 +67,7 @@ def error_name(error: grpc.RpcError) -> str | None:
 
 def from_rpc_error(error: grpc.RpcError) -> errors.MoonfedError:
     """Return the moonfed error of a failed call."""
-    call = cast(grpc.Call, error)  # what a client's call raises is both, which grpc's types do not say
+    call = cast(grpc.Call, error)  # a client's call raises an error that is both, which grpc's types do not express
     code = call.code()
     details = call.details() or code.name
     name = error_name(error)

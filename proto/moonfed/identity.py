@@ -1,7 +1,7 @@
 """A program's identity: a directory with its key, its certificate and the authority that signed it.
 
 ca.pem            the coordinator's authority; the only one this program trusts
-certificate.pem   names the device or operator (CN) and its role (OU)
+certificate.pem   names the holder (CN), its kind (OU: device or operator) and an operator's role
 key.pem           generated locally, never sent
 coordinator.json  {"address": "host:port"}
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -24,7 +24,11 @@ from cryptography.x509.oid import NameOID
 from moonfed.errors import Corrupt, InvalidInput, NotFound, Untrusted
 from moonfed.files import make_directories, write_durably
 
-Role = Literal["device", "operator"]
+Kind = Literal["device", "operator"]
+Role = Literal["viewer", "evaluator", "engineer", "admin"]  # of an operator; each may do all that the one before may
+KINDS: tuple[Kind, ...] = get_args(Kind)
+ROLES: tuple[Role, ...] = get_args(Role)
+ROLE_ATTRIBUTE = x509.ObjectIdentifier("2.5.4.72")  # X.520's attribute "role", in an operator's subject
 CA_FILE, CERTIFICATE_FILE, KEY_FILE, COORDINATOR_FILE = "ca.pem", "certificate.pem", "key.pem", "coordinator.json"
 RENEW_AT = 1 / 3  # of a certificate's life left: enough for a device that is rarely online
 
@@ -57,10 +61,9 @@ class Identity:
     def require_valid(self) -> None:
         """Raise Untrusted if the certificate has expired: no coordinator would accept it."""
         if self.expires <= datetime.now(timezone.utc):
-            raise Untrusted(
-                f"the certificate of {self.name!r} expired on {self.expires:%Y-%m-%d %H:%M} UTC; "
-                "enrol again with a new join token"
-            )
+            device = subject_of(self.certificate)[0] == "device"
+            advice = "enrol again with a new join token" if device else "ask an admin for a new identity"
+            raise Untrusted(f"the certificate of {self.name!r} expired on {self.expires:%Y-%m-%d %H:%M} UTC; {advice}")
 
     @property
     def rejection(self) -> str | None:
@@ -143,29 +146,40 @@ def signing_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
 class Certificate:
     """Holder, serial number and expiry of a certificate."""
 
-    role: Role
+    kind: Kind
     name: str
     serial: str  # hexadecimal
     expires: float  # seconds since the epoch
+    role: Role | None = None  # None for a device
 
 
 @lru_cache(maxsize=4096)  # called for every call of every device
 def read_certificate(certificate: bytes) -> Certificate:
-    """Read a PEM certificate; Untrusted if it has no moonfed role."""
+    """Read a PEM certificate; Untrusted if it names no device, and no operator with a role."""
     parsed = x509.load_pem_x509_certificate(certificate)
-    roles = parsed.subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
-    names = parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    if not names or not roles or roles[0].value not in ("device", "operator"):
+    name = _attribute(parsed, NameOID.COMMON_NAME)
+    kind = _attribute(parsed, NameOID.ORGANIZATIONAL_UNIT_NAME)
+    role = _attribute(parsed, ROLE_ATTRIBUTE)
+    if not name or kind not in KINDS:
         raise Untrusted("the certificate names neither a device nor an operator of this coordinator")
+    if kind == "operator" and role not in ROLES:
+        raise Untrusted(f"the certificate of operator {name!r} has no role; ask an admin for a new identity")
     return Certificate(
-        role="device" if roles[0].value == "device" else "operator",
-        name=str(names[0].value),
+        kind=kind,
+        name=name,
+        role=cast(Role, role) if kind == "operator" else None,
         serial=f"{parsed.serial_number:x}",
         expires=parsed.not_valid_after_utc.timestamp(),
     )
 
 
-def subject_of(certificate: bytes) -> tuple[Role, str]:
-    """Return the role and name in a PEM certificate; Untrusted if it has no moonfed role."""
+def subject_of(certificate: bytes) -> tuple[Kind, str]:
+    """Return the kind and name of a PEM certificate's holder; Untrusted as for `read_certificate`."""
     read = read_certificate(certificate)
-    return read.role, read.name
+    return read.kind, read.name
+
+
+def _attribute(certificate: x509.Certificate, identifier: x509.ObjectIdentifier) -> str:
+    """Return the first attribute of that kind in a certificate's subject; empty if there is none."""
+    found = certificate.subject.get_attributes_for_oid(identifier)
+    return str(found[0].value) if found else ""

@@ -34,6 +34,19 @@ def decode_image(file: Path, spec: InputSpec) -> npt.NDArray[np.uint8] | None:
     return None if pixels is None else pixels.reshape(spec.shape)
 
 
+def is_image(file: Path) -> bool:
+    """Return True if a file begins like an image; the rest is not read."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(file):
+                return True
+    except Exception:  # see `_decode`
+        return False
+
+
 def require_images(spec: InputSpec) -> None:
     """Raise InvalidInput for a bundle whose samples cannot come from image files."""
     _format(spec)
@@ -41,10 +54,10 @@ def require_images(spec: InputSpec) -> None:
 
 def _format(spec: InputSpec) -> tuple[int, int, str]:
     if spec.kind != "image":
-        raise InvalidInput(f"data are image files; the bundle takes {spec.kind}, so give it an .npz file")
+        raise InvalidInput(f"data are image files; the model takes {spec.describe()}")
     height, width, channels = spec.shape
     if channels not in _MODES:
-        raise InvalidInput(f"the bundle's images have {channels} channels; image files have 1 or 3")
+        raise InvalidInput(f"the model's images have {channels} channels; image files have 1 or 3")
     return height, width, _MODES[channels]
 
 

@@ -26,10 +26,13 @@ class JoinToken:
     address: str  # host:port of the Enrolment service
     ca: bytes  # PEM
     secret: str
+    device: str = ""  # the only one that may enrol with it; empty: any new one
     trust: Trust | None = None  # None in the coordinator's token; the operator's program adds the trust file
 
     def __str__(self) -> str:
         fields: dict[str, object] = {"address": self.address, "ca": self.ca.decode(), "secret": self.secret}
+        if self.device:
+            fields["device"] = self.device
         if self.trust:
             fields["trust"] = self.trust.to_document()
         return PREFIX + base64.urlsafe_b64encode(json.dumps(fields).encode()).decode().rstrip("=")
@@ -45,7 +48,8 @@ def parse_token(text: str) -> JoinToken:
         fields = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         trust = Trust.from_document(fields["trust"]) if "trust" in fields else None
         address, ca, secret = (str(fields[name]) for name in ("address", "ca", "secret"))
-        token = JoinToken(address=address, ca=ca.encode(), secret=secret, trust=trust)
+        device = str(fields.get("device", ""))
+        token = JoinToken(address=address, ca=ca.encode(), secret=secret, device=device, trust=trust)
         x509.load_pem_x509_certificate(token.ca)
     except Exception as error:  # the parser raises various errors for damaged certificates
         raise InvalidInput("the join token is damaged or cut off; paste all of it") from error

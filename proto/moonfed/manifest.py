@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from moonfed.blobs import BlobRef
 from moonfed.errors import InvalidInput
@@ -22,12 +22,16 @@ from moonfed.training_spec import TrainingSpec
 from moonfed.validate import require, require_line, require_whole
 from moonfed.version import PLAN_INTERFACE
 
+if TYPE_CHECKING:
+    from moonfed.table_spec import TableSpec
+
 FORMAT = "moonfed-bundle/3"
 MANIFEST_FILE = "manifest.json"
 MANIFEST_BYTES = 16 << 20  # at most
 PLAN_FILE = "plan.pt"
 GRAPH_FILE = "model.onnx"
 WEIGHTS_FILE = "initial.safetensors"
+INPUT_PARAMETER = "moonfed.input"  # an InputSpec in a served model's configuration, and in an ONNX file's metadata
 FILES = (PLAN_FILE, GRAPH_FILE, WEIGHTS_FILE)
 
 # Files exchanged or stored besides the model, by role. Devices treat roles as opaque.
@@ -52,17 +56,55 @@ class InputSpec:
 
     kind: Literal["image", "features"]
     shape: tuple[int, ...]
+    table: TableSpec | None = None  # the columns that the features come from, where samples are rows of tables
 
     def __post_init__(self) -> None:
         require(self.kind in ("image", "features"), "input.kind", self.kind, "'image' or 'features'")
         rank = 3 if self.kind == "image" else 1
         good = len(self.shape) == rank and all(side >= 1 for side in self.shape)
         require(good, "input.shape", self.shape, f"{rank} positive numbers for input.kind {self.kind!r}")
+        if self.table is not None:
+            require(self.kind == "features", "input.kind", self.kind, "'features' for tables")
+            width = self.table.width
+            require(self.shape == (width,), "input.shape", self.shape, f"({width},), the width of the columns")
 
     @property
     def dtype(self) -> str:
         """The raw samples' dtype, as numpy names it."""
         return "uint8" if self.kind == "image" else "float32"
+
+    def describe(self) -> str:
+        """Return the samples in words, such as "images of 32x32x3"."""
+        if self.kind == "image":
+            return f"images of {'x'.join(map(str, self.shape))}"
+        return f"tables of {len(self.table.columns)} columns" if self.table else f"{self.shape[0]} features"
+
+    def to_document(self) -> dict[str, Any]:
+        """Return JSON values."""
+        document: dict[str, Any] = {"kind": self.kind, "shape": list(self.shape)}
+        return document | ({"table": self.table.to_document()} if self.table else {})
+
+    def to_text(self) -> str:
+        """Return the JSON that model files and configurations hold."""
+        return json.dumps(self.to_document(), ensure_ascii=False)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> InputSpec:
+        """Read what `to_document` returned; raise KeyError, TypeError, AttributeError or InvalidInput."""
+        kind, shape = document["kind"], _shape(document["shape"])
+        if "table" not in document:
+            return cls(kind=kind, shape=shape)
+        from moonfed.table_spec import TableSpec  # most devices have no tables, and their agents are to be small
+
+        return cls(kind=kind, shape=shape, table=TableSpec.from_document(document["table"]))
+
+
+def read_input(text: str, where: str) -> InputSpec:
+    """Read `InputSpec.to_text`; raise InvalidInput for text that is not moonfed's."""
+    try:
+        return InputSpec.from_document(json.loads(text))
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InvalidInput(f"{where} does not describe its input; files written by `moonfed-export onnx` do") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +202,7 @@ class Manifest:
             "uplink": _roles_document(self.uplink),
             "device_state": _roles_document(self.device_state),
             "augmentation": self.augmentation,
-            "input": {"kind": self.input.kind, "shape": list(self.input.shape)},
+            "input": self.input.to_document(),
             "classes": list(self.classes),
             "tensors": _tensors_document(self.tensors),
             "plan": {
@@ -216,7 +258,7 @@ def _from_document(document: dict[str, Any]) -> Manifest:
         uplink=_roles(document["uplink"]),
         device_state=_roles(document["device_state"]),
         augmentation=str(document["augmentation"]),
-        input=InputSpec(kind=document["input"]["kind"], shape=_shape(document["input"]["shape"])),
+        input=InputSpec.from_document(document["input"]),
         classes=tuple(str(name) for name in document["classes"]),
         tensors=_tensors(document["tensors"]),
         plan=PlanSpec(

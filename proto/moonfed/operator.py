@@ -23,7 +23,9 @@ DEFAULT_ADDRESS = "127.0.0.1:7443"
 IdentityOption = Annotated[
     Path,
     typer.Option(
-        envvar="MOONFED_IDENTITY", metavar="DIR", help="The operator's identity directory, created by `serve`."
+        envvar="MOONFED_IDENTITY",
+        metavar="DIR",
+        help="The operator's identity directory, created by `serve` or `operator create`.",
     ),
 ]
 InsecureOption = Annotated[
@@ -38,11 +40,11 @@ TrustOption = Annotated[
     typer.Option(
         "--trust",
         metavar="FILE",
-        help="The trust file of the bundle's engineer. Default: your own.",
+        help="The engineer's trust file. Default: your own.",
         show_default=False,
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,5 +81,7 @@ def _operator(identity: Path) -> Identity:
     try:
         return load_identity(identity)
     except NotFound as error:
-        advice = "`moonfed-coordinator serve` creates one; name it with --identity or MOONFED_IDENTITY"
+        advice = (
+            "`moonfed-coordinator serve` and `operator create` write one; name it with --identity or MOONFED_IDENTITY"
+        )
         raise NotFound(f"{error}; {advice}") from error

@@ -34,7 +34,7 @@ def sgd_(
     Raises ValueError for tensors that the kernel would read or write beyond.
     """
     if not len(parameters) == len(gradients) == len(momenta):
-        raise ValueError("parameters, gradients and momenta must be of equal number")
+        raise ValueError("parameters, gradients and momenta must be equal in number")
     used: list[torch.Tensor] = []
     used_gradients: list[torch.Tensor] = []
     used_momenta: list[torch.Tensor] = []

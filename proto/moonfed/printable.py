@@ -1,4 +1,4 @@
-"""Text from elsewhere as one printable line, which can neither forge lines of a log nor move a terminal's cursor."""
+"""Untrusted text as one printable line, which can neither forge log lines nor move a terminal's cursor."""
 
 from __future__ import annotations
 

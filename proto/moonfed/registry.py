@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from moonfed.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Value = bool | int | float | str
 T = TypeVar("T")
@@ -68,7 +70,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
         return len(list(iter(self)))
 
     def __contains__(self, name: object) -> bool:
-        return name in list(iter(self))
+        return name in self._entries or name in list(iter(self))
 
     def __getitem__(self, name: str) -> type[T]:
         self._require_distinct()
@@ -106,7 +108,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
     @property
     def _entry_points(self) -> tuple[EntryPoint, ...]:
         if self._installed is None:
-            self._installed = tuple(entry_points(group=self.group))
+            self._installed = find_entry_points(self.group)
         return self._installed
 
     def _require_distinct(self) -> None:
@@ -154,6 +156,13 @@ class Registry(Mapping[str, type[T]], Generic[T]):
                 f"{self.field} {name!r} of {_origin(entry)} cannot be imported from {entry.value}: "
                 f"{type(error).__name__}: {error}"
             ) from error
+
+
+def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points of all installed packages."""
+    from importlib.metadata import entry_points  # a megabyte, which a device's light process can do without
+
+    return tuple(entry_points(group=group))
 
 
 def find_problem(name: str, entry: object, base: type[Any]) -> str:

@@ -25,9 +25,10 @@ def parse_size(option: str, text: str, example: str) -> int:
 
 
 def human(count: int) -> str:
-    """Format bytes for people: 3.1 GB, 48 MB, 6 KB; powers of ten, as options take them."""
+    """Format bytes for people: 3.1 GB, 48 MB, 1.2 MB, 6 KB; powers of ten, as options take them."""
     for unit, power in (("GB", 9), ("MB", 6), ("KB", 3)):
         if count >= 10**power:
             value = count / 10**power
-            return f"{value:.1f} {unit}" if unit == "GB" else f"{value:.0f} {unit}"
+            precision = ".1f" if unit == "GB" else ".2g" if value < 10 else ".0f"
+            return f"{value:{precision}} {unit}"
     return f"{count} bytes"

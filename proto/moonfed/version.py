@@ -1,5 +1,5 @@
 """Versions of the release, the wire contract and the plan interface."""
 
 RELEASE = "0.1.0"
-CONTRACT_VERSION = "1.4"  # version of the gRPC services: major.minor
+CONTRACT_VERSION = "1.5"  # version of the gRPC services: major.minor
 PLAN_INTERFACE = "torchscript/3"  # that a device must support to run a plan

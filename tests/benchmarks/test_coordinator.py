@@ -21,12 +21,13 @@ SMALLEST = CoordinatorScale(
 )
 NAMES = {
     "a round without training, 2 devices, 1 MB down and up": "at most 4.5",
+    "the first round of a run, 2 devices, 1 MB down and up": "",
     "a bare script with the same TLS, hashing and fsync": "",
     "round / bare script": "at most 1.5",
     "the coordinator's peak memory, 2 devices": "at most 153",
     "the coordinator's peak memory, 3 devices": "at most 153",
     "peak memory, 3 / 2 devices": "",
-    "a round without training, 12 devices, 0.1 MB down and up": "at most 10",
+    "the first round of a run, 12 devices, 0.1 MB down and up": "at most 10",
     "memory for each idle device": "at most 150",
     "restart after kill -9, 2 runs, 4 rounds": "at most 3",
 }

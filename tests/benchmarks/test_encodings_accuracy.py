@@ -10,7 +10,9 @@ import pytest
 
 from benchmarks.encodings_accuracy import measure_encodings_accuracy, perturb
 from moonfed.bundle import read_bundle, write_bundle
+from moonfed.experiments.fleet import preparation
 from moonfed.manifest import WEIGHTS_FILE
+from tests.support.compiled import device_bundle
 from tests.support.coordinator import make_bundle, model_values
 
 CASES = ("float32", "weights a millionth off", "bfloat16 up", "int8 up")
@@ -25,7 +27,8 @@ NAMES = {
 
 
 @pytest.mark.usefixtures("forked_programs")
-def test_every_figure_is_measured() -> None:
+def test_every_figure_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "build_bundle", device_bundle)
     figures = list(chain.from_iterable(measure_encodings_accuracy(seeds=1, rounds=1)))
     assert {figure.name: figure.target for figure in figures} == NAMES
     values = {figure.name: figure.value for figure in figures}

@@ -197,6 +197,7 @@ class FreshDevice(ForkedPopen):
 @pytest.mark.usefixtures("forked_programs")
 def test_the_footprint_of_a_real_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", FreshDevice)
+    monkeypatch.setattr(footprint, "SETTLE", 0.5)
     rows = report(flat(measure_footprint(starts=1)), tmp_path)
     assert [row["target"] for row in rows.values()] == ["at most 60", "at most 30", "at most 2"]
     parent, child, start = (row["value"] for row in rows.values())

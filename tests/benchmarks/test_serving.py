@@ -13,6 +13,7 @@ import tritonclient.grpc as triton
 from benchmarks.load import inference_servers, no_op_server
 from benchmarks.serving import ServingScale, measure_serving
 from moonfed.serving import server
+from tests.support.compiled import cached_bundle
 from tests.support.kserve_environment import kserve_python
 
 SMALLEST = ServingScale(small="cnn", large="cnn", turns=1, seconds=0.2, clients=(2,), batch=4, starts=1, epochs=1)
@@ -39,6 +40,7 @@ NAMES = {
 @pytest.mark.usefixtures("forked_programs")
 def test_every_figure_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.serving.KSERVE_PYTHON", "")
+    monkeypatch.setattr(inference_servers, "build_bundle", cached_bundle)
     figures = list(chain.from_iterable(measure_serving(SMALLEST)))
     assert {figure.name: figure.target for figure in reversed(figures)} == NAMES
     measured = [figure for figure in figures if "KServe" not in figure.name]

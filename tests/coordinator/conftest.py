@@ -39,8 +39,8 @@ class Fleet:
     stack: ExitStack
     tmp: Path
 
-    def device(self, name: str) -> coordinator.Device:
-        identity = coordinator.enrol(self.tmp / name, self.operator.token(), name)
+    def device(self, name: str, token: str = "") -> coordinator.Device:
+        identity = coordinator.enrol(self.tmp / name, token or self.operator.token(), name)
         return coordinator.Device(name, self.stack.enter_context(transport.open_channel(identity.address, identity)))
 
     def start(
@@ -106,7 +106,7 @@ def postgresql_server() -> Iterator[postgresql.Server]:
 def s3_server() -> Iterator[str]:
     """The endpoint of an S3 server."""
     moto = pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[server]'")
-    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'moonfed[s3]'")
+    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install '.[s3]'")
     server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

@@ -1,4 +1,4 @@
-"""Containers that run what their images name, as a container runtime runs it."""
+"""Containers that run their images' programs as a container runtime would."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import psutil
 
 from tests.deploy.image_builder import Builder
 
-WAIT = 120.0  # seconds after which a program is stuck
+WAIT = 120.0  # seconds; a program that takes longer is considered stuck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[2]
 DEPLOY, DOCUMENT = ROOT / "deploy", ROOT / "docs" / "devices.md"
 IMAGES = ("cpu", "cuda", "jetson")
 LOCKED = {  # the files of requirements/ that each image installs
-    "cpu": {"build", "device", "torch", "torch-dependencies"},
-    "cuda": {"build", "device", "torch"},
+    "cpu": {"build", "device", "tables", "torch", "torch-dependencies"},
+    "cuda": {"build", "device", "tables", "torch"},
     "coordinator": {"build", "coordinator"},
     "server": {"build", "server"},
 }
@@ -241,8 +241,8 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
 def test_every_documented_command_line_is_valid() -> None:
     commands: Any = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     found = list(command_lines())
-    assert {arguments[0] for _, arguments in found} == {"doctor", "enrol", "profile", "run"}
-    assert len(found) == len(IMAGES) + 1 + 6  # the images, the service, and six in the documentation
+    assert {arguments[0] for _, arguments in found} == {"check", "doctor", "enrol", "predict", "profile", "run"}
+    assert len(found) == len(IMAGES) + 1 + 8  # the images, the service, and eight in the documentation
     for where, arguments in found:
         command = commands[arguments[0]]
         with command.make_context(arguments[0], arguments[1:]) as context:  # raises what it cannot parse

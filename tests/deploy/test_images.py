@@ -97,7 +97,7 @@ def test_a_coordinator_in_its_image_stores_runs_where_the_compose_file_says(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """With other servers of both kinds, since the compose file's are in images of other projects."""
+    """The test uses its own PostgreSQL and object store: the compose file's are images of other projects."""
     from botocore.session import get_session
 
     service = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]["coordinator"]

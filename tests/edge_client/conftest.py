@@ -62,7 +62,7 @@ class Bundle:
         return blobs.put_bytes(self.manifest.to_bytes())
 
     def trained(self, blobs: BlobDirectory, **training: Any) -> Bundle:  # noqa: ANN401
-        """A bundle that is trained otherwise, put into these blobs."""
+        """Return the bundle with other training settings, stored in these blobs."""
         manifest = replace(self.manifest, training=replace(self.manifest.training, **training))
         changed = replace(self, manifest=manifest, signature=signature(manifest.to_bytes()).to_bytes())
         changed.put_into(blobs)
@@ -86,6 +86,28 @@ class Bundle:
             training=fleet_pb2.TrainingSpec(**spec),
             **settings,
         )
+
+
+def check_of(bundle: Bundle, run: str = "tested") -> fleet_pb2.EligibilityCheck:
+    """A check of a run of that bundle."""
+    return fleet_pb2.EligibilityCheck(
+        run=run,
+        manifest=to_message(ref_of_bytes(bundle.manifest.to_bytes())),
+        signature=to_message(ref_of_bytes(bundle.signature)),
+    )
+
+
+def evaluation_of(bundle: Bundle, number: int = 1, run: str = "tested") -> fleet_pb2.EvaluationTask:
+    """An evaluation of the bundle's initial weights in a run of that bundle."""
+    return fleet_pb2.EvaluationTask(
+        run=run,
+        round=1,
+        number=number,
+        manifest=to_message(ref_of_bytes(bundle.manifest.to_bytes())),
+        signature=to_message(ref_of_bytes(bundle.signature)),
+        model=to_message(ref_of_bytes(bundle.weights)),
+        seed=7,
+    )
 
 
 @pytest.fixture(scope="session")
@@ -327,4 +349,15 @@ def wait_until_gone(processes: list[psutil.Process]) -> None:
     assert not still_running(processes, PATIENCE)
 
 
-__all__ = ["CLASSES", "DAY", "FEATURES", "TASK", "Bundle", "Device", "job_maker", "wait_until_gone", "write_samples"]
+__all__ = [
+    "CLASSES",
+    "DAY",
+    "FEATURES",
+    "TASK",
+    "Bundle",
+    "Device",
+    "check_of",
+    "job_maker",
+    "wait_until_gone",
+    "write_samples",
+]

@@ -18,21 +18,21 @@ import numpy as np
 import pytest
 
 from moonfed import bundle as bundle_module
-from moonfed.blobs import ref_of_bytes, ref_of_file
-from moonfed.edge_client.state.finished_models import store_finished
-from moonfed.edge_client.state.trust import pin
+from moonfed.blobs import ref_of_bytes
+from moonfed.edge_client.state.releases import ReleaseStore
 from moonfed.manifest import FILES, GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE
 from moonfed.sandbox.policy import available_level
-from moonfed.signing.bundle_signature import SIGNATURE_FILE
 from tests.edge_client.conftest import PROGRAM, SANDBOX, Bundle, Device, write_samples
 from tests.support.attack_bundles import ATTACKS, STOPPED, Attack
 from tests.support.device_coordinator import PATIENCE, Coordinator
+from tests.support.device_releases import make_release
 from tests.support.forked_process import PATCHES, PATIENCE_FILE
-from tests.support.signatures import TRUST, signature
+from tests.support.signatures import signature
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
-IMPATIENT, UNINSPECTED = "tests.support.impatient,tests.support.shared_trainer", "tests.support.without_inspection"
+IMPATIENT = "tests.support.impatient,tests.support.shared_trainer,tests.support.without_onnxruntime"
+UNINSPECTED = "tests.support.without_inspection"
 OPTIONS = ("--max-seconds", "1", "--max-memory", "1GB")
 MODES: Mapping[str, tuple[str, str]] = {  # patches, level
     "both": (IMPATIENT, SANDBOX),
@@ -189,20 +189,8 @@ def profiled(plan: Bundle, directory: Path) -> list[str]:
 
 
 def predicted(plan: Bundle, directory: Path) -> list[str]:
-    sources = {
-        SIGNATURE_FILE: plan.signature,
-        MANIFEST_FILE: plan.manifest.to_bytes(),
-        PLAN_FILE: plan.plan,
-        "model.safetensors": plan.weights,
-    }
-    pin(directory / "state", TRUST)
-    for name, content in sources.items():
-        (directory / name).write_bytes(content)
-    store_finished(
-        *(directory / "state" / "finished", "tested", 7),
-        manifest=ref_of_bytes(sources[MANIFEST_FILE]),
-        model=ref_of_file(directory / "model.safetensors"),
-        files={name: directory / name for name in sources},
-    )
+    files = {MANIFEST_FILE: plan.manifest.to_bytes(), PLAN_FILE: plan.plan, "weights.safetensors": plan.weights}
+    release = make_release(1, plan=files)
+    ReleaseStore(directory / "state").install(release.files(directory / "blobs", plan=True))
     samples = write_samples(directory / "samples.npz", count=4)
     return ["predict", str(samples), "--state", str(directory / "state")]

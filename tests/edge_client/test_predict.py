@@ -1,4 +1,4 @@
-"""`moonfed-client predict`: a finished model on new samples."""
+"""`moonfed-client predict`: an installed release on new samples, by its plan in the sandbox and by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -6,33 +6,41 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from moonfed.blobs import ref_of_bytes, ref_of_file
-from moonfed.edge_client import predict as module
-from moonfed.edge_client.state.finished_models import store_finished
-from moonfed.edge_client.state.trust import accept, pin
+from moonfed.blobs import ref_of_bytes
+from moonfed.edge_client import Predictor
+from moonfed.edge_client.state import model_files
+from moonfed.edge_client.state.releases import ReleaseStore
+from moonfed.edge_client.state.trust import pin
 from moonfed.errors import InvalidInput
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors, tensor_specs
 from moonfed.manifest import FILES, PLAN_FILE, InputSpec, Manifest
 from moonfed.sandbox import policy
-from moonfed.signing.trust import TrustChain
 from moonfed.tensors import write_model
 from tests.edge_client.conftest import CLASSES, FEATURES, PROGRAM, SANDBOX, Bundle, write_samples
 from tests.support.compiled import cached_plan
 from tests.support.device_coordinator import PATIENCE
-from tests.support.signatures import CHAIN, TRUST, issued, signature, trust
+from tests.support.device_releases import classifier, make_release
+from tests.support.forked_process import PATCHES
+from tests.support.model_repositories import directly
+from tests.support.predictions import in_order
+from tests.support.signatures import trust
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
 PICTURES = InputSpec(kind="image", shape=(8, 8, 3))
+
+
+@pytest.fixture
+def without_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PATCHES, "tests.support.without_onnxruntime")
 
 
 def predict(state: Path, *arguments: str | Path, code: int = 0) -> tuple[str, str]:
@@ -52,39 +60,30 @@ def predict(state: Path, *arguments: str | Path, code: int = 0) -> tuple[str, st
     return done.stdout, done.stderr
 
 
-def finish(state: Path, bundle: Bundle, spec: InputSpec, run: str, seed: int) -> torch.nn.Module:
-    """Store a finished model for a device; return the network."""
+def install(state: Path, bundle: Bundle, spec: InputSpec, name: str = "digits", seed: int = 5) -> torch.nn.Module:
+    """Install a release whose plan has this network, and whose ONNX file is another model; return the network."""
     kind = "mlp" if spec.kind == "features" else "cnn"
     network = build_network(kind, spec, len(CLASSES), mean=None, deviation=None, seed=seed)
     hyperparameters = dict(bundle.manifest.training.hyperparameters)
     method = METHODS["moon"](mu=1.0, tau=0.5, previous_models=1)
     plan = cached_plan(network, method, hyperparameters)
     specs = tensor_specs(network)
-    sources = state / f"sources-{seed}"  # hard links are made of what never changes
-    sources.mkdir(parents=True)
-    model = sources / "model"
-    write_model(model, specs, (tensor.detach().numpy().ravel() for tensor in exchanged_tensors(network).values()))
+    state.mkdir(exist_ok=True)
+    weights = state / "weights"
+    write_model(weights, specs, (tensor.detach().numpy().ravel() for tensor in exchanged_tensors(network).values()))
     manifest: Manifest = replace(
         bundle.manifest,
         input=spec,
         tensors=specs,
-        files={name: ref_of_bytes(plan if name == PLAN_FILE else b"") for name in FILES},
+        files={file: ref_of_bytes(plan if file == PLAN_FILE else b"") for file in FILES},
     )
-    (sources / "plan").write_bytes(plan)
-    (sources / "manifest").write_bytes(manifest.to_bytes())
-    (sources / "signature").write_bytes(signature(manifest.to_bytes()).to_bytes())
-    pin(state, TRUST)
-    store_finished(
-        *(state / "finished", run, 7),
-        manifest=ref_of_bytes(manifest.to_bytes()),
-        model=ref_of_file(model),
-        files={
-            "signature.json": sources / "signature",
-            "manifest.json": sources / "manifest",
-            "plan.pt": sources / "plan",
-            "model.safetensors": model,
-        },
-    )
+    files = {
+        "manifest.json": manifest.to_bytes(),
+        "plan.pt": plan,
+        "weights.safetensors": weights.read_bytes(),
+    }
+    release = make_release(seed, name=name, spec=spec, plan=files)
+    ReleaseStore(state).install(release.files(state / "blobs", plan=True))
     return network.eval()
 
 
@@ -94,35 +93,49 @@ def expected(network: torch.nn.Module, inputs: np.ndarray) -> np.ndarray:
     return torch.softmax(logits[-1] if isinstance(logits, tuple) else logits, dim=1).numpy()
 
 
+@pytest.mark.usefixtures("without_onnx_runtime")
 def test_samples_with_labels_are_classified_and_scored(tmp_path: Path, bundle: Bundle) -> None:
-    network = finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
+    network = install(tmp_path / "state", bundle, FEATURES)
     samples = write_samples(tmp_path / "samples.npz", count=150)
     with np.load(samples) as arrays:
         inputs, labels = arrays["inputs"], arrays["labels"]
     probabilities = expected(network, inputs)
     told = json.loads(predict(tmp_path / "state", samples, "--json")[0])
-    assert (told["run"], told["rounds"], told["classes"]) == ("first", 7, list(CLASSES))
+    assert (told["model"], told["version"]) == ("digits", 5)
     assert [entry["name"] for entry in told["predictions"][:2]] == ["samples.npz[0]", "samples.npz[1]"]
-    assert np.allclose([entry["probabilities"] for entry in told["predictions"]], probabilities, atol=1e-5)
+    assert np.allclose([in_order(entry) for entry in told["predictions"]], probabilities, atol=1e-5)
+    assert {entry["label"] for entry in told["predictions"][0]["classes"]} == set(CLASSES)
     assert [entry["class"] for entry in told["predictions"]] == [CLASSES[best] for best in probabilities.argmax(1)]
     assert told["accuracy"] == pytest.approx((probabilities.argmax(1) == labels).mean())
     lines = predict(tmp_path / "state", samples)[0].splitlines()
-    assert lines[0] == "model of run first after 7 rounds"
+    assert lines[0] == "version 5 of digits"
     assert lines[1].split() == ["samples.npz[0]", CLASSES[probabilities[0].argmax()], f"{probabilities[0].max():.3f}"]
     assert lines[-1] == f"accuracy {(probabilities.argmax(1) == labels).mean():.4f} on 150 samples"
 
 
+def test_onnx_runtime_answers_where_it_is_installed(tmp_path: Path, bundle: Bundle) -> None:
+    install(tmp_path / "state", bundle, FEATURES)
+    samples = write_samples(tmp_path / "samples.npz", count=150)
+    with np.load(samples) as arrays:
+        (probabilities,) = directly(classifier(), {"inputs": arrays["inputs"]})
+        accuracy = np.mean(np.asarray(probabilities).argmax(axis=1) == arrays["labels"])
+    told = json.loads(predict(tmp_path / "state", samples, "--json", "--model", "digits")[0])
+    assert np.allclose([in_order(entry) for entry in told["predictions"]], probabilities, atol=1e-6)
+    assert told["accuracy"] == accuracy > 0.8
+
+
 @pytest.mark.usefixtures("fresh_programs")
 def test_inputs_alone_are_enough(tmp_path: Path, bundle: Bundle) -> None:
-    finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
+    install(tmp_path / "state", bundle, FEATURES)
     np.savez(tmp_path / "inputs.npz", inputs=np.zeros((3, 6), np.float32))
     told = json.loads(predict(tmp_path / "state", tmp_path / "inputs.npz", "--json")[0])
     assert len(told["predictions"]) == 3
     assert "accuracy" not in told
 
 
+@pytest.mark.usefixtures("without_onnx_runtime")
 def test_pictures_are_decoded_and_sized_as_for_training(tmp_path: Path, bundle: Bundle) -> None:
-    network = finish(tmp_path / "state", bundle, PICTURES, "pictures", seed=6)
+    network = install(tmp_path / "state", bundle, PICTURES)
     generator = np.random.default_rng(1)
     folder = tmp_path / "pictures"
     (folder / "more").mkdir(parents=True)
@@ -137,20 +150,20 @@ def test_pictures_are_decoded_and_sized_as_for_training(tmp_path: Path, bundle: 
     out, err = predict(tmp_path / "state", folder, "--json")
     told = json.loads(out)["predictions"]
     assert [entry["name"] for entry in told] == [str(folder / "exact.png"), str(folder / "more" / "grey.png")]
-    assert np.allclose([entry["probabilities"] for entry in told], probabilities, atol=1e-5)
+    assert np.allclose([in_order(entry) for entry in told], probabilities, atol=1e-5)
     assert f"{folder / 'notes.txt'} cannot be read as an image and is ignored" in err
     one = json.loads(predict(tmp_path / "state", folder / "more" / "grey.png", "--json")[0])["predictions"]
-    assert one[0]["probabilities"] == pytest.approx(told[1]["probabilities"], abs=1e-6)
+    assert in_order(one[0]) == pytest.approx(in_order(told[1]), abs=1e-6)
 
 
-def test_the_newest_model_answers_unless_a_run_is_named(tmp_path: Path, bundle: Bundle) -> None:
-    for seed, run in ((5, "first"), (6, "second")):
-        finish(tmp_path / "state", bundle, FEATURES, run, seed)
+def test_each_name_answers_with_its_own_release(tmp_path: Path, bundle: Bundle) -> None:
+    for seed, name in ((5, "first"), (6, "second")):
+        install(tmp_path / "state", bundle, FEATURES, name, seed)
     samples = write_samples(tmp_path / "samples.npz", count=4)
-    newest, named = predict(tmp_path / "state", samples)[0], predict(tmp_path / "state", samples, "--run", "first")[0]
-    assert newest.startswith("model of run second")
-    assert named.startswith("model of run first")
-    assert newest.splitlines()[1:] != named.splitlines()[1:]
+    for version, name in ((5, "first"), (6, "second")):
+        assert predict(tmp_path / "state", samples, "--model", name)[0].startswith(f"version {version} of {name}\n")
+    err = predict(tmp_path / "state", samples, code=2)[1]
+    assert err == "moonfed-client: model is missing; it must be one of first, second\n"
 
 
 @pytest.mark.parametrize(
@@ -158,19 +171,23 @@ def test_the_newest_model_answers_unless_a_run_is_named(tmp_path: Path, bundle: 
     [
         (["nowhere.npz"], 3, "data is 'nowhere.npz'; there is no such file"),
         (["nowhere.png"], 3, "PATH is 'nowhere.png'; there is no such file or folder"),
-        (["samples.npz", "--run", "other"], 3, "holds no finished model of 'other'; it holds first"),
+        (["samples.npz", "--model", "other"], 3, "model is 'other'; this device has digits"),
         (["pixels.npz"], 2, "pixels.npz has no field 'inputs', which is needed; found ['pixels']\n"),
-        (["samples.npz", "more.png"], 2, "PATH is 'samples.npz' and others; an .npz file must be the only PATH"),
-        ([], 2, "PATH is missing; give images, folders of images, or an .npz file with inputs"),
-        (["samples.txt"], 2, "data are image files; the bundle takes features, so give it an .npz file"),
-        (["samples.npz", "--device", "tpu"], 2, "device is 'tpu'; it must be 'cpu' or 'cuda'"),
+        (
+            ["samples.npz", "more.png"],
+            2,
+            "and others; a .npz, .csv or .parquet file must be the only PATH",
+        ),
+        ([], 2, "PATH is missing; give images, folders of images, or a .npz, .csv or .parquet file"),
+        (["samples.txt"], 2, "data are image files; the model takes "),
+        (["samples.npz", "--device", "tpu"], 2, "device is 'tpu'; it must be 'cpu', 'cuda' or 'tensorrt'"),
     ],
 )
 def test_an_input_that_cannot_be_classified_is_one_sentence(
     arguments: list[str], code: int, message: str, tmp_path: Path, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
+    install(tmp_path / "state", bundle, FEATURES)
     write_samples(tmp_path / "samples.npz", count=4)
     (tmp_path / "samples.txt").write_text("no picture")
     np.savez(tmp_path / "pixels.npz", pixels=np.zeros(3))
@@ -180,13 +197,13 @@ def test_an_input_that_cannot_be_classified_is_one_sentence(
 
 
 @pytest.mark.parametrize("kept", ["identity", "lock"])
-def test_without_a_finished_model_there_is_nothing_to_predict_with(kept: str, tmp_path: Path) -> None:
+def test_without_a_release_there_is_nothing_to_predict_with(kept: str, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / kept).touch()
     err = predict(tmp_path / "state", write_samples(tmp_path / "samples.npz"), code=3)[1]
     assert err == (
-        f"moonfed-client: {tmp_path / 'state'} holds no finished model yet; "
-        "a device fetches it when one of its runs has finished\n"
+        "moonfed-client: this device has no release yet; "
+        "an operator deploys one with: moonfed-coordinator release deploy NAME --version N\n"
     )
 
 
@@ -202,83 +219,62 @@ def test_a_missing_and_an_invalid_state_directory_have_different_errors(tmp_path
         )
 
 
-def test_a_damaged_newest_model_causes_a_warning_and_an_older_one_is_used(tmp_path: Path, bundle: Bundle) -> None:
-    for seed, run in ((5, "first"), (6, "second")):
-        finish(tmp_path / "state", bundle, FEATURES, run, seed)
+def test_a_damaged_version_causes_a_warning_and_the_previous_one_answers(tmp_path: Path, bundle: Bundle) -> None:
+    state = tmp_path / "state"
+    for seed in (5, 6):
+        install(state, bundle, FEATURES, seed=seed)
     samples = write_samples(tmp_path / "samples.npz", count=4)
-    facts = tmp_path / "state" / "finished" / "second" / "finished.json"
-    facts.write_bytes(facts.read_bytes()[:20])
-    out, err = predict(tmp_path / "state", samples)
-    assert out.startswith("model of run first")
-    assert err == f"{facts} is damaged; using the model of run first\n"
-    assert predict(tmp_path / "state", samples, "--run", "first")[1] == ""
-    err = predict(tmp_path / "state", samples, "--run", "second", code=7)[1]
-    assert err == f"moonfed-client: {facts} differs from what was fetched; the disk may be damaged\n"
+    alter(state / "repository" / "digits" / "6" / "model.onnx")
+    out, err = predict(state, samples)
+    assert out.startswith("version 5 of digits\n")
+    assert err == (
+        "model digits: version 5 answers, because version 6 cannot be loaded: "
+        f"{state / 'repository/digits/6/model.onnx'} differs from what was installed; the disk may be damaged\n"
+    )
+    alter(state / "repository" / "digits" / "5" / "model.onnx")
+    assert "5/model.onnx differs from what was installed" in predict(state, samples, code=7)[1]
 
 
-def test_a_damaged_older_model_causes_no_warning(tmp_path: Path, bundle: Bundle) -> None:
-    finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
-    (tmp_path / "state" / "finished" / "first" / "finished.json").write_text("{")
-    finish(tmp_path / "state", bundle, FEATURES, "second", seed=6)
-    out, err = predict(tmp_path / "state", write_samples(tmp_path / "samples.npz", count=4))
-    assert out.startswith("model of run second")
-    assert err == ""
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        (None, "the bundle is not signed"),
-        ({"keys": [9]}, "which is not trusted"),
-        ({"keys": [9], "chain": TrustChain((issued(trust(9), 9),))}, "differs from version 1 of the trust file"),
-        (
-            {"keys": [9], "chain": TrustChain((*CHAIN.envelopes, issued(trust(9, version=2), 9)))},
-            "not signed by 1 of its predecessor's keys",
-        ),
-        ({"expires": 1}, "signature expired on 1970-01-01 00:00 UTC"),
-        ({"manifest": b"another manifest"}, "is for another manifest"),
-        ({"name": "other"}, "is named 'tested', but signed as 'other'"),
-    ],
-)
-def test_a_stored_model_whose_bundle_is_not_trusted_is_not_used(
-    fields: dict[str, Any] | None, reason: str, tmp_path: Path, bundle: Bundle
-) -> None:
-    finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
-    stored = tmp_path / "state" / "finished" / "first"
-    (stored / "signature.json").unlink()
-    if fields is not None:
-        manifest = fields.pop("manifest", (stored / "manifest.json").read_bytes())
-        (stored / "signature.json").write_bytes(signature(manifest, **fields).to_bytes())
-    err = predict(tmp_path / "state", write_samples(tmp_path / "samples.npz", count=4), code=12)[1]
-    assert reason in err
-    assert len(err.splitlines()) == 1
-
-
-@pytest.mark.parametrize("file", ["manifest.json", "plan.pt"])
-def test_one_altered_byte_of_a_stored_model_is_found(file: str, tmp_path: Path, bundle: Bundle) -> None:
-    finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
-    stored = tmp_path / "state" / "finished" / "first" / file
-    content = stored.read_bytes()
-    stored.unlink()  # it is a hard link
-    stored.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+@pytest.mark.usefixtures("without_onnx_runtime")
+@pytest.mark.parametrize("file", ["manifest.json", "plan.pt", "weights.safetensors"])
+def test_one_altered_byte_of_an_installed_plan_is_found(file: str, tmp_path: Path, bundle: Bundle) -> None:
+    install(tmp_path / "state", bundle, FEATURES)
+    alter(tmp_path / "state" / "releases" / "digits" / "5" / file)
     err = predict(tmp_path / "state", write_samples(tmp_path / "samples.npz", count=4), code=7)[1]
-    assert f"{file} differs from what was fetched" in err
+    assert f"{file} differs from what was installed" in err
 
 
-def test_a_model_stays_usable_when_a_newer_bundle_was_accepted(tmp_path: Path, bundle: Bundle) -> None:
-    finish(tmp_path / "state", bundle, FEATURES, "first", seed=5)
-    newer = signature(b"a newer manifest", version=9)
-    accept(tmp_path / "state", newer.to_bytes(), newer.statement.manifest, 0.0)
+def alter(file: Path) -> None:
+    """Change a byte of a file, which is a hard link."""
+    content = file.read_bytes()
+    file.unlink()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+def test_an_installed_release_stays_usable_when_the_keys_change(tmp_path: Path, bundle: Bundle) -> None:
+    install(tmp_path / "state", bundle, FEATURES)
+    pin(tmp_path / "state", trust(9), forget=True)
     assert predict(tmp_path / "state", write_samples(tmp_path / "samples.npz", count=4))[1] == ""
 
 
-def test_plans_that_cannot_be_isolated_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("without_onnx_runtime")
+def test_a_plan_runs_on_no_provider_of_onnx_runtime(tmp_path: Path, bundle: Bundle) -> None:
+    install(tmp_path / "state", bundle, FEATURES)
+    samples = write_samples(tmp_path / "samples.npz", count=4)
+    err = predict(tmp_path / "state", samples, "--device", "tensorrt", code=2)[1]
+    assert err == "moonfed-client: device is 'tensorrt'; it must be 'cpu' or 'cuda' without ONNX Runtime\n"
+
+
+def test_plans_that_cannot_be_isolated_are_not_run(
+    tmp_path: Path, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "state", bundle, FEATURES)
+    monkeypatch.setattr(model_files, "find_spec", lambda _: None)
     monkeypatch.setattr(policy, "landlock_version", lambda: 1)
     monkeypatch.setattr(policy, "seccomp_available", lambda: True)
     monkeypatch.setattr(policy, "SYSTEM_FILES", (tmp_path,))
-    (tmp_path / "state" / "finished").mkdir(parents=True)
     with pytest.raises(InvalidInput, match=r"state is '.*/state'; it must be outside .*, which plans may read"):
-        module.predict([tmp_path], tmp_path / "state", module.ComputeSettings())
+        Predictor(tmp_path / "state", "digits")
     monkeypatch.setattr(policy, "landlock_version", lambda: 0)
     with pytest.raises(InvalidInput, match="sandbox is 'strict'; it must be 'weak' or 'off' on this machine"):
-        module.ComputeSettings()
+        Predictor(tmp_path / "state", "digits")

@@ -16,11 +16,11 @@ GENERATOR = np.random.default_rng(0)
 
 def test_digits_are_real_and_split_by_class() -> None:
     data = load_dataset("digits", None)
-    assert data.train_inputs.shape == (1437, 8, 8, 1)
-    assert data.test_inputs.shape == (360, 8, 8, 1)
-    assert data.train_inputs.max() == 255
-    assert np.bincount(data.test_labels).min() >= 35
-    together = {image.tobytes() for image in data.train_inputs} & {image.tobytes() for image in data.test_inputs}
+    assert data.train.inputs.shape == (1437, 8, 8, 1)
+    assert data.test.inputs.shape == (360, 8, 8, 1)
+    assert data.train.inputs.max() == 255
+    assert np.bincount(data.test.labels).min() >= 35
+    together = {image.tobytes() for image in data.train.inputs} & {image.tobytes() for image in data.test.inputs}
     assert len(together) < 5  # the split does not repeat samples; a few scans are alike
 
 
@@ -52,8 +52,8 @@ def test_fashion_mnist_files_become_one_channel_images(tmp_path: Path) -> None:
         write_idx(raw / f"{part}-images-idx3-ubyte", images)
         write_idx(raw / f"{part}-labels-idx1-ubyte", labels)
     data = load_dataset("fashion-mnist", tmp_path)
-    assert np.array_equal(data.train_inputs[..., 0], images)
-    assert data.test_labels.tolist() == list(range(7))
+    assert np.array_equal(data.train.inputs[..., 0], images)
+    assert data.test.labels.tolist() == list(range(7))
     assert data.classes[0] == "T-shirt/top"
 
 
@@ -70,9 +70,9 @@ def test_cifar10_files_become_colour_images(tmp_path: Path, monkeypatch: pytest.
         (folder / name).write_bytes(pickle.dumps({"data": images.reshape(2, -1), "labels": [3, 4]}))
     (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": list("abcdefghij")}))
     data = load_dataset("cifar10", tmp_path)
-    assert data.train_inputs.shape == (10, 32, 32, 3)
-    assert np.array_equal(data.test_inputs, images.transpose(0, 2, 3, 1))
-    assert data.test_labels.tolist() == [3, 4]
+    assert data.train.inputs.shape == (10, 32, 32, 3)
+    assert np.array_equal(data.test.inputs, images.transpose(0, 2, 3, 1))
+    assert data.test.labels.tolist() == [3, 4]
 
 
 def test_tiny_imagenet_is_read_from_its_folder(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_tiny_imagenet_is_read_from_its_folder(tmp_path: Path) -> None:
     Image.new("RGB", (64, 64), (1, 2, 3)).save(folder / "val" / "images" / "val_0.png")
     (folder / "val" / "val_annotations.txt").write_text("val_0.png\tn02\t0\t0\t62\t62\n")
     data = load_dataset("tiny-imagenet", tmp_path)
-    assert data.train_inputs[:, 0, 0, 0].tolist() == [10, 200]
-    assert data.test_inputs[0, 0, 0].tolist() == [1, 2, 3]
-    assert data.test_labels.tolist() == [1]
+    assert data.train.inputs[:, 0, 0, 0].tolist() == [10, 200]
+    assert data.test.inputs[0, 0, 0].tolist() == [1, 2, 3]
+    assert data.test.labels.tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -98,19 +98,19 @@ def test_tables_come_with_scikit_learn(name: str, width: int, classes: int, samp
     data = load_dataset(name, None)
     assert data.input.kind == "features"
     assert data.input.shape == (width,)
-    assert data.train_inputs.dtype == np.float32
-    assert len(data.train_labels) + len(data.test_labels) == samples
+    assert data.train.inputs.dtype == np.float32
+    assert len(data.train.labels) + len(data.test.labels) == samples
     assert len(data.classes) == classes
-    shares = [np.bincount(part) / len(part) for part in (data.train_labels, data.test_labels)]
+    shares = [np.bincount(part) / len(part) for part in (data.train.labels, data.test.labels)]
     assert np.abs(shares[0] - shares[1]).max() < 0.02
-    scaled = (data.train_inputs - preprocessing(data).mean) / preprocessing(data).deviation
+    scaled = (data.train.inputs - preprocessing(data).mean) / preprocessing(data).deviation
     assert np.abs(scaled.mean(axis=0)).max() < 1e-4
     assert set(np.round(scaled.std(axis=0), 3)) <= {0.0, 1.0}  # 0: a feature that never changes
 
 
 def test_images_have_the_authors_preprocessing_and_augmentation() -> None:
     digits = load_dataset("digits", None)
-    pixels = digits.train_inputs / 255
+    pixels = digits.train.inputs / 255
     assert preprocessing(digits).mean == pytest.approx([pixels.mean()], abs=1e-3)
     assert preprocessing(digits).deviation == pytest.approx([pixels.std()], abs=1e-3)
     assert [augmentation(name) for name in ("cifar10", "cifar100", "tiny-imagenet")] == [

@@ -149,7 +149,7 @@ def test_data_that_cannot_be_split_are_rejected_by_name(settings: dict[str, obje
 
 def test_the_files_hold_all_of_the_digits(tmp_path: Path) -> None:
     data = load_dataset("digits", None)
-    counts = write_partition(data, PartitionSettings(devices=3), tmp_path)
+    counts = write_partition(data, PartitionSettings(devices=3), tmp_path).counts
     found = [np.load(tmp_path / f"device-{number}.npz") for number in (1, 2, 3)]
     assert [len(part["labels"]) for part in found] == counts.sum(axis=1).tolist()
     images = np.concatenate([part["inputs"] for part in found] + [np.load(tmp_path / "test.npz")["inputs"]])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from moonfed.coordinator.aggregation.robust.reducers.multi_krum import MultiKrum
+from moonfed.coordinator.rounds.run_recipe import FLEET_KEYS, RUN_KEYS
 from moonfed.errors import InvalidInput
 from moonfed.experiments.simulation import TABLES, Simulation, from_document, read_simulation
 from moonfed.registry import selection_of
@@ -47,7 +48,8 @@ def test_every_example_is_a_valid_recipe(file: Path) -> None:
 
 def test_every_key_of_a_recipe_is_documented() -> None:
     documented = set(re.findall(r"`(\w+)`", (EXAMPLES.parent / "docs" / "simulation.md").read_text()))
-    assert {item.name for item in fields(Simulation)} - documented == {*TABLES}
+    assert {item.name for item in fields(Simulation)} - documented == {*TABLES, "bundle", "run"}
+    assert {*RUN_KEYS, *FLEET_KEYS} - documented == {"robust"}
 
 
 def test_there_are_examples() -> None:
@@ -75,9 +77,9 @@ def test_the_same_recipe_has_the_same_digest_however_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({}, "dataset is not given; it must be one of digits, cifar10"),
+        ({"dataset": "digits", "target": "churn"}, "target is 'churn', which does not apply to data set 'digits'"),
         ({"dataset": "imagenet"}, "dataset is 'imagenet'; it must be one of digits"),
-        ({"epocs": 3}, "epocs (= 3) is not a key of a recipe; the keys are augmentation, beta"),
+        ({"epocs": 3}, "epocs (= 3) is not a key of a recipe; the keys are asynchronous, augmentation, beta"),
         ({"method": "moo"}, "method is 'moo'; it must be one of"),
         ({"settings": {"mu": -1}, "method": "moon"}, "mu is -1"),
         ({"settings": {"nu": 1}}, "setting 'nu'"),

@@ -11,15 +11,15 @@ from moonfed.experiments.subsets import subset
 def test_a_subset_keeps_the_classes_shares() -> None:
     data = load_dataset("breast-cancer", None)
     small = subset(data, train_samples=100, test_samples=10, seed=1)
-    counts, shares = np.bincount(small.train_labels), np.bincount(data.train_labels) / len(data.train_labels)
-    assert (len(small.train_labels), len(small.test_labels)) == (100, 10)
+    counts, shares = np.bincount(small.train.labels), np.bincount(data.train.labels) / len(data.train.labels)
+    assert (len(small.train.labels), len(small.test.labels)) == (100, 10)
     assert np.abs(counts - 100 * shares).max() < 1
     again, other = (subset(data, train_samples=100, test_samples=10, seed=seed) for seed in (1, 2))
-    assert np.array_equal(small.train_inputs, again.train_inputs)
-    assert not np.array_equal(small.train_inputs, other.train_inputs)
-    rows = {row.tobytes() for row in data.train_inputs}
-    assert len({row.tobytes() for row in small.train_inputs} & rows) == 100
-    assert subset(data, train_samples=0, test_samples=0, seed=1).train_inputs.shape == data.train_inputs.shape
+    assert np.array_equal(small.train.inputs, again.train.inputs)
+    assert not np.array_equal(small.train.inputs, other.train.inputs)
+    rows = {row.tobytes() for row in data.train.inputs}
+    assert len({row.tobytes() for row in small.train.inputs} & rows) == 100
+    assert subset(data, train_samples=0, test_samples=0, seed=1).train.inputs.shape == data.train.inputs.shape
 
 
 def test_a_subset_larger_than_the_data_is_rejected() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from moonfed.bundle import Bundle
+from moonfed.data.data_set import DataSet
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
@@ -16,7 +17,6 @@ from moonfed.export.optimiser import Sgd
 from moonfed.export.self_checks import random_samples
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
 from moonfed.plan import TorchScriptPlan, load_plan
-from moonfed.samples import RawSamples
 from moonfed.tensors import TensorSpec, Vector, open_model
 from tests.support.compiled import cached_bundle, cached_plan
 from tests.support.control_service import Control
@@ -141,12 +141,12 @@ def control(tmp_path: Path, bundle: Bundle) -> Iterator[Control]:
 
 
 @pytest.fixture
-def data() -> RawSamples:
-    return RawSamples(inputs=random_samples(FEATURES, 50), labels=np.arange(50) % 3)
+def data() -> DataSet:
+    return DataSet(inputs=random_samples(FEATURES, 50), targets=np.arange(50) % 3, classes=CLASSES)
 
 
 @pytest.fixture
-def data_file(data: RawSamples, tmp_path: Path) -> Path:
+def data_file(data: DataSet, tmp_path: Path) -> Path:
     np.savez(tmp_path / "test.npz", inputs=data.inputs, labels=data.labels)
     return tmp_path / "test.npz"
 

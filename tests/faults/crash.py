@@ -16,7 +16,7 @@ STEPS = ("replace", "link", "unlink", "rmdir", "mkdir")  # of the module os
 class Crash:
     """Counts the durable steps of a coordinator in this process, and fails all of them after the crash.
 
-    What is durable then stays as it is, and nothing is acknowledged that is not durable, as if the process were gone.
+    Durable state then stays as it is, and nothing is acknowledged that is not durable, as if the process were gone.
     """
 
     def __init__(self) -> None:

@@ -31,7 +31,10 @@ class Sent:
 
 @dataclass
 class Ledger:
-    """One run. `sent`: updates that may count; `receipts`: updates that must, as long as their round continues."""
+    """One run. `sent`: updates that may count; `receipts`: updates that must, as long as their round continues.
+
+    An attempt that is abandoned for lack of updates holds those that it has for the next one.
+    """
 
     run: str
     settings: RunSettings
@@ -41,6 +44,7 @@ class Ledger:
     damaged: set[Key] = field(default_factory=set)  # on the coordinator's disk, after their receipt
     counted: dict[Key, int] = field(default_factory=dict)  # the model that each is in
     abandoned: set[tuple[int, int]] = field(default_factory=set)
+    held: dict[str, int] = field(default_factory=dict)  # the attempt that each device's update is held from
     history: list[object] = field(default_factory=list)  # what is on record of past rounds
     gone: set[int] = field(default_factory=set)  # models that were not to be kept
 
@@ -52,18 +56,26 @@ class Ledger:
 
     @property
     def uncounted(self) -> set[Key]:
-        """Return updates with a receipt whose round is neither committed nor abandoned."""
+        """Return updates with a receipt whose attempt is neither committed nor abandoned, or that are held."""
         stopped = {1} if self.settings.asynchronous and self.abandoned else set()  # the only end of such a round
         return {
             key
             for key in self.receipts.keys() - self.counted.keys() - self.damaged
-            if key[:2] not in self.abandoned and key[1] not in stopped
+            if (key[:2] not in self.abandoned or self.is_held(key)) and key[1] not in stopped
         }
+
+    def is_held(self, key: Key) -> bool:
+        """Return True if the next attempt at the current round may count an update of an abandoned one."""
+        return key[0] == len(self.models) and self.held.get(key[2]) == key[1]
 
     def read(self, records: Sequence[RoundRecord], content: Callable[[BlobRef], bytes]) -> None:
         """Read all recorded past rounds, and check them."""
         facts: list[object] = [
-            (each.id, each.status, each.cohort, each.counted, each.reason, each.seconds, each.bases) for each in records
+            (
+                (each.id, each.status, each.cohort, each.counted, each.reason, each.seconds),
+                (each.bases, each.replacements, each.reused, each.reusable),
+            )
+            for each in records
         ]
         assert facts[: len(self.history)] == self.history, "what is on record does not change"
         for record in records[len(self.history) :]:
@@ -73,10 +85,29 @@ class Ledger:
                 assert record.reason, "whoever sent an update in vain can be told why"
                 assert not record.counted
                 assert not record.blobs
-                self.abandoned.add((record.id.round, record.id.attempt))
+                self._abandoned(record)
         self.history = facts
         held = {each.id.round for each in records if each.model}
         assert held == set(range(1, len(self.models))) - self.gone, "the models that are kept"
+
+    def _abandoned(self, record: RoundRecord) -> None:
+        round_, attempt = record.id.round, record.id.attempt
+        self._reuses(record)
+        whole = {key[2]: key[1] for key in self.receipts.keys() - self.damaged if key[:2] == (round_, attempt)}
+        kept = {device: begun for device, begun in self.held.items() if (round_, begun, device) not in self.damaged}
+        if "updates needed" in record.reason and attempt < self.settings.max_attempts:
+            assert {**kept, **whole}.items() <= record.reusable.items(), "what was acknowledged is held"
+        else:
+            assert not record.reusable
+        self.abandoned.add((round_, attempt))
+        self.held = dict(record.reusable)
+
+    def _reuses(self, record: RoundRecord) -> None:
+        """Check which of the held updates an attempt counts: as many as it has devices."""
+        assert record.reused.items() <= self.held.items()
+        drawn = len(record.cohort) - len(record.replacements)
+        assert len(record.reused) == min(len(self.held), drawn)
+        self.held = dict(record.reused)
 
     def prune(self, last: int, every: int, *, running: bool) -> None:
         """Retain only the last models and those of every N-th round.
@@ -91,16 +122,22 @@ class Ledger:
     def _committed(self, record: RoundRecord, content: Callable[[BlobRef], bytes]) -> None:
         round_, attempt = record.id.round, record.id.attempt
         assert round_ == len(self.models), "one model after the other"
-        keys: list[Key] = [(record.bases.get(device, round_), attempt, device) for device in record.counted]
+        self._reuses(record)
+        keys: list[Key] = [
+            (record.bases.get(device, round_), record.reused.get(device, attempt), device) for device in record.counted
+        ]
         assert len(set(record.counted)) == len(keys)
         assert not set(keys) & (self.counted.keys() | self.damaged), "an update counts once, and whole"
         if not self.settings.asynchronous:
-            whole = {key for key in self.receipts.keys() - self.damaged if key[:2] == (round_, attempt)}
+            ours = {(round_, attempt, device) for device in record.cohort}
+            ours |= {(round_, begun, device) for device, begun in self.held.items()}
+            whole = ours & (self.receipts.keys() - self.damaged)
             assert whole <= set(keys), "what was acknowledged counts"
         assert record.model
         model = model_values(content(record.model))
         assert any(self._explains(keys, sent, model, record) for sent in self._possible(keys)), "the model is the mean"
         self.counted |= dict.fromkeys(keys, round_)
+        self.held = {}
         self.models.append(model)
         self.prune(self.settings.retention.last, self.settings.retention.every, running=True)
 

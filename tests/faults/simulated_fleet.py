@@ -123,6 +123,9 @@ class SimulatedDevice:
         if self.connection:
             self.connection.cancel()
 
+    def announce_leaving(self, coordinator: SimulatedCoordinator) -> None:
+        coordinator.begin(coordinator.running.devices.leave(self.name))
+
     async def _connect(self, coordinator: Coordinator) -> None:
         info = DeviceInfo(
             device=self.name,

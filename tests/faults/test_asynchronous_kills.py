@@ -1,7 +1,7 @@
 """An asynchronous run whose coordinator is killed at random moments counts each acknowledged update in one model.
 
 The updates in each model depend on the order of arrival, so there is no undisturbed run to compare with. Every model is
-computed anew, by numpy, from the record of who is in it and of the models with which they began.
+recomputed with numpy from the recorded updates and the models that they started from.
 """
 
 from __future__ import annotations

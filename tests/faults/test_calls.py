@@ -70,13 +70,27 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield Served(fleet, channels, [run.run, "cam-1", "model", "loss", "1.4", "", *known])
 
 
-def filled(draw: st.DrawFn, method: MethodDescriptor, words: Sequence[str]) -> bytes:
-    """Generate any message of a method in the name of the calling device, since others are rejected at once."""
+@pytest.fixture
+def named(served: Served, method: MethodDescriptor) -> list[str]:
+    """The devices that the messages of a method may name.
+
+    A device's calls are in its own name, since others are rejected at once. An operator's may revoke, remove or rename
+    a device, so they get one of their own.
+    """
+    if method.containing_service.name != "Control":
+        return ["cam-1"]
+    if "device" in method.input_type.fields_by_name:
+        served.fleet.device(f"of-{method.name.lower()}")
+    return [f"of-{method.name.lower()}", "unknown", ""]
+
+
+def filled(draw: st.DrawFn, method: MethodDescriptor, words: Sequence[str], named: Sequence[str]) -> bytes:
+    """Generate any message of a method, about one of the devices `named`."""
     message: Message = draw(messages(GetMessageClass(method.input_type), words))
     if isinstance(message, fleet_pb2.SubmitRequest):
         message.header.device = "cam-1" if message.HasField("header") else ""
     elif "device" in message.DESCRIPTOR.fields_by_name:
-        setattr(message, "device", "cam-1")  # noqa: B010 - a message of some kind
+        setattr(message, "device", draw(st.sampled_from(named)))  # noqa: B010 - a message of some kind
     return message.SerializeToString()
 
 
@@ -84,9 +98,14 @@ def filled(draw: st.DrawFn, method: MethodDescriptor, words: Sequence[str]) -> b
 @EXAMPLES
 @given(data=st.data())
 def test_any_message_in_any_call(
-    served: Served, caplog: pytest.LogCaptureFixture, method: MethodDescriptor, data: st.DataObject
+    served: Served,
+    caplog: pytest.LogCaptureFixture,
+    method: MethodDescriptor,
+    named: Sequence[str],
+    data: st.DataObject,
 ) -> None:
-    requests = [data.draw(st.composite(filled)(method, served.words)) for _ in range(data.draw(st.integers(0, 3)))]
+    message = st.composite(filled)(method, served.words, named)
+    requests = [data.draw(message) for _ in range(data.draw(st.integers(0, 3)))]
     assert served.call(method, requests) not in PROBLEMS or not requests
     assert not [record for record in caplog.records if record.levelname == "ERROR"], caplog.text
 

@@ -199,7 +199,7 @@ def test_malformed_signatures(content: bytes) -> None:
 )
 def test_malformed_documents_with_a_trusted_signature_are_rejected(payload: bytes) -> None:
     """Verify malformed statements and malformed new versions of the trust file."""
-    statement = Envelope(kind=statements.KIND, payload=payload).sign(key(1))
+    statement = Envelope(kind=statements.BUNDLE.media_type, payload=payload).sign(key(1))
     successor = Envelope(kind=trusts.KIND, payload=payload).sign(key(1))
     chains = TrustChain((*CHAIN.envelopes, successor)), TrustChain((successor,)), CHAIN
     for chain in chains:

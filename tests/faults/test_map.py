@@ -45,6 +45,10 @@ TESTS: dict[int, list[str]] = {
         "faults.test_power_loss::test_acknowledged_updates_survive_a_power_loss",
     ],
     4: [
+        "coordinator.rounds.test_progression::"
+        "test_a_lost_declining_or_rejected_device_is_replaced_by_the_next_one_of_the_draw",
+        "coordinator.runs.test_replacement::"
+        "test_a_cohort_of_10_in_a_fleet_of_20_commits_without_3_devices_on_the_first_attempt",
         "coordinator.devices.test_liveness::test_a_device_that_is_stuck_is_lost_and_one_that_trains_slowly_is_not",
         "coordinator.updates.test_submission::test_an_interrupted_upload_resumes",
         "coordinator.updates.test_submission::test_a_device_that_dies_during_an_upload_can_resume_it",
@@ -76,6 +80,10 @@ TESTS: dict[int, list[str]] = {
         "edge_client.agent.test_stopping::test_a_device_logs_when_it_may_be_needed_again",
     ],
     10: [
+        "coordinator.rounds.test_progression::test_a_run_fails_after_too_many_attempts_at_one_round",
+        "coordinator.runs.test_replacement::"
+        "test_an_update_of_an_abandoned_attempt_counts_once_in_the_next_with_the_devices_state",
+        "coordinator.runs.test_replacement::test_another_replica_counts_an_update_of_an_abandoned_attempt",
         "coordinator.rounds.test_synchronous::test_a_round_without_quorum_is_abandoned_and_retried",
         "coordinator.rounds.test_synchronous::test_a_round_backs_off_longer_after_each_abandoned_attempt",
         "coordinator.rounds.test_synchronous::test_retries_grow_and_are_capped",
@@ -159,7 +167,14 @@ TESTS: dict[int, list[str]] = {
     27: ["coordinator.rpc.test_authentication::test_no_call_can_be_made_in_another_devices_name"],
     28: [
         "faults.test_attacks::test_a_revoked_device_is_rejected_on_every_call",
-        "coordinator.rpc.test_revocations::test_a_revoked_devices_certificate_is_rejected_and_an_operators_of_that_name_is_not",
+        "coordinator.rpc.test_control_devices::test_a_revoked_device_in_the_middle_of_an_upload_is_cut_off",
+        "coordinator.rpc.test_control_devices::test_every_certificate_of_a_revoked_device_is_rejected",
+        "coordinator.rpc.test_control_devices::test_a_reflashed_board_continues_its_run_under_its_name",
+        "coordinator.rpc.test_control_devices::test_a_removed_devices_updates_stay_counted",
+        "coordinator.rpc.test_control_devices::test_a_renamed_device_may_only_renew_under_its_new_name",
+        "coordinator.rpc.test_revocations::test_a_certificate_is_rejected_by_its_serial_number",
+        "edge_client.agent.test_session::test_a_renamed_device_continues_under_its_new_name",
+        "replicas.test_revocation::test_a_device_is_cut_off_at_the_other_replica_in_the_middle_of_an_upload",
     ],
     29: [
         "coordinator.pki.test_enrolment::test_a_used_token_an_expired_one_and_a_forged_one_are_rejected",
@@ -209,7 +224,7 @@ TESTS: dict[int, list[str]] = {
         "coordinator.test_server::test_a_second_coordinator_on_one_state_and_on_one_port_is_rejected",
     ],
     32: [
-        "coordinator.devices.test_eligibility::test_a_device_that_declines_a_run_for_good_is_not_assigned_again",
+        "coordinator.devices.test_eligibility::test_a_device_that_declines_a_run_for_good_is_ineligible_until_its_fingerprint_changes",
         "coordinator.runs.test_create::test_a_bundle_without_a_valid_signature_starts_no_run",
         "edge_client.agent.test_bundle_trust::test_a_rejected_run_is_mentioned_once_however_often_it_is_assigned",
         "edge_client.agent.test_bundle_trust::test_an_attack_is_rejected_before_the_plan_is_fetched",
@@ -298,7 +313,7 @@ TESTS: dict[int, list[str]] = {
     ],
     50: [
         "release.test_follow::test_with_a_key_rounds_are_compared_only_with_a_version_as_it_was_signed",
-        "release.test_image_client::test_a_file_is_verified_with_the_version_that_it_belongs_to",
+        "release.test_classifiers::test_a_file_is_verified_with_the_version_that_it_belongs_to",
         "release.test_repository::test_a_version_is_verified_with_its_configuration_and_labels",
         "serving.test_version_files::test_a_server_with_a_key_serves_only_signed_versions",
         "serving.test_version_files::test_a_version_that_is_changed_while_it_is_served_stays_as_it_was",
@@ -365,6 +380,13 @@ TESTS: dict[int, list[str]] = {
         "serving.test_attacks::test_a_number_of_5000_digits_in_a_header_or_a_path_is_rejected",
         "serving.test_attacks::test_json_that_is_too_large_deep_or_odd_is_rejected",
     ],
+    70: [
+        "coordinator.runs.test_evaluations::test_an_evaluation_survives_a_restart_of_the_coordinator",
+        "edge_client.agent.test_evaluation::test_a_killed_device_answers_when_it_is_asked_again",
+        "faults.test_evaluation_kills::test_every_device_counts_once_in_each_evaluation_over_many_kills",
+        "faults.test_evaluation_kills::test_the_same_on_shared_storage",
+        "replicas.test_evaluations::test_devices_of_both_replicas_answer_and_one_continues_without_the_other",
+    ],
     62: [
         "deploy.test_deploy::test_an_image_installs_its_locked_requirements_and_nothing_else",
         "deploy.test_images::test_an_image_is_not_built_if_a_dependency_was_replaced",
@@ -372,6 +394,45 @@ TESTS: dict[int, list[str]] = {
         "deploy.test_requirements::test_every_version_is_that_of_the_constraints",
         "tools.test_audit::test_without_a_database_nothing_is_claimed",
         "tools.test_build_release::test_it_is_valid_and_names_the_wheel_by_its_digest",
+    ],
+    63: [
+        "coordinator.devices.test_release_targets::test_an_unavailable_database_loses_no_arrival",
+        "coordinator.storage.test_deployments::test_a_release_goes_to_a_tenth_then_to_all_then_back",
+        "coordinator.storage.test_deployments::test_what_a_device_says_when_it_connects_is_the_truth",
+        "replicas.test_releases::test_a_release_is_deployed_widened_and_rolled_back",
+    ],
+    64: [
+        "coordinator.storage.test_deployments::test_concurrent_operators_get_different_numbers",
+        "coordinator.storage.test_releases::test_another_version_than_the_next_is_rejected",
+        "release.test_create::test_versions_are_numbered_and_a_taken_number_is_tried_again",
+    ],
+    65: [
+        "coordinator.rpc.test_control_releases::test_a_declined_target_comes_again_only_with_another_fingerprint",
+        "coordinator.storage.test_deployments::test_a_decline_is_recorded_once_and_not_retried",
+        "coordinator.storage.test_deployments::test_a_device_that_fell_back_is_reported_and_keeps_its_previous_version",
+    ],
+    66: [
+        "coordinator.rpc.test_control_releases::test_releases_that_do_not_fit_are_rejected_by_name",
+        "coordinator.storage.test_releases::test_a_release_has_the_weights_and_the_bundle_of_its_run",
+        "coordinator.storage.test_releases::test_all_versions_of_a_name_have_one_interface",
+    ],
+    67: [
+        "edge_client.agent.test_releases::test_a_device_that_is_killed_again_and_again_answers_with_a_whole_version_"
+        "and_continues",
+        "edge_client.agent.test_releases::test_an_interrupted_transfer_resumes_after_a_restart",
+        "edge_client.state.test_releases::test_a_kill_at_any_moment_leaves_the_old_version_or_the_new_one",
+        "edge_client.state.test_releases::test_a_power_loss_leaves_the_old_version_or_the_new_one",
+    ],
+    68: [
+        "edge_client.agent.test_releases::test_a_version_that_fails_to_load_leaves_the_one_before",
+        "edge_client.agent.test_releases::test_a_version_that_is_worse_on_the_holdout_is_declined",
+        "edge_client.agent.test_releases::test_an_unsuitable_release_is_declined_with_the_reason",
+    ],
+    69: [
+        "edge_client.agent.test_releases::test_a_version_that_is_found_damaged_gives_way_to_the_one_before",
+        "edge_client.inference.test_predictor::"
+        "test_the_previous_version_answers_where_the_current_one_cannot_be_loaded",
+        "edge_client.state.test_releases::test_a_damaged_version_gives_way_to_the_previous_one",
     ],
 }
 

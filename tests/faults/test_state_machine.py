@@ -1,7 +1,7 @@
 """A whole coordinator as a state machine: for any sequence of events, records and results agree.
 
 Operators and devices call the real `Coordinator` on a real state directory, many calls at once; it crashes between any
-two steps that make something durable, and starts again. `ledger` keeps independently what must come of it.
+two steps that make something durable, and starts again. `ledger` computes the expected outcome independently.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ COMMON = RunSettings(
     rounds=3, minimum_devices=2, deadline_seconds=DEADLINE, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT, seed=5
 )
 KINDS = (
-    replace(COMMON, rounds=4, retention=Retention(last=1, every=3)),
+    replace(COMMON, rounds=4, retention=Retention(last=1, every=3), max_attempts=3),
     replace(COMMON, cohort=Amount(fraction=0.5), over_selection=0.5, retention=Retention(last=2, every=0)),
     replace(COMMON, rounds=5, cohort=Amount(count=3), asynchronous=FedBuffSettings(buffer=2, max_staleness=2)),
     replace(
@@ -64,12 +64,16 @@ KINDS = (
         quorum=Amount(fraction=1.0),
         asynchronous=FedBuffSettings(buffer=3, max_staleness=0),
         retention=Retention(last=1, every=3),
+        max_attempts=3,
     ),
+    replace(COMMON, cohort=Amount(count=2), quorum=Amount(fraction=1.0)),
 )
+OPERATORS_DEEDS = ("start", "start", "stop", "pause", "resume", "resume", "delete", "prune")
 BUNDLE = make_bundle(start=1.0)
 picks = strategies.integers(0, 11)  # one of what there is then
 at_once = strategies.booleans()  # whether the next thing happens meanwhile
 steps = strategies.integers(0, 40)  # after which it crashes
+MOVES = ("comes", "comes", "comes", "stays", "stays", "goes", "leaves")
 DEEDS = (
     *("hands in", "hands in", "sends", "sends"),
     *("nothing", "nothing", "nothing", "nothing", "nothing", "nothing"),
@@ -113,13 +117,15 @@ class Life(RuleBasedStateMachine):
 
     # The fleet
 
-    @rule(moves=strategies.tuples(*4 * [strategies.sampled_from(["comes", "comes", "stays", "goes"])]), at_once=at_once)
+    @rule(moves=strategies.tuples(*4 * [strategies.sampled_from(MOVES)]), at_once=at_once)
     def devices_come_and_go(self, moves: tuple[str, ...], at_once: bool) -> None:
         for device, move in zip(self.devices, moves, strict=True):
             if move == "comes":
                 device.connect(self.coordinator)
             elif move == "goes":
                 device.leave()
+            elif move == "leaves":
+                device.announce_leaving(self.coordinator)
         self.go_on(at_once)
 
     @rule(deeds=strategies.tuples(*4 * [strategies.sampled_from(DEEDS)]), pick=picks, at_once=at_once)
@@ -141,7 +147,7 @@ class Life(RuleBasedStateMachine):
         self.crash.after(steps)
         self.devices_answer(deeds, pick, at_once=False)
 
-    @rule(pick=picks, deed=strategies.sampled_from(["start", "start", "stop", "delete", "prune"]), at_once=at_once)
+    @rule(pick=picks, deed=strategies.sampled_from(OPERATORS_DEEDS), at_once=at_once)
     def an_operator_acts(self, pick: int, deed: str, at_once: bool) -> None:
         if deed == "start":
             self.start_run(pick)
@@ -149,6 +155,10 @@ class Life(RuleBasedStateMachine):
             name = sorted(self.books)[pick]
             if deed == "stop":
                 self.coordinator.begin(accepting(self.operators.stop_run, name))
+            elif deed == "pause":
+                self.coordinator.begin(accepting(self.operators.pause_run, name))
+            elif deed == "resume":
+                self.coordinator.begin(accepting(self.operators.resume_run, name))
             else:
                 at_once = False
                 self.rest()
@@ -200,7 +210,7 @@ class Life(RuleBasedStateMachine):
             self.doubtful.discard(name)
 
     def delete_run(self, name: str) -> None:
-        running = self.view(name).record.status == "running"
+        running = self.view(name).record.active
         self.doubtful |= set() if running else {name}
         self.coordinator.begin(accepting(self.operators.delete_run, name))
         self.rest()
@@ -208,7 +218,7 @@ class Life(RuleBasedStateMachine):
 
     def prune_run(self, name: str) -> None:
         if not self.crash.is_armed:
-            running = self.view(name).record.status == "running"
+            running = self.view(name).record.active
             self.coordinator.ask(self.operators.prune_run(name, Retention(last=1, every=3)))
             self.books[name].prune(last=1, every=3, running=running)
 
@@ -291,15 +301,22 @@ class Life(RuleBasedStateMachine):
     def check_run(self, book: Ledger, view: RunView) -> None:
         waits, current = book.uncounted, view.open_round
         assert view.committed == len(book.models) - 1
-        if view.record.status != "running":
-            assert not waits, "what was acknowledged is in a model, or its round was abandoned"
+        if not view.record.active:
+            book.held = {}
+            assert not book.uncounted, "what was acknowledged is in a model, or its round was abandoned"
             assert (view.record.status == "finished") == (view.committed == book.settings.rounds)
+            assert (view.record.status == "failed") == bool(view.record.reason)
             return
         assert view.waiting, "it says what it waits for"
         for round_, attempt, device in waits:
-            assert current
-            assert device in current.reported
-            assert book.settings.asynchronous or (current.round, current.attempt) == (round_, attempt)
+            if current:
+                if book.is_held((round_, attempt, device)) and len(current.reused) == current.drawn:
+                    continue  # the cohort is smaller than the number of held updates
+                assert device in current.reported
+                here = (current.round, current.reused.get(device, current.attempt))
+                assert book.settings.asynchronous or here == (round_, attempt)
+            else:
+                assert book.is_held((round_, attempt, device))
             content = self.update_file(book.run, (round_, attempt, device)).read_bytes()
             assert ref_of_bytes(content) == book.receipts[round_, attempt, device].ref
         for present in self.devices:
@@ -340,9 +357,11 @@ class Life(RuleBasedStateMachine):
         self.crash.over()
         self.rest()
         for _ in range(60):
-            running = [name for name in self.books if self.view(name).record.status == "running"]
+            running = [name for name in self.books if self.view(name).record.active]
             if not running:
                 break
+            for name in running:
+                self.coordinator.begin(accepting(self.operators.resume_run, name))
             everybody = [*self.devices, *self.others]  # who was rejected waits for others to bring the run on
             for device in everybody:
                 device.leave()
@@ -374,12 +393,15 @@ def key_of(device: SimulatedDevice, work: Assignment) -> Key:
 
 def needed(book: Ledger, view: RunView) -> set[tuple[int, int]]:
     """Return the attempts, each with its round, whose updates may arrive or wait."""
-    if view.record.status != "running":
+    if not view.record.active:
         return set()
     if book.settings.asynchronous:
         newest = view.committed + 1
         return {(begun, 1) for begun in range(max(1, newest - book.settings.asynchronous.max_staleness), newest + 1)}
-    return {(view.open_round.round, view.open_round.attempt)} if view.open_round else set()
+    if view.open_round:
+        attempts = {view.open_round.attempt, *view.open_round.reused.values()}
+        return {(view.open_round.round, attempt) for attempt in attempts}
+    return {(view.committed + 1, attempt) for attempt in book.held.values()}
 
 
 @pytest.mark.timeout(900 + LIVES)

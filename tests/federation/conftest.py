@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import psutil
@@ -25,6 +26,7 @@ from moonfed.transport import fetch_blob, from_message, open_channel
 from moonfed.v1 import control_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub
 from tests.experiments.conftest import compile_once
+from tests.support.forked_process import PATCHES
 from tests.support.session_cache import cached
 
 __all__ = ["compile_once"]
@@ -57,13 +59,14 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def make_bundle() -> Callable[..., Path]:
-    """Build bundles for the digits through the command line, each only once."""
+    """Build bundles for the digits through the command line, each only once, and their common graph only once."""
 
     def make(method: str, **hyperparameters: float) -> Path:
         chosen = [word for name, value in sorted(hyperparameters.items()) for word in ("--set", f"{name}={value}")]
         options = ("--method", method, "--set", "batch_size=32", *chosen)
         command = ("moonfed-export", "bundle", "--model", "cnn", "--input", "8x8x1", "--classes", "10", *options)
-        return cached(" ".join(command).encode(), lambda path: run(*command, "--output", str(path)))
+        with mock.patch.dict(os.environ, {PATCHES: "tests.support.shared_graphs"}):
+            return cached(" ".join(command).encode(), lambda path: run(*command, "--output", str(path)))
 
     return make
 
@@ -123,9 +126,9 @@ class Federation:
         self.start_device(name, *options, data=f"{module}:load")
 
     def allow(self, rounds: int, name: str) -> None:
-        """Allow a device to start that many rounds in total."""
+        """Allow a device to start that many rounds in total, after it has checked the run."""
         kept = self.directory / f"{name}.allowed"
-        kept.with_suffix(".new").write_text(str(rounds))
+        kept.with_suffix(".new").write_text(str(1 + rounds))
         kept.with_suffix(".new").replace(kept)
 
     def start_run(self, bundle: Path, name: str, *options: str) -> None:
@@ -148,7 +151,7 @@ class Federation:
         deadline = time.monotonic() + PATIENCE
         with open_channel(identity.address, identity) as channel:
             control = ControlStub(channel)
-            while sum(d.online for d in control.ListDevices(control_pb2.ListDevicesRequest()).devices) < number:
+            while sum(device.online for device in control.ListDevices(control_pb2.ListDevicesRequest())) < number:
                 assert time.monotonic() < deadline, "the devices never came"
                 time.sleep(0.1)
 

@@ -79,4 +79,4 @@ def test_the_pages_examples_are_a_package_that_simulates(tmp_path: Path) -> None
     assert len((output / "results.jsonl").read_text().splitlines()) >= 2, summary
     without = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert without.returncode != 0
-    assert "label-smoothing" in without.stderr
+    assert "uplink_encoding is 'sign+zstd'" in without.stderr

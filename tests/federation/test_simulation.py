@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,10 +24,12 @@ from moonfed.experiments.simulation import Simulation
 from moonfed.tensors import open_model
 from tests.support.ended_processes import still_running
 from tests.support.forked_process import PATCHES
+from tests.support.forked_programs import ROOT
 
 from .conftest import PATIENCE, Federation
 
 ROUNDS = 3
+SHARING_BUNDLES = "import tests.support.shared_bundles; from moonfed.experiments.cli import main; main()"
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "moon": {"settings": {"mu": 5}},
@@ -143,8 +146,9 @@ def test_an_interrupted_simulation_leaves_no_process_and_no_traceback(tmp_path: 
     file = tmp_path / "recipe.toml"
     file.write_text('dataset = "digits"\nparties = 3\n[settings]\nepochs = 8\nbatch_size = 32\n')
     program = subprocess.Popen(
-        [our_program("moonfed-experiments"), "simulate", str(file), "--output", str(tmp_path / "a")],
+        [sys.executable, "-c", SHARING_BUNDLES, "simulate", str(file), "--output", str(tmp_path / "a")],
         stderr=subprocess.PIPE,
+        cwd=ROOT,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # ignored in the background
     )
     deadline = time.monotonic() + PATIENCE

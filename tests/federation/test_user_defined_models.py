@@ -64,8 +64,8 @@ def test_a_mobilenet_goes_from_a_bundle_to_an_answer(federation: Federation, tmp
     with served(models, tmp_path / "log") as server:
         answered = run(*asked, "--server", server.grpc, "--model", "mobilenet")
     alone = run(*asked, "--file", str(models / "mobilenet" / "1" / "model.onnx"))
-    found, expected = ([json.loads(line) for line in told.splitlines()] for told in (answered, alone))
-    assert [line["image"] for line in found] == [str(picture) for picture in pictures]
+    found, expected = (json.loads(told)["predictions"] for told in (answered, alone))
+    assert [entry["name"] for entry in found] == [str(picture) for picture in pictures]
     for line, other in zip(found, expected, strict=True):
         served_, direct = ({entry["label"]: entry["confidence"] for entry in told["classes"]} for told in (line, other))
         assert served_ == pytest.approx(direct, abs=1e-6), "the protocol's classes have six decimals"

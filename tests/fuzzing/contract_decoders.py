@@ -18,17 +18,19 @@ from moonfed.bundle import read_bundle
 from moonfed.compression import compress, decompress
 from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.updates.validation import check_files
+from moonfed.data.npz import NpzSource
+from moonfed.data.source import IF_PRESENT, IGNORED
+from moonfed.data.table import TableSource
 from moonfed.encoded_models import decode_model, encode_model
 from moonfed.encodings import known_encodings, parse_encoding
 from moonfed.identity import new_key, signing_request
 from moonfed.inspection.graph import require_self_contained
 from moonfed.join_token import PREFIX, JoinToken, parse_token
 from moonfed.manifest import CLASS_MEANS, MODEL, InputSpec, Manifest
-from moonfed.samples import has_labels, read_inputs, read_npz
 from moonfed.tensors import open_model, require_finite
 from tests.fuzzing import scratch
 from tests.fuzzing.decoder import Decoder
-from tests.support import coordinator
+from tests.support import coordinator, tables
 
 SPEC = InputSpec(kind="features", shape=(4,))
 CLASSES = ("a", "b", "c")
@@ -46,7 +48,10 @@ def _bundles() -> tuple[bytes, ...]:
 
 
 def _manifests() -> list[bytes]:
-    return [coordinator.make_bundle(**fields).manifest.to_bytes() for fields in ({}, coordinator.SCAFFOLD)]
+    return [
+        coordinator.make_bundle(**fields).manifest.to_bytes()
+        for fields in ({}, coordinator.SCAFFOLD, {"input": tables.INPUT})
+    ]
 
 
 def _deflated_bundle() -> bytes:
@@ -60,9 +65,12 @@ def _deflated_bundle() -> bytes:
 
 def _read_npz(content: bytes) -> None:
     path = scratch.file(content, "samples.npz")
-    if has_labels(path):
-        read_npz(path, SPEC, CLASSES)
-    read_inputs(path, SPEC)
+    NpzSource(path).read(SPEC, CLASSES, labels=IF_PRESENT)
+    NpzSource(path).read(SPEC, CLASSES, labels=IGNORED)
+
+
+def _read_csv(content: bytes) -> None:
+    TableSource(scratch.file(content, "rows.csv")).read(tables.INPUT, tables.CLASSES)
 
 
 def _arrays() -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
@@ -90,7 +98,7 @@ def _read_npy(content: bytes) -> None:
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w") as archive:
         archive.writestr("inputs.npy", content)
-    read_inputs(scratch.file(output.getvalue(), "array.npz"), SPEC)
+    NpzSource(scratch.file(output.getvalue(), "array.npz")).read(SPEC, CLASSES, labels=IGNORED)
 
 
 def _read_model(content: bytes) -> None:
@@ -212,6 +220,7 @@ CONTRACT_DECODERS = (
         seeds=lambda: [*_bundles(), _deflated_bundle()],
         largest=8192,
     ),
+    Decoder(name="csv", read=_read_csv, seeds=lambda: [tables.GOOD.encode()]),
     Decoder(name="npz", read=_read_npz, seeds=_npz_seeds),
     Decoder(name="npy", read=_read_npy, seeds=_npy_seeds),
     Decoder(name="model_file", read=_read_model, seeds=_model_seeds),

@@ -10,12 +10,19 @@ from google.protobuf.message import DecodeError, Message
 
 from moonfed.coordinator.aggregation.robust.config import read_robust_settings
 from moonfed.coordinator.rounds.settings import parse_amount, parse_fraction
-from moonfed.coordinator.rpc import convert_control, convert_fleet
+from moonfed.coordinator.rpc import convert_control, convert_evaluations, convert_fleet, convert_releases
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.coordinator.updates.validation import check_header, largest_files
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import MoonfedError
-from moonfed.fleet_messages import read_assignment, read_run_ended
+from moonfed.fleet_messages import (
+    read_assignment,
+    read_evaluation,
+    read_release_report,
+    read_run_ended,
+    read_target,
+)
+from moonfed.held_out_score import HeldOutScore
 from moonfed.labels import parse_labels
 from moonfed.proxy import parse_proxy
 from moonfed.registry import read_pairs
@@ -23,6 +30,7 @@ from moonfed.server_rules import read_server_rule
 from moonfed.sizes import parse_size
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.fuzzing.decoder import Decoder
+from tests.proto.test_held_out_score import SCORE
 from tests.support import coordinator
 
 M = TypeVar("M", bound=Message)
@@ -30,6 +38,10 @@ BLOB = blob_pb2.Blob(sha256="0" * 64, size=80)
 TRAINING = fleet_pb2.TrainingSpec(epochs=1, batch_size=8, hyperparameters={"learning_rate": 0.1})
 HEADER = fleet_pb2.SubmitHeader(
     run="r", round=1, attempt=1, blobs={"model": BLOB}, samples=3, steps=2, metrics={"loss": 1.0}
+)
+
+REPORT = fleet_pb2.ReportEvaluationRequest(
+    run="r", round=2, number=1, model="0" * 64, counts=fleet_pb2.HoldoutCounts(samples=30, correct=20, local_correct=9)
 )
 
 
@@ -120,7 +132,38 @@ MESSAGE_DECODERS = (
         fleet_pb2.Assignment(run="r", round=2, attempt=1, manifest=BLOB, blobs={"model": BLOB}, training=TRAINING),
         read_assignment,
     ),
-    _decoder("run_ended", fleet_pb2.RunEnded(run="r", manifest=BLOB, model=BLOB, rounds=3), read_run_ended),
+    _decoder("run_ended", fleet_pb2.RunEnded(run="r"), read_run_ended),
+    _decoder(
+        "target_release",
+        fleet_pb2.TargetRelease(
+            name="digits", deployment=1, version=2, variant="float32", manifest=BLOB, signature=BLOB, max_drop=1.0
+        ),
+        read_target,
+    ),
+    _decoder(
+        "release_report",
+        fleet_pb2.ReportReleaseRequest(
+            name="digits",
+            deployment=1,
+            version=2,
+            outcome=fleet_pb2.RELEASE_OUTCOME_DECLINED,
+            score=0.5,
+            installed=fleet_pb2.InstalledRelease(name="digits", version=1, variant="float32"),
+        ),
+        lambda message: read_release_report("cam-1", message),
+    ),
+    _decoder(
+        "deploy_release",
+        control_pb2.DeployReleaseRequest(name="digits", version=2, labels={"a": "b"}, percent=10.0, max_drop=1.0),
+        lambda message: convert_releases.new_deployment(message, "ann"),
+    ),
+    _decoder(
+        "evaluation_task",
+        fleet_pb2.EvaluationTask(run="r", round=2, number=1, manifest=BLOB, signature=BLOB, model=BLOB, seed=7),
+        read_evaluation,
+    ),
+    _decoder("evaluation_report", REPORT, lambda message: convert_evaluations.report("cam-1", message)),
+    _decoder("held_out_score", SCORE.to_message(), HeldOutScore.from_message),
     _decoder(
         "run_settings",
         control_pb2.RunSettings(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 
+from moonfed.release_manifest import ReleaseManifest
 from moonfed.signing.bundle_signature import BundleSignature, verify
 from moonfed.signing.statement import Statement
 from moonfed.signing.trust import Trust, TrustChain
 from tests.fuzzing.decoder import Decoder
+from tests.support.releases import release_manifest
 from tests.support.signatures import CHAIN, ROTATED, TRUST, signature
 
 MANIFEST = b"a manifest"
@@ -38,6 +40,7 @@ SIGNING_DECODERS = (
         read=Statement.from_bytes,
         seeds=lambda: [signature(MANIFEST, expires=NOW + 1).statement.to_bytes()],
     ),
+    Decoder(name="release_manifest", read=ReleaseManifest.from_bytes, seeds=lambda: [release_manifest().to_bytes()]),
     Decoder(name="trust_file", read=Trust.from_bytes, seeds=lambda: [TRUST.to_bytes()]),
     Decoder(
         name="trust_chain",

@@ -14,7 +14,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "devices.md"
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_error_has_an_exit_code_of_its_own_kind(kind: type[errors.MoonfedError]) -> None:
-    assert 2 <= exit_code(kind("x")) <= 12
+    assert 2 <= exit_code(kind("x")) <= 14
 
 
 def test_the_document_lists_every_exit_code() -> None:
@@ -42,7 +42,8 @@ def test_a_missing_package_names_the_extra(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit, match="3"):
         run_program(app, "moonfed-test", extra="experiments")  # type: ignore[arg-type] # any callable does
     assert (
-        "'sklearn' is not installed; this command needs: pip install 'moonfed[experiments]'" in capsys.readouterr().err
+        "'sklearn' is not installed; this command needs, in moonfed's sources: pip install '.[experiments]'"
+        in capsys.readouterr().err
     )
 
 

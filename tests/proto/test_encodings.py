@@ -30,7 +30,7 @@ def test_a_number_formats_entry_is_complete(name: str) -> None:
 
 
 def test_no_two_number_formats_give_the_same_values() -> None:
-    """A format that falls through to float32 or to another would."""
+    """A format that falls through to float32, or to another format, would."""
     values = np.random.default_rng(1).normal(size=1000).astype(np.float32)
     found = [entry().decode(entry().encode(values)).tobytes() for entry in NUMBER_FORMATS.values()]
     assert len(set(found)) == len(found)

@@ -1,20 +1,35 @@
-"""Identities: role and name, renewal, and files that are missing or damaged."""
+"""Identities: kind, name and role, renewal, and files that are missing or damaged."""
 
 from pathlib import Path
 
 import pytest
 
 from moonfed import errors
-from moonfed.identity import load_identity, subject_of
+from moonfed.identity import ROLES, load_identity, read_certificate, subject_of
 from tests.support.tls_fleet import HOUR, Authority, Served
 
 
-def test_the_role_and_name_come_from_the_certificate() -> None:
+def test_the_kind_and_name_come_from_the_certificate() -> None:
     authority = Authority.make()
     assert subject_of(authority.issue("cam-1", "device")[1]) == ("device", "cam-1")
-    assert subject_of(authority.issue("ann", "operator")[1]) == ("operator", "ann")
+    assert subject_of(authority.issue("ann", "operator", role="viewer")[1]) == ("operator", "ann")
     with pytest.raises(errors.Untrusted, match="names neither a device"):
         subject_of(authority.issue("x", "server")[1])
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_an_operators_certificate_has_a_role(role: str) -> None:
+    assert read_certificate(Authority.make().issue("ann", "operator", role=role)[1]).role == role
+
+
+@pytest.mark.parametrize("role", ["", "root"])
+def test_an_operator_without_a_known_role_is_not_trusted(role: str) -> None:
+    with pytest.raises(errors.Untrusted, match="the certificate of operator 'ann' has no role"):
+        read_certificate(Authority.make().issue("ann", "operator", role=role)[1])
+
+
+def test_a_devices_role_is_ignored() -> None:
+    assert read_certificate(Authority.make().issue("cam-1", "device", role="admin")[1]).role is None
 
 
 def test_a_certificate_is_renewed_in_the_last_third_of_its_life(served: Served) -> None:

@@ -54,8 +54,8 @@ def test_files_that_are_no_images_are_skipped(tmp_path: Path, picture: Path) -> 
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        (InputSpec(kind="features", shape=(4,)), "the bundle takes features, so give it an .npz file"),
-        (InputSpec(kind="image", shape=(2, 2, 4)), "the bundle's images have 4 channels; image files have 1 or 3"),
+        (InputSpec(kind="features", shape=(4,)), "data are image files; the model takes 4 features"),
+        (InputSpec(kind="image", shape=(2, 2, 4)), "the model's images have 4 channels; image files have 1 or 3"),
     ],
 )
 def test_a_bundle_that_no_image_file_fits_is_named(spec: InputSpec, told: str) -> None:

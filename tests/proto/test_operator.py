@@ -18,7 +18,7 @@ def opened(identity: Path, *, insecure: bool = False, address: str | None = None
 
 
 def test_a_missing_identity_comes_with_advice(tmp_path: Path) -> None:
-    advice = r"holds no identity: .* is missing; `moonfed-coordinator serve` creates one; name it with --identity or"
+    advice = "is missing; `moonfed-coordinator serve` and `operator create` write one; name it with --identity or"
     with pytest.raises(NotFound, match=advice):
         opened(tmp_path / "operator")
 

@@ -69,22 +69,26 @@ def test_a_gradient_may_have_another_layout() -> None:
 
 
 def changed(place: int, tensor: torch.Tensor) -> Lists:
-    """Lists of which one tensor is another."""
+    """Return lists in which one tensor is replaced."""
     given: tuple[list[Any], ...] = lists((4, 3))
     given[place][0] = tensor
     return given  # type: ignore[return-value]
 
 
+ONE = torch.zeros(1).expand(4, 3)
 UNSAFE: dict[str, Callable[[], Lists]] = {
     "a smaller gradient": lambda: changed(1, torch.zeros(1)),
     "a smaller momentum": lambda: changed(2, torch.zeros(1)),
     "a smaller parameter": lambda: changed(0, torch.zeros(1)),
+    "a gradient of fewer rows": lambda: changed(1, torch.zeros(2, 3)),
+    "a momentum of fewer rows": lambda: changed(2, torch.zeros(2, 3)),
     "a gradient of another type": lambda: changed(1, torch.zeros(4, 3, dtype=torch.float16)),
     "a momentum of another type": lambda: changed(2, torch.zeros(4, 3, dtype=torch.bfloat16)),
-    "a momentum of one element": lambda: changed(2, torch.zeros(1).expand(4, 3)),
     "a momentum of another layout": lambda: changed(2, torch.zeros(3, 4).t()),
+    "a momentum of one element": lambda: changed(2, torch.zeros(1).expand(4, 3)),
     "a gradient on another device": lambda: changed(1, torch.zeros(4, 3, device="meta")),
     "only one element": lambda: ([torch.zeros(1).expand(4, 3)], [torch.ones(4, 3)], [torch.zeros(1).expand(4, 3)]),
+    "only one element in all": lambda: ([ONE], [ONE], [ONE]),
     "fewer gradients": lambda: (lists((4,), (4,))[0], [torch.zeros(4)], lists((4,), (4,))[2]),
     "fewer momenta": lambda: (*lists((4,), (4,))[:2], [torch.zeros(4)]),
 }
@@ -96,7 +100,9 @@ def test_tensors_that_the_kernel_would_read_beyond_are_rejected(name: str) -> No
         step(UNSAFE[name]())
 
 
-@pytest.mark.parametrize("skip", [torch.zeros(0), torch.zeros(2), torch.zeros([], dtype=torch.uint8)])
+@pytest.mark.parametrize(
+    "skip", [torch.zeros(0), torch.zeros(2), torch.zeros([], dtype=torch.uint8), torch.zeros([], device="meta")]
+)
 def test_a_flag_that_is_no_number_is_rejected(skip: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="skip must be one float32 on the parameters' device"):
         step(lists((4,)), skip)

@@ -45,7 +45,7 @@ class Undecorated(Half):
 
 def rules(monkeypatch: pytest.MonkeyPatch, **entries: str) -> Registry[ServerRule]:
     points = [EntryPoint(name, f"{__name__}:{found}", "moonfed.server_rules") for name, found in entries.items()]
-    monkeypatch.setattr(registry, "entry_points", lambda group: tuple(points))
+    monkeypatch.setattr(registry, "find_entry_points", lambda group: tuple(points))
     return Registry("server_rule", "moonfed.server_rules", "moonfed.server_rules.server_rule:ServerRule", OWN)
 
 

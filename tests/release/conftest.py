@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from moonfed.data.npz import NpzSource
 from moonfed.export.coordinator_client import CoordinatorClient, connect
 from moonfed.export.model_file import CheckedModel, check_model
 from moonfed.release.model_facts import ModelFacts
@@ -54,12 +55,12 @@ def runs(trained_run: Control) -> Iterator[CoordinatorClient]:
 def checked(trained: Trained, trained_run: Control) -> CheckedModel:
     """The trained model as a checked ONNX graph."""
     with connect(NOWHERE, insecure=True, address=trained_run.address) as found:
-        return check_model(found, "r", trained.test_file)
+        return check_model(found, "r", NpzSource(trained.test_file))
 
 
 @pytest.fixture
 def facts(runs: CoordinatorClient, checked: CheckedModel, trained: Trained) -> ModelFacts:
-    return gather_facts("digits", 1, candidate_of_run(runs, checked), trained.test_file)
+    return gather_facts("digits", 1, candidate_of_run(runs, checked), NpzSource(trained.test_file))
 
 
 @pytest.fixture

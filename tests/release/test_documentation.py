@@ -29,20 +29,28 @@ def command_lines(name: str) -> list[list[str]]:
     [
         (
             "../README.md",
-            {"onnx", "repository", "serve", "classify", "follow", "roll-back", "bundle", "inspect", "evaluate"},
+            {"onnx", "repository", "serve", "classify", "follow", "roll-back", "bundle", "inspect", "evaluate"}
+            | {"release create"},
         ),
         ("export.md", {"onnx"}),
+        ("deployment.md", {"release create"}),
         ("release.md", {"repository", "serve", "classify", "follow", "roll-back", "sign-release"}),
         ("serving.md", {"repository", "serve", "classify", "api-key"}),
     ],
 )
 def test_every_documented_command_line_is_valid(document: str, named: set[str]) -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    program = typer.main.get_command(app)
     found = [words[1:] for words in command_lines(document) if words[0] == "moonfed-export"]
-    assert {name for name, *_ in found} == named
-    for name, *arguments in found:
-        with commands[name].make_context(name, arguments) as context:  # raises what it cannot parse
+    names = set()
+    for arguments in found:
+        command, path = program, list[str]()
+        while hasattr(command, "commands"):  # a group
+            path.append(arguments.pop(0))
+            command = command.commands[path[-1]]
+        names.add(" ".join(path))
+        with command.make_context(path[-1], arguments) as context:  # raises what it cannot parse
             assert not context.args, arguments
+    assert names == named
 
 
 def test_the_documented_keys_sign_and_verify(tmp_path: Path, verifies: Callable[[Path, Path], bool]) -> None:

@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from moonfed.blobs import BlobRef
+from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput, NotFound, UntrustedRelease
 from moonfed.export.binding import read_metadata
 from moonfed.export.cli.program import app
@@ -63,7 +64,7 @@ def follower(
     runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, decisions: list[Decision], *, kept: int = 5
 ) -> ReleaseFollower:
     return ReleaseFollower(
-        runs, "r", directory, AccuracyGate(data=trained.test_file), on_decision=decisions.append, kept=kept
+        runs, "r", directory, AccuracyGate(data=NpzSource(trained.test_file)), on_decision=decisions.append, kept=kept
     )
 
 
@@ -115,15 +116,31 @@ def test_only_the_newest_round_that_passes_is_published(
     ("margin", "right", "passes"), [(0, 100, True), (0, 99, False), (0.5, 99, True), (0.5, 98, False), (100, 0, True)]
 )
 def test_the_margin_is_in_percentage_points(margin: float, right: int, passes: bool) -> None:
-    gate = AccuracyGate(data=NOWHERE, margin=margin)
+    gate = AccuracyGate(data=NpzSource(NOWHERE), margin=margin)
     assert gate.passes(right, 100, 200) == passes
     assert gate.passes(0, None, 200)
+
+
+@pytest.mark.parametrize(
+    ("at_least", "right", "served", "passes"),
+    [(0, 0, None, True), (95, 95, None, True), (95, 94, None, False), (95, 94, 94, False), (95, 96, 97, False)],
+)
+def test_a_first_version_needs_a_minimum_accuracy_if_one_is_given(
+    at_least: float, right: int, served: int | None, passes: bool
+) -> None:
+    assert AccuracyGate(data=NpzSource(NOWHERE), at_least=at_least).passes(right, served, 100) is passes
+
+
+@pytest.mark.parametrize("at_least", [-0.1, 100.5, float("nan")])
+def test_a_minimum_accuracy_outside_0_to_100_is_rejected(at_least: float) -> None:
+    with pytest.raises(InvalidInput, match="at-least is"):
+        AccuracyGate(data=NpzSource(NOWHERE), at_least=at_least)
 
 
 @pytest.mark.parametrize("margin", [-0.1, 100.5, float("nan")])
 def test_a_margin_outside_0_to_100_is_rejected(margin: float) -> None:
     with pytest.raises(InvalidInput, match="it must be points of accuracy, 0 to 100"):
-        AccuracyGate(data=NOWHERE, margin=margin)
+        AccuracyGate(data=NpzSource(NOWHERE), margin=margin)
 
 
 def test_a_rolled_back_version_is_not_published_again_but_a_later_one_is(
@@ -136,7 +153,7 @@ def test_a_rolled_back_version_is_not_published_again_but_a_later_one_is(
         following.catch_up()
     assert directory.roll_back() == (3, 2)
     following.catch_up()
-    follower(runs, directory, trained, decisions).catch_up()  # one that was started anew knows it as well
+    follower(runs, directory, trained, decisions).catch_up()  # a restarted one knows it as well
     assert directory.served() == [2]
     control.commit(bad(trained, 4))
     following.catch_up()
@@ -173,7 +190,7 @@ def test_followed_versions_are_signed_with_a_key(
     pytest.importorskip("model_signing", reason="needs model-signing")
     from tests.release.test_signing import write_keys
 
-    gate = AccuracyGate(data=trained.test_file)
+    gate = AccuracyGate(data=NpzSource(trained.test_file))
     following = ReleaseFollower(runs, "r", directory, gate, on_decision=lambda found: None, key=write_keys(tmp_path))
     control.commit(good(trained, 1))
     following.catch_up()
@@ -190,7 +207,7 @@ def test_with_a_key_rounds_are_compared_only_with_a_version_as_it_was_signed(
         runs,
         "r",
         directory,
-        AccuracyGate(data=trained.test_file),
+        AccuracyGate(data=NpzSource(trained.test_file)),
         on_decision=lambda found: None,
         key=private,
         verify_keys=[read_release_key(private.with_suffix(".pub"))],
@@ -213,7 +230,7 @@ def test_a_gate_needs_samples(
     control.commit(good(trained, 1))
     with pytest.raises(InvalidInput, match=r"none.npz holds no samples; at least one is needed"):
         ReleaseFollower(
-            runs, "r", directory, AccuracyGate(data=tmp_path / "none.npz"), on_decision=lambda found: None
+            runs, "r", directory, AccuracyGate(data=NpzSource(tmp_path / "none.npz")), on_decision=lambda found: None
         ).catch_up()
 
 
@@ -294,7 +311,7 @@ def test_following_survives_a_coordinator_restart_and_ends_with_the_run(
     def follow() -> None:
         with connect(NOWHERE, insecure=True, address=control.address) as found:
             following = ReleaseFollower(
-                found, "r", directory, AccuracyGate(data=trained.test_file), on_decision=decisions.put
+                found, "r", directory, AccuracyGate(data=NpzSource(trained.test_file)), on_decision=decisions.put
             )
 
             def look() -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from moonfed.errors import InvalidInput
 from moonfed.export.scoring import Score
-from moonfed.release.gate import Measurements, Verdict, judge, require_max_drop
+from moonfed.release.gate import Keep, Measurements, Verdict, judge, judge_optimised, read_keep, require_max_drop
 
 
 def figures(correct: int, size: int = 1000, one: float = 1.0, many: float = 10.0, load: float = 5.0) -> Measurements:
@@ -22,27 +22,31 @@ def figures(correct: int, size: int = 1000, one: float = 1.0, many: float = 10.0
 FLOAT32 = figures(194)
 
 
-def verdict(variant: Measurements, *, by_loading: bool = False, max_drop: float = 0.5) -> Verdict:
-    return judge(variant, FLOAT32, FLOAT32, parent_name="float32", max_drop=max_drop, by_loading=by_loading)
+def verdict(variant: Measurements, *, keep: Keep = "both", max_drop: float = 0.5) -> Verdict:
+    return judge(variant, FLOAT32, FLOAT32, parent_name="float32", max_drop=max_drop, keep=keep)
+
+
+def of_copy(copy: Measurements) -> Verdict:
+    return judge_optimised(copy, FLOAT32, FLOAT32, parent_name="float32", max_drop=0.5)
 
 
 @pytest.mark.parametrize(
     ("variant", "kept", "reason"),
     [
         (figures(194, size=250), True, "4.00 times smaller"),
-        (figures(194, size=250, one=2, many=25), True, "smaller; 2.00 times slower at batch 1; 2.50 times slower at"),
-        (figures(194, size=1500, many=5), True, "1.50 times larger; 2.00 times faster at batch 32"),
-        (figures(194, one=0.5), True, "2.00 times faster at batch 1"),
-        (figures(194), False, "neither smaller nor faster than float32: no difference in size or speed"),
-        (figures(200, one=1.2), False, "neither smaller nor faster than float32: 1.20 times slower at batch 1"),
-        (figures(194, size=995, one=0.97), False, "neither smaller nor faster"),  # what measurements scatter by
-        (figures(194, load=1), False, "neither smaller nor faster than float32: loads 5.00 times faster"),
+        (figures(194, size=250, one=1.05, many=10.4, load=50), True, "smaller; loads 10.00 times slower"),
+        (figures(194, size=250, many=10.6), False, "slower than float32, unless --keep is smaller: 4.00 times smaller"),
+        (figures(194, size=250, one=2, many=25), False, "2.00 times slower at batch 1; 2.50 times slower at batch 32"),
+        (figures(194, size=1500, many=5), False, "not smaller than float32: 1.50 times larger; 2.00 times faster at"),
+        (figures(194, one=0.5), False, "not smaller than float32: 2.00 times faster at batch 1"),
+        (figures(194), False, "not smaller than float32: no difference in size or speed"),
+        (figures(194, size=995, one=0.97), False, "not smaller"),  # shorter names alone do not count
         (figures(193, size=250), True, "smaller"),  # one sample of 200 is half a point, not a little more
         (figures(192, size=250), False, r"top-1 falls by 1\.00 points; at most 0\.5 are allowed"),
         (figures(199, size=250), True, "smaller"),
     ],
 )
-def test_a_variant_is_kept_if_it_is_good_enough_and_smaller_or_faster(
+def test_a_variant_is_kept_if_it_is_good_enough_and_smaller_and_not_slower(
     variant: Measurements, kept: bool, reason: str
 ) -> None:
     found = verdict(variant)
@@ -55,9 +59,22 @@ def test_incomparable_variants_are_dropped() -> None:
     assert not verdict(unknown).kept
 
 
-def test_faster_loading_counts_for_optimised_copies() -> None:
-    assert verdict(figures(194, load=1), by_loading=True) == Verdict(kept=True, reason="loads 5.00 times faster")
-    assert not verdict(figures(194, load=9), by_loading=True).kept
+def test_size_alone_may_matter() -> None:
+    slow = figures(194, size=250, one=2, many=25)
+    assert not verdict(slow).kept
+    found = verdict(slow, keep="smaller")
+    assert (found.kept, found.reason.startswith("4.00 times smaller; 2.00 times slower")) == (True, True)
+    assert not verdict(figures(194, one=0.5), keep="smaller").kept
+    assert (read_keep("both"), read_keep("smaller")) == ("both", "smaller")
+    with pytest.raises(InvalidInput, match="keep is 'faster'; it must be 'both' or 'smaller'"):
+        read_keep("faster")
+
+
+def test_an_optimised_copy_is_kept_if_it_is_faster_or_loads_faster() -> None:
+    assert of_copy(figures(194, load=1)) == Verdict(kept=True, reason="loads 5.00 times faster")
+    assert of_copy(figures(194, size=1500, many=5)).kept
+    assert of_copy(figures(194, load=9)).reason.startswith("neither smaller nor faster than float32: loads 1.80 times")
+    assert not of_copy(figures(192, load=1)).kept
 
 
 def test_the_maximum_drop_is_configurable() -> None:
@@ -70,7 +87,7 @@ def test_accuracy_is_compared_with_float32_and_size_with_the_parent() -> None:
     kept = judge(figures(193, size=200), parent, FLOAT32, parent_name="int8", max_drop=0.5)
     assert kept == Verdict(kept=True, reason="1.25 times smaller")
     same = judge(figures(193, size=250), parent, FLOAT32, parent_name="int8", max_drop=0.5)
-    assert same.reason == "neither smaller nor faster than int8: no difference in size or speed"
+    assert same.reason == "not smaller than int8: no difference in size or speed"
     assert not judge(figures(192, size=200), parent, FLOAT32, parent_name="int8", max_drop=0.5).kept
 
 

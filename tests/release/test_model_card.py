@@ -16,10 +16,13 @@ import pytest
 
 from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.export.model_file import CheckedModel
+from moonfed.export.scoring import Score
 from moonfed.release.model_card import model_card
-from moonfed.release.model_facts import CurvePoint, ModelFacts, TrainingHistory
+from moonfed.release.model_facts import CurvePoint, EvaluationResults, ModelFacts, TrainingHistory
 from moonfed.release.publish import candidate_of_run, gather_facts
 from moonfed.v1 import control_pb2
+from tests.export.test_confusion_picture import score_of
+from tests.proto.test_held_out_score import SCORE
 from tests.support.control_service import Control
 from tests.support.markdown import rows
 from tests.support.trained_model import CLASSES, Trained
@@ -107,8 +110,9 @@ def test_names_are_escaped_in_tables(facts: ModelFacts) -> None:
 def test_documents_are_the_same_in_every_process(checked: CheckedModel, trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(checked.graph)
     code = (
-        "import sys; from pathlib import Path; from moonfed.release.publish import *\n"
-        "facts = gather_facts('digits', 1, read_candidate(Path(sys.argv[1])), Path(sys.argv[2]))\n"
+        "import sys; from pathlib import Path; from moonfed.data.npz import NpzSource\n"
+        "from moonfed.release.publish import *\n"
+        "facts = gather_facts('digits', 1, read_candidate(Path(sys.argv[1])), NpzSource(Path(sys.argv[2])))\n"
         "sys.stdout.buffer.write(model_card(facts).encode() + bill_of_materials(facts))"
     )
     written = [
@@ -122,3 +126,58 @@ def test_documents_are_the_same_in_every_process(checked: CheckedModel, trained:
     ]
     assert written[0] == written[1]
     assert b"# digits, version 1" in written[0]
+
+
+def on_devices(round_: int, *, closed: float = 1.0) -> control_pb2.Evaluation:
+    summary = control_pb2.DeviceSummary(devices=12, median=0.925, worst_decile=0.5, compared=10, worse=3)
+    skipped = control_pb2.SkippedDevices(reason="no holdout", devices=["cam-1"])
+    found = control_pb2.DeviceEvaluation(
+        run="r", round=round_, closed=closed, summary=summary, skipped=[skipped], waiting=["cam-2"]
+    )
+    return control_pb2.Evaluation(round=round_, devices=found)
+
+
+def test_the_card_shows_each_test_set_and_the_devices_of_this_model_only(
+    runs: CoordinatorClient, checked: CheckedModel, trained_run: Control
+) -> None:
+    trained_run.scores.update({(1, "night"): SCORE.to_message(), (2, "later"): SCORE.to_message()})
+    trained_run.device_evaluations[:] = [on_devices(0), on_devices(1)]
+    try:
+        facts = gather_facts("digits", 1, candidate_of_run(runs, checked), None)
+        trained_run.device_evaluations[:] = [on_devices(1, closed=0.0)]
+        under_way = model_card(gather_facts("digits", 1, candidate_of_run(runs, checked), None))
+    finally:
+        trained_run.scores.clear()
+        trained_run.device_evaluations.clear()
+    card = model_card(facts)
+    assert card.count("## Quality on test set") == 1
+    assert f"On 6 samples (sha256 `{SCORE.sha256}`): accuracy 0.6667, loss 0.5000, expected calibration " in card
+    assert "error 0.1250 in 15 bins" in card
+    shown = rows(card)
+    assert ["cat", "0.7500", "1.0000", "3"] in shown
+    assert ["fox", "-", "-", "0"] in shown
+    assert ["dog", "1", "2", "0"] in shown
+    assert "Measured by 12 devices on data that they had held out: accuracy 0.9250 in the median, 0.5000 in" in card
+    assert "less accurate than the device's own latest model on 3 of 10 devices. 2 other devices without" in card
+    assert "cam-1" not in card
+    assert "Its accuracy has not been measured" not in card
+    assert "Quality on devices" not in under_way
+
+
+def test_a_table_of_the_same_data_is_not_repeated(facts: ModelFacts) -> None:
+    score = score_of(3)
+    results = EvaluationResults(
+        samples=3, score=Score(accuracy=1 / 3, loss=1.0), classes=tuple(score.by_class()), data_sha256=score.sha256
+    )
+    for sha256, tables in ((score.sha256, 1), ("b" * 64, 2)):
+        history = replace(history_of(facts), scores=(replace(score, sha256=sha256),))
+        card = model_card(replace(facts, history=history, results=results))
+        assert card.count("| class | precision | recall | samples |") == tables
+        assert card.count("## Quality on test set test") == card.count("expected calibration error") == 1
+
+
+def test_a_card_of_many_classes_names_what_is_confused(facts: ModelFacts) -> None:
+    score = score_of(30)
+    history = replace(history_of(facts), scores=(score,))
+    shown = [row for row in rows(model_card(replace(facts, history=history))) if row[1:] == ["class 0", "1"]]
+    assert [row[0] for row in shown] == [f"class {number}" for number in range(1, 11)]

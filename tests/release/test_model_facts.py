@@ -12,13 +12,14 @@ import onnxruntime
 import pytest
 from sklearn.metrics import precision_recall_fscore_support
 
+from moonfed.data.data_set import DataSet
+from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput
 from moonfed.export.model_file import CheckedModel
 from moonfed.release.bill_of_materials import bill_of_materials
 from moonfed.release.model_card import model_card
 from moonfed.release.model_facts import EvaluationResults, ModelFacts
 from moonfed.release.publish import Candidate, gather_facts
-from moonfed.samples import RawSamples
 from tests.support.markdown import rows
 from tests.support.trained_model import CLASSES, Trained
 
@@ -28,14 +29,14 @@ def results_of(facts: ModelFacts) -> EvaluationResults:
     return facts.results
 
 
-def answers(graph: bytes, data: RawSamples) -> npt.NDArray[np.int64]:
+def answers(graph: bytes, data: DataSet) -> npt.NDArray[np.int64]:
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
     (probabilities,) = session.run(["probabilities"], {"inputs": data.inputs})
     found: npt.NDArray[np.int64] = np.asarray(probabilities).argmax(axis=1)
     return found
 
 
-def loss_of(graph: bytes, data: RawSamples) -> float:
+def loss_of(graph: bytes, data: DataSet) -> float:
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
     probabilities = np.asarray(session.run(["probabilities"], {"inputs": data.inputs})[0], dtype=np.float64)
     return -float(np.log(probabilities[np.arange(len(data)), data.labels]).mean())
@@ -56,7 +57,7 @@ def test_class_results_match_scikit_learn(facts: ModelFacts, checked: CheckedMod
         assert [name, f"{p:.4f}", f"{r:.4f}", str(n)] in shown
     right = f"accuracy {(found == trained.test.labels).mean():.4f}, loss {loss_of(checked.graph, trained.test):.4f}."
     digest = hashlib.sha256(trained.test_file.read_bytes()).hexdigest()
-    assert f"On {len(trained.test)} samples (sha256 of the file `{digest}`): {right}" in model_card(facts)
+    assert f"On {len(trained.test)} samples (sha256 `{digest}`): {right}" in model_card(facts)
     metrics = json.loads(bill_of_materials(facts))["metadata"]["component"]["modelCard"]["quantitativeAnalysis"]
     told = {(entry["type"], entry.get("slice")): entry["value"] for entry in metrics["performanceMetrics"]}
     assert told["loss", None] == f"{results.score.loss:.6f}"
@@ -72,7 +73,7 @@ def test_an_absent_class_that_is_never_predicted_has_no_results(
     only = (trained.test.labels == 0) & (found == 0)
     np.savez(tmp_path / "zeros.npz", inputs=trained.test.inputs[only], labels=trained.test.labels[only])
     candidate = Candidate(graph=checked.graph, where="model.onnx", round=1)
-    classes = results_of(gather_facts("digits", 1, candidate, tmp_path / "zeros.npz")).classes
+    classes = results_of(gather_facts("digits", 1, candidate, NpzSource(tmp_path / "zeros.npz"))).classes
     assert (classes[0].precision, classes[0].recall, classes[0].support) == (1.0, 1.0, only.sum())
     assert all((entry.precision, entry.recall, entry.support) == (None, None, 0) for entry in classes[1:])
 
@@ -81,9 +82,9 @@ def test_unlabelled_data_give_no_results_and_empty_data_are_rejected(
     checked: CheckedModel, trained: Trained, tmp_path: Path
 ) -> None:
     candidate = Candidate(graph=checked.graph, where="model.onnx", round=1)
-    facts = gather_facts("digits", 1, candidate, trained.calibration_file)
+    facts = gather_facts("digits", 1, candidate, NpzSource(trained.calibration_file))
     assert facts.results is None
     assert "Its accuracy has not been measured" in model_card(facts)
     np.savez(tmp_path / "none.npz", inputs=trained.test.inputs[:0], labels=trained.test.labels[:0])
     with pytest.raises(InvalidInput, match="holds no samples; at least one is needed"):
-        gather_facts("digits", 1, candidate, tmp_path / "none.npz")
+        gather_facts("digits", 1, candidate, NpzSource(tmp_path / "none.npz"))

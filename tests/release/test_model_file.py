@@ -16,6 +16,7 @@ import onnxruntime
 import pytest
 import torch
 
+from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import bind, read_metadata
 from moonfed.export.coordinator_client import CoordinatorClient
@@ -78,7 +79,7 @@ def test_constants_are_folded(checked: CheckedModel) -> None:
 def test_embeddings_are_the_networks_representations(
     runs: CoordinatorClient, trained: Trained, checked: CheckedModel
 ) -> None:
-    both = check_model(runs, "r", trained.test_file, embeddings=True)
+    both = check_model(runs, "r", NpzSource(trained.test_file), embeddings=True)
     session = onnxruntime.InferenceSession(both.graph, providers=["CPUExecutionProvider"])
     inputs = trained.test.inputs[:40]
     probabilities, embeddings = session.run(["probabilities", "embeddings"], {"inputs": inputs})

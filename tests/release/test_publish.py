@@ -17,6 +17,7 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput
 from moonfed.export.model_file import CheckedModel
 from moonfed.release.publish import Candidate, gather_facts
@@ -150,7 +151,7 @@ def test_damaged_metadata_are_rejected(
     next(entry for entry in proto.metadata_props if entry.key == key).value = value
     candidate = Candidate(graph=proto.SerializeToString(), where="model.onnx", round=1)
     with pytest.raises(InvalidInput, match=message):
-        gather_facts("digits", 1, candidate, trained.test_file)
+        gather_facts("digits", 1, candidate, NpzSource(trained.test_file))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_a_missing_package_is_named_with_the_extra_that_installs_it(
     (tmp_path / "pets.onnx").write_bytes(graph())
     done = program(*(word.format(tmp=tmp_path) for word in words), without=package)
     assert done.returncode == 3
-    assert f"is not installed; this command needs: pip install 'moonfed[{extra}]'" in done.stderr
+    assert f"is not installed; this command needs, in moonfed's sources: pip install '.[{extra}]'" in done.stderr
 
 
 def test_an_existing_configuration_is_reported(checked: CheckedModel, tmp_path: Path) -> None:
@@ -182,12 +183,12 @@ def test_an_existing_configuration_is_reported(checked: CheckedModel, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["r"], 2, "data is missing; a run's model is compared with its plan"),
+        (["r"], 2, "data is missing; it must name samples, on which a run's model is compared with its plan"),
         (["{tmp}/text"], 2, "text' is a file, whose name must end in .onnx; otherwise it must be a run's name"),
         (["{tmp}/good.onnx", "--output", "{tmp}/text"], 2, "repository is '.*text'; it must be a directory"),
         (["{tmp}/good.onnx", "--round", "3"], 2, "round is 3; it applies to a run, and '.*good.onnx' is a file"),
         (["absent.onnx"], 3, "there is no file 'absent.onnx'"),
-        (["{tmp}/broken.onnx"], 2, "broken.onnx is not an ONNX model, or a damaged one"),
+        (["{tmp}/broken.onnx"], 2, "broken.onnx is not an ONNX model, or is damaged"),
         (["{tmp}/strange.onnx"], 2, "strange.onnx cannot be run by ONNX Runtime"),
         (["{tmp}/lying.onnx"], 2, r"output 'probabilities' of .* has shape \[1, 3\]; its graph declares \[1, 4\]"),
         (["{tmp}/good.onnx", "--sign", "{tmp}/absent.pem"], 3, "sign is '.*absent.pem'; there is no such file"),

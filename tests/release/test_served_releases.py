@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput
 
+from moonfed.data.npz import NpzSource
 from moonfed.export.coordinator_client import connect
 from moonfed.release.follow import AccuracyGate, Decision, ReleaseFollower
 from moonfed.release.repository import ModelDirectory
@@ -47,7 +48,7 @@ def test_a_server_follows_published_versions_and_roll_backs(control: Control, tr
     decisions: list[Decision] = []
     with connect(NOWHERE, insecure=True, address=control.address) as runs:
         follower = ReleaseFollower(
-            runs, "r", directory, AccuracyGate(data=trained.test_file), on_decision=decisions.append
+            runs, "r", directory, AccuracyGate(data=NpzSource(trained.test_file)), on_decision=decisions.append
         )
         control.commit(good(trained, 1))
         follower.catch_up()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import onnx
 import pytest
 
 from moonfed.errors import InvalidInput
+from moonfed.manifest import INPUT_PARAMETER, InputSpec
 from moonfed.release.repository import ModelDirectory
 from moonfed.release.triton_config import from_text, select_versions
 from tests.support.pet_models import contents, graph, read_config, release
+from tests.support.tables import INPUT, TABLE
 
 
 def test_a_model_with_a_fixed_batch_is_configured_without_batching(directory: ModelDirectory) -> None:
@@ -109,3 +114,28 @@ def test_batching_a_model_with_a_fixed_batch_is_rejected(directory: ModelDirecto
 )
 def test_the_version_policy_selects_as_triton_documents(policy: str, expected: list[int]) -> None:
     assert select_versions(from_text(policy, "config.pbtxt"), [1, 3, 5]) == expected
+
+
+def described(text: str) -> bytes:
+    """Return the model with a description of its input, as `moonfed-export onnx` writes it."""
+    model = onnx.ModelProto.FromString(graph())
+    onnx.helper.set_model_props(model, {INPUT_PARAMETER: text})
+    return model.SerializeToString(deterministic=True)
+
+
+def test_the_columns_of_tables_are_described_for_clients(directory: ModelDirectory) -> None:
+    directory.publish(1, release(described(INPUT.to_text())))
+    assert read_config(directory).parameters[INPUT_PARAMETER].string_value == INPUT.to_text()
+    directory.publish(2, release(described(INPUT.to_text())))
+    other = replace(TABLE, columns=TABLE.columns[::-1])
+    with pytest.raises(InvalidInput, match="describes other columns than the model's; choose another --name"):
+        directory.publish(3, release(described(replace(INPUT, table=other).to_text())))
+    with pytest.raises(InvalidInput, match=r"config\.pbtxt describes other columns"):
+        directory.publish(3, release(graph()))
+    with pytest.raises(InvalidInput, match="does not describe its input"):
+        release(described("{}"))
+
+
+def test_other_inputs_are_not_described(directory: ModelDirectory) -> None:
+    directory.publish(1, release(described(InputSpec(kind="image", shape=(4, 5, 3)).to_text())))
+    assert not read_config(directory).parameters

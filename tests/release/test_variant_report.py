@@ -19,7 +19,8 @@ from tests.support.variant_exports import exported
 
 def test_the_report_names_the_written_files(trained: Trained, trained_run: Control, tmp_path: Path) -> None:
     output = tmp_path / "digits.onnx"
-    report = exported(trained, trained_run, output, "--variant", "all", "--calibration", str(trained.calibration_file))
+    options = ("--variant", "all", "--calibration", str(trained.calibration_file), "--keep", "smaller")
+    report = exported(trained, trained_run, output, *options)
     assert (report["run"], report["round"], report["max_drop"]) == ("r", 1, 0.5)
     assert report["data"] == {
         "sha256": hashlib.sha256(trained.test_file.read_bytes()).hexdigest(),
@@ -47,7 +48,7 @@ def test_the_report_names_the_written_files(trained: Trained, trained_run: Contr
 
 def test_the_table_shows_each_decision(trained: Trained, trained_run: Control, tmp_path: Path) -> None:
     arguments = ["onnx", "r", "--data", str(trained.test_file), "--output", str(tmp_path / "d.onnx"), "--insecure"]
-    arguments += ["--coordinator", trained_run.address, "--variant", "float16", "--bound", "0.25"]
+    arguments += ["--coordinator", trained_run.address, "--variant", "float16", "--bound", "0.25", "--keep", "smaller"]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     steps = ["making float16", f"timing float32, float16, and scoring them on {len(trained.test):,} samples"]
     assert done.stderr.splitlines() == [f"moonfed-export: {step}" for step in steps]

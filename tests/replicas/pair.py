@@ -20,7 +20,7 @@ from tests.faults.fleet import SAMPLES, Coordinators, LightDevice, enrol_all, un
 from tests.replicas.balancer import balancer
 
 PROGRAM = (sys.executable, "-m", "tests.replicas.program")
-SLOW, SLOW_SECONDS = "cam-3", 0.4  # so that there is such a thing as the middle of a round
+SLOW, SLOW_SECONDS = "cam-3", 0.2  # so that there is such a thing as the middle of a round
 
 
 class OneOfMany(LightDevice):

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from moonfed.serving import grpc_receiving, grpc_sending
 from moonfed.serving.model_manager import ModelManager
+from moonfed.serving.repeated_check import RepeatedCheck
 from moonfed.serving.thread_pool import ElasticThreadPool
+from tests.support.clock import Clock
 from tests.support.model_repositories import linear, serve, write_model
 
 
@@ -26,3 +29,13 @@ def one_call() -> Iterator[ElasticThreadPool]:
     pool = ElasticThreadPool(threads=1, limit=1)
     yield pool
     pool.close()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock for the limits on gRPC calls; the checks are the test's, not a thread's."""
+    clock = Clock(1000.0)
+    for module in (grpc_receiving, grpc_sending):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(RepeatedCheck, "_repeat", lambda _: None)
+    return clock

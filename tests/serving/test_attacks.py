@@ -19,6 +19,7 @@ import grpc
 import psutil
 import pytest
 import tritonclient.grpc as triton_grpc
+from tritonclient.grpc import service_pb2
 
 from benchmarks.load.attackers import is_closed
 from tests.support.gates import until
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.usefixtures("forked_programs")
 PATH = "/v2/models/linear/infer"
 HONEST = {"inputs": [{"name": "inputs", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
 MB = 1 << 20
+ROWS = 400_000  # of a batch whose answer has 4.8 MB
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +40,14 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models")
     write_model(path, "linear", 1, linear())
     return path
+
+
+@pytest.fixture
+def large_answers(tmp_path: Path) -> Path:
+    """A repository whose model takes large batches."""
+    config = f"max_batch_size: {ROWS} {INPUT}{OUTPUT}{ONE_INSTANCE}"
+    write_model(tmp_path / "models", "linear", 1, linear(), config)
+    return tmp_path / "models"
 
 
 @pytest.fixture
@@ -192,12 +202,11 @@ def test_a_slow_body_that_keeps_arriving_is_answered(repository: Path, log_file:
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_large_response_that_is_not_read_is_dropped(tmp_path: Path, log_file: Path) -> None:
-    rows, limits = 400_000, {"response_seconds": 0.5, "body_rate": 100 * MB}
-    write_model(tmp_path / "models", "linear", 1, linear(), f"max_batch_size: {rows} {INPUT}{OUTPUT}{ONE_INSTANCE}")
+def test_a_large_response_that_is_not_read_is_dropped(large_answers: Path, log_file: Path) -> None:
+    limits = {"response_seconds": 0.5, "body_rate": 100 * MB}
     data = b'{"inputs": [{"name": "inputs", "datatype": "FP32", "shape": [%d, 4], "data": [%s]}]}'
-    request = data % (rows, b"1" + b",1" * (4 * rows - 1))
-    with limited(tmp_path / "models", log_file, limits=limits) as server:
+    request = data % (ROWS, b"1" + b",1" * (4 * ROWS - 1))
+    with limited(large_answers, log_file, limits=limits) as server:
         with connected(server, head(len(request)) + request) as connection:
             port, process = connection.getsockname()[1], psutil.Process(server.process.pid)
             until(lambda: port in _peers(process))
@@ -206,6 +215,34 @@ def test_a_large_response_that_is_not_read_is_dropped(tmp_path: Path, log_file: 
             length = re.search(rb"content-length: (\d+)", headers, re.IGNORECASE)
             assert length
             assert len(received) < int(length[1]), "the rest was dropped"
+        require_honest_answers(server)
+
+
+def unread_call(server: Server, method: str) -> RawCall:
+    """Ask for a large answer, and leave no room for it in the call's window."""
+    tensor = service_pb2.ModelInferRequest.InferInputTensor(name="inputs", datatype="FP32", shape=[ROWS, 4])
+    request = service_pb2.ModelInferRequest(
+        model_name="linear", inputs=[tensor], raw_input_contents=[bytes(16 * ROWS)]
+    ).SerializeToString()
+    call = RawCall(server.ports["grpc_port"], method)
+    call.send(message_head(len(request)) + request)
+    return call
+
+
+@pytest.mark.parametrize("method", [INFER, INFER.replace("ModelInfer", "ModelStreamInfer")])
+def test_a_large_grpc_answer_that_is_not_read_is_dropped(large_answers: Path, log_file: Path, method: str) -> None:
+    limits = {"response_seconds": 0.5, "body_rate": 100 * MB}
+    with limited(large_answers, log_file, limits=limits) as server, unread_call(server, method) as call:
+        until(lambda: call.await_reset(0.05))
+        assert b"grpc-status\x011" in call.content  # CANCELLED
+        require_honest_answers(server)
+
+
+def test_grpc_answers_that_are_not_read_are_bounded_together(large_answers: Path, log_file: Path) -> None:
+    limits = {"response_seconds": 3600.0, "pending_bytes": 30 * MB}
+    with limited(large_answers, log_file, limits=limits) as server, ExitStack() as stack:
+        calls = [stack.enter_context(unread_call(server, INFER)) for _ in range(16)]
+        until(lambda: sum(call.await_reset(0.05) for call in calls) >= 10)
         require_honest_answers(server)
 
 

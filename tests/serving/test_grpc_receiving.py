@@ -45,15 +45,6 @@ class Call:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """A clock; the checks are the test's, not a thread's."""
-    clock = Clock(1000.0)
-    monkeypatch.setattr(grpc_receiving, "time", clock)
-    monkeypatch.setattr(ReceivingCalls, "_check_repeatedly", lambda _: None)
-    return clock
-
-
-@pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The process's memory in bytes."""
     memory = [10_000]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +14,7 @@ from moonfed.serving.access import AccessControl
 from moonfed.serving.api_keys import ApiKeys
 from moonfed.serving.grpc_receiving import ReceivingCalls
 from moonfed.serving.grpc_routing import MAX_STREAMS, RoutingInterceptor, ThreadPools
+from moonfed.serving.grpc_sending import UnreadAnswers
 from moonfed.serving.thread_pool import ElasticThreadPool
 from tests.support.gates import FOR_EVER
 
@@ -45,6 +46,20 @@ class Receiving:
         return next(requests, None)
 
 
+class Unread:
+    """Records the answers that are being sent."""
+
+    def __init__(self) -> None:
+        self.answers: list[bytes] = []
+
+    def add(self, context: object, content: bytes) -> bytes:
+        self.answers.append(content)
+        return content
+
+    def each(self, context: object, contents: Iterable[bytes]) -> Iterator[bytes]:
+        return (self.add(context, content) for content in contents)
+
+
 class Keys:
     """API keys that are the names of their roles."""
 
@@ -65,11 +80,16 @@ def receiving() -> Receiving:
     return Receiving()
 
 
+@pytest.fixture
+def unread() -> Unread:
+    return Unread()
+
+
 Route = Callable[..., Any]
 
 
 @pytest.fixture
-def route(one_call: ElasticThreadPool, pools: ThreadPools, receiving: Receiving) -> Route:
+def route(one_call: ElasticThreadPool, pools: ThreadPools, receiving: Receiving, unread: Unread) -> Route:
     """Return the handler of a method, whose service answers with the upper-case message."""
 
     def respond(message: str, context: object) -> str:
@@ -82,16 +102,18 @@ def route(one_call: ElasticThreadPool, pools: ThreadPools, receiving: Receiving)
         send_response_callback(message.upper())
 
     handlers = {
-        f"{SERVICE}ModelStreamInfer": grpc.stream_stream_rpc_method_handler(stream),
+        f"{SERVICE}ModelStreamInfer": grpc.stream_stream_rpc_method_handler(stream, response_serializer=str.encode),
         f"{HEALTH}Watch": grpc.unary_stream_rpc_method_handler(watch),
         f"{SERVICE}Unknown": None,
     }
 
     def route(method: str, *metadata: tuple[str, str], keys: bool = False, local: bool = True) -> Any:  # noqa: ANN401
         access = AccessControl(cast(ApiKeys, Keys()) if keys else None, local=local)
-        interceptor = RoutingInterceptor(one_call, pools, access, cast(ReceivingCalls, receiving))
+        interceptor = RoutingInterceptor(
+            one_call, pools, access, cast(ReceivingCalls, receiving), cast(UnreadAnswers, unread)
+        )
         details = SimpleNamespace(method=method, invocation_metadata=metadata)
-        usual = grpc.unary_unary_rpc_method_handler(respond)
+        usual = grpc.unary_unary_rpc_method_handler(respond, response_serializer=str.encode)
         return interceptor.intercept_service(lambda each: handlers.get(each.method, usual), details)
 
     return route
@@ -121,18 +143,22 @@ def rejection(handler: Any) -> tuple[grpc.StatusCode, str] | None:  # noqa: ANN4
     ],
 )
 def test_a_unary_call_runs_on_the_threads_of_its_kind(
-    method: str, kind: str, pool: str | None, route: Route, receiving: Receiving, pools: ThreadPools
+    method: str, kind: str, pool: str | None, route: Route, receiving: Receiving, unread: Unread, pools: ThreadPools
 ) -> None:
     handler = route(method)
-    assert handler.stream_unary(iter(["hello"]), Context()) == "HELLO"
+    assert handler.stream_unary(iter(["hello"]), Context()) == b"HELLO"
+    assert unread.answers == [b"HELLO"]
     assert receiving.kinds == [kind]
     found: ThreadPoolExecutor | None = getattr(handler.stream_unary, "experimental_thread_pool", None)
     assert found is (getattr(pools, pool) if pool else None)
 
 
-def test_a_stream_occupies_a_thread_of_its_own_pool(route: Route, receiving: Receiving, pools: ThreadPools) -> None:
+def test_a_stream_occupies_a_thread_of_its_own_pool(
+    route: Route, receiving: Receiving, unread: Unread, pools: ThreadPools
+) -> None:
     handler = route(f"{SERVICE}ModelStreamInfer")
-    assert list(handler.stream_stream(iter(["a", "b"]), Context())) == ["A", "B"]
+    assert list(handler.stream_stream(iter(["a", "b"]), Context())) == [b"A", b"B"]
+    assert unread.answers == [b"A", b"B"]
     assert receiving.kinds == ["stream"] * 3  # the last one is the end
     assert handler.stream_stream.experimental_thread_pool is pools.streams
 

@@ -139,6 +139,7 @@ def body_of(**changes: Loose) -> bytes:
         (body_of(data=["1", "2"]), "it must be an array of UINT8, not of strings"),
         (body_of(data=[-1, 2]), "it must be an array of UINT8, from 0 to 255; it has values from -1 to 2"),
         (body_of(data=[1, 2**70]), "it must be an array of UINT8, not of object"),
+        (body_of(datatype="FP32", data=[1.5, 10**400]), "it must be an array of FP32, not of object"),
         (body_of(datatype="BOOL"), "it must be an array of BOOL, not of whole numbers"),
         (body_of(datatype="BYTES"), "input 'x' has an element that is not a string"),
         (body_of(parameters={"binary_data_size": 2}), "But set 'data' 'binary_data_size'"),

@@ -1,4 +1,4 @@
-"""The bounds on HTTP connections: which one gives way."""
+"""Limits on HTTP connections: the choice of the one to close."""
 
 from __future__ import annotations
 

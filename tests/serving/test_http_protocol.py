@@ -300,7 +300,9 @@ def test_the_connection_that_waits_longest_gives_way_to_a_new_one(connect: Calla
 
 def test_a_closed_connection_has_no_timer(client: Client, loop: Loop) -> None:
     client.send(REQUEST % 10)
+    client.transport.unread = 1000
+    client.protocol.pause_writing()
     client.protocol.connection_lost(ConnectionResetError())
     assert all(timer.cancelled for timer in loop.timers)
     loop.pass_time(1000)
-    assert client.transport.written == b""
+    assert (client.transport.written, client.transport.aborted) == (b"", False)

@@ -1,4 +1,4 @@
-"""Loading, replacing and unloading of versions, and what the index says meanwhile."""
+"""Loading, replacing and unloading of versions, and the entries of the index meanwhile."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from moonfed.onnx_runtime import SessionSettings
 from moonfed.serving import loader as module
 from moonfed.serving.inference_request import IndexEntry
 from moonfed.serving.loader import Loader
 from moonfed.serving.model_version import ModelVersion
-from moonfed.serving.onnx_session import SessionSettings
 from moonfed.serving.repository import scan_model
 from tests.support.gates import SessionGate, pool, result, until
 from tests.support.model_repositories import NOT_BATCHING, ask, batch_of, linear, put, write_model
@@ -72,7 +72,7 @@ def test_a_version_that_fails_replaces_nothing_and_gives_its_reason(
     before = loader.ready["linear", "1"]
     put(tmp_path / "linear" / "1" / "model.onnx", b"not an ONNX file")
     (reason,) = refresh()
-    assert reason.startswith("version 1 is at UNAVAILABLE state: onnx runtime error: ")
+    assert reason == "version 1 is at UNAVAILABLE state: the graph is not an ONNX model, or is damaged"
     assert loader.ready["linear", "1"] is before
     assert states(loader)["1"] == ("READY", reason.partition("state: ")[2])
 

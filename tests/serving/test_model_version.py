@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from moonfed.errors import InvalidInput, MoonfedError, Overloaded
+from moonfed.onnx_runtime import SessionSettings
 from moonfed.serving.batching import BatchPolicy
 from moonfed.serving.inference_request import InferRequest, RequestedOutput
 from moonfed.serving.model_config import read_config
 from moonfed.serving.model_version import ModelVersion, batch_policy, load_version
-from moonfed.serving.onnx_session import SessionSettings
 from moonfed.serving.version_files import VersionFiles
 from tests.support.gates import SessionGate, pool, result, until
 from tests.support.model_repositories import (

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from moonfed.errors import InvalidInput, MoonfedError, Unavailable
+from moonfed.errors import InvalidInput, MoonfedError
+from moonfed.onnx_runtime import SessionSettings
 from moonfed.serving.inference_request import TensorMetadata
-from moonfed.serving.onnx_session import OnnxSession, SessionSettings, require_provider, run_session
+from moonfed.serving.onnx_session import OnnxSession, run_session
 from moonfed.serving.tensor_codec import bytes_array
 from tests.support.model_repositories import batch_of, directly, graph, identity, linear, summing
 
@@ -58,67 +57,6 @@ def test_strings_are_bytes_for_clients() -> None:
 def test_a_graph_that_cannot_be_read_is_an_error(content: bytes) -> None:
     with pytest.raises(MoonfedError):
         OnnxSession(content, CPU)
-
-
-def test_a_graph_that_reads_other_files_is_rejected_before_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = onnx.load_from_string(linear())
-    tensor = model.graph.initializer[0]
-    tensor.data_location = TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="../../operator/key.pem")
-    tensor.ClearField("raw_data")
-
-    def load(*_: object, **__: object) -> None:
-        raise AssertionError("it was loaded")
-
-    monkeypatch.setattr(onnxruntime, "InferenceSession", load)
-    with pytest.raises(InvalidInput, match="weights"):
-        OnnxSession(model.SerializeToString(), CPU)
-
-
-def test_a_missing_provider_is_named_with_those_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
-    with pytest.raises(Unavailable, match=r"^provider is cuda; this ONNX Runtime has only cpu$"):
-        require_provider("cuda")
-    require_provider("cpu")
-
-
-def test_a_provider_that_silently_falls_back_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = ["CUDAExecutionProvider", "CPUExecutionProvider"]
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: listed)
-
-    class OnCpu:
-        def __init__(self, *_: object, **__: object) -> None: ...
-
-        def get_providers(self) -> list[str]:
-            return ["CPUExecutionProvider"]
-
-    monkeypatch.setattr(onnxruntime, "InferenceSession", OnCpu)
-    with pytest.raises(Unavailable, match="provider is cuda, which ONNX Runtime could not start here; is there a GPU"):
-        OnnxSession(linear(), SessionSettings(provider="cuda"))
-
-
-def test_a_provider_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
-
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("no\n  driver")
-
-    monkeypatch.setattr(onnxruntime, "InferenceSession", fail)
-    with pytest.raises(Unavailable, match=r"^provider is cuda, which fails: onnx runtime error: no driver$"):
-        OnnxSession(linear(), SessionSettings(provider="cuda"))
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"provider": "tpu"}, "provider is 'tpu'; it must be one of cpu, cuda, tensorrt"),
-        ({"intra_op_threads": -1}, "intra_op_threads is -1; it must be 0 or more"),
-    ],
-)
-def test_wrong_settings_are_rejected(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(InvalidInput) as error:
-        SessionSettings(**fields)  # type: ignore[arg-type]
-    assert str(error.value) == message
 
 
 def test_unnamed_lengths_are_any_length() -> None:

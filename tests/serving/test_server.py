@@ -44,7 +44,7 @@ model_warmup { batch_size: 1 inputs { key: "inputs" value { data_type: TYPE_FP32
 """
 # Models that cannot be served: the version in the index, and why.
 UNAVAILABLE = {
-    "broken": ("1", "onnx runtime error: "),
+    "broken": ("1", "the graph is not an ONNX model, or is damaged"),
     "cold": ("1", "onnx runtime error: "),
     "gap": ("4", "version 4 is specified for model 'gap', but the version directory is not present"),
     "hollow": ("1", "version 1 of model 'hollow' has no file model.onnx"),

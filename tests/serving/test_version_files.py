@@ -1,4 +1,4 @@
-"""Signed versions on a server: whatever was changed after signing is not loaded, and named."""
+"""Signed versions on a server: a version that was changed after signing is not loaded, and the file is named."""
 
 from __future__ import annotations
 

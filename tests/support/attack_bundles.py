@@ -98,14 +98,14 @@ class HarmlessPlan(torch.nn.Module):
     def outputs(
         self, inputs: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return what nobody asks for."""
+        """Return an unused value."""
         return inputs, inputs, inputs
 
     @torch.jit.export
     def learn(
         self, logits: torch.Tensor, z: torch.Tensor, labels: torch.Tensor, references: torch.Tensor
     ) -> torch.Tensor:
-        """Return what nobody asks for."""
+        """Return an unused value."""
         return logits.sum()
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -146,6 +146,12 @@ class _AsStrided(HarmlessPlan):
 class _Reinterpret(HarmlessPlan):
     def attack(self, inputs: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = torch.ops.inductor._reinterpret_tensor(inputs, [1 << 40], [1], 0)
+        return found.sum()
+
+
+class _DataType(HarmlessPlan):
+    def attack(self, inputs: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.zeros([4], dtype=int(inputs.requires_grad) - 1)  # type: ignore[call-overload]
         return found.sum()
 
 
@@ -231,15 +237,17 @@ COMMENTS = ("#" + " what a plan has to say" * 4 + "\n") * 80_000
 BRACKETS = "_0 = " + "(" * 50_000 + "1" + ")" * 50_000
 CUSTOM_CLASS = "_0 = __torch__.torch.classes.evil.Shell.run(1)"
 STOPPED = "did not end within|sent no heartbeat for|was killed by|can't allocate memory|bad_alloc"
+BEYOND_TABLES = "was killed by SIG|the plan could not"  # whatever is in memory there
 ATTACKS: dict[str, Attack] = {
     "from_file, reading": Attack(_plan(_ReadFile), "operator 'aten::from_file'", "unable to open file", reads=True),
     "from_file, writing": Attack(_plan(_WriteFile), "operator 'aten::from_file'", "unable to open file", writes=True),
     "save": Attack(_plan(_Save), "operator 'aten::save'", writes=True),
-    "files": Attack(_plan(_Files), "operator 'aten::save'", "created more than [0-9]+ files and was killed"),
+    "files": Attack(_plan(_Files), "operator 'aten::save'", STOPPED),
     "__setstate__": Attack(_plan(_OnLoad), "state__', which is not allowed", "unable to open file", writes=True),
     "long record name": Attack(_long_name, "has a broken name, or one of over 200 characters"),
     "_reinterpret_tensor": Attack(_plan(_Reinterpret), "operator 'inductor::_reinterpret_tensor'", "was killed by SIG"),
     "as_strided": Attack(_plan(_AsStrided), "operator 'aten::as_strided'", "the plan could not"),
+    "data type": Attack(_plan(_DataType), "'aten::zeros' has a data type that is computed", BEYOND_TABLES),
     "print": Attack(_plan(_Print), "operator 'prim::Print'"),
     "loop": Attack(_plan(_Loop), STOPPED, STOPPED),
     "allocation": Attack(_plan(_Allocate), "can't allocate memory", "can't allocate memory"),

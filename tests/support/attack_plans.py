@@ -89,6 +89,33 @@ class _OnLoad(torch.nn.Module):
         return inputs
 
 
+class _SortFloats(torch.nn.Module):
+    """Reads and writes beyond a list, because nothing is sorted after NaN or before it."""
+
+    def forward(self, inputs: torch.Tensor) -> list[float]:
+        values = [float("nan")] * 100
+        values.sort(reverse=True)
+        return values
+
+
+@torch.jit.script
+class _Below:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __lt__(self, other: _Below) -> bool:
+        return True
+
+
+class _SortObjects(torch.nn.Module):
+    """Reads and writes beyond a list, because each object claims to be less than the others."""
+
+    def forward(self, inputs: torch.Tensor) -> int:
+        values = [_Below(number) for number in range(100)]
+        values.sort()
+        return len(values)
+
+
 class Harmless(torch.nn.Module):
     """Does nothing that a plan may not."""
 
@@ -144,6 +171,8 @@ FORBIDDEN_OPERATORS: Mapping[str, Callable[[], torch.nn.Module]] = {
     "prim::Print": _Print,
     "aten::_fused_sgd_": _Fused,
     "aten::median.dim": _Median,
+    "aten::sort.float": _SortFloats,
+    "aten::sort.any": _SortObjects,
 }
 
 

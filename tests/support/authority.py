@@ -39,10 +39,10 @@ class Authority:
     def pem(self) -> bytes:
         return self._signed("authority", None, self.key.public_key(), ca=True)
 
-    def issue(self, name: str, role: str, *, age: timedelta = DAY, left: timedelta = DAY) -> tuple[bytes, bytes]:
+    def issue(self, name: str, kind: str, *, age: timedelta = DAY, left: timedelta = DAY) -> tuple[bytes, bytes]:
         """A key and a certificate that is `age` old and has `left` to live."""
         key = new_key()
-        return key_bytes(key), self._signed(name, role, key.public_key(), age=age, left=left)
+        return key_bytes(key), self._signed(name, kind, key.public_key(), age=age, left=left)
 
     def sign(self, request: bytes, name: str, *, left: timedelta = DAY) -> bytes:
         """A device certificate for a PEM signing request."""
@@ -51,7 +51,7 @@ class Authority:
     def _signed(
         self,
         name: str,
-        role: str | None,
+        kind: str | None,
         key: object,
         *,
         ca: bool = False,
@@ -59,8 +59,8 @@ class Authority:
         left: timedelta = DAY,
     ) -> bytes:
         subject = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
-        if role:
-            subject.append(x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, role))
+        if kind:
+            subject.append(x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, kind))
         now = datetime.now(timezone.utc)
         names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))])
         assert isinstance(key, ec.EllipticCurvePublicKey)

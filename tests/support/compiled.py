@@ -18,7 +18,9 @@ from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.methods.method import Method
 from moonfed.export.network import Network
+from moonfed.export.onnx_graph import export_graph
 from moonfed.export.plan_builder import compile_plan, plan_bytes
+from moonfed.manifest import InputSpec
 from tests.support.session_cache import cached
 
 
@@ -40,6 +42,12 @@ def build_device_bundle(recipe: BundleRecipe) -> Bundle:
         mock.patch.object(bundle_builder, "_check"),
     ):
         return build_bundle(recipe)
+
+
+def cached_graph(network: Network, sample: InputSpec, *, model: str) -> bytes:
+    """Export a graph, or read the one that was exported from an equal network."""
+    key = b"graph" + pickle.dumps((network, sample, model))
+    return cached(key, lambda path: path.write_bytes(export_graph(network, sample, model=model))).read_bytes()
 
 
 def cached_plan(

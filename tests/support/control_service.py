@@ -13,6 +13,7 @@ from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.bundle import Bundle
 from moonfed.errors import MoonfedError, NotFound
 from moonfed.grpc_status import to_status
+from moonfed.held_out_score import HeldOutScore
 from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE
 from moonfed.tensors import Vector, write_model
 from moonfed.transport import to_message
@@ -42,6 +43,8 @@ class Control(control_pb2_grpc.ControlServicer):
         self.rounds: list[control_pb2.Round] = []
         self.manifest, self.scratch = bundle.manifest, directory / "scratch"
         self.recorded: queue.SimpleQueue[tuple[int, dict[str, float]]] = queue.SimpleQueue()
+        self.scores: dict[tuple[int, str], control_pb2.HeldOutScore] = {}  # by round and test set
+        self.device_evaluations: list[control_pb2.Evaluation] = []
         self.watchers: list[queue.SimpleQueue[control_pb2.RunEvent | None]] = []
         self.watched: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.cut_off: list[MoonfedError] = []  # why one watcher after the other is
@@ -125,13 +128,22 @@ class Control(control_pb2_grpc.ControlServicer):
         for start in range(request.offset, len(content), CHUNK):
             yield blob_pb2.Chunk(data=content[start : start + CHUNK])
 
-    def RecordMetrics(  # noqa: N802
-        self, request: control_pb2.RecordMetricsRequest, context: grpc.ServicerContext
-    ) -> control_pb2.RecordMetricsReply:
+    def RecordScore(  # noqa: N802
+        self, request: control_pb2.RecordScoreRequest, context: grpc.ServicerContext
+    ) -> control_pb2.RecordScoreReply:
+        metrics = HeldOutScore.from_message(request.score).metrics
         target = self.rounds[request.round - 1].metrics if request.round else self.run.initial_metrics
-        target.update(request.metrics)
-        self.recorded.put((request.round, dict(request.metrics)))
-        return control_pb2.RecordMetricsReply()
+        target.update(metrics)
+        self.scores[request.round, request.score.test_set] = request.score
+        self.recorded.put((request.round, metrics))
+        return control_pb2.RecordScoreReply()
+
+    def ListEvaluations(  # noqa: N802
+        self, request: control_pb2.ListEvaluationsRequest, context: grpc.ServicerContext
+    ) -> Iterator[control_pb2.Evaluation]:
+        for (round_, _), score in sorted(self.scores.items()):
+            yield control_pb2.Evaluation(round=round_, test_set=score)
+        yield from self.device_evaluations
 
 
 def _abort(context: grpc.ServicerContext, error: MoonfedError) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
@@ -19,7 +20,7 @@ from moonfed.blobs import BlobRef, ref_of_bytes
 from moonfed.bundle import Bundle, write_bundle
 from moonfed.coordinator.server import Ports, ServeSettings, running
 from moonfed.coordinator.storage.opening import Storage, open_storage
-from moonfed.errors import MoonfedError
+from moonfed.errors import MoonfedError, Unavailable
 from moonfed.grpc_status import from_rpc_error
 from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
 from moonfed.join_token import parse_token
@@ -38,6 +39,8 @@ from moonfed.v1 import (
 )
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 from tests.support.signatures import signed
+
+T = TypeVar("T")
 
 SPECS = (
     TensorSpec("head.bias", (3,), "parameter"),
@@ -159,6 +162,12 @@ class OperatorCalls:
         assert isinstance(run, control_pb2.Run)
         return run
 
+    def devices(self, **conditions: Any) -> list[control_pb2.Device]:  # noqa: ANN401
+        request = control_pb2.ListDevicesRequest(**conditions)
+        devices = ask(lambda asked, timeout: list(self.control.ListDevices(asked, timeout=timeout)), request)
+        assert isinstance(devices, list)
+        return devices
+
     def rounds(self, name: str) -> list[control_pb2.Round]:
         rounds = ask(
             lambda request, timeout: list(self.control.ListRounds(request, timeout=timeout)),
@@ -167,8 +176,8 @@ class OperatorCalls:
         assert isinstance(rounds, list)
         return rounds
 
-    def watch(self, name: str) -> Iterator[control_pb2.RunEvent]:
-        return iter(self.control.WatchRun(control_pb2.WatchRunRequest(run=name), timeout=WAIT))
+    def watch(self, name: str, *, progress: bool = False) -> Iterator[control_pb2.RunEvent]:
+        return iter(self.control.WatchRun(control_pb2.WatchRunRequest(run=name, progress=progress), timeout=WAIT))
 
     def model(self, blob: blob_pb2.Blob) -> bytes:
         chunks = self.control.Fetch(blob_pb2.FetchRequest(sha256=blob.sha256), timeout=WAIT)
@@ -181,6 +190,29 @@ def ask(method: Any, request: Any) -> Any:  # noqa: ANN401
         return method(request, timeout=WAIT)
     except grpc.RpcError as error:
         raise from_rpc_error(error) from error
+
+
+def answered(call: Callable[[], T]) -> T:
+    """Return a call's reply, once a connection that was closed at this moment is open again."""
+    while True:
+        with suppress(Unavailable):
+            return call()
+
+
+def rejected(call: Callable[[], object], kind: type[MoonfedError], match: str) -> None:
+    """Assert that a call is rejected, once a connection that was closed at this moment is open again."""
+    while isinstance(problem := _problem(call), Unavailable):
+        pass
+    assert type(problem) is kind
+    assert re.search(match, str(problem))
+
+
+def _problem(call: Callable[[], object]) -> MoonfedError:
+    try:
+        call()
+    except MoonfedError as error:
+        return error
+    raise AssertionError("it was accepted")
 
 
 def enrol(directory: Path, token: str, name: str, fleet_port: int | None = None) -> Identity:
@@ -225,6 +257,23 @@ class DeviceSession:
         assert reply.HasField("assignment")
         return reply.assignment
 
+    def check(self) -> fleet_pb2.EligibilityCheck:
+        reply = self.next()
+        assert reply.HasField("check"), reply
+        return reply.check
+
+    def evaluation(self) -> fleet_pb2.EvaluationTask:
+        """Return the next evaluation, skipping notices of ended runs."""
+        while (reply := self.next()).HasField("ended"):
+            pass
+        assert reply.HasField("evaluation"), reply
+        return reply.evaluation
+
+    def target(self) -> fleet_pb2.TargetRelease:
+        reply = self.next()
+        assert reply.HasField("target"), reply
+        return reply.target
+
     def ended(self) -> fleet_pb2.RunEnded:
         reply = self.next()
         assert reply.HasField("ended")
@@ -254,6 +303,8 @@ class Device:
         runs: Sequence[str] = (),
         labels: Mapping[str, str] | None = None,
         encodings: Sequence[str] = (),
+        fingerprint: str = "",
+        installed: Sequence[fleet_pb2.InstalledRelease] = (),
     ) -> DeviceSession:
         request = fleet_pb2.ConnectRequest(
             device=self.name if name is None else name,
@@ -263,11 +314,34 @@ class Device:
             runs=runs,
             labels=labels or {},
             encodings=encodings,
+            fingerprint=fingerprint,
+            installed=installed,
         )
         session = DeviceSession(self.fleet.Connect(request))
         threading.Thread(target=session.read, daemon=True).start()
         assert session.next().HasField("welcome")
         return session
+
+    def answer(self, check: fleet_pb2.EligibilityCheck, fingerprint: str, reason: str = "") -> None:
+        """Report to be eligible, or not for a reason."""
+        request = fleet_pb2.ReportEligibilityRequest(
+            device=self.name, run=check.run, manifest=check.manifest.sha256, fingerprint=fingerprint, reason=reason
+        )
+        ask(self.fleet.ReportEligibility, request)
+
+    def scored(
+        self, task: fleet_pb2.EvaluationTask, correct: int = 15, local_correct: int | None = None, declined: str = ""
+    ) -> None:
+        """Answer an evaluation: so many of 20 samples, or the reason why there are none."""
+        request = fleet_pb2.ReportEvaluationRequest(
+            device=self.name, run=task.run, round=task.round, number=task.number, model=task.model.sha256
+        )
+        if declined:
+            request.declined = declined
+        else:
+            counts = fleet_pb2.HoldoutCounts(samples=20, correct=correct, local_correct=local_correct)
+            request.counts.CopyFrom(counts)
+        ask(self.fleet.ReportEvaluation, request)
 
     def header(self, work: fleet_pb2.Assignment, content: bytes, **fields: Any) -> fleet_pb2.SubmitHeader:  # noqa: ANN401
         given: dict[str, Any] = {
@@ -330,6 +404,26 @@ class Device:
         finally:
             resume.put({})
         return replies
+
+    def begin_upload(self, work: fleet_pb2.Assignment, content: bytes, send: int = 1) -> Any:  # noqa: ANN401
+        """Send a header and the first bytes of an update, then nothing; return the call once they are accepted."""
+        replied = threading.Event()
+
+        def requests() -> Iterator[fleet_pb2.SubmitRequest]:
+            yield fleet_pb2.SubmitRequest(header=self.header(work, content))
+            replied.wait(WAIT)
+            part = blob_pb2.Part(sha256=ref_of_bytes(content).sha256, offset=0, data=content[:send])
+            yield fleet_pb2.SubmitRequest(part=part)
+            ended.wait(WAIT)
+
+        ended = threading.Event()
+        call = self.fleet.Submit(requests())
+        call.add_callback(ended.set)
+        first = next(iter(call))
+        assert isinstance(first, fleet_pb2.SubmitReply)
+        assert first.HasField("resume")
+        replied.set()
+        return call
 
 
 def settings(rounds: int = 1, **fields: Any) -> control_pb2.RunSettings:  # noqa: ANN401

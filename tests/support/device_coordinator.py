@@ -11,7 +11,7 @@ from typing import NoReturn
 import grpc
 
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
-from moonfed.errors import AlreadyExists, MoonfedError, Unavailable
+from moonfed.errors import AlreadyExists, MoonfedError, Renamed, Unavailable
 from moonfed.grpc_status import to_status
 from moonfed.v1 import blob_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2, fleet_pb2_grpc
 from moonfed.version import CONTRACT_VERSION
@@ -20,6 +20,13 @@ from tests.support.authority import Authority, requested_key
 PATIENCE = 60.0  # seconds; nothing takes that long unless it is broken
 CHUNK = 1 << 12  # small, so that a small model travels in several
 Place = tuple[str, int, int]
+Told = (
+    fleet_pb2.Assignment
+    | fleet_pb2.EligibilityCheck
+    | fleet_pb2.EvaluationTask
+    | fleet_pb2.RunEnded
+    | fleet_pb2.TargetRelease
+)
 
 
 class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServicer):
@@ -27,7 +34,10 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
 
     def __init__(self, directory: Path, authority: Authority) -> None:
         self.authority, self.blobs = authority, BlobDirectory(directory)
-        self.assignments: list[fleet_pb2.Assignment | fleet_pb2.RunEnded] = []
+        self.assignments: list[Told] = []
+        self.answers: list[fleet_pb2.ReportEligibilityRequest] = []
+        self.evaluated: list[fleet_pb2.ReportEvaluationRequest] = []
+        self.outcomes: list[fleet_pb2.ReportReleaseRequest] = []
         self.over: dict[str, fleet_pb2.RunEnded] = {}  # sent to a device that connects and names the run
         self.connected = 0  # at present
         self.connect_requests: list[fleet_pb2.ConnectRequest] = []
@@ -39,12 +49,14 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self.rejected = 0  # uploads
         self.resumed: list[int] = []  # bytes that were already here when an upload began
         self.renewed: list[bytes] = []  # certificates
+        self.left: list[str] = []  # devices that announced that they stop
         self.stop_reason, self.retry_after_seconds = "", 0.0
         self.connect_error: MoonfedError | None = None
         self.submit_error: MoonfedError | None = None
         self.submit_problems: list[MoonfedError] = []  # that pass, one with each try
         self.enrol_error: MoonfedError | None = None
         self.renew_error: MoonfedError | None = None
+        self.renamed: dict[str, str] = {}  # names of devices to those that an operator gave them
         self.keys: dict[str, object] = {}  # by name: a name stays with its key
         self.before_enrol_reply: Callable[[], object] = lambda: None
         self.stuck = False  # whether blobs and updates wait for ever
@@ -85,8 +97,8 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             self._tell()
             stopped.wait()
 
-    def assign(self, assignment: fleet_pb2.Assignment | fleet_pb2.RunEnded) -> None:
-        """Send an assignment, or the end of a run."""
+    def assign(self, assignment: Told) -> None:
+        """Send an assignment, a check, an evaluation, a target, or the end of a run."""
         self._tell(lambda: self.assignments.append(assignment))
 
     def _add_connected(self, number: int) -> None:
@@ -112,6 +124,8 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
     def Connect(  # noqa: N802
         self, request: fleet_pb2.ConnectRequest, context: grpc.ServicerContext
     ) -> Iterator[fleet_pb2.ConnectReply]:
+        if request.device in self.renamed:
+            _abort(context, Renamed(f"an operator renamed the device to {self.renamed[request.device]!r}"))
         if self.connect_error:
             self._tell(lambda: self.connect_requests.append(request))
             _abort(context, self.connect_error)
@@ -126,6 +140,12 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             told = self.assignments[sent]
             if isinstance(told, fleet_pb2.RunEnded):
                 yield fleet_pb2.ConnectReply(ended=told)
+            elif isinstance(told, fleet_pb2.TargetRelease):
+                yield fleet_pb2.ConnectReply(target=told)
+            elif isinstance(told, fleet_pb2.EligibilityCheck):
+                yield fleet_pb2.ConnectReply(check=told)
+            elif isinstance(told, fleet_pb2.EvaluationTask):
+                yield fleet_pb2.ConnectReply(evaluation=told)
             elif _place(told) not in done:
                 yield fleet_pb2.ConnectReply(assignment=told)
             sent += 1
@@ -158,19 +178,63 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             stop=bool(self.stop_reason), reason=self.stop_reason, retry_after_seconds=self.retry_after_seconds
         )
 
+    def wait_for_answer(self, count: int = 1) -> fleet_pb2.ReportEligibilityRequest:
+        self.wait_for(lambda: len(self.answers) >= count, f"{count} answers")
+        return self.answers[count - 1]
+
+    def ReportEligibility(  # noqa: N802
+        self, request: fleet_pb2.ReportEligibilityRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.ReportEligibilityReply:
+        self._tell(lambda: self.answers.append(request))
+        return fleet_pb2.ReportEligibilityReply()
+
+    def wait_for_evaluation(self, count: int = 1) -> fleet_pb2.ReportEvaluationRequest:
+        self.wait_for(lambda: len(self.evaluated) >= count, f"{count} evaluations")
+        return self.evaluated[count - 1]
+
+    def ReportEvaluation(  # noqa: N802
+        self, request: fleet_pb2.ReportEvaluationRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.ReportEvaluationReply:
+        self._tell(lambda: self.evaluated.append(request))
+        return fleet_pb2.ReportEvaluationReply()
+
+    def wait_for_outcome(self, outcome: str, count: int = 1) -> fleet_pb2.ReportReleaseRequest:
+        """Wait for a device's report with this outcome, such as "installed"; return the newest one."""
+        value = fleet_pb2.ReleaseOutcome.Value(f"RELEASE_OUTCOME_{outcome.upper().replace('-', '_')}")
+
+        def found() -> list[fleet_pb2.ReportReleaseRequest]:
+            return [report for report in self.outcomes if report.outcome == value]
+
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(found()) >= count, PATIENCE), self.outcomes
+        return found()[-1]
+
+    def ReportRelease(  # noqa: N802
+        self, request: fleet_pb2.ReportReleaseRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.ReportReleaseReply:
+        self._tell(lambda: self.outcomes.append(request))
+        return fleet_pb2.ReportReleaseReply()
+
     def Decline(  # noqa: N802
         self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.DeclineReply:
         self._tell(lambda: self.declined.append(request))
         return fleet_pb2.DeclineReply()
 
+    def Leave(  # noqa: N802
+        self, request: fleet_pb2.LeaveRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.LeaveReply:
+        self._tell(lambda: self.left.append(request.device))
+        return fleet_pb2.LeaveReply()
+
     def Renew(self, request: fleet_pb2.RenewRequest, context: grpc.ServicerContext) -> fleet_pb2.RenewReply:  # noqa: N802
         if self.renew_error:
             self.rejected += 1
             self._tell()
             _abort(context, self.renew_error)
-        self.keys[request.device] = requested_key(request.signing_request)
-        certificate = self.authority.sign(request.signing_request, request.device)
+        name = self.renamed.get(request.device, request.device)
+        self.keys[name] = requested_key(request.signing_request)
+        certificate = self.authority.sign(request.signing_request, name)
         self._tell(lambda: self.renewed.append(certificate))
         return fleet_pb2.RenewReply(certificate=certificate)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from moonfed.data.data_set import DataSet
 from moonfed.manifest import InputSpec
-from moonfed.samples import RawSamples
 
 FEATURES = InputSpec(kind="features", shape=(3,))
 COLOUR = InputSpec(kind="image", shape=(4, 6, 3))
@@ -18,7 +18,7 @@ GREY = InputSpec(kind="image", shape=(4, 6, 1))
 CLASSES = ("cat", "dog")
 
 
-def read(source: object, spec: InputSpec = FEATURES) -> RawSamples:
+def read(source: object, spec: InputSpec = FEATURES) -> DataSet:
     return source.read(spec, CLASSES, lambda: None)  # type: ignore[attr-defined, no-any-return]
 
 

@@ -42,7 +42,7 @@ def descend(
     terms: Sequence[Term],
     after_step: AfterStep = lambda _: None,
 ) -> list[float]:
-    """Train the network in its present mode, one step per batch; the losses are the sums of the terms."""
+    """Train the network in its current mode, one step per batch; the losses are the sums of the terms."""
     optimiser = torch.optim.SGD(
         local.parameters(),
         lr=hyperparameters["learning_rate"],

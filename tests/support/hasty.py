@@ -1,6 +1,6 @@
 """A patch for programs in tests, see `forked_process`: a device waits tenths of seconds instead of seconds.
 
-It also counts the answers of other servers than its coordinator, in its log.
+It also logs the number of answers from servers other than its coordinator.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import struct
 import time
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
-_DATA, _HEADERS, _SETTINGS, _PING, _WINDOW_UPDATE = 0, 1, 4, 6, 8
+_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
 _END_STREAM, _END_HEADERS, _ACKNOWLEDGEMENT = 1, 4, 1
 _WINDOW, _FRAME, _INITIAL_WINDOW = 65535, 16384, 4
 _STREAM = 1
@@ -67,6 +67,12 @@ class RawCall:
         while not self.ended and time.monotonic() < until:
             self.read(0.05)
         return self.ended
+
+    def await_reset(self, seconds: float) -> bool:
+        """Read for a while; return whether the server has cancelled the call."""
+        if not (self.closed or _RESET in self.frames):
+            self.read(seconds)
+        return self.closed or _RESET in self.frames
 
     def read(self, seconds: float) -> None:
         """Read what the server has sent."""

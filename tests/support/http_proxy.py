@@ -70,9 +70,9 @@ class ConnectProxy:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
-                sink.sendall(data)
-                with self._lock:
+                with self._lock:  # before anybody can have received them
                     self.bytes_through += len(data)
+                sink.sendall(data)
         for end in (source, sink):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

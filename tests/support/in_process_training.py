@@ -15,7 +15,7 @@ from moonfed.edge_client.state.round_results import save_results, with_kept_file
 from moonfed.edge_client.state.round_store import RunState, StoredRound
 from moonfed.edge_client.worker.heartbeat import Heartbeats
 from moonfed.edge_client.worker.ipc import ParentPipe
-from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
+from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings, wanted_samples
 from moonfed.edge_client.worker.reader import SampleReader
 from moonfed.edge_client.worker.trainer import Trainer
 from moonfed.manifest import Manifest
@@ -47,7 +47,7 @@ class InProcessTraining:
         content = Path(job.manifest_file).read_bytes()
         manifest, runs = Manifest.from_bytes(content), Path(self._settings.state, "runs")
         state = RunState(runs, job.id.run, manifest=ref_of_bytes(content).sha256, seed=job.seed)
-        read = self._reader.read(job.manifest_file)
+        read = self._reader.read(**wanted_samples(manifest.input, manifest.classes))
         self._version += read["changed"]
         counts = SampleCounts(samples=read["samples"], held_out=read["held_out"], version=self._version)
         heartbeats = Heartbeats(self._parent, read["other_work"])

@@ -41,7 +41,7 @@ class Server:
 def missing() -> str:
     """Return the reason if no server can run here, else an empty text."""
     if find_spec("psycopg") is None:
-        return "psycopg is not installed: pip install 'moonfed[postgres]'"
+        return "psycopg is not installed: pip install '.[postgres]'"
     return "" if _binaries() else "there is no PostgreSQL server: apt-get install postgresql"
 
 

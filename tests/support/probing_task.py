@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import os
 import socket
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from typing import Any
 import torch
 
 from moonfed.edge_client.worker.ipc import ParentPipe
+
+LIBRARY = ctypes.util.find_library("dl")  # as torch for CUDA does; if there is a compiler, it needs a new file
 
 
 @torch.jit.script

@@ -30,7 +30,8 @@ LATER = (
     "moonfed.edge_client.agent.session",
     "moonfed.edge_client.agent.worker_process",
     "moonfed.edge_client.worker.trainer",
-    "moonfed.edge_client.predict_task",
+    "moonfed.edge_client.inference.plan_task",
+    "moonfed.edge_client.inference.onnx_task",
     "moonfed.edge_client.profile.task",
     "moonfed.coordinator.server",
     "moonfed.coordinator.storage.db.postgres",
@@ -94,7 +95,7 @@ def main() -> None:
 
 
 def share_descriptions() -> None:
-    """Parse botocore's descriptions of services once, which take every client of an object store 50 ms."""
+    """Parse botocore's service descriptions once, which otherwise takes each client of an object store 50 ms."""
     read = functools.cache(JSONFileLoader().load_file)
     JSONFileLoader.load_file = lambda _, path: read(path)
     get_session().create_client("s3", region_name="us-east-1", aws_access_key_id="key", aws_secret_access_key="secret")

@@ -16,7 +16,7 @@ from moonfed.files import write_durably
 from moonfed.signing.bundle_signature import BundleSignature, sign
 from moonfed.signing.envelope import Envelope, PublicKey
 from moonfed.signing.key_files import TRUST_FILE, write_trust
-from moonfed.signing.statement import Statement
+from moonfed.signing.statement import BUNDLE, Signable, Statement
 from moonfed.signing.trust import Trust, TrustChain
 
 FAR = 4_000_000_000  # seconds since the epoch: the year 2096
@@ -65,6 +65,7 @@ def signature(
     expires: float = FAR,
     keys: Sequence[int] = (1,),
     chain: TrustChain = CHAIN,
+    kind: Signable = BUNDLE,
 ) -> BundleSignature:
     """Sign a manifest; by default with key 1, for longer than any test lasts."""
     statement = Statement(
@@ -73,7 +74,7 @@ def signature(
         manifest=hashlib.sha256(manifest).hexdigest(),
         expires=int(expires),
     )
-    return sign(statement, [key(number) for number in keys], chain)
+    return sign(statement, [key(number) for number in keys], chain, kind)
 
 
 def signed(bundle: Bundle, **fields: Any) -> Bundle:  # noqa: ANN401

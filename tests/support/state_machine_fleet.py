@@ -5,12 +5,22 @@ from __future__ import annotations
 from hypothesis import strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from moonfed.coordinator.rounds.events import Command, DeviceOffline, DeviceOnline, Event, Reduce, StopRequested
+from moonfed.coordinator.rounds.events import (
+    Command,
+    DeviceLeft,
+    DeviceOffline,
+    DeviceOnline,
+    Event,
+    PauseRequested,
+    Reduce,
+    ResumeRequested,
+    StopRequested,
+)
 from moonfed.coordinator.rounds.protocol import RoundProtocol, round_protocol
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import State
 
-DEVICES = [f"cam-{number}" for number in range(5)]
+DEVICES = [f"cam-{number}" for number in range(7)]
 
 
 def devices_online(*names: str) -> list[Event]:
@@ -40,10 +50,12 @@ class Play(RuleBasedStateMachine):
         self.timers: list[Event] = []
         self.reducing: Reduce | None = None
         self.here: set[str] = set()
-        self.stopping = self.stops_at_all = False
+        self.before = self.state  # the latest event
+        self.stopping = self.paused = self.stops_at_all = False
 
     def send(self, event: Event) -> None:
         again = self.kind.step(self.settings, self.state, event)
+        self.before = self.state
         self.state, commands = self.kind.step(self.settings, self.state, event)
         assert again == (self.state, commands), "the same event in the same state has the same consequences"
         for command in commands:
@@ -66,6 +78,29 @@ class Play(RuleBasedStateMachine):
     def goes_offline(self, device: str) -> None:
         self.here.discard(device)
         self.send(DeviceOffline(device=device))
+
+    @rule(device=strategies.sampled_from(DEVICES))
+    def leaves(self, device: str) -> None:
+        self.here.discard(device)
+        self.send(DeviceLeft(device=device))
+
+    @rule(device=strategies.sampled_from(DEVICES))
+    def is_ineligible(self, device: str) -> None:
+        self.here.discard(device)
+        self.send(DeviceOffline(device=device, ineligible="without a label"))
+
+    @precondition(lambda self: self.stops_at_all)
+    @rule()
+    def is_paused(self) -> None:
+        if self.state.status == "running":
+            self.paused = True
+            self.send(PauseRequested())
+
+    @rule()
+    def is_resumed(self) -> None:
+        if self.state.status == "running":
+            self.paused = False
+            self.send(ResumeRequested())
 
     @precondition(lambda self: self.stops_at_all)
     @rule()

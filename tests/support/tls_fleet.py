@@ -40,27 +40,36 @@ class Authority:
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(
-        self, name: str, role: str, *, life: datetime.timedelta = HOUR, begins: datetime.timedelta = -2 * HOUR
+        self,
+        name: str,
+        kind: str,
+        *,
+        role: str = "",
+        life: datetime.timedelta = HOUR,
+        begins: datetime.timedelta = -2 * HOUR,
     ) -> tuple[bytes, bytes]:
         key = new_key()
-        certificate = _certificate(name, role, key, "authority", self.key, life=life, begins=begins)
+        certificate = _certificate(name, kind, key, "authority", self.key, role=role, life=life, begins=begins)
         return key_bytes(key), certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _certificate(
     name: str,
-    role: str | None,
+    kind: str | None,
     key: ec.EllipticCurvePrivateKey,
     issuer: str,
     issuer_key: ec.EllipticCurvePrivateKey,
     *,
     ca: bool = False,
+    role: str = "",
     life: datetime.timedelta = HOUR,
     begins: datetime.timedelta = -2 * HOUR,
 ) -> x509.Certificate:
     subject = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
+    if kind:
+        subject.append(x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, kind))
     if role:
-        subject.append(x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, role))
+        subject.append(x509.NameAttribute(x509.ObjectIdentifier("2.5.4.72"), role))
     now = datetime.datetime.now(datetime.timezone.utc)
     builder = (
         x509.CertificateBuilder()
@@ -127,7 +136,7 @@ class Served:
 
     def identity(self, authority: Authority | None = None, **options: datetime.timedelta) -> Identity:
         """An identity whose certificate `authority` signed and that trusts the server's authority."""
-        key, certificate = (authority or self.authority).issue("cam-1", "device", **options)
+        key, certificate = (authority or self.authority).issue("cam-1", "device", role="", **options)
         directory = self.directory / str(len(list(self.directory.iterdir())))
         save_identity(directory, address=self.address, ca=self.authority.pem, certificate=certificate, key=key)
         return load_identity(directory)

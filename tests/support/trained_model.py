@@ -11,10 +11,10 @@ import torch
 from sklearn.datasets import load_digits
 
 from moonfed.bundle import Bundle
+from moonfed.data.data_set import DataSet
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.plan import load_plan
-from moonfed.samples import RawSamples
 from moonfed.tensors import Vector, open_model, split
 from tests.support.compiled import cached_bundle
 from tests.support.session_cache import cached
@@ -42,7 +42,7 @@ class Trained:
     bundle: Bundle
     model: Vector
     directory: Path
-    test: RawSamples
+    test: DataSet
 
     @property
     def test_file(self) -> Path:
@@ -64,7 +64,7 @@ def train_digits(directory: Path) -> Trained:
         lambda path: path.write_bytes(_train(bundle, directory, inputs[:TRAINED], labels[:TRAINED]).tobytes()),
     )
     model = np.fromfile(trained, np.float32)
-    test = RawSamples(inputs=inputs[end:], labels=labels[end:])
+    test = DataSet(inputs=inputs[end:], targets=labels[end:], classes=CLASSES)
     return Trained(bundle=bundle, model=model, directory=directory, test=test)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moonfed.edge_client.profile.measure import TRAINER_SCRIPT, trainer_memory
+from moonfed.edge_client.resources.trainer_runtime import TRAINER_SCRIPT, trainer_memory
 from tests.support.session_cache import cached
 
 

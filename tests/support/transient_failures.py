@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
-from moonfed.coordinator.rounds import synchronous
+from moonfed.coordinator.rounds import progression
 from moonfed.errors import Unavailable
 
 AWAY = Unavailable("the object store s3://models cannot be used: it does not answer")
@@ -29,4 +29,4 @@ class TransientFailure:
             raise error
 
         patch.setattr(place, name, troubled)
-        patch.setattr(synchronous, "LONGEST_RETRY_SECONDS", 0.05)
+        patch.setattr(progression, "LONGEST_RETRY_SECONDS", 0.05)

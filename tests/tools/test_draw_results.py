@@ -16,7 +16,7 @@ def write(results: Path, name: str, method: str, accuracy: Sequence[float]) -> N
 
 
 def test_runs_are_compared_with_fedavgs_last_round(tmp_path: Path) -> None:
-    write(tmp_path, "cifar10-fedavg-0", "fedavg", [0.5] * 99 + [0.6])
+    write(tmp_path, "cifar10-fedavg-0", "fedavg", [0.6, *[0.5] * 98, 0.6])
     write(tmp_path, "cifar10-moon-0", "moon", [0.5, 0.59, 0.55, 0.6, 0.7])
     write(tmp_path, "cifar10-solo-0", "solo", [0.4])
     _, fedavg, moon, solo = tabulate(read_runs(tmp_path))

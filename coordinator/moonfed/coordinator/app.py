@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 
+from moonfed.coordinator.api.admin_api import AdminApi
 from moonfed.coordinator.api.device_api import DeviceApi
 from moonfed.coordinator.api.operator_api import OperatorApi
+from moonfed.coordinator.api.release_api import ReleaseApi
 from moonfed.coordinator.devices.blob_access import BlobAccess
 from moonfed.coordinator.devices.liveness import Liveness
+from moonfed.coordinator.devices.registry_poll import RegistryPoll
+from moonfed.coordinator.devices.release_targets import ReleaseTargets
 from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.replicas.presence import Presence
 from moonfed.coordinator.replicas.replication import Replicated, Replication, Standalone
+from moonfed.coordinator.runs.evaluations import Evaluations
 from moonfed.coordinator.runs.manager import RunManager
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
@@ -29,16 +34,22 @@ class Coordinator:
         self._sessions, self._liveness, self._background = Sessions(), Liveness(), BackgroundTasks()
         transfers = Transfers()
         self._runs = RunManager(storage, self._sessions, self._liveness, self._background)
+        self._evaluations = Evaluations(storage, self._sessions, self._background)
         self._replication = self._choose_replication()
+        self.registry = RegistryPoll(storage.store.registry)
+        self.release_targets = ReleaseTargets(storage.store.deployments, self._sessions)
         self.devices = DeviceApi(
             blobs=storage.blobs,
-            access=BlobAccess(storage.store),
+            access=BlobAccess(storage.store, self._sessions),
             registry=storage.store.devices,
             runs=self._runs,
+            evaluations=self._evaluations,
             sessions=self._sessions,
             liveness=self._liveness,
             background=self._background,
+            releases=self.release_targets,
         )
+        self.releases = ReleaseApi(storage, self._sessions, self._background)
         self.updates = Updates(
             find_run=self._runs.find,
             reports=storage.store.reports,
@@ -54,15 +65,19 @@ class Coordinator:
             budget=storage.budget,
             garbage_collector=storage.garbage_collector,
             runs=self._runs,
+            evaluations=self._evaluations,
             transfers=transfers,
             sessions=self._sessions,
             background=self._background,
         )
 
+        self.admin = AdminApi(storage.store.devices, self.registry, self._sessions)
+
     async def open(self) -> None:
         """Resume the runs that were running when the coordinator ended."""
         await self._runs.open()
         await self._replication.start()
+        self._evaluations.open()
         self._background.spawn(in_thread(self.storage.garbage_collector.sweep))
 
     def _choose_replication(self) -> Replication:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from moonfed.assignment import AttemptId as AttemptId
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
+from moonfed.coordinator.deployments.state import Choice, Deployment, ShownState
+from moonfed.coordinator.rounds.evaluation import DeviceScore
 from moonfed.coordinator.rounds.events import InAttempt
 from moonfed.coordinator.rounds.settings import RunSettings
-from moonfed.coordinator.rounds.state import OpenRound, Status
+from moonfed.coordinator.rounds.state import ACTIVE, OpenRound, RunStatus
+from moonfed.errors import InvalidInput
+from moonfed.evaluation import HoldoutCounts
+from moonfed.identity import Role
 from moonfed.manifest import MODEL
+from moonfed.release_manifest import ReleaseManifest
+from moonfed.target_release import InstalledRelease
 
 MAX_REASON = 1000  # characters kept of a reason that a device gives or receives
+MAX_FINGERPRINT = 64  # characters of a device's fingerprint
 MAX_SAMPLES = 10_000_000  # of one device in one round; more is a mistake, or an attempt to outweigh everybody
 Outcome = Literal["accepted", "rejected", "declined"]
+AuditOutcome = Literal["pending", "done", "failed", "denied"]
 EventKind = Literal[
     "waiting",
     "round_opened",
@@ -25,6 +34,10 @@ EventKind = Literal[
     "update_rejected",
     "device_declined",
     "device_lost",
+    "device_left",
+    "devices_joined",
+    "paused",
+    "resumed",
     "round_committed",
     "round_abandoned",
     "metrics",
@@ -43,12 +56,18 @@ class RunRecord:
 
     run: str
     created: float  # seconds since the epoch
-    status: Status
+    status: RunStatus
     settings: RunSettings
     manifest: BlobRef
     method: str
     initial: BlobRef  # global model 0
     signature: BlobRef | None = None  # of the bundle; None for a run of an earlier release
+    reason: str = ""  # of a failed run
+
+    @property
+    def active(self) -> bool:
+        """True until the run has ended."""
+        return self.status in ACTIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +80,17 @@ class RoundRecord:
     counted: tuple[str, ...] = ()
     reason: str = ""
     blobs: Mapping[str, BlobRef] = field(default_factory=dict)  # blobs of a committed global state, by role
+    opened: float = 0.0  # seconds since the epoch
     seconds: float = 0.0
+    updates: int = 0  # accepted, once the round has ended: of an abandoned one, too
     metrics: Mapping[str, float] = field(default_factory=dict)  # of a committed round's model
     incidents: tuple[Incident, ...] = ()
     bases: Mapping[str, int] = field(
         default_factory=dict
     )  # of an asynchronous round: device to the round it started from
+    replacements: tuple[str, ...] = ()  # devices of the cohort that joined after the draw
+    reused: Mapping[str, int] = field(default_factory=dict)  # device to the earlier attempt that its update is from
+    reusable: Mapping[str, int] = field(default_factory=dict)  # the same, for the attempt after an abandoned one
 
     @property
     def model(self) -> BlobRef | None:
@@ -102,6 +126,61 @@ class DeviceReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateRecord:
+    """A certificate that was issued to a device."""
+
+    serial: str  # hexadecimal
+    expires: float
+    rejected: float = 0.0  # since when it is rejected; 0: accepted
+    reason: str = ""  # revoked, removed, replaced or renamed; empty: accepted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRecord:
+    """A join token without its secret, whose hash begins with the `id`."""
+
+    id: str
+    created: float
+    operator: str  # who created it
+    expires: float
+    uses: int
+    uses_left: int
+    device: str = ""  # the only one that may enrol with it; empty: any new one
+    revoked: float = 0.0  # time of revocation; 0: not revoked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EligibilityReport:
+    """A device's eligibility report for a run; void once the device has another fingerprint."""
+
+    device: str
+    fingerprint: str  # of the device's data, limits and release
+    reason: str = ""  # why it is ineligible; empty: it is eligible
+
+    def __post_init__(self) -> None:
+        if len(self.fingerprint) > MAX_FINGERPRINT or not self.fingerprint.isprintable():
+            raise InvalidInput(f"fingerprint must be at most {MAX_FINGERPRINT} printable characters")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceResult:
+    """A device's part in its most recent round that has ended."""
+
+    id: AttemptId
+    outcome: Literal["counted", "abandoned", "rejected", "declined", "missing"]
+    reason: str = ""  # of a rejected update or a declined assignment
+    time: float = 0.0  # seconds since the epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceActivity:
+    """An assignment that a device works on."""
+
+    id: AttemptId
+    fraction: float = 0.0  # of the local training, as last reported
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRecord:
     """A device that has enrolled, or connected without TLS."""
 
@@ -111,7 +190,146 @@ class DeviceRecord:
     certificate_expires: float
     platform: Mapping[str, str]
     online: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)  # of one that is online
+    labels: Mapping[str, str] = field(default_factory=dict)  # its own, if it is online
+    operator_labels: Mapping[str, str] = field(default_factory=dict)  # which override its own
+    revoked: float = 0.0  # time of revocation; 0: not revoked
+    certificates: tuple[CertificateRecord, ...] = ()  # newest last, if a single device was asked for
+    release: str = ""  # of moonfed on the device, when it last connected
+    rounds: int = 0  # committed rounds that counted its update
+    last_result: DeviceResult | None = None
+    activity: tuple[DeviceActivity, ...] = ()
+    ineligible: str = ""  # why it cannot take part in the run that was asked about
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceQuery:
+    """Conditions on devices, all of which must hold."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    online: bool = False  # only those that are
+    ineligible: str = ""  # a run; only those that cannot take part in it
+
+    def matches(self, device: DeviceRecord) -> bool:
+        """Return True if the device fulfils all conditions."""
+        labelled = self.labels.items() <= {**device.labels, **device.operator_labels}.items()
+        eligible = bool(self.ineligible) and not device.ineligible
+        return labelled and not eligible and (device.online or not self.online)
+
+
+EVERY_DEVICE = DeviceQuery()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRecord:
+    """One version of a named model."""
+
+    manifest: ReleaseManifest
+    ref: BlobRef  # of the manifest
+    signature: BlobRef
+    created: float  # seconds since the epoch
+    operator: str  # who created it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentView:
+    """An operator's view of a deployment."""
+
+    deployment: Deployment
+    matching: int  # known devices with its labels
+    states: Mapping[ShownState, int]  # number of chosen devices in each state
+
+    @property
+    def chosen(self) -> int:
+        """The number of chosen devices."""
+        return sum(self.states.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployedDevice:
+    """An operator's view of a device that a deployment has chosen."""
+
+    choice: Choice
+    version: int  # the deployment's
+    variant: str
+    state: ShownState
+    installed: InstalledRelease
+    online: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRecord:
+    """A certificate of an operator."""
+
+    operator: str
+    role: Role
+    serial: str
+    public_key_sha256: str
+    created: float  # seconds since the epoch
+    created_by: str  # the operator; empty: the coordinator itself
+    expires: float
+    revoked: float = 0.0  # 0: not revoked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRecord:
+    """A change that somebody made or attempted, or a denied call.
+
+    `role`: of an operator; "device"; "coordinator" for itself; or empty for a caller without a certificate. A change
+    stays pending if its coordinator was killed before the call ended.
+    """
+
+    time: float  # seconds since the epoch
+    name: str
+    role: str
+    serial: str  # of the caller's certificate
+    address: str
+    call: str  # such as StopRun
+    details: str  # in the infinitive, such as "stop run 'digits'"
+    outcome: AuditOutcome
+    reason: str = ""  # of a failed or denied call
+    count: int = 1  # of the similar calls that the record stands for
+    number: int = 0  # in the order of recording
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationReport:
+    """A device's answer to an evaluation: its counts, or why it declines."""
+
+    device: str
+    run: str
+    round: int
+    number: int
+    model: str  # sha256
+    counts: HoldoutCounts | None = None
+    reason: str = ""  # without counts
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """Identify the evaluation among those of all runs."""
+        return self.run, self.round, self.number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRecord:
+    """A global model's evaluation on devices."""
+
+    run: str
+    round: int
+    number: int  # of this model's evaluations, from 1
+    model: BlobRef
+    opened: float  # seconds since the epoch
+    deadline: float
+    closed: float = 0.0  # 0: devices may still answer
+    scores: tuple[DeviceScore, ...] = ()  # by device
+    declined: Mapping[str, str] = field(default_factory=dict)  # reasons by device
+    pending: frozenset[str] = frozenset()  # devices that have not answered
+    gone: frozenset[str] = frozenset()  # of those: revoked or removed
+    seconds_left: float = 0.0  # until the deadline
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """Identify the evaluation among those of all runs."""
+        return self.run, self.round, self.number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +342,11 @@ class RunView:
     initial_metrics: Mapping[str, float] = field(default_factory=dict)
     committed: int = 0
     model: BlobRef | None = None  # the newest global model
+    eligible: int = 0  # online devices that rounds are drawn from
+    checking: int = 0  # online devices that have not answered yet whether they are eligible
+    ineligible: Mapping[str, Sequence[str]] = field(default_factory=dict)  # devices by reason
+    open_seconds: float = 0.0  # since the open round opened
+    progress: Mapping[str, float] = field(default_factory=dict)  # in the open round: the fractions that devices report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,3 +363,5 @@ class RunEvent:
     metrics: Mapping[str, float] = field(default_factory=dict)
     fraction: float = 0.0
     run: RunView | None = None
+    pending: int = 0  # devices that the round still waits for
+    reused: tuple[str, ...] = ()  # devices whose update of an earlier attempt counts in the round that opened

@@ -21,6 +21,8 @@ from moonfed.coordinator.aggregation.robust.reducers import REDUCERS
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.pki.enrolment import Enrolment
+from moonfed.coordinator.pki.operators import OperatorIdentities
+from moonfed.coordinator.rpc.audit import Auditor
 from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.connections import ConnectionGuard, Options, enrolment_options, fleet_options
 from moonfed.coordinator.rpc.control_service import ControlService
@@ -133,21 +135,28 @@ async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Ru
     authority = None if settings.insecure else await asyncio.to_thread(Authority, directory.authority)
     if authority:
         await asyncio.to_thread(storage.store.devices.require_authority, ref_of_bytes(authority.ca).sha256)
-    limiter, files, revocations = RateLimiter(), file_limit(), Revocations(storage.store.devices)
-    fleet, enrolment = _new_server(limiter, fleet_options(files)), _new_server(limiter, enrolment_options(files))
+    files, revocations = file_limit(), Revocations()
+    auditor = Auditor(storage.store.audit)
+    interceptor = ErrorInterceptor(RateLimiter(), auditor)
+    fleet, enrolment = (_new_server(interceptor, limits(files)) for limits in (fleet_options, enrolment_options))
     guard = ConnectionGuard(files, revocations.rejection)
     authenticator = Authenticator(insecure=settings.insecure, connections=guard, rejection=revocations.rejection)
-    await revocations.refresh()
-    refreshing = asyncio.create_task(revocations.keep_fresh())
+    for subscriber in (revocations.apply, guard.check_again, coordinator.devices.apply_registry):
+        coordinator.registry.subscribe(subscriber)  # in this order
+    await coordinator.registry.refresh()
+    polls = (coordinator.registry.run(), coordinator.release_targets.run(), auditor.keep_summarising())
+    tasks = [asyncio.create_task(work) for work in polls]
     try:
         ports = _open_ports(settings, authority, fleet, enrolment)
         guard.start([port for port in (ports.fleet, ports.enrolment) if port])
         if authority is None:
-            _add_services(fleet, coordinator, None, authenticator)
+            _add_services(fleet, coordinator, authenticator, auditor)
         else:
             issuer = _enrolment(settings, storage, authority, ports)
-            _add_services(fleet, coordinator, issuer, authenticator)
-            enrolment_pb2_grpc.add_EnrolmentServicer_to_server(EnrolmentService(issuer, ports.fleet), enrolment)
+            identities = await _own_identity(settings, storage, authority, ports, auditor)
+            _add_services(fleet, coordinator, authenticator, auditor, issuer, identities)
+            enrolments = EnrolmentService(issuer, ports.fleet, auditor)
+            enrolment_pb2_grpc.add_EnrolmentServicer_to_server(enrolments, enrolment)
             await _add_health(enrolment)
             await enrolment.start()
         await _add_health(fleet)
@@ -157,13 +166,15 @@ async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Ru
     finally:
         coordinator.dismiss()
         await asyncio.gather(fleet.stop(STOP_SECONDS), enrolment.stop(STOP_SECONDS))
-        refreshing.cancel()
+        for task in tasks:
+            task.cancel()
+        await auditor.summarise(ended_only=False)
         await asyncio.to_thread(guard.stop)
         await coordinator.close()
 
 
-def _new_server(limiter: RateLimiter, limits: Options) -> grpc.aio.Server:
-    return grpc.aio.server(interceptors=[ErrorInterceptor(limiter)], options=(*SERVER_OPTIONS, *limits))
+def _new_server(interceptor: ErrorInterceptor, limits: Options) -> grpc.aio.Server:
+    return grpc.aio.server(interceptors=[interceptor], options=(*SERVER_OPTIONS, *limits))
 
 
 def _open_ports(
@@ -194,23 +205,46 @@ def _bind(server: grpc.aio.Server, host: str, port: int, credentials: grpc.Serve
 
 
 def _enrolment(settings: ServeSettings, storage: Storage, authority: Authority, ports: Ports) -> Enrolment:
-    """Create the enrolment for the open ports, and write the operator's identity for them."""
-    name = _bracketed(settings.public_name)
-    own = "127.0.0.1" if settings.host in EVERYWHERE else _bracketed(settings.host)
-    authority.ensure_operator(storage.directory.operator, f"{own}:{ports.fleet}")
+    """Create the enrolment for the open ports."""
     return Enrolment(
         authority=authority,
         registry=storage.store.devices,
-        address=f"{name}:{ports.enrolment}",
+        address=f"{_bracketed(settings.public_name)}:{ports.enrolment}",
         certificate_life=timedelta(days=settings.certificate_days),
     )
 
 
+async def _own_identity(
+    settings: ServeSettings, storage: Storage, authority: Authority, ports: Ports, auditor: Auditor
+) -> OperatorIdentities:
+    """Create the issue of operators' identities, and the one in the state directory, for the open ports."""
+    public = f"{_bracketed(settings.public_name)}:{ports.fleet}"
+    own = "127.0.0.1" if settings.host in EVERYWHERE else _bracketed(settings.host)
+    identities = OperatorIdentities(authority=authority, registry=storage.store.operators, address=public)
+    issued = await asyncio.to_thread(identities.ensure_own, storage.directory.operator, f"{own}:{ports.fleet}")
+    if issued:
+        await auditor.issued_own(issued)
+    return identities
+
+
 def _add_services(
-    server: grpc.aio.Server, coordinator: Coordinator, enrolment: Enrolment | None, authenticator: Authenticator
+    server: grpc.aio.Server,
+    coordinator: Coordinator,
+    authenticator: Authenticator,
+    auditor: Auditor,
+    enrolment: Enrolment | None = None,
+    identities: OperatorIdentities | None = None,
 ) -> None:
-    fleet = FleetService(coordinator.devices, coordinator.updates, authenticator, enrolment)
-    control = ControlService(coordinator.operators, authenticator, enrolment)
+    fleet = FleetService(coordinator.devices, coordinator.updates, authenticator, auditor, enrolment)
+    control = ControlService(
+        coordinator.operators,
+        coordinator.admin,
+        coordinator.releases,
+        authenticator,
+        auditor,
+        enrolment=enrolment,
+        identities=identities,
+    )
     fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
     control_pb2_grpc.add_ControlServicer_to_server(control, server)
 

@@ -10,7 +10,10 @@ from typing import NoReturn
 import typer
 
 from moonfed.command_line import new_app, print_json, run_program
+from moonfed.data.formats import METAVAR, TARGET_HELP
+from moonfed.edge_client.installed_packages import find_installed_packages
 from moonfed.edge_client.settings import DeviceSettings
+from moonfed.formatting import iso_time
 from moonfed.labels import parse_labels
 from moonfed.proxy import ignore_proxy_exceptions, parse_proxy
 from moonfed.sandbox.policy import parse_level
@@ -23,16 +26,19 @@ HELP = """Run this machine as a device of a moonfed federation. Training data ne
 Enrol once with the join token from the coordinator's operator, then run:
   moonfed-client enrol moonfed-join-1.eyJ… --name camera-7
   moonfed-client run --data pictures/
-  moonfed-client predict picture.jpg       # once a run has finished
+  moonfed-client predict picture.jpg       # once a release was deployed to it
 """
 STATE = typer.Option(Path("moonfed-device"), "--state", help="Directory for the device's identity, plans and models.")
-TRUST = typer.Option(None, "--trust", metavar="FILE", help="The engineer's trust file. Default: see above.")
+TRUST = typer.Option(
+    None, "--trust", metavar="FILE", help="The engineer's trust file. Default: the device's, or else your own."
+)
+DEVICE = typer.Option("cpu", "--device", metavar="cpu|cuda", help="Compute on the CPU or on a CUDA GPU.")
 PROXY = typer.Option(
     "",
     metavar="http://HOST:PORT",
     help="An HTTP proxy (CONNECT) to the coordinator. Default: the environment's, if any.",
 )
-
+TARGET = typer.Option("", "--target", metavar="COLUMN", help=TARGET_HELP)
 SANDBOX = typer.Option(
     "strict",
     metavar="strict|weak|off",
@@ -47,14 +53,20 @@ app = new_app(HELP)
 @app.command("enrol")
 def enrol_command(
     token: str = typer.Argument(..., metavar="TOKEN_OR_FILE", help="A join token, or a file that contains one."),
-    name: str = typer.Option("", help="The device's name in the fleet. Default: the host's."),
-    coordinator: str = typer.Option("", metavar="HOST:PORT", help="Overrides the join token's address."),
+    name: str = typer.Option(
+        "", help="The device's name in the fleet. Default: the token's, the expired certificate's or the host's."
+    ),
+    coordinator: str = typer.Option(
+        "", metavar="HOST:PORT", help="The coordinator's address. Default: the join token's."
+    ),
     proxy: str = PROXY,
-    trust: Path = TRUST,
+    trust: Path = typer.Option(None, metavar="FILE", help="The engineer's trust file. Default: the join token's."),
     state: Path = STATE,
     json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Enrol this device with a join token, or re-enrol it when its certificate has expired.
+
+    The device then runs only bundles that are signed as the trust file requires.
 
     \b
     Examples:
@@ -72,7 +84,7 @@ def enrol_command(
             {
                 "device": identity.name,
                 "coordinator": identity.address,
-                "expires": identity.expires.isoformat(),
+                "expires": iso_time(identity.expires.timestamp()),
                 "state": str(state),
             }
         )
@@ -90,7 +102,8 @@ def trust_command(
 ) -> None:
     """Show the keys whose bundles this device runs, or replace them, for example after the loss of all keys.
 
-    The device also forgets which versions of bundles it has accepted. Start it again for the runs that it rejected.
+    A device whose keys are replaced also forgets which versions of bundles it has accepted. Restart it to take part in
+    runs that it has rejected.
 
     \b
     Examples:
@@ -106,19 +119,23 @@ def trust_command(
     if held is None:
         raise NotFound(f"{state} has no trust file; give it one with: {NAME} trust FILE --state {state}")
     if json:
-        print_json({"trust": held.trust.to_document(), "accepted": dict(held.accepted)})
+        expires = {"expires": iso_time(held.trust.expires or 0)}
+        print_json({"trust": held.trust.to_document() | expires, "accepted": dict(held.accepted)})
     else:
         print(f"{state} trusts {describe(held.trust)} (version {held.trust.version} of the trust file)")
 
 
 @app.command("run")
 def run_command(
-    data: str = typer.Option(..., metavar="FOLDER|FILE.npz|module:callable", help="This device's samples; see above."),
+    data: str = typer.Option(..., metavar=METAVAR, help="This device's samples; see above."),
+    target: str = TARGET,
     state: Path = STATE,
-    device: str = typer.Option("cpu", metavar="cpu|cuda", help="The accelerator."),
+    device: str = DEVICE,
     threads: int = typer.Option(None, help="CPU threads for training. Default: torch's choice."),
     precision: str = typer.Option(
-        "float32", metavar="float32|bfloat16|float16", help="Lower precision is faster on hardware that supports it."
+        "float32",
+        metavar="float32|bfloat16|float16",
+        help="Precision of training; lower is faster on hardware that supports it.",
     ),
     memory_format: str = typer.Option(
         None,
@@ -149,7 +166,9 @@ def run_command(
     insecure: bool = typer.Option(
         False, "--insecure", help="Connect without TLS; only to a coordinator on this machine."
     ),
-    coordinator: str = typer.Option("", metavar="HOST:PORT", help="Overrides the enrolled address."),
+    coordinator: str = typer.Option(
+        "", metavar="HOST:PORT", help="The coordinator's address. Default: the identity's."
+    ),
     name: str = typer.Option("", help="The device's name; only with --insecure. Default: the host's."),
 ) -> None:
     """Connect to the coordinator, train and submit updates until stopped.
@@ -157,13 +176,14 @@ def run_command(
     \b
     Data:
       pictures/            one folder of images per class, named like the bundle's classes
+      customers.csv        or .parquet: a table with the bundle's columns, and a target column with class names
       samples.npz          inputs (uint8 [N, height, width, channels] or float32 [N, width]) and labels [N]
       my_module:load       load(input_spec, class_names) returns (inputs, labels); called for each round
 
     \b
     Examples:
       moonfed-client run --data pictures/ --device cuda --holdout 0.1
-      moonfed-client run --data samples.npz --state /var/lib/moonfed
+      moonfed-client run --data customers.csv --state /var/lib/moonfed
       moonfed-client run --data samples.npz --max-steps 50 --max-memory 4GB
       moonfed-client run --data samples.npz --between 22:00-06:00 --max-bandwidth 500KB
       moonfed-client run --data samples.npz --label site=berlin --label camera=hd
@@ -172,6 +192,7 @@ def run_command(
     settings = DeviceSettings(
         state=str(state.resolve()),
         data=data,
+        target=target,
         accelerator=device,
         threads=threads,
         holdout=holdout,
@@ -189,21 +210,20 @@ def run_command(
         proxy=proxy,
         labels=parse_labels(label or ()),
     )
-    environment = {**os.environ, **settings.to_environment(), **(ignore_proxy_exceptions() if proxy else {})}
+    handed_over = {**settings.to_environment(), **find_installed_packages().to_environment()}
+    environment = {**os.environ, **handed_over, **(ignore_proxy_exceptions() if proxy else {})}
     os.execve(sys.executable, [sys.executable, "-c", AGENT], environment)  # noqa: S606
 
 
 @app.command("doctor")
 def doctor_command(
     state: Path = STATE,
-    data: str = typer.Option(
-        "", metavar="FOLDER|FILE.npz|module:callable", help="The same as for `run`; checked if given."
-    ),
-    device: str = typer.Option("cpu", metavar="cpu|cuda", help="The accelerator."),
+    data: str = typer.Option("", metavar=METAVAR, help="The same as for `run`; checked if given."),
+    device: str = DEVICE,
     proxy: str = PROXY,
-    json: bool = typer.Option(False, "--json", help="Print the report as JSON."),
+    json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Check this machine as a device: sandbox, memory, disk, clock, torch, accelerator, certificate, coordinator.
+    """Check this machine: sandbox, memory, disk, clock, torch, accelerator, certificate, coordinator.
 
     The exit code is 0 if no check failed, and 1 otherwise.
 
@@ -228,29 +248,33 @@ def doctor_command(
 @app.command("predict")
 def predict_command(
     paths: list[Path] = typer.Argument(
-        None, metavar="PATH…", help="Images, folders of images, or an .npz file with inputs."
+        None, metavar="PATH", help="Images, folders of images, or one .npz, .csv or .parquet file."
     ),
-    run: str = typer.Option(
-        "", help="The run whose model to use. Default: the newest finished run; the device keeps the last two."
-    ),
+    target: str = TARGET,
+    model: str = typer.Option("", metavar="NAME", help="The release to use. Default: the only one on this device."),
     state: Path = STATE,
-    device: str = typer.Option("cpu", metavar="cpu|cuda", help="The accelerator."),
-    threads: int = typer.Option(None, help="CPU threads. Default: torch's choice."),
+    device: str = typer.Option(
+        "cpu", metavar="cpu|cuda|tensorrt", help="Where to run the model; tensorrt needs ONNX Runtime."
+    ),
+    threads: int = typer.Option(None, help="CPU threads. Default: the runtime's choice."),
     sandbox: str = SANDBOX,
     json: bool = typer.Option(False, "--json", help="Print all probabilities as JSON."),
 ) -> None:
-    """Classify with the model of a finished run. Also works while `moonfed-client run` is running.
+    """Classify with the release that this device answers with. Also works while `moonfed-client run` is running.
+
+    ONNX Runtime runs the model if it is installed. Otherwise the bundle's plan does, in its sandbox.
 
     \b
     Examples:
       moonfed-client predict picture.jpg
-      moonfed-client predict pictures/ --run digits --json
-      moonfed-client predict samples.npz --state /var/lib/moonfed
+      moonfed-client predict pictures/ --model digits --json
+      moonfed-client predict customers.csv --state /var/lib/moonfed
     """  # noqa: D301
-    from moonfed.edge_client.predict import ComputeSettings, predict, print_predictions
+    from moonfed.edge_client.inference.predictor import Predictor
+    from moonfed.edge_client.predict import predict, print_predictions
 
-    computing = ComputeSettings(accelerator=device, threads=threads, sandbox=parse_level(sandbox))
-    predictions = predict(paths or [], state, computing, run=run)
+    with Predictor(state, model, device=device, threads=threads, sandbox=parse_level(sandbox)) as predictor:
+        predictions = predict(paths or [], predictor, target)
     if json:
         print_json(predictions.to_document())
     else:
@@ -260,11 +284,13 @@ def predict_command(
 @app.command("profile")
 def profile_command(
     bundle: Path = typer.Argument(..., metavar="BUNDLE", help="A bundle: a directory or a .zip."),
-    device: str = typer.Option("cpu", metavar="cpu|cuda", help="The accelerator."),
+    device: str = DEVICE,
     threads: int = typer.Option(None, help="CPU threads for training. Default: torch's choice."),
     precision: str = typer.Option("float32", metavar="float32|bfloat16|float16", help="The same as for `run`."),
     memory_format: str = typer.Option(None, metavar="contiguous|channels-last", help="The same as for `run`."),
-    samples: int = typer.Option(5000, metavar="N", help="Samples per round."),
+    samples: int = typer.Option(None, metavar="N", help="Samples per round. Default: those of --data, or else 5000."),
+    data: str = typer.Option("", metavar=METAVAR, help="The same as for `run`; checked and counted if given."),
+    target: str = TARGET,
     batch_size: int = typer.Option(None, metavar="B", help="Default: the bundle's."),
     epochs: int = typer.Option(None, metavar="E", help="Default: the bundle's."),
     max_memory: str = typer.Option(None, metavar="SIZE", help="The same as for `run`, such as 4GB."),
@@ -275,12 +301,13 @@ def profile_command(
 ) -> None:
     """Measure a bundle's time and memory on this device, and check whether the device can participate.
 
-    Needs only the bundle: samples are random. The exit code is 0 if the device can participate. The bundle must be
-    signed by a key of --trust, of the device in --state, or else of this user.
+    Needs only the bundle: the samples are random, as many as --data has or --samples says. The exit code is 0 if the
+    device can participate. The bundle must be signed as the trust file requires.
 
     \b
     Examples:
       moonfed-client profile digits-bundle
+      moonfed-client profile bundle.zip --data pictures/
       moonfed-client profile bundle.zip --device cuda --samples 20000 --max-memory 4GB --json
     """  # noqa: D301
     from moonfed.edge_client.profile.measure import ProfileSettings, profile
@@ -293,6 +320,8 @@ def profile_command(
         precision=precision,
         memory_format=memory_format,
         samples=samples,
+        data=data,
+        target=target,
         batch_size=batch_size,
         epochs=epochs,
         max_memory=None if max_memory is None else parse_size("max-memory", max_memory, "4GB or 512MB"),
@@ -301,6 +330,46 @@ def profile_command(
         state=state,
     )
     print_profile(profile(settings, print_progress), as_json=json)
+
+
+@app.command("check")
+def check_command(
+    bundle: Path = typer.Argument(..., metavar="BUNDLE", help="A bundle: a directory or a .zip."),
+    data: str = typer.Option(..., metavar=METAVAR, help="The same as for `run`."),
+    target: str = TARGET,
+    holdout: float = typer.Option(0.0, help="The same as for `run`."),
+    device: str = DEVICE,
+    precision: str = typer.Option("float32", metavar="float32|bfloat16|float16", help="The same as for `run`."),
+    max_memory: str = typer.Option(None, metavar="SIZE", help="The same as for `run`, such as 4GB."),
+    trust: Path = TRUST,
+    state: Path = STATE,
+    json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
+) -> None:
+    """Check whether this device is eligible for a bundle's runs, as it does when the coordinator asks.
+
+    Compares the bundle with the installed torch, the data (format, labels, class names, number of samples) and the
+    device's memory, and counts the samples of each class. The exit code is 0 if the device is eligible. The bundle must
+    be signed as the trust file requires.
+
+    \b
+    Examples:
+      moonfed-client check digits-bundle --data pictures/
+      moonfed-client check bundle.zip --data customers.csv --max-memory 2GB --json
+    """  # noqa: D301
+    from moonfed.edge_client.check import CheckSettings, check_bundle, print_check
+
+    settings = CheckSettings(
+        bundle=bundle,
+        data=data,
+        target=target,
+        holdout=holdout,
+        accelerator=device,
+        precision=precision,
+        max_memory=None if max_memory is None else parse_size("max-memory", max_memory, "4GB or 512MB"),
+        trust=trust,
+        state=state,
+    )
+    print_check(check_bundle(settings), as_json=json)
 
 
 def main() -> NoReturn:

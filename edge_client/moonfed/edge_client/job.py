@@ -1,4 +1,4 @@
-"""The job: one round of local training, as the agent hands it to whoever trains."""
+"""Jobs for the trainer: one round of local training, or scoring models on the holdout."""
 
 from __future__ import annotations
 
@@ -55,3 +55,18 @@ class Job:
             "previous_models": tuple(document["previous_models"]),
         }
         return cls(**(dict(document) | read))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreJob:
+    """Models to score on the holdout; their files are verified already."""
+
+    manifest_file: str
+    plan_file: str
+    model: str  # the global model's file
+    local_model: str | None = None  # the device's own
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The files of the models, the global one first."""
+        return (self.model, *([self.local_model] if self.local_model else []))

@@ -1,46 +1,41 @@
-"""`moonfed-client predict`: classifies with a finished model that this device has fetched."""
+"""`moonfed-client predict`: classifies with a release that this device has installed."""
 
 from __future__ import annotations
 
 import logging
-import math
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
-import numpy.typing as npt
 
-from moonfed.edge_client.agent.child_process import SILENCE_SECONDS
-from moonfed.edge_client.agent.sandboxed_process import JobDirectory, Sandbox, sandboxed_process, shared_file
-from moonfed.edge_client.data.folder import image_files
-from moonfed.edge_client.state.finished_models import Finished, find_finished
-from moonfed.edge_client.state.trust import stored_check
-from moonfed.edge_client.worker.messages import encode
-from moonfed.errors import InvalidInput, NotFound, TrainingFailed
-from moonfed.files import read_regular
-from moonfed.images import decode_image, require_pillow
-from moonfed.manifest import MANIFEST_FILE, Manifest
-from moonfed.samples import Inputs, check_inputs, has_labels, read_inputs, read_npz
-from moonfed.sandbox.policy import Level, require_level, require_unreadable
-from moonfed.validate import require_whole
+from moonfed.data.data_set import DataSet, check_data_set
+from moonfed.data.fingerprint import image_files
+from moonfed.data.folder import read_images
+from moonfed.data.formats import FOLDER, find_kind
+from moonfed.data.open_source import open_source
+from moonfed.data.source import IF_PRESENT
+from moonfed.edge_client.inference.model import Probabilities
+from moonfed.edge_client.inference.predictor import Predictor
+from moonfed.errors import InvalidInput, NotFound
+from moonfed.formatting import count
+from moonfed.images import require_images, require_pillow
+from moonfed.manifest import InputSpec
+from moonfed.predictions import prediction_document
 
-RESULT_FILE = "probabilities"  # float32 [N, C]
-STATE_MARKERS = ("identity", "lock", "finished")  # a state directory has one of these at least
+FILES = "a .npz, .csv or .parquet file"
 
 log = logging.getLogger(__name__)
-Probabilities = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
     """A model's predictions for some samples."""
 
-    model: Finished
+    model: str  # the release's name
+    version: int
     classes: tuple[str, ...]
-    names: list[str]  # N: files, or places in an .npz file
+    names: list[str]  # N: files, or positions in one file
     probabilities: Probabilities  # [N, C]
     accuracy: float | None  # where the samples have labels
 
@@ -51,142 +46,80 @@ class Predictions:
             yield name, self.classes[best], float(row[best])
 
     def to_document(self) -> dict[str, object]:
-        """Return JSON values."""
+        """Return JSON values, with all classes of each sample."""
+        best_first = np.argsort(-self.probabilities, axis=1, kind="stable")
         return {
-            "run": self.model.run,
-            "rounds": self.model.rounds,
-            "classes": list(self.classes),
+            "model": self.model,
+            "version": self.version,
             "predictions": [
-                {"name": name, "class": best, "confidence": confidence, "probabilities": row.tolist()}
-                for (name, best, confidence), row in zip(self.lines(), self.probabilities, strict=True)
+                prediction_document(name, ((int(i), self.classes[i], float(row[i])) for i in order))
+                for name, row, order in zip(self.names, self.probabilities, best_first, strict=True)
             ],
             **({} if self.accuracy is None else {"accuracy": self.accuracy}),
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputeSettings:
-    """Settings of the computation; InvalidInput names a wrong option."""
+def predict(paths: Sequence[Path], predictor: Predictor, target: str = "") -> Predictions:
+    """Classify images, folders of images, or the samples of one file or function.
 
-    accelerator: str = "cpu"
-    threads: int | None = None  # torch's threads; None: torch chooses
-    sandbox: Level = "strict"
-    silence_seconds: float = SILENCE_SECONDS  # for one batch
-
-    def __post_init__(self) -> None:
-        if self.threads is not None:
-            require_whole("threads", self.threads, 1)
-        if self.accelerator not in ("cpu", "cuda"):
-            raise InvalidInput(f"device is {self.accelerator!r}; it must be 'cpu' or 'cuda'")
-        require_level(self.sandbox)
-
-
-def predict(paths: Sequence[Path], state: Path, computing: ComputeSettings, *, run: str = "") -> Predictions:
-    """Classify images, folders of images, or the inputs of one .npz file.
-
-    Raises NotFound if STATE holds no finished model (of that run) or there is no such directory or file, InvalidInput
-    if STATE is not a state directory or the samples do not fit the model, Corrupt for a damaged model.
+    Raises NotFound if there is no such directory or file, InvalidInput if the samples do not fit the model.
     """
-    _require_state(state)
-    if computing.sandbox == "strict":
-        require_unreadable(state)
-    model = find_finished(state / "finished", run)
-    manifest = model.read_manifest(stored_check(state))
-    names, inputs, labels = _read(paths, manifest)
-    probabilities = _probabilities(model, manifest, inputs, computing, state)
-    accuracy = None if labels is None else float(np.mean(probabilities.argmax(axis=1) == labels))
+    samples = _read(paths, predictor.input, predictor.classes, target)
+    version, probabilities = predictor.answer(samples.inputs)
+    correct = None if samples.targets is None else probabilities.argmax(axis=1) == samples.targets
     return Predictions(
-        model=model, classes=manifest.classes, names=names, probabilities=probabilities, accuracy=accuracy
+        model=predictor.name,
+        version=version,
+        classes=predictor.classes,
+        names=samples.names(),
+        probabilities=probabilities,
+        accuracy=None if correct is None else float(np.mean(correct)),
     )
 
 
 def print_predictions(predictions: Predictions) -> None:
-    """Print the model's origin, then one aligned line per sample."""
-    model = predictions.model
-    print(f"model of run {model.run} after {model.rounds} round{'s' if model.rounds != 1 else ''}")
+    """Print the version, then one aligned line per sample."""
+    print(f"version {predictions.version} of {predictions.model}")
     width = max(map(len, predictions.names), default=0)
     longest = max(map(len, predictions.classes), default=0)
     for name, best, confidence in predictions.lines():
         print(f"{name:{width}}  {best:{longest}}  {confidence:.3f}")
     if predictions.accuracy is not None:
-        print(f"accuracy {predictions.accuracy:.4f} on {len(predictions.names)} samples")
+        print(f"accuracy {predictions.accuracy:.4f} on {count(len(predictions.names), 'sample')}")
 
 
-def _require_state(state: Path) -> None:
-    if not state.exists():
-        raise NotFound(f"state is {str(state)!r}; there is no such directory")
-    if not any((state / name).exists() for name in STATE_MARKERS):
-        raise InvalidInput(f"state is {str(state)!r}, which is not a state directory of `moonfed-client`")
-
-
-def _read(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], Inputs, npt.NDArray[np.int64] | None]:
-    """Return names, inputs, and labels if there are any."""
+def _read(paths: Sequence[Path], spec: InputSpec, classes: tuple[str, ...], target: str) -> DataSet:
+    """Read the samples, with their labels if a file has them."""
     if not paths:
-        raise InvalidInput("PATH is missing; give images, folders of images, or an .npz file with inputs")
-    tables = [path for path in paths if path.suffix == ".npz"]
-    if not tables:
-        return _read_images(paths, manifest)
+        raise InvalidInput(f"PATH is missing; give images, folders of images, or {FILES}")
+    files = [path for path in paths if find_kind(str(path)) not in (None, FOLDER)]
+    if not files:
+        if target:
+            raise InvalidInput(f"target is {target!r}; it names a column of a table, and PATH is images")
+        return _read_images(paths, spec, classes)
     if len(paths) > 1:
-        raise InvalidInput(f"PATH is {str(tables[0])!r} and others; an .npz file must be the only PATH")
-    file = tables[0]
-    if has_labels(file):
-        samples = read_npz(file, manifest.input, manifest.classes)
-        return _sample_names(file, len(samples)), samples.inputs, samples.labels
-    inputs = read_inputs(file, manifest.input)
-    return _sample_names(file, len(inputs)), inputs, None
+        raise InvalidInput(f"PATH is {str(files[0])!r} and others; {FILES} must be the only PATH")
+    samples = open_source(str(files[0]), target).read(spec, classes, labels=IF_PRESENT)
+    samples.require_samples()
+    return samples
 
 
-def _sample_names(file: Path, count: int) -> list[str]:
-    if count == 0:
-        raise InvalidInput(f"{file} has no samples; at least one is needed")
-    return [f"{file.name}[{number}]" for number in range(count)]
-
-
-def _read_images(paths: Sequence[Path], manifest: Manifest) -> tuple[list[str], Inputs, None]:
+def _read_images(paths: Sequence[Path], spec: InputSpec, classes: tuple[str, ...]) -> DataSet:
     """Read images; a file given as PATH must be an image, a folder may contain other files."""
     require_pillow()
-    names, images = [], []
+    found = list[Path]()
     for path in paths:
         if not path.exists():
             raise NotFound(f"PATH is {str(path)!r}; there is no such file or folder")
-        for file in image_files(path) if path.is_dir() else [path]:
-            image = decode_image(file, manifest.input)
-            if image is not None:
-                names.append(str(file))
-                images.append(image)
-            elif path.is_dir():
-                log.warning("%s cannot be read as an image and is ignored", file)
-            else:
-                raise InvalidInput(f"PATH is {str(path)!r}, which cannot be read as an image")
-    if not images:
+        found.extend(image_files(path) if path.is_dir() else [path])
+    require_images(spec)
+    read = read_images(found, spec)
+    readable = set(read.files)
+    for file in found:
+        if file not in readable and file in paths:
+            raise InvalidInput(f"PATH is {str(file)!r}, which cannot be read as an image")
+        if file not in readable:
+            log.warning("%s cannot be read as an image and is ignored", file)
+    if not read.files:
         raise InvalidInput(f"PATH is {str(paths[0])!r}; there are no readable images in it")
-    return names, check_inputs(np.stack(images), manifest.input, "the images"), None
-
-
-def _probabilities(
-    model: Finished, manifest: Manifest, inputs: Inputs, computing: ComputeSettings, state: Path
-) -> Probabilities:
-    """Compute in the sandbox."""
-    shape = (len(inputs), len(manifest.classes))
-    written, readable = shared_file()
-    with TemporaryDirectory(prefix="moonfed-") as root, os.fdopen(written, "wb") as file, os.fdopen(readable):
-        file.write(inputs.data)
-        file.flush()
-        directory = JobDirectory(Path(root), state)
-        directory.clear()
-        for path in (model.directory / MANIFEST_FILE, model.plan_file, model.model_file):
-            directory.add(path, path.name)
-        sandbox = Sandbox(
-            level=computing.sandbox, accelerator=computing.accelerator, file_size=4 * math.prod(shape) + 1
-        )  # fmt: skip
-        wanted = {"directory": str(directory.input), "file": readable, "samples": len(inputs)}
-        settings = wanted | {"accelerator": computing.accelerator, "threads": computing.threads}
-        child = sandboxed_process("predict", settings, sandbox, directory, (readable,), computing.silence_seconds)
-        try:
-            child.answer(encode("predict"), "predicted")
-        finally:
-            child.end()
-        computed = read_regular(directory.output / RESULT_FILE, 4 * math.prod(shape))
-    if len(computed) != 4 * math.prod(shape):
-        raise TrainingFailed("the training process sent invalid results")
-    return np.frombuffer(computed, np.float32).reshape(shape)
+    return check_data_set(read.inputs, None, spec, classes, "the images", files=read.files)

@@ -18,9 +18,9 @@ from moonfed.validate import require_positive, require_whole
 PRECISIONS = ("float32", "bfloat16", "float16")  # as in moonfed.plan, which imports torch
 MEMORY_FORMATS = ("contiguous", "channels-last")
 SETTINGS_VARIABLE = "MOONFED_CLIENT_SETTINGS"
-# For glibc: the long-lived agent returns memory after each round. The worker keeps the defaults: training threads
-# would contend for one arena.
-FRUGAL = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
+# For glibc: the long-lived agent returns memory after each round, and keeps none in reserve. The worker keeps the
+# defaults: training threads would contend for one arena.
+FRUGAL = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_TOP_PAD_": "0"}
 MIN_BANDWIDTH = 1000  # bytes per second; a coordinator drops an upload that stalls for two minutes
 
 
@@ -29,13 +29,14 @@ class DeviceSettings:
     """Validated settings of `moonfed-client run`; InvalidInput names the option."""
 
     state: str
-    data: str  # FOLDER, FILE.npz or module:callable
+    data: str  # see moonfed.data.formats
     accelerator: str  # cpu or cuda
     threads: int | None  # for torch; None: its default
     holdout: float  # fraction of the samples that only evaluate
     insecure: bool
     coordinator: str  # host:port; empty: the identity's
     name: str  # empty: the identity's, or without TLS the host's
+    target: str = ""  # column of a table with the labels; empty: the bundle's
     precision: str = "float32"  # of PRECISIONS
     memory_format: str | None = None  # of MEMORY_FORMATS; None: the fastest
     max_steps: int | None = None  # optimiser steps in one round; None: no limit
@@ -71,8 +72,7 @@ class DeviceSettings:
                 f"label is {SANDBOX_LABEL}={self.labels[SANDBOX_LABEL]!r}; it must have another name, "
                 "because this one reports the level of --sandbox"
             )
-        if not 0 <= self.holdout < 1:
-            raise InvalidInput(f"holdout is {self.holdout}; it must be at least 0 and less than 1")
+        require_holdout(self.holdout)
         if self.insecure and not self.coordinator:
             raise InvalidInput("coordinator is missing; --insecure needs --coordinator HOST:PORT")
         if self.name and not self.insecure:
@@ -95,6 +95,12 @@ class DeviceSettings:
         for variable in FRUGAL:
             os.environ.pop(variable, None)
         return cls(**json.loads(os.environ.pop(SETTINGS_VARIABLE)))
+
+
+def require_holdout(holdout: float) -> None:
+    """Raise InvalidInput unless the fraction leaves samples to train on."""
+    if not 0 <= holdout < 1:
+        raise InvalidInput(f"holdout is {holdout}; it must be at least 0 and less than 1")
 
 
 def require_choices(accelerator: str, precision: str, memory_format: str | None) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
 from moonfed.command_line import new_app, print_json, run_program
+from moonfed.data.formats import METAVAR, find_kind
 from moonfed.experiments.fleet.checkpoint_command import checkpoint_command
 from moonfed.experiments.fleet.simulate_command import simulate_command
 from moonfed.experiments.papers.reproduce_command import reproduce_command
+from moonfed.formatting import count
 
 HELP = """Research with moonfed: virtual fleets, the papers' tables and figures, and a demonstration.
 
@@ -27,52 +29,95 @@ app = new_app(HELP)
 def partition_command(
     dataset: str = typer.Argument(
         ...,
-        help="digits, cifar10, cifar100, fashion-mnist, mnist, tiny-imagenet, breast-cancer, wine or digits-features",
-        metavar="DATASET",
+        help="Your own data, or digits, cifar10, cifar100, fashion-mnist, mnist, tiny-imagenet, breast-cancer, wine or "
+        "digits-features",
+        metavar=f"{METAVAR}|NAME",
     ),
-    output: Path = typer.Option(..., "--output", help="Directory for device-1.npz …, test.npz and partition.json."),
+    output: Path = typer.Option(..., "--output", help="Directory for device-1 …, test and partition.json."),
+    target: str = typer.Option("", "--target", metavar="COLUMN", help="Of a table: the column with the labels."),
+    columns: str = typer.Option("", "--columns", metavar="COLUMNS.json", help="Of a table: its description."),
+    input_text: str = typer.Option("", "--input", metavar="HxWxC|features:N", help="Of a function: one raw sample."),
+    classes: str = typer.Option("", "--classes", help="Of a function or .npz file: class names, or their number."),
     data: Path | None = typer.Option(None, "--data", help="Folder with the data set's files."),
     download: bool = typer.Option(False, "--download", help="Let torchvision download the files into --data."),
-    kind: str = typer.Option(
-        "dirichlet",
+    kind: str | None = typer.Option(
+        None,
         "--partition",
-        help="dirichlet (label skew), dirichlet-moon (MOON's own draw), dirichlet-equal or -mix (one size), or iid.",
+        help="dirichlet (label skew; the default), dirichlet-moon (MOON's own draw), dirichlet-equal or -mix (one "
+        "size), or iid.",
     ),
-    devices: int = typer.Option(10, "--devices", help="Number of devices."),
-    beta: float = typer.Option(0.5, "--beta", help="Dirichlet concentration; smaller is more uneven."),
-    seed: int = typer.Option(0, "--seed", help="Seed of the draw."),
-    as_json: bool = typer.Option(False, "--json", help="Print the counts as JSON."),
+    devices: int | None = typer.Option(None, "--devices", help="Number of devices. Default: 10."),
+    beta: float | None = typer.Option(
+        None, "--beta", help="Dirichlet concentration; smaller is more uneven. Default: 0.5."
+    ),
+    seed: int | None = typer.Option(None, "--seed", help="Seed of the partition. Default: 0."),
+    by: str = typer.Option("", "--by", metavar="COLUMN", help="Of a table: each value of this column is a device."),
+    as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Split a data set over devices: one .npz per device and one for the test set.
+    """Split a data set among devices, and keep every fifth sample of every class as test set.
 
-    Example: moonfed-experiments partition digits --devices 5 --beta 0.3 --output parts
-    """
-    from moonfed.experiments.datasets import load_dataset
+    Your own data stay in their format: a table becomes device-1.csv (or .parquet), test.csv and columns.json, a folder
+    of images device-1/ and test/. Everything else becomes device-1.npz and test.npz.
+
+    \b
+    Examples:
+      moonfed-experiments partition digits --devices 5 --beta 0.3 --output parts
+      moonfed-experiments partition customers.csv --target churn --devices 5 --output parts
+      moonfed-experiments partition patients.csv --target ill --by hospital --output parts
+    """  # noqa: D301
+    from moonfed.experiments.datasets import LOADERS, load_dataset
+    from moonfed.experiments.own_data import OwnData, require_none
+    from moonfed.experiments.own_partition import partition_own_data
     from moonfed.experiments.partition import PartitionSettings, write_partition
 
-    settings = PartitionSettings(kind=kind, devices=devices, beta=beta, seed=seed)  # type: ignore[arg-type] # checked
-    loaded = load_dataset(dataset, data, download=download)
-    counts = write_partition(loaded, settings, output)
+    chosen = {"kind": kind, "devices": devices, "beta": beta, "seed": seed}
+    given: dict[str, Any] = {field: value for field, value in chosen.items() if value is not None}
+    if by:
+        options = {"partition" if field == "kind" else field: str(value) for field, value in given.items()}
+        require_none(options, "a split by column")
+    settings = PartitionSettings(**given)
+    own = {"target": target, "columns": columns, "input": input_text, "classes": classes}
+    if dataset not in LOADERS and find_kind(dataset) is not None:
+        written = partition_own_data(OwnData(text=dataset, **own), settings, output, by)
+    else:
+        require_none({**own, "by": by}, f"data set {dataset!r}")
+        written = write_partition(load_dataset(dataset, data, download=download), settings, output)
     if as_json:
-        print_json({"output": str(output), "classes": list(loaded.classes), "counts": counts.tolist()})
+        print_json({"output": str(output), "classes": list(written.classes), "counts": written.counts.tolist()})
         return
-    for number, row in enumerate(counts, start=1):
-        typer.echo(f"{output / f'device-{number}.npz'}: {row.sum():6d} samples, by class {' '.join(map(str, row))}")
-    typer.echo(f"{output / 'test.npz'}: {len(loaded.test_labels)} samples")
+    numbered = written.classes == tuple(map(str, range(len(written.classes))))
+    for path, row in zip(written.devices, written.counts, strict=True):
+        by_class = [str(n) if numbered else f"{name} {n}" for name, n in zip(written.classes, row, strict=True)]
+        typer.echo(f"{path}: {row.sum():6d} samples, by class {(' ' if numbered else ', ').join(by_class)}")
+    typer.echo(f"{written.test}: {count(written.tested, 'sample')}")
 
 
 @app.command()
 def demo(
-    output: Path = typer.Option(Path("build/demo"), "--output", help="Directory for everything the demo makes."),
+    output: Path = typer.Option(Path("build/demo"), "--output", help="Output directory of the demo."),
     seed: int = typer.Option(7, "--seed", help="Seed of partition, weights and training."),
 ) -> None:
-    """Train digits on five devices of this machine with MOON over TLS, and compare with each device alone.
+    """Train digits with MOON on five devices of this machine, over TLS, and compare with each device alone.
 
     Example: moonfed-experiments demo --output build/demo
     """
     from moonfed.experiments.demo import DemoSettings, run_demo
 
     run_demo(DemoSettings(output=output, seed=seed))
+
+
+@app.command("new")
+def new_command(
+    name: Path = typer.Argument(..., metavar="NAME", help="The project's directory, which is created."),
+) -> None:
+    """Create a project: model, data loader, recipe, and a test that passes.
+
+    Example: moonfed-experiments new churn
+    """
+    from moonfed.experiments.new_project import write_project
+
+    for path in write_project(name):
+        typer.echo(str(path))
 
 
 app.command("simulate")(simulate_command)

@@ -14,31 +14,40 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from moonfed.data.data_set import DataSet, Inputs, Labels
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.manifest import InputSpec
 
 Images = npt.NDArray[np.uint8]
-Inputs = npt.NDArray[np.uint8] | npt.NDArray[np.float32]
-Labels = npt.NDArray[np.int64]
 TINY_IMAGENET_FOLDER = "tiny-imagenet-200"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataSet:
-    """Raw samples [N, ...] with labels [N] that index `classes`."""
+class SplitDataSet:
+    """A data set in two parts."""
 
     name: str
-    train_inputs: Inputs
-    train_labels: Labels
-    test_inputs: Inputs
-    test_labels: Labels
-    classes: tuple[str, ...]
+    train: DataSet
+    test: DataSet
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return self.train.classes
 
     @property
     def input(self) -> InputSpec:
         """One raw sample."""
-        shape = self.train_inputs.shape[1:]
-        return InputSpec(kind="image" if len(shape) == 3 else "features", shape=shape)
+        shape = self.train.inputs.shape[1:]
+        return InputSpec(kind="image" if len(shape) == 3 else "features", shape=shape, table=self.train.table)
+
+
+def split_arrays(
+    name: str, classes: tuple[str, ...], train: tuple[Inputs, Labels], test: tuple[Inputs, Labels]
+) -> SplitDataSet:
+    """Return a data set of arrays: inputs [N, …] with labels [N]."""
+    parts = [DataSet(inputs=inputs, targets=labels, classes=classes, origin=name) for inputs, labels in (train, test)]
+    return SplitDataSet(name=name, train=parts[0], test=parts[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +72,18 @@ _PREPROCESSING = {
 AUGMENTATIONS = {"cifar10": "crop-flip", "cifar100": "crop-flip-rotate"}
 
 
-def preprocessing(data: DataSet) -> Preprocessing:
+def preprocessing(data: SplitDataSet) -> Preprocessing:
     """Return a data set's usual preprocessing; that of a table is computed from its training samples."""
     if data.input.kind == "image":
         return _PREPROCESSING.get(data.name, Preprocessing(mean=(0.5,), deviation=(0.5,)))
-    values = data.train_inputs.astype(np.float64)
-    deviation = values.std(axis=0)
-    return Preprocessing(
-        mean=tuple(values.mean(axis=0).tolist()),
-        deviation=tuple(np.where(deviation > 0, deviation, 1.0).tolist()),  # a feature that never changes
-    )
+    values = data.train.inputs.astype(np.float64)
+    mean, deviation = values.mean(axis=0), values.std(axis=0)
+    deviation = np.where(deviation > 0, deviation, 1.0)  # of a feature that never changes
+    if data.train.table:  # categories are not normalised
+        columns = data.train.table.columns
+        numeric = np.repeat([not column.categories for column in columns], [column.width for column in columns])
+        mean, deviation = np.where(numeric, mean, 0.0), np.where(numeric, deviation, 1.0)
+    return Preprocessing(mean=tuple(mean.tolist()), deviation=tuple(deviation.tolist()))
 
 
 def augmentation(name: str) -> str:
@@ -80,7 +91,7 @@ def augmentation(name: str) -> str:
     return AUGMENTATIONS.get(name, "none")
 
 
-def load_dataset(name: str, root: Path | None, *, download: bool = False) -> DataSet:
+def load_dataset(name: str, root: Path | None, *, download: bool = False) -> SplitDataSet:
     """Load a data set by name from below `root`; those of scikit-learn need no root.
 
     Raises InvalidInput for an unknown name and NotFound if the files are missing and may not be downloaded.
@@ -94,7 +105,7 @@ def load_dataset(name: str, root: Path | None, *, download: bool = False) -> Dat
     return LOADERS[name](root or Path(), download)
 
 
-def _digits() -> DataSet:
+def _digits() -> SplitDataSet:
     """1,797 scanned digits of 8×8 pixels (scikit-learn's copy of UCI's test set); every fifth is for testing."""
     from sklearn.datasets import load_digits
 
@@ -103,10 +114,10 @@ def _digits() -> DataSet:
     return _every_fifth_for_testing("digits", images, bunch.target, tuple(str(digit) for digit in range(10)))
 
 
-def _table(name: str, loader: str) -> Callable[[Path, bool], DataSet]:
+def _table(name: str, loader: str) -> Callable[[Path, bool], SplitDataSet]:
     """One of scikit-learn's tables: float32 features [N, width]."""
 
-    def load(_root: Path, _download: bool) -> DataSet:
+    def load(_root: Path, _download: bool) -> SplitDataSet:
         from sklearn import datasets
 
         bunch = getattr(datasets, loader)()
@@ -116,35 +127,27 @@ def _table(name: str, loader: str) -> Callable[[Path, bool], DataSet]:
     return load
 
 
-def _every_fifth_for_testing(name: str, inputs: Inputs, target: Labels, classes: tuple[str, ...]) -> DataSet:
-    labels = target.astype(np.int64)
-    order = np.argsort(labels, kind="stable")  # so that every fifth is a fifth of every class
+def test_rows(labels: Labels) -> npt.NDArray[np.bool_]:
+    """Return True for every fifth sample of every class, which is for testing."""
     test = np.zeros(len(labels), dtype=bool)
-    test[order[::5]] = True
-    return DataSet(
-        name=name,
-        train_inputs=inputs[~test],
-        train_labels=labels[~test],
-        test_inputs=inputs[test],
-        test_labels=labels[test],
-        classes=classes,
-    )
+    test[np.argsort(labels, kind="stable")[::5]] = True
+    return test
 
 
-def _from_torchvision(name: str, class_name: str) -> Callable[[Path, bool], DataSet]:
-    def load(root: Path, download: bool) -> DataSet:
+def _every_fifth_for_testing(name: str, inputs: Inputs, target: Labels, classes: tuple[str, ...]) -> SplitDataSet:
+    labels = target.astype(np.int64)
+    test = test_rows(labels)
+    return split_arrays(name, classes, (inputs[~test], labels[~test]), (inputs[test], labels[test]))
+
+
+def _from_torchvision(name: str, class_name: str) -> Callable[[Path, bool], SplitDataSet]:
+    def load(root: Path, download: bool) -> SplitDataSet:
         from moonfed.export.torchvision_import import import_torchvision
 
         kind = getattr(import_torchvision().datasets, class_name)
         train, test = (_read(name, kind, root, train, download) for train in (True, False))
-        return DataSet(
-            name=name,
-            train_inputs=_nhwc(train.data),
-            train_labels=np.asarray(train.targets, dtype=np.int64),
-            test_inputs=_nhwc(test.data),
-            test_labels=np.asarray(test.targets, dtype=np.int64),
-            classes=tuple(str(label).replace(",", "") for label in train.classes),
-        )
+        arrays = [(_nhwc(part.data), np.asarray(part.targets, dtype=np.int64)) for part in (train, test)]
+        return split_arrays(name, tuple(str(label).replace(",", "") for label in train.classes), *arrays)
 
     return load
 
@@ -167,7 +170,7 @@ def _nhwc(images: Any) -> Images:  # noqa: ANN401 - a tensor or an array, as the
     return array if array.ndim == 4 else array[..., None]
 
 
-def _tiny_imagenet(root: Path, download: bool) -> DataSet:
+def _tiny_imagenet(root: Path, download: bool) -> SplitDataSet:
     """Tiny-ImageNet as its archive unpacks; its labelled `val` part is the test set."""
     folder = root if (root / "wnids.txt").is_file() else root / TINY_IMAGENET_FOLDER
     if not (folder / "wnids.txt").is_file():
@@ -181,16 +184,7 @@ def _tiny_imagenet(root: Path, download: bool) -> DataSet:
     train = [(path, index[name]) for name in classes for path in sorted((folder / "train" / name / "images").iterdir())]
     rows = [line.split("\t") for line in (folder / "val" / "val_annotations.txt").read_text().splitlines()]
     test = [(folder / "val" / "images" / row[0], index[row[1]]) for row in rows]
-    train_inputs, train_labels = _decode(train)
-    test_inputs, test_labels = _decode(test)
-    return DataSet(
-        name="tiny-imagenet",
-        train_inputs=train_inputs,
-        train_labels=train_labels,
-        test_inputs=test_inputs,
-        test_labels=test_labels,
-        classes=classes,
-    )
+    return split_arrays("tiny-imagenet", classes, _decode(train), _decode(test))
 
 
 def _decode(samples: Sequence[tuple[Path, int]]) -> tuple[Images, Labels]:
@@ -203,7 +197,7 @@ def _decode(samples: Sequence[tuple[Path, int]]) -> tuple[Images, Labels]:
     return images, np.asarray([label for _, label in samples], dtype=np.int64)
 
 
-LOADERS: dict[str, Callable[[Path, bool], DataSet]] = {
+LOADERS: dict[str, Callable[[Path, bool], SplitDataSet]] = {
     "digits": lambda _root, _download: _digits(),
     "cifar10": _from_torchvision("cifar10", "CIFAR10"),
     "cifar100": _from_torchvision("cifar100", "CIFAR100"),

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.experiments.child_processes import ChildProcesses, run
-from moonfed.experiments.datasets import DataSet, load_dataset
+from moonfed.experiments.datasets import SplitDataSet, load_dataset
 from moonfed.experiments.partition import PartitionSettings, write_partition
 from moonfed.experiments.plots import draw_demo
 from moonfed.files import write_durably
@@ -75,7 +75,7 @@ def run_demo(settings: DemoSettings) -> None:
     say("Splitting 1,797 scanned digits unevenly over the devices")
     data = load_dataset("digits", None)
     partition = PartitionSettings(devices=settings.devices, beta=settings.beta, seed=settings.seed)
-    counts = write_partition(data, partition, settings.parts)
+    counts = write_partition(data, partition, settings.parts).counts
     say("Compiling the bundle with MOON")
     build_bundle(settings, data)
 
@@ -100,9 +100,9 @@ def empty_directory(path: Path) -> None:
     (path / MARKER).touch()
 
 
-def build_bundle(settings: DemoSettings, data: DataSet) -> None:
+def build_bundle(settings: DemoSettings, data: SplitDataSet) -> None:
     """Export a bundle for the digits into OUTPUT/moon."""
-    height, width, channels = data.train_inputs.shape[1:]
+    height, width, channels = data.train.inputs.shape[1:]
     values = {"epochs": settings.epochs, "batch_size": settings.batch_size, "mu": settings.mu}
     options = [option for key, value in values.items() for option in ("--set", f"{key}={value}")]
     run(
@@ -242,7 +242,7 @@ def export_onnx(settings: DemoSettings) -> float:
 
 def summarise(
     settings: DemoSettings,
-    data: DataSet,
+    data: SplitDataSet,
     counts: npt.NDArray[np.int64],
     accuracy: Sequence[float],
     solo: dict[str, float],

@@ -12,8 +12,9 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from moonfed.data.data_set import Labels
 from moonfed.errors import InvalidInput
-from moonfed.experiments.datasets import DataSet, Labels
+from moonfed.experiments.datasets import SplitDataSet
 from moonfed.validate import require_one_of, require_positive, require_whole
 
 Indices = npt.NDArray[np.int64]
@@ -203,12 +204,23 @@ def class_counts(labels: Labels, parts: list[Indices], classes: int) -> npt.NDAr
     return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
 
 
-def write_partition(data: DataSet, settings: PartitionSettings, directory: Path) -> npt.NDArray[np.int64]:
-    """Write device-1.npz … device-N.npz, test.npz and partition.json; return samples by device and class.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenPartition:
+    """The parts of a data set on disk."""
+
+    classes: tuple[str, ...]
+    counts: npt.NDArray[np.int64]  # samples by device and class
+    devices: tuple[Path, ...]
+    test: Path
+    tested: int  # samples for testing
+
+
+def write_partition(data: SplitDataSet, settings: PartitionSettings, directory: Path) -> WrittenPartition:
+    """Write device-1.npz … device-N.npz, test.npz and partition.json.
 
     Raises InvalidInput for a directory that has more devices' files, which would stay and belong to another split.
     """
-    parts = partition(data.train_labels, settings)
+    parts = partition(data.train.labels, settings)
     ours = {f"device-{number}.npz" for number in range(1, len(parts) + 1)}
     if others := sorted(path.name for path in directory.glob("device-*.npz") if path.name not in ours):
         raise InvalidInput(
@@ -216,15 +228,21 @@ def write_partition(data: DataSet, settings: PartitionSettings, directory: Path)
         )
     directory.mkdir(parents=True, exist_ok=True)
     for number, part in enumerate(parts, start=1):
-        np.savez(directory / f"device-{number}.npz", inputs=data.train_inputs[part], labels=data.train_labels[part])
-    np.savez(directory / "test.npz", inputs=data.test_inputs, labels=data.test_labels)
-    counts = class_counts(data.train_labels, parts, len(data.classes))
+        np.savez(directory / f"device-{number}.npz", inputs=data.train.inputs[part], labels=data.train.labels[part])
+    np.savez(directory / "test.npz", inputs=data.test.inputs, labels=data.test.labels)
+    counts = class_counts(data.train.labels, parts, len(data.classes))
     description = {
         "dataset": data.name,
-        "input_shape": list(data.train_inputs.shape[1:]),
+        "input_shape": list(data.train.inputs.shape[1:]),
         "classes": list(data.classes),
         "settings": asdict(settings),
         "samples_by_device_and_class": counts.tolist(),
     }
     (directory / "partition.json").write_text(json.dumps(description, indent=1) + "\n")
-    return counts
+    return WrittenPartition(
+        classes=data.classes,
+        counts=counts,
+        devices=tuple(directory / f"device-{number}.npz" for number in range(1, len(parts) + 1)),
+        test=directory / "test.npz",
+        tested=len(data.test),
+    )

@@ -6,20 +6,31 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-import tomllib
-
+from moonfed.bundle import Bundle
 from moonfed.coordinator.aggregation.robust.config import RobustSettings, read_robust_settings
-from moonfed.coordinator.rounds.settings import MAX_NUMBER, MAX_SEED, Amount, Sampling, parse_amount
+from moonfed.coordinator.rounds.retention import KEEP_ALL
+from moonfed.coordinator.rounds.run_recipe import (
+    FLEET_KEYS,
+    RUN_KEYS,
+    RunRecipe,
+    read_recipe_file,
+    read_run_recipe,
+    recipe_of,
+)
+from moonfed.coordinator.rounds.settings import MAX_NUMBER, MAX_SEED, Amount, RunSettings, Sampling, parse_amount
 from moonfed.encodings import PLAIN, Encodings, parse_encodings
 from moonfed.errors import InvalidInput
+from moonfed.experiments.attendance import Behaviour
 from moonfed.experiments.datasets import LOADERS, augmentation
+from moonfed.experiments.own_data import require_none
 from moonfed.experiments.partition import Kind, PartitionSettings
 from moonfed.export.bundle_recipe import MethodSettings, read_settings
 from moonfed.export.methods import METHODS
+from moonfed.manifest import Manifest
 from moonfed.server_rules import read_server_rule
 from moonfed.server_rules.server_rule import ServerRule
 
@@ -29,7 +40,12 @@ POOLED = "pooled"  # all samples in one place, to compare with; no device's meth
 ALONE = (SOLO, POOLED)  # the methods that exchange nothing
 OWN_SEED = -1  # partition_seed: the simulation's
 TABLES = ("settings", "server", "robust")
+OWN_DATA = ("target", "columns", "input", "classes")  # see moonfed.experiments.own_data
+OF_BUNDLE = ("model", "projection", "method", "settings", "augmentation", "server_rule", "server")  # a bundle has them
 ENCODINGS = ("uplink_encoding", "downlink_encoding")
+ADDED: Mapping[str, Any] = {"quorum": "all", "over_selection": "0%", "trusting": True, "dropouts": 0.0, "by": "",
+                            "bundle": "", "run": {}}  # keys that older recipes lack, with their defaults  # fmt: skip
+FOREVER = 10 * 365 * 86400.0  # seconds: a party is never too late
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +56,17 @@ class Simulation:
     `cohort` is an amount as an operator writes it. `stragglers`: the share of each round's cohort that does only a
     random part of its steps (FedProx). `train_samples` and `test_samples`: size of a stratified subset, 0 for all.
     `seed` decides subset, partition, initial weights, cohorts and training; `partition_seed`, if given, the partition.
+    `dropouts`: the probability that a party that is asked to train drops out. With a `bundle`, named by its manifest's
+    sha256, `method` is the bundle's, and the other keys in OF_BUNDLE have no meaning. `run` holds a run's keys that
+    have no effect on virtual parties, such as `deadline`.
     """
 
     name: str = "simulation"
-    dataset: str
+    dataset: str = ""  # empty: own samples, which are named elsewhere and described by the next four
+    target: str = ""
+    columns: str = ""
+    input: str = ""
+    classes: str = ""
     model: str = "cnn"
     projection: int = 256  # width of the projection head's output; 0: no head
     method: str = "fedavg"
@@ -59,7 +82,14 @@ class Simulation:
     server_rule: str = "mean"
     server: Mapping[str, Value] = field(default_factory=dict)
     robust: Mapping[str, Value] = field(default_factory=dict)  # weight_cap, clip_norm, …; others are the reducer's
+    quorum: str = "all"
+    over_selection: str = "0%"
+    trusting: bool = True  # no default bounds, as in the papers; other than `run start`
     stragglers: float = 0.0
+    dropouts: float = 0.0
+    by: str = ""  # column of a table: each of its values is a party
+    bundle: str = ""
+    run: Mapping[str, Any] = field(default_factory=dict)
     uplink_encoding: str = str(PLAIN)  # of what comes up from parties, and of global models on their way down to them
     downlink_encoding: str = str(PLAIN)
     train_samples: int = 0
@@ -69,12 +99,12 @@ class Simulation:
     def __post_init__(self) -> None:
         if not self.name or not self.name.isprintable():
             raise InvalidInput(f"name is {self.name!r}; it must be printable text")
-        _one_of("dataset", self.dataset, tuple(LOADERS))
-        _one_of("method", self.method, (*METHODS, POOLED))
+        if self.dataset:
+            _one_of("dataset", self.dataset, tuple(LOADERS))
+            require_none({key: getattr(self, key) for key in OWN_DATA}, f"data set {self.dataset!r}")
         _one_of("sampling", self.sampling, get_args(Sampling))
         _whole("rounds", self.rounds, 1, MAX_NUMBER)
         _whole("parties", self.parties, 1, MAX_NUMBER)
-        _whole("projection", self.projection, 0)
         _whole("train_samples", self.train_samples, 0)
         _whole("test_samples", self.test_samples, 0)
         _whole("seed", self.seed, 0, MAX_SEED)
@@ -82,16 +112,30 @@ class Simulation:
             _whole("partition_seed", self.partition_seed, 0, MAX_SEED)
         if not 0 <= self.stragglers <= 1:
             raise InvalidInput(f"stragglers is {self.stragglers!r}; it must be a share from 0 to 1")
-        _ = self.partition_settings, self.method_settings  # both check their part
+        if not 0 <= self.dropouts < 1:
+            raise InvalidInput(f"dropouts is {self.dropouts!r}; it must be a probability from 0, below 1")
+        if self.by and self.dataset:
+            raise InvalidInput(f"by is {self.by!r}, which does not apply to data set {self.dataset!r}; leave it out")
+        _ = self.partition_settings, self.encodings, self.robust_settings.build_reducer()  # each checks its part
+        self._check_cohort(self.cohort_amount)
+        if self.run_recipe.asynchronous is not None:
+            raise InvalidInput(
+                f"asynchronous is {self.run_recipe.asynchronous}; virtual parties have no pace, so rounds must be "
+                "synchronous: leave it out"
+            )
+        if not self.bundle:
+            self._check_training()
+
+    def _check_training(self) -> None:
+        """Check what a bundle would contain."""
+        _one_of("method", self.method, (*METHODS, POOLED))
+        _whole("projection", self.projection, 0)
         if self.method_settings.training.views and self.augmentation_name == "none":
             raise InvalidInput(
                 f"views is {self.method_settings.training.views}; it must be 0, since nothing is augmented: "
                 f"{self._why_plain()}"
             )
-        _ = self.encodings
-        self._check_cohort(self.cohort_amount)
         self._check_server(self.rule)
-        _ = self.robust_settings.build_reducer()
 
     def _why_plain(self) -> str:
         if not self.augmentation:
@@ -99,7 +143,7 @@ class Simulation:
         return f"data set {self.dataset!r} has no augmentation of its own"
 
     def _check_cohort(self, cohort: Amount) -> None:
-        if cohort.count is not None and cohort.count > self.parties:
+        if cohort.count is not None and cohort.count > self.parties and not self.by:
             raise InvalidInput(f"cohort is {self.cohort!r}; it must be at most the number of parties, {self.parties}")
 
     def _check_server(self, rule: ServerRule) -> None:
@@ -116,6 +160,9 @@ class Simulation:
             ("sampling", self.sampling, "uniform"),
             ("robust", dict(self.robust), {}),
             ("stragglers", self.stragglers, 0.0),
+            ("dropouts", self.dropouts, 0.0),
+            ("quorum", self.quorum, "all"),
+            ("over_selection", self.over_selection, "0%"),
             ("uplink_encoding", self.uplink_encoding, str(PLAIN)),
             ("downlink_encoding", self.downlink_encoding, str(PLAIN)),
         ):
@@ -158,6 +205,35 @@ class Simulation:
         return read_robust_settings(self.robust)
 
     @property
+    def run_recipe(self) -> RunRecipe:
+        """The settings of the run; a round opens once all parties are online, unless the recipe says otherwise."""
+        chosen = {key: getattr(self, key) for key in RUN_KEYS if key in _FIELDS}
+        trusting = self.trusting and (bool(self.bundle) or not self.robust)
+        return read_run_recipe({"minimum_devices": self.trained_parties, **chosen, **self.run, "trusting": trusting})
+
+    def run_settings(self, manifest: Manifest) -> RunSettings:
+        """Return the settings of the simulated run, whose parties are all online and never late."""
+        return replace(
+            self.run_recipe.settings(manifest),
+            minimum_devices=self.trained_parties,
+            deadline_seconds=FOREVER,
+            heartbeat_timeout_seconds=FOREVER,
+            labels={},
+            trusted_labels=False,
+            retention=KEEP_ALL,  # scoring may be far behind
+        )
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """The parties' deviations from what they are asked."""
+        return Behaviour(stragglers=self.stragglers, dropouts=self.dropouts, seed=self.seed)
+
+    def recipe(self, manifest: Manifest) -> dict[str, Any]:
+        """Return the recipe of a run on devices, with what a simulation of its bundle needs besides."""
+        fleet = {key: value for key, value in self.to_document().items() if key in FLEET_KEYS}
+        return {**fleet, **recipe_of(self.run_recipe.settings(manifest)).to_document()}
+
+    @property
     def cohort_amount(self) -> Amount:
         """The number of parties per round."""
         return parse_amount("cohort", self.cohort)
@@ -186,6 +262,14 @@ class Simulation:
         if self.partition_seed == OWN_SEED:
             del document["partition_seed"]
         document |= {table: {key: _plain(value) for key, value in document[table].items()} for table in TABLES}
+        for key in ("dataset", *OWN_DATA):
+            if not document[key]:
+                del document[key]
+        for key, default in ADDED.items():  # likewise
+            if document[key] == default:
+                del document[key]
+        if self.bundle:
+            document = {key: value for key, value in document.items() if key == "method" or key not in OF_BUNDLE}
         if not self.robust:
             del document["robust"]  # plain aggregation stays the simulation that it was
         return document | {"beta": float(self.beta), "stragglers": float(self.stragglers)}
@@ -198,55 +282,69 @@ class Simulation:
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def read_simulation(path: Path, changes: Sequence[str] = ()) -> Simulation:
+_FIELDS = {item.name: str(item.type) for item in fields(Simulation)}
+_KEYS = {key: kind for key, kind in _FIELDS.items() if key not in ("bundle", "run")}
+_WITHOUT_EFFECT = tuple(key for key in RUN_KEYS if key not in _FIELDS)
+_OF_RUNS = {key: getattr(RunRecipe(), key) for key in ("rounds", "quorum", "trusting")}  # defaults that differ
+
+
+def read_simulation(path: Path, changes: Sequence[str] = (), bundle: Bundle | None = None) -> Simulation:
     """Read a recipe from TOML and apply `KEY=VALUE` changes; InvalidInput names a wrong key."""
-    try:
-        document = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} is not TOML: {error}") from error
-    return from_document({"name": path.stem} | document, changes)
+    return from_document({"name": path.stem} | read_recipe_file(path), changes, bundle)
 
 
-def from_document(document: Mapping[str, Any], changes: Sequence[str] = ()) -> Simulation:
+def from_document(document: Mapping[str, Any], changes: Sequence[str] = (), bundle: Bundle | None = None) -> Simulation:
     """Make a simulation from a recipe's keys and tables; `changes` are `KEY=VALUE`, at any level.
 
     A key that is not a recipe's belongs to the method's settings; `server.KEY` belongs to the server rule's. Without a
-    VALUE the key is removed, so that its default holds.
+    VALUE the key is removed, so that its default holds. With a `bundle`, defaults are those of `run start`.
     """
-    types = {item.name: str(item.type) for item in fields(Simulation)}
-    values = dict(document)
+    values = {**(_OF_RUNS if bundle else {}), **document}
     for table in TABLES:
         values[table] = dict(_table(table, values.get(table, {})))
     for change in changes:
-        key, separator, text = change.partition("=")
-        if not separator or not key.strip():
-            raise InvalidInput(f"set is {change!r}; it must be KEY=VALUE, such as rounds=3, or KEY= to remove a key")
-        table, key = _place(key.strip(), types)
-        target = values[table] if table else values
-        if text.strip():
-            target[key] = text.strip()
-        elif key in target:
-            del target[key]
-        else:
-            raise InvalidInput(f"set is {change!r}, which removes a key, but the recipe does not have {key!r}")
+        _apply(change, values)
+    if bundle:
+        _require_no_training(values)
+        values |= {"method": bundle.manifest.method}
+    run = {key: values.pop(key) for key in _WITHOUT_EFFECT if key in values}
     for key, value in values.items():
-        if key not in types:
-            raise InvalidInput(f"{key} (= {value!r}) is not a key of a recipe; the keys are {', '.join(sorted(types))}")
+        if key not in _KEYS:
+            known = ", ".join(sorted((*_KEYS, *_WITHOUT_EFFECT)))
+            raise InvalidInput(f"{key} (= {value!r}) is not a key of a recipe; the keys are {known}")
         if key not in TABLES:
-            values[key] = _typed(key, value, types[key])
-    if "dataset" not in values:
-        raise InvalidInput(f"dataset is not given; it must be one of {', '.join(LOADERS)}")
-    return Simulation(**values)
+            values[key] = _typed(key, value, _KEYS[key])
+    return Simulation(**values, bundle=bundle.ref.sha256 if bundle else "", run=run)
 
 
-def _place(key: str, types: Mapping[str, str]) -> tuple[str, str]:
+def _apply(change: str, values: dict[str, Any]) -> None:
+    key, separator, text = change.partition("=")
+    if not separator or not key.strip():
+        raise InvalidInput(f"set is {change!r}; it must be KEY=VALUE, such as rounds=3, or KEY= to remove a key")
+    table, key = _place(key.strip())
+    target = values[table] if table else values
+    if text.strip():
+        target[key] = text.strip()
+    elif key in target:
+        del target[key]
+    else:
+        raise InvalidInput(f"set is {change!r}, which removes a key, but the recipe does not have {key!r}")
+
+
+def _require_no_training(values: Mapping[str, Any]) -> None:
+    for key in ("dataset", "columns", "input", "classes", *OF_BUNDLE):
+        if values.get(key):
+            raise InvalidInput(f"{key} is {values[key]!r}, which the bundle determines; leave it out")
+
+
+def _place(key: str) -> tuple[str, str]:
     """Return the table that a changed key belongs to, none for the recipe's own, and its name there."""
     table, separator, name = key.partition(".")
     if separator:
         if table not in TABLES:
             raise InvalidInput(f"set names {key!r}; before the dot it must be {', '.join(TABLES[:-1])} or {TABLES[-1]}")
         return table, name
-    return ("", key) if key in types and key not in TABLES else ("settings", key)
+    return ("", key) if (key in _KEYS or key in _WITHOUT_EFFECT) and key not in TABLES else ("settings", key)
 
 
 def _table(name: str, value: object) -> Mapping[str, Value]:

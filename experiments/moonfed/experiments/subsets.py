@@ -6,22 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from moonfed.data.data_set import Labels
 from moonfed.errors import InvalidInput
-from moonfed.experiments.datasets import DataSet, Labels
+from moonfed.experiments.datasets import SplitDataSet
 from moonfed.experiments.partition import Indices
 
 
-def subset(data: DataSet, *, train_samples: int, test_samples: int, seed: int) -> DataSet:
+def subset(data: SplitDataSet, *, train_samples: int, test_samples: int, seed: int) -> SplitDataSet:
     """Draw that many samples, stratified; 0 means all. InvalidInput if there are fewer."""
-    train = _stratified("train_samples", data.train_labels, train_samples, seed)
-    test = _stratified("test_samples", data.test_labels, test_samples, seed)
-    return replace(
-        data,
-        train_inputs=data.train_inputs[train],
-        train_labels=data.train_labels[train],
-        test_inputs=data.test_inputs[test],
-        test_labels=data.test_labels[test],
-    )
+    train = _stratified("train_samples", data.train.labels, train_samples, seed)
+    test = _stratified("test_samples", data.test.labels, test_samples, seed)
+    return replace(data, train=data.train.take(train), test=data.test.take(test))
 
 
 def _stratified(name: str, labels: Labels, count: int, seed: int) -> Indices:

@@ -67,7 +67,7 @@ def metadata(manifest: Manifest, origin: ModelOrigin | None = None) -> dict[str,
         "model": manifest.model,
         "method": manifest.method,
         "classes": json.dumps(list(manifest.classes), ensure_ascii=False),
-        "input": json.dumps({"kind": manifest.input.kind, "shape": list(manifest.input.shape)}),
+        "input": manifest.input.to_text(),
     }
     if origin is not None:
         entries |= {
@@ -85,7 +85,7 @@ def read_metadata(graph: bytes, where: str = "the graph") -> Mapping[str, str]:
         require_self_contained(graph, where)
         proto = onnx.ModelProto.FromString(graph)
     except (Corrupt, DecodeError) as error:
-        raise InvalidInput(f"{where} is not an ONNX model, or a damaged one") from error
+        raise InvalidInput(f"{where} is not an ONNX model, or is damaged") from error
     return {
         entry.key.removeprefix(PREFIX): entry.value for entry in proto.metadata_props if entry.key.startswith(PREFIX)
     }

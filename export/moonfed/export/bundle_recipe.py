@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from moonfed.errors import InvalidInput
@@ -12,6 +13,7 @@ from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import Method
 from moonfed.export.model_zoo import PROJECTION
 from moonfed.export.optimiser import Sgd
+from moonfed.export.table_description import read_description
 from moonfed.manifest import InputSpec
 from moonfed.registry import Value, read_value
 from moonfed.server_rules.mean import MeanRule
@@ -83,8 +85,11 @@ def read_settings(method: str, settings: Settings) -> MethodSettings:
 
 
 def read_federated(method: str) -> str:
-    """Return the method's name; raise InvalidInput for a method whose devices exchange nothing."""
-    if method in METHODS and not METHODS[method].exchanges:
+    """Return the name of a method for a fleet; raise InvalidInput for any other."""
+    if method not in METHODS:
+        known = ", ".join(name for name in METHODS if METHODS[name].exchanges)
+        raise InvalidInput(f"method is {method!r}; it must be one of {known}; {ADVICE}")
+    if not METHODS[method].exchanges:
         raise InvalidInput(
             f"method is {method!r}, whose devices exchange nothing, so it needs no bundle; "
             "`moonfed-experiments simulate` trains it"
@@ -95,6 +100,38 @@ def read_federated(method: str) -> str:
 def default_training(method: str) -> dict[str, int]:
     """Return the default settings of the device's training loop."""
     return {"epochs": METHODS[method].default_epochs, "batch_size": DEFAULT_BATCH_SIZE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleRecipe:
+    """The samples of a bundle."""
+
+    input: InputSpec
+    classes: tuple[str, ...]
+    mean: tuple[float, ...] | None
+    deviation: tuple[float, ...] | None
+
+
+def read_samples(columns: Path | None, options: Mapping[str, str | None]) -> SampleRecipe:
+    """Read the samples from a description of columns, or from the options input, classes, mean and std."""
+    given = {name: text for name, text in options.items() if text is not None}
+    if columns is not None:
+        if given:
+            name, text = next(iter(given.items()))
+            raise InvalidInput(f"{name} is {text!r}; with --columns, which describes it, it must not be given")
+        described = read_description(columns)
+        return SampleRecipe(
+            input=described.input, classes=described.classes, mean=described.mean, deviation=described.deviation
+        )
+    for name in ("input", "classes"):
+        if name not in given:
+            raise InvalidInput(f"{name} is missing; give --input and --classes, or for tables --columns")
+    return SampleRecipe(
+        input=read_input(given["input"]),
+        classes=read_classes(given["classes"]),
+        mean=read_numbers("mean", given.get("mean")),
+        deviation=read_numbers("std", given.get("std")),
+    )
 
 
 def read_input(text: str) -> InputSpec:

@@ -13,10 +13,12 @@ import grpc
 from moonfed import transport
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.errors import MoonfedError, NotFound, Unavailable, UntrustedBundle
+from moonfed.held_out_score import HeldOutScore
 from moonfed.manifest import WEIGHTS_FILE, Manifest
 from moonfed.operator import open_connection
 from moonfed.signing.bundle_signature import MAX_BYTES, Check, require_name, signed_by
 from moonfed.signing.key_files import user_trust
+from moonfed.upload import upload
 from moonfed.v1 import control_pb2, control_pb2_grpc
 
 MODELS_NAMED = 10  # in an error message
@@ -93,10 +95,47 @@ class CoordinatorClient:
         except grpc.RpcError as error:
             raise transport.explained(error, self._explain) from error
 
-    def record(self, run: str, round_number: int, metrics: Mapping[str, float]) -> None:
-        """Record metrics of a global model with the run."""
-        request = control_pb2.RecordMetricsRequest(run=run, round=round_number, metrics=metrics)
-        transport.call(self._control.RecordMetrics, request, attempts=ATTEMPTS, explain=self._explain)
+    def evaluations(self, run: str) -> list[control_pb2.Evaluation]:
+        """List the evaluations of the run's global models, by round."""
+        return transport.call(
+            lambda request, timeout: list(self._control.ListEvaluations(request, timeout=timeout)),
+            control_pb2.ListEvaluationsRequest(run=run),
+            attempts=ATTEMPTS,
+            explain=self._explain,
+        )
+
+    def scores(self, run: str, test_set: str) -> dict[int, HeldOutScore]:
+        """Return the scores of the run's global models on a test set, by round."""
+        return {
+            found.round: HeldOutScore.from_message(found.test_set)
+            for found in self.evaluations(run)
+            if found.HasField("test_set") and found.test_set.test_set == test_set
+        }
+
+    def record_score(self, run: str, round_number: int, score: HeldOutScore) -> None:
+        """Record the score of a global model with the run."""
+        request = control_pb2.RecordScoreRequest(run=run, round=round_number, score=score.to_message())
+        transport.call(self._control.RecordScore, request, attempts=ATTEMPTS, explain=self._explain)
+
+    # Releases
+
+    def releases(self, name: str) -> list[control_pb2.Release]:
+        """Return all versions of a released model, oldest first; none for an unknown name."""
+        request = control_pb2.ListReleasesRequest(name=name)
+        try:
+            reply = transport.call(self._control.ListReleases, request, attempts=ATTEMPTS, explain=self._explain)
+        except NotFound:
+            return []
+        return list(reply.releases)
+
+    def upload(self, files: Mapping[BlobRef, Path]) -> None:
+        """Upload the files that the coordinator lacks."""
+        upload(self._control, files, self._explain)
+
+    def create_release(self, manifest: BlobRef, signature: BlobRef) -> control_pb2.Release:
+        """Create the release of an uploaded manifest; a repeated call changes nothing."""
+        request = control_pb2.CreateReleaseRequest(manifest=manifest.sha256, signature=signature.sha256)
+        return transport.call(self._control.CreateRelease, request, attempts=ATTEMPTS, explain=self._explain)
 
 
 def global_models(run: control_pb2.Run, rounds: Sequence[control_pb2.Round], manifest: Manifest) -> list[GlobalModel]:

@@ -1,23 +1,24 @@
-"""The evaluator: it scores a run's global models on held-out data through the ONNX graph, and records the metrics.
+"""The evaluator: it scores a run's global models on a test set through the ONNX graph, and records the results.
 
 The coordinator never runs a model, so this is a separate process. It can stop and start at any time: it first scores
-every model without metrics, including the run's initial weights.
+every model that has no score on the test set, including the run's initial weights.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from moonfed.data.source import Source
 from moonfed.errors import InvalidInput, NotFound, Unavailable
 from moonfed.export.binding import bind_file
 from moonfed.export.coordinator_client import CoordinatorClient, GlobalModel, global_models
 from moonfed.export.run_watcher import WAIT_LIMIT, watch_run
-from moonfed.export.scoring import Predictor, Score
+from moonfed.export.scoring import HeldOutData, Predictor
+from moonfed.held_out_score import DEFAULT_TEST_SET, HeldOutScore, require_test_set
 from moonfed.manifest import GRAPH_FILE, Manifest
-from moonfed.samples import RawSamples, read_npz
 from moonfed.transport import Backoff
 from moonfed.v1 import control_pb2
 
@@ -27,33 +28,54 @@ class RoundScore:
     """The score of one global model."""
 
     round: int
-    score: Score
+    score: HeldOutScore
     seconds: float  # including fetching the model
 
 
-def score_model(graph: bytes, model: Path, manifest: Manifest, data: RawSamples) -> Score:
-    """Return accuracy and loss of a model file bound into a bundle's graph."""
-    return Predictor(bind_file(graph, model, manifest)).score(data.inputs, data.labels)
+def score_model(graph: bytes, model: Path, manifest: Manifest, data: HeldOutData) -> HeldOutScore:
+    """Return the results of a model file bound into a bundle's graph."""
+    return Predictor(bind_file(graph, model, manifest)).held_out_score(data, manifest.classes)
+
+
+def newest_score(scores: Mapping[int, HeldOutScore]) -> RoundScore | None:
+    """Return the recorded score of the newest model; None if there is none."""
+    newest = max(scores, default=None)
+    return None if newest is None else RoundScore(round=newest, score=scores[newest], seconds=0.0)
+
+
+def read_held_out(name: str, data: Source, manifest: Manifest) -> HeldOutData:
+    """Read a test set; InvalidInput if it is empty or does not fit the bundle."""
+    samples = data.read(manifest.input, manifest.classes)
+    samples.require_samples()
+    return HeldOutData(name=name, sha256=samples.sha256(), samples=samples)
 
 
 def open_evaluator(
     runs: CoordinatorClient,
     run: str,
-    data: Path,
+    data: Source,
     *,
+    test_set: str = DEFAULT_TEST_SET,
+    again: bool = False,
     on_score: Callable[[RoundScore], None],
     on_unavailable: Callable[[Unavailable], None],
     wait: bool,
 ) -> Evaluator:
-    """Create an evaluator of a run on a .npz of test data; with `wait`, retry until the coordinator is available."""
+    """Create an evaluator of a run on test data; with `wait`, retry until the coordinator is available.
+
+    Raises InvalidInput if the data do not fit the run, or differ from those that models were scored on before.
+    """
+    require_test_set(test_set)
     backoff = Backoff(limit=WAIT_LIMIT)
     while True:
         try:
             manifest = runs.manifest(runs.get(run))
-            samples = read_npz(data, manifest.input, manifest.classes)
-            if len(samples) == 0:
-                raise InvalidInput(f"{data} holds no samples; at least one is needed")
-            return Evaluator(runs, run, manifest, samples, on_score=on_score, on_unavailable=on_unavailable)
+            held_out = read_held_out(test_set, data, manifest)
+            if not again:
+                _require_same_data(runs, run, held_out)
+            return Evaluator(
+                runs, run, manifest, held_out, again=again, on_score=on_score, on_unavailable=on_unavailable
+            )
         except Unavailable as error:
             if not wait:
                 raise
@@ -61,28 +83,45 @@ def open_evaluator(
         time.sleep(backoff.next())
 
 
+def _require_same_data(runs: CoordinatorClient, run: str, data: HeldOutData) -> None:
+    """Raise InvalidInput if a model was scored on other data under this name: their figures cannot be compared."""
+    for score in runs.scores(run, data.name).values():
+        if score.sha256 != data.sha256:
+            raise InvalidInput(
+                f"{data.samples.origin} has the sha256 {data.sha256[:12]}…; test set {data.name!r} of run {run!r} must "
+                f"have {score.sha256[:12]}…, or give another --test-set, or --again to replace the scores on it"
+            )
+
+
 class Evaluator:
-    """An evaluator of one run's models."""
+    """An evaluator of one run's models on one test set."""
 
     def __init__(
         self,
         runs: CoordinatorClient,
         run: str,
         manifest: Manifest,
-        data: RawSamples,
+        data: HeldOutData,
         *,
+        again: bool = False,
         on_score: Callable[[RoundScore], None],
         on_unavailable: Callable[[Unavailable], None],
     ) -> None:
+        """`again`: whether to score models that have a score already, once."""
+        self._again, self._done = again, set[int]()
+        self._unconfirmed: dict[int, RoundScore] = {}  # a lost connection may have cut the receipt of the last one
         self._runs, self._run, self._manifest, self._data = runs, run, manifest, data
         self._on_score, self._on_unavailable = on_score, on_unavailable
         self._graph = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
 
     def catch_up(self) -> bool:
-        """Score every global model that has no metrics yet; return whether the run is still running."""
+        """Score every global model that has no score yet; return whether the run is still running."""
         run = self._runs.get(self._run)
+        done = self._done if self._again else {*self._runs.scores(self._run, self._data.name)}
         for model in self._models(run):
-            if "accuracy" not in model.metrics:
+            if model.round in done:
+                self._confirm(model.round)
+            else:
                 self._evaluate_unless_deleted(run, model)
         return run.status == control_pb2.RUN_STATUS_RUNNING
 
@@ -105,6 +144,14 @@ class Evaluator:
         started = time.monotonic()
         path = self._runs.fetch(model.ref)
         score = score_model(self._graph, path, self._manifest, self._data)
-        self._runs.record(self._run, model.round, asdict(score))
+        seconds = time.monotonic() - started
+        self._unconfirmed[model.round] = RoundScore(round=model.round, score=score, seconds=seconds)
+        self._runs.record_score(self._run, model.round, score)
         self._runs.remove(model.ref)
-        self._on_score(RoundScore(round=model.round, score=score, seconds=time.monotonic() - started))
+        self._done.add(model.round)
+        self._confirm(model.round)
+
+    def _confirm(self, round_number: int) -> None:
+        """Report a score that is recorded, once."""
+        if found := self._unconfirmed.pop(round_number, None):
+            self._on_score(found)

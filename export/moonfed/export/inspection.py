@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 from moonfed.bundle import Bundle
-from moonfed.manifest import PROTOTYPES, Manifest
+from moonfed.formatting import count, iso_time
+from moonfed.manifest import PROTOTYPES, InputSpec, Manifest
 from moonfed.signing.bundle_signature import BundleSignature, moment
 from moonfed.signing.envelope import ID_SHOWN
 from moonfed.tensors import TensorSpec, model_size
 
 SHOWN_CLASSES = 10
+SHOWN_COLUMNS = 10
 
 
 def describe(bundle: Bundle) -> dict[str, Any]:
@@ -34,6 +36,7 @@ def table(bundle: Bundle) -> str:
         *method_rows(manifest),
         *_exchanged(manifest),
         ("input", f"{manifest.input.kind}, {manifest.input.dtype} {_shape(manifest.input.shape)}"),
+        *_table(manifest.input),
         ("classes", _classes(manifest.classes)),
         ("plan", f"{manifest.plan.interface}, built with torch {manifest.plan.built_with_torch}, "
                  f"for torch {manifest.plan.minimum_torch} or later"),
@@ -44,12 +47,27 @@ def table(bundle: Bundle) -> str:
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
 
+def _table(sample: InputSpec) -> list[tuple[str, str]]:
+    """Return the columns of tables and their target."""
+    if sample.table is None:
+        return []
+    names = [
+        f"{column.name} ({len(column.categories)} categories)" if column.categories else column.name
+        for column in sample.table.columns[:SHOWN_COLUMNS]
+    ]
+    more = ", …" if len(sample.table.columns) > SHOWN_COLUMNS else ""
+    return [
+        ("columns", f"{len(sample.table.columns)}: {', '.join(names)}{more}"),
+        ("target", sample.table.target),
+    ]
+
+
 def method_rows(manifest: Manifest) -> list[tuple[str, str]]:
     """Return the method with its settings, local training and the server rule as names and values."""
     return [
         ("method", _method(manifest)),
         *(("", _hyperparameter(manifest, name)) for name in sorted(manifest.training.hyperparameters)),
-        ("training", f"{manifest.training.epochs} epochs a round, batches of {manifest.training.batch_size}"),
+        ("training", f"{count(manifest.training.epochs, 'epoch')} a round, batches of {manifest.training.batch_size}"),
         ("augmentation", _augmentation(manifest)),
         ("server rule", _server_rule(manifest)),
     ]
@@ -62,15 +80,15 @@ def _signature_document(bundle: Bundle) -> dict[str, Any] | None:
     signature = BundleSignature.from_bytes(bundle.signature)
     statement = signature.statement
     keys = [entry.key for entry in signature.envelope.signatures]
-    return {"version": statement.version, "expires": statement.expires, "keys": keys}
+    return {"version": statement.version, "expires": iso_time(statement.expires), "keys": keys}
 
 
 def _signature(bundle: Bundle) -> str:
-    document = _signature_document(bundle)
-    if document is None:
+    if not bundle.signature:
         return "none"
-    keys = ", ".join(key[:ID_SHOWN] for key in document["keys"])
-    return f"version {document['version']} by {keys}, expires {moment(document['expires'])}"
+    signature = BundleSignature.from_bytes(bundle.signature)
+    keys = ", ".join(entry.key[:ID_SHOWN] for entry in signature.envelope.signatures)
+    return f"version {signature.statement.version} by {keys}, expires {moment(signature.statement.expires)}"
 
 
 def _method(manifest: Manifest) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from moonfed.blobs import ref_of_file
+from moonfed.blobs import BlobRef
+from moonfed.data.source import IGNORED, Source
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import ModelOrigin, bind, read_metadata, with_metadata
 from moonfed.export.coordinator_client import CoordinatorClient, global_model
@@ -14,8 +15,8 @@ from moonfed.files import write_durably
 from moonfed.manifest import GRAPH_FILE, PLAN_FILE, Manifest
 from moonfed.plan import load_plan
 from moonfed.release.simplify import simplify
-from moonfed.samples import read_inputs
 from moonfed.tensors import open_model
+from moonfed.transport import from_message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +25,10 @@ class CheckedModel:
 
     graph: bytes  # the file, including its metadata
     manifest: Manifest  # of the run's bundle
+    manifest_ref: BlobRef  # its file
+    weights: BlobRef
     run: str
     round: int  # 0: the run's initial weights
-    model: str  # sha256 of the weights
     max_abs_diff: float  # between a probability of the graph and the plan's
 
 
@@ -44,7 +46,7 @@ class WrittenModel:
 def check_model(
     runs: CoordinatorClient,
     run_name: str,
-    data: Path,
+    data: Source,
     *,
     round_number: int | None = None,
     bound: float = BOUND,
@@ -52,13 +54,14 @@ def check_model(
 ) -> CheckedModel:
     """Bind a run's model, fold constants in the graph, and compare it with the plan on real inputs.
 
-    `data`: a .npz with `inputs`. `round_number`: by default the newest. `embeddings`: z as a second output. The same
-    model, data and bound give the same bytes. Raises NotFound for a missing run, round or file, MoonfedError if the
-    probabilities differ by more than the bound, InvalidInput for embeddings that the run's bundle does not have.
+    `data`: real samples, whose labels do not matter. `round_number`: by default the newest. `embeddings`: z as a second
+    output. The same model, data and bound give the same bytes. Raises NotFound for a missing run, round or file,
+    MoonfedError if the probabilities differ by more than the bound, InvalidInput for embeddings that the run's bundle
+    does not have.
     """
     run = runs.get(run_name)
     manifest = runs.manifest(run)
-    inputs = read_inputs(data, manifest.input)
+    samples = data.read(manifest.input, manifest.classes, labels=IGNORED)
     chosen = global_model(run, runs.rounds(run_name), manifest, round_number)
     vector = open_model(runs.fetch(chosen.ref), manifest.tensors)
     origin = ModelOrigin(run=run.run, round=chosen.round, manifest=run.manifest.sha256, model=chosen.ref.sha256)
@@ -66,16 +69,17 @@ def check_model(
     graph = simplify(bind(template, vector, manifest, origin, embeddings=embeddings))
     plan = load_plan(runs.fetch(manifest.files[PLAN_FILE]), "cpu")
     load_model(plan, vector, manifest)
-    difference = require_parity(graph, plan, inputs, bound=bound)
+    difference = require_parity(graph, plan, samples.inputs, bound=bound)
     # The difference itself is left out: its digits depend on the processor, so the same model would give a different
     # file elsewhere, which a repository that has the model would reject. Report and model card show it.
-    checked_with = {"parity_bound": f"{bound:g}", "parity_data_sha256": ref_of_file(data).sha256}
+    checked_with = {"parity_bound": f"{bound:g}", "parity_data_sha256": samples.sha256()}
     return CheckedModel(
         graph=with_metadata(graph, {**read_metadata(graph), "variant": "float32", **checked_with}),
         manifest=manifest,
+        manifest_ref=from_message(run.manifest),
+        weights=chosen.ref,
         run=run.run,
         round=chosen.round,
-        model=chosen.ref.sha256,
         max_abs_diff=difference,
     )
 
@@ -83,7 +87,7 @@ def check_model(
 def write_onnx(
     runs: CoordinatorClient,
     run_name: str,
-    data: Path,
+    data: Source,
     output: Path,
     *,
     round_number: int | None = None,
@@ -111,6 +115,6 @@ def written_model(output: Path, checked: CheckedModel) -> WrittenModel:
         path=output,
         run=checked.run,
         round=checked.round,
-        model=checked.model,
+        model=checked.weights.sha256,
         max_abs_diff=checked.max_abs_diff,
     )

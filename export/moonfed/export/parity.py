@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from moonfed.data.data_set import Inputs
 from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.export.scoring import Predictor
 from moonfed.manifest import Manifest
 from moonfed.plan import Plan
-from moonfed.samples import Inputs
 from moonfed.tensors import Vector, split
 
 BOUND = 1e-5  # for the largest difference between two probabilities

@@ -88,6 +88,11 @@ class Encodings:
         return cls(**{field: _split(document.get(field) or FLOAT32) for field in ("down", "up")})
 
 
+def temporary_file(name: str) -> str:
+    """Return the name of the uncompressed file that exists while a file of that name is compressed or decompressed."""
+    return f"{name}.plain"
+
+
 def known_encodings() -> tuple[str, ...]:
     """Return the names of all encodings, those of installed packages included."""
     return tuple(str(Encoding(number, compressed)) for number in NUMBER_FORMATS for compressed in (False, True))
@@ -97,9 +102,10 @@ def parse_encoding(field: str, text: str) -> Encoding:
     """Read an encoding's name; empty means float32. InvalidInput names the field."""
     if not text:
         return PLAIN
-    if text not in (known := known_encodings()):
-        raise InvalidInput(f"{field} is {text[:40]!r}; it must be one of {', '.join(known)}")
-    return _split(text)
+    encoding = _split(text)
+    if encoding.number not in NUMBER_FORMATS:
+        raise InvalidInput(f"{field} is {text[:40]!r}; it must be one of {', '.join(known_encodings())}")
+    return encoding
 
 
 def parse_encodings(downlink: str, uplink: str) -> Encodings:

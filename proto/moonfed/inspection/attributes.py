@@ -1,7 +1,7 @@
 """Inspection of a plan's objects: each attribute must have the type that the object's class declares.
 
-Torch does not check this. It takes attributes, and the elements of tuples, by their places in the declared type, which
-in an object of another class lie beyond the object. Types that torch checks wherever it uses a value are not compared.
+Torch does not check this. It reads attributes, and the elements of tuples, at their positions in the declared type,
+which may be beyond the end of an object of another class. Types that torch checks on every use are not compared.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _declarations(text: str) -> Iterator[tuple[str, str, str]]:
             if class_:
                 yield class_, "", ""
         elif class_ and line.startswith("  ") and (found := _ATTRIBUTE.fullmatch(line[2:].rstrip())):
-            odd = found["string"]  # a name that is no identifier, such as a layer's number
+            odd = found["string"]  # a name that is not an identifier, such as a layer's number
             yield class_, found["name"] or ast.literal_eval(strings[int(odd)]), found["type"].strip()
 
 
@@ -87,7 +87,7 @@ class DeclaredAttributes:
 
 
 def _fits(value: object, text: str, seen: set[tuple[int, str]]) -> bool:
-    """Return whether a value has a type; `seen`: pairs of them that need no other look, since lists can share lists."""
+    """Return whether a value has a type; `seen`: pairs that were already checked, since lists can share lists."""
     if (id(value), text) in seen:
         return True
     seen.add((id(value), text))

@@ -35,9 +35,9 @@ def require_self_contained(graph: bytes, where: str = "the graph") -> None:
     while pending:
         kind, message = pending.pop()
         try:
-            fields = list(_fields(message))
+            fields = list(fields_of(message))
         except (IndexError, ValueError) as error:
-            raise Corrupt(f"{where} is not an ONNX model, or a damaged one") from error
+            raise Corrupt(f"{where} is not an ONNX model, or is damaged") from error
         for number, value in fields:
             if isinstance(value, memoryview) and number in _CHILDREN[kind]:
                 pending.append((_CHILDREN[kind][number], value))
@@ -52,7 +52,7 @@ def _require_inline(fields: list[tuple[int, int | memoryview]], where: str) -> N
         raise InvalidInput(f"{where} has a tensor {name!r} whose data are in another file; it must contain its tensors")
 
 
-def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+def fields_of(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """Yield the number and value of each field; bytes are not copied. Raises IndexError or ValueError if damaged."""
     position = 0
     while position < len(message):
@@ -83,3 +83,12 @@ def _varint(message: memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
     raise ValueError("a varint has at most ten bytes")
+
+
+def varints_of(packed: memoryview) -> list[int]:
+    """Return packed integers; raises IndexError or ValueError if they are damaged."""
+    position, values = 0, list[int]()
+    while position < len(packed):
+        value, position = _varint(packed, position)
+        values.append(value)
+    return values

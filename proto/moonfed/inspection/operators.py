@@ -6,7 +6,6 @@ that users' networks need; the source of each was reviewed for what it can acces
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ import torch
 
 import moonfed.plan_operators  # noqa: F401 - defines moonfed::sgd_, which plans may call
 from moonfed.errors import UnsafePlan
+from moonfed.inspection.enumerations import require_valid
+from moonfed.inspection.functions import Use, graphs, uses
 
 GENERATED, REVIEWED = "operators.txt", "reviewed_operators.txt"
 CAST = "prim::unchecked_cast"
@@ -32,7 +33,10 @@ def load_module(archive: bytes, device: str) -> torch.jit.ScriptModule:
     This is `torch.jit.load`, which does not return the unit with all functions of an archive.
     """
     unit, script = compile_archive(archive, device)
-    _require_allowed(operators(unit))
+    found = graphs(unit)
+    used = uses(found)
+    _require_allowed(set(map(_operator, used)))
+    require_valid(found, used, script._type().qualified_name())
     module: torch.jit.ScriptModule = torch.jit._recursive.wrap_cpp_module(script)  # type: ignore[no-untyped-call]
     return module
 
@@ -53,42 +57,19 @@ def _require_allowed(found: set[str]) -> None:
 
 
 def operators(unit: Any) -> set[str]:  # noqa: ANN401 - torch's bindings are untyped
-    """Return the operators in all functions and methods of a compilation unit.
-
-    Torch compiles a function when its graph is requested, which may define the functions that it calls.
-    """
-    found: set[str] = set()
-    seen: set[str] = set()
-    while new := [function for function in unit.get_functions() if function.qualified_name not in seen]:
-        for function in new:
-            seen.add(function.qualified_name)
-            found.update(map(_operator, _nodes(function.graph)))
-    return found
+    """Return the operators in all functions and methods of a compilation unit."""
+    return set(map(_operator, uses(graphs(unit))))
 
 
-def _nodes(block: Any) -> Iterator[Any]:  # noqa: ANN401 - graphs are untyped
-    for node in block.nodes():
-        yield node
-        for inner in node.blocks():
-            yield from _nodes(inner)
-        for attribute in node.attributeNames():
-            kind = node.kindOf(attribute)
-            for graph in (node.g(attribute),) if kind == "g" else node.gs(attribute) if kind == "gs" else ():
-                yield from _nodes(graph)
-
-
-def _operator(node: Any) -> str:  # noqa: ANN401
-    if node.kind() == CAST and not _is_safe_cast(node):
-        return f"{CAST} to an unrelated type"
-    schema: str = node.schema()
-    return str(node.kind()) if schema == "(no schema)" else schema.split("(", 1)[0]
+def _operator(use: Use) -> str:
+    return f"{CAST} to an unrelated type" if use.operator == CAST and not _is_safe_cast(use.node) else use.operator
 
 
 def _is_safe_cast(node: Any) -> bool:  # noqa: ANN401
     """Return whether a cast only drops None, or its result is checked wherever it is used.
 
-    Torch takes the attributes of an object, and the elements of a tuple, by their places in the type that code claims:
-    in an object of another class, that is memory beyond it.
+    Torch reads the attributes of an object, and the elements of a tuple, at their positions in the type that the code
+    claims, which may be beyond the end of an object of another class.
     """
     given, claimed = node.input().type(), node.output().type()
     placed = any(word in claimed.annotation_str for word in ("__torch__", "Tuple"))

@@ -23,7 +23,7 @@ _REFER, _TRUNCATE, _IOCTL_DEVICE = (1 << bit for bit in range(13, 16))  # from v
 _FIRST_VERSION = _MAKE_SYM * 2 - 1  # all rights of version 1
 
 _READ = _READ_FILE | _READ_DIR
-_WRITE = _READ | _WRITE_FILE | _REMOVE_FILE | _MAKE_REG | _TRUNCATE  # for plain files, in one directory
+_WRITE = _READ | _WRITE_FILE | _TRUNCATE  # of files that exist: a process that creates others could fill the disk
 _DEVICE = _READ | _WRITE_FILE | _IOCTL_DEVICE
 _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE  # the others are for directories
 _TCP = 3  # bind and connect, from version 4
@@ -50,8 +50,8 @@ def landlock_version() -> int:
 def restrict_files(read: Iterable[Path], write: Iterable[Path], devices: Iterable[Path] = ()) -> None:
     """Deny TCP, execution, and files outside `read` and `write`; paths that do not exist are skipped.
 
-    `devices` may also be controlled by ioctl. Raises OSError if the kernel has no Landlock, RuntimeError if this
-    process has other threads, which would be exempt.
+    No file can be created or deleted, not even below `write`. `devices` may also be controlled by ioctl. Raises OSError
+    if the kernel has no Landlock, RuntimeError if this process has other threads, which would be exempt.
     """
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())
     if threads > 1:
@@ -85,7 +85,7 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
 
 
 def no_new_privileges() -> None:
-    """Give up gaining privileges by execution; without that, the kernel accepts neither rules nor filters."""
+    """Set no_new_privs: execution grants no privileges. Otherwise the kernel accepts neither rules nor filters."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS) failed")
 

@@ -44,7 +44,7 @@ class Policy:
     """Permitted files and resources; sizes in bytes, None: unlimited. Paths that do not exist are skipped."""
 
     read: tuple[Path, ...] = ()
-    write: tuple[Path, ...] = ()
+    write: tuple[Path, ...] = ()  # files that exist
     private: tuple[Path, ...] = ()  # not to be read, although a directory above may be one of libraries
     data: int | None = None  # private memory
     file_size: int | None = None  # of each file written

@@ -89,7 +89,9 @@ class Condition(NamedTuple):
 
 def conditions(pid: int) -> Mapping[str, Condition]:
     """Return the calls that a process with that id may make only with certain arguments."""
-    thread, truncate, access = 0x00010000, 0x200, 0x3  # CLONE_THREAD, O_TRUNC, O_ACCMODE
+    thread, truncate, access, unnamed = 0x00010000, 0x200, 0x3, 0x400000  # CLONE_THREAD, O_TRUNC, O_ACCMODE, O_TMPFILE
+    # Before Linux 6.2, Landlock allows truncation of a readable file when it is opened, and always unnamed files.
+    opened = (truncate, *(unnamed | bits for bits in (0, 1, 2, 3, *(truncate | mode for mode in (0, 1, 2, 3)))))
     return {
         "clone": Condition((56, 220), 0, thread, (thread,), True),
         "tgkill": Condition((234, 131), 0, _ALL_BITS, (pid,), True),  # abort() needs it
@@ -99,9 +101,8 @@ def conditions(pid: int) -> Mapping[str, Condition]:
         "prlimit64": Condition((302, 261), 0, _ALL_BITS, (0,), True),  # lower limits can kill another process
         "fcntl": Condition((72, 25), 1, _ALL_BITS, (8, 10, 15), False),  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals
         "prctl": Condition((157, 167), 0, _ALL_BITS, (1,), False),  # PR_SET_PDEATHSIG: it must die with its parent
-        # Before Linux 6.2, Landlock allows truncation of a readable file when it is opened.
-        "open": Condition((2, None), 1, truncate | access, (truncate,), False),
-        "openat": Condition((257, 56), 2, truncate | access, (truncate,), False),
+        "open": Condition((2, None), 1, unnamed | truncate | access, opened, False),
+        "openat": Condition((257, 56), 2, unnamed | truncate | access, opened, False),
     }
 
 

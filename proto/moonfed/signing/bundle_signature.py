@@ -1,4 +1,4 @@
-"""The signature of a bundle: a signed statement, and the chain of trust files that leads to its keys."""
+"""The signature of a bundle or a release: a signed statement, and the chain of trust files that leads to its keys."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from moonfed.errors import InvalidInput, UntrustedBundle
 from moonfed.signing import canonical
 from moonfed.signing.envelope import Envelope
-from moonfed.signing.statement import KIND, Statement
+from moonfed.signing.statement import BUNDLE, Signable, Statement
 from moonfed.signing.trust import Trust, TrustChain
 
 SIGNATURE_FILE = "signature.json"  # next to the manifest, which does not name it
 MAX_BYTES = canonical.MAX_BYTES
 NO_VERSIONS: Mapping[str, int] = {}
 Check = Callable[[bytes, str], Statement]  # verifies a signature file for a manifest's sha256
-_SUBJECT = "the bundle's signature"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +38,12 @@ class BundleSignature:
         return canonical.encode({"signature": self.envelope.to_document(), "trust": self.chain.to_document()})
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> BundleSignature:
+    def from_bytes(cls, content: bytes, signed: Signable = BUNDLE) -> BundleSignature:
         """Read the canonical form; InvalidInput says what is wrong."""
-        read = canonical.fields(canonical.decode(content, _SUBJECT), _SUBJECT, {"signature": dict, "trust": list})
-        return cls(Envelope.from_document(read["signature"], KIND, _SUBJECT), TrustChain.from_document(read["trust"]))
+        subject = f"the {signed.noun}'s signature"
+        read = canonical.fields(canonical.decode(content, subject), subject, {"signature": dict, "trust": list})
+        envelope = Envelope.from_document(read["signature"], signed.media_type, subject)
+        return cls(envelope, TrustChain.from_document(read["trust"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +54,11 @@ class Verified:
     trust: Trust
 
 
-def sign(statement: Statement, keys: Sequence[Ed25519PrivateKey], chain: TrustChain) -> BundleSignature:
+def sign(
+    statement: Statement, keys: Sequence[Ed25519PrivateKey], chain: TrustChain, signed: Signable = BUNDLE
+) -> BundleSignature:
     """Sign a statement with these keys."""
-    envelope = Envelope(kind=KIND, payload=statement.to_bytes())
+    envelope = Envelope(kind=signed.media_type, payload=statement.to_bytes())
     for key in keys:
         envelope = envelope.sign(key)
     return BundleSignature(envelope, chain)
@@ -68,29 +71,33 @@ def verify(
     now: float,
     trust: Trust | None = None,
     accepted: Mapping[str, int] = NO_VERSIONS,
+    signed: Signable = BUNDLE,
 ) -> Verified:
-    """Verify a bundle's signature file; UntrustedBundle says why it is rejected.
+    """Verify a signature file; UntrustedBundle or UntrustedRelease says why it is rejected.
 
     `manifest`: the manifest's sha256. `trust`: the trusted version; None: check that the signature agrees with its own
     chain, which finds mistakes, not attacks. `accepted`: the newest version of each name that was accepted earlier.
     """
+    noun = signed.noun
     if not content:
-        raise UntrustedBundle("the bundle is not signed; sign it with: moonfed-export sign BUNDLE")
+        raise signed.error(f"the {noun} is not signed{signed.advice}")
     try:
-        signature = BundleSignature.from_bytes(content)
+        signature = BundleSignature.from_bytes(content, signed)
         newest = signature.chain.follow(trust) if trust else signature.chain.verify()
-        _require_signed(signature.envelope, newest)
+        _require_signed(signature.envelope, newest, signed)
         statement = signature.statement
     except InvalidInput as error:
-        raise UntrustedBundle(f"the bundle's signature is invalid: {error}") from error
-    _require_current(statement, newest, now)
+        raise signed.error(f"the {noun}'s signature is invalid: {error}") from error
+    except UntrustedBundle as error:  # from the chain of trust files
+        raise signed.error(str(error)) from error
+    _require_current(statement, newest, now, signed)
     if statement.manifest != manifest:
-        raise UntrustedBundle(
-            f"the bundle's signature is for another manifest: {statement.manifest[:12]} instead of {manifest[:12]}"
+        raise signed.error(
+            f"the {noun}'s signature is for another manifest: {statement.manifest[:12]} instead of {manifest[:12]}"
         )
     if statement.version < accepted.get(statement.name, 0):
-        raise UntrustedBundle(
-            f"version {statement.version} of bundle {statement.name!r} is older than version "
+        raise signed.error(
+            f"version {statement.version} of {noun} {statement.name!r} is older than version "
             f"{accepted[statement.name]}, which was accepted here"
         )
     return Verified(statement=statement, trust=newest)
@@ -117,21 +124,23 @@ def moment(seconds: float) -> str:
         return f"{seconds:.0f} s after 1970"
 
 
-def _require_signed(envelope: Envelope, trust: Trust) -> None:
+def _require_signed(envelope: Envelope, trust: Trust, signed: Signable) -> None:
     signers = trust.signers(envelope)
     if not signers:
         claimed = ", ".join(signature.key[:12] for signature in envelope.signatures)
         trusted = ", ".join(map(str, trust.keys))
-        raise UntrustedBundle(f"the bundle is signed by {claimed}, which is not trusted; trusted: {trusted}")
+        raise signed.error(f"the {signed.noun} is signed by {claimed}, which is not trusted; trusted: {trusted}")
     if len(signers) < trust.threshold:
-        raise UntrustedBundle(
-            f"the bundle has {len(signers)} signature{'s' if len(signers) > 1 else ''} of trusted keys; "
+        raise signed.error(
+            f"the {signed.noun} has {len(signers)} signature{'s' if len(signers) > 1 else ''} of trusted keys; "
             f"it needs {trust.threshold}"
         )
 
 
-def _require_current(statement: Statement, trust: Trust, now: float) -> None:
+def _require_current(statement: Statement, trust: Trust, now: float, signed: Signable) -> None:
     if statement.expires <= now:
-        raise UntrustedBundle(f"the bundle's signature expired on {moment(statement.expires)}; sign the bundle again")
+        raise signed.error(
+            f"the {signed.noun}'s signature expired on {moment(statement.expires)}; sign the {signed.noun} again"
+        )
     if trust.expires is not None and trust.expires <= now:
-        raise UntrustedBundle(f"{trust} expired on {moment(trust.expires)}; its owners must issue a new one")
+        raise signed.error(f"{trust} expired on {moment(trust.expires)}; its owners must issue a new one")

@@ -18,10 +18,10 @@ def encode(document: object) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
-def decode(content: bytes, subject: str) -> Any:  # noqa: ANN401
-    """Read a canonical document of at most MAX_BYTES; InvalidInput names the subject."""
-    if len(content) > MAX_BYTES:
-        raise InvalidInput(f"{subject} has {len(content)} bytes; it must be at most {MAX_BYTES}")
+def decode(content: bytes, subject: str, max_bytes: int = MAX_BYTES) -> Any:  # noqa: ANN401
+    """Read a canonical document; InvalidInput names the subject."""
+    if len(content) > max_bytes:
+        raise InvalidInput(f"{subject} has {len(content)} bytes; it must be at most {max_bytes}")
     try:
         document = json.loads(content)
         canonical = encode(document)

@@ -57,7 +57,7 @@ class PublicKey:
         """Return whether this key made the signature."""
         try:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
-        except (InvalidSignature, ValueError):  # ValueError: these bytes are no point of the curve
+        except (InvalidSignature, ValueError):  # ValueError: these bytes are not a point on the curve
             return False
         return True
 

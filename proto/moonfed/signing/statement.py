@@ -1,27 +1,42 @@
-"""The statement that an engineer signs about a bundle."""
+"""The statement that an engineer signs about a bundle or a release."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
 
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, UntrustedBundle, UntrustedRelease
 from moonfed.signing import canonical
 from moonfed.validate import require, require_line, require_whole
 
-KIND = "application/vnd.moonfed.bundle+json"
 MAX_NAME = 255  # characters
 MAX_NUMBER = (1 << 53) - 1  # every JSON reader has the same number
 SHA256 = re.compile(r"[0-9a-f]{64}")
 _SUBJECT = "the signed statement"
 
 
+@dataclass(frozen=True, slots=True)
+class Signable:
+    """A kind of thing that engineers sign with the keys of their trust file."""
+
+    noun: str
+    media_type: str  # of the statement
+    error: type[UntrustedBundle | UntrustedRelease]  # raised for a signature that is rejected
+    advice: str = ""  # for a thing that is not signed
+
+
+BUNDLE = Signable(
+    "bundle", "application/vnd.moonfed.bundle+json", UntrustedBundle, "; sign it with: moonfed-export sign BUNDLE"
+)
+RELEASE = Signable("release", "application/vnd.moonfed.release+json", UntrustedRelease)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """One version of a named bundle, and until when it may be used."""
+    """One version of a named bundle or release, and until when it may be used."""
 
     name: str
-    version: int  # a device rejects a version older than the newest that it has accepted under this name
+    version: int  # a device rejects a bundle's version older than the newest that it has accepted under this name
     manifest: str  # sha256, in hexadecimal
     expires: int  # seconds since the epoch
 

@@ -70,6 +70,16 @@ class ControlStub:
                 request_serializer=moonfed_dot_v1_dot_control__pb2.StopRunRequest.SerializeToString,
                 response_deserializer=moonfed_dot_v1_dot_control__pb2.Run.FromString,
                 _registered_method=True)
+        self.PauseRun = channel.unary_unary(
+                '/moonfed.v1.Control/PauseRun',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.PauseRunRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Run.FromString,
+                _registered_method=True)
+        self.ResumeRun = channel.unary_unary(
+                '/moonfed.v1.Control/ResumeRun',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.ResumeRunRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Run.FromString,
+                _registered_method=True)
         self.DeleteRun = channel.unary_unary(
                 '/moonfed.v1.Control/DeleteRun',
                 request_serializer=moonfed_dot_v1_dot_control__pb2.DeleteRunRequest.SerializeToString,
@@ -90,15 +100,135 @@ class ControlStub:
                 request_serializer=moonfed_dot_v1_dot_control__pb2.RecordMetricsRequest.SerializeToString,
                 response_deserializer=moonfed_dot_v1_dot_control__pb2.RecordMetricsReply.FromString,
                 _registered_method=True)
-        self.ListDevices = channel.unary_unary(
+        self.RecordScore = channel.unary_unary(
+                '/moonfed.v1.Control/RecordScore',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.RecordScoreRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.RecordScoreReply.FromString,
+                _registered_method=True)
+        self.EvaluateRun = channel.unary_unary(
+                '/moonfed.v1.Control/EvaluateRun',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.EvaluateRunRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.DeviceEvaluation.FromString,
+                _registered_method=True)
+        self.ListEvaluations = channel.unary_stream(
+                '/moonfed.v1.Control/ListEvaluations',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.ListEvaluationsRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Evaluation.FromString,
+                _registered_method=True)
+        self.CreateRelease = channel.unary_unary(
+                '/moonfed.v1.Control/CreateRelease',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.CreateReleaseRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Release.FromString,
+                _registered_method=True)
+        self.ListReleases = channel.unary_unary(
+                '/moonfed.v1.Control/ListReleases',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.ListReleasesRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.ListReleasesReply.FromString,
+                _registered_method=True)
+        self.GetRelease = channel.unary_unary(
+                '/moonfed.v1.Control/GetRelease',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.GetReleaseRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Release.FromString,
+                _registered_method=True)
+        self.DeployRelease = channel.unary_unary(
+                '/moonfed.v1.Control/DeployRelease',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.DeployReleaseRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Deployment.FromString,
+                _registered_method=True)
+        self.WidenDeployment = channel.unary_unary(
+                '/moonfed.v1.Control/WidenDeployment',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.WidenDeploymentRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Deployment.FromString,
+                _registered_method=True)
+        self.PauseDeployment = channel.unary_unary(
+                '/moonfed.v1.Control/PauseDeployment',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.PauseDeploymentRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Deployment.FromString,
+                _registered_method=True)
+        self.ResumeDeployment = channel.unary_unary(
+                '/moonfed.v1.Control/ResumeDeployment',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.ResumeDeploymentRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Deployment.FromString,
+                _registered_method=True)
+        self.RollBackDeployment = channel.unary_unary(
+                '/moonfed.v1.Control/RollBackDeployment',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.RollBackDeploymentRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Deployment.FromString,
+                _registered_method=True)
+        self.ListDeployments = channel.unary_unary(
+                '/moonfed.v1.Control/ListDeployments',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.ListDeploymentsRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.ListDeploymentsReply.FromString,
+                _registered_method=True)
+        self.ListDeployedDevices = channel.unary_stream(
+                '/moonfed.v1.Control/ListDeployedDevices',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.ListDeployedDevicesRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.DeployedDevice.FromString,
+                _registered_method=True)
+        self.ListDevices = channel.unary_stream(
                 '/moonfed.v1.Control/ListDevices',
                 request_serializer=moonfed_dot_v1_dot_control__pb2.ListDevicesRequest.SerializeToString,
-                response_deserializer=moonfed_dot_v1_dot_control__pb2.ListDevicesReply.FromString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Device.FromString,
+                _registered_method=True)
+        self.GetDevice = channel.unary_unary(
+                '/moonfed.v1.Control/GetDevice',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.GetDeviceRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Device.FromString,
+                _registered_method=True)
+        self.RevokeDevice = channel.unary_unary(
+                '/moonfed.v1.Control/RevokeDevice',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.RevokeDeviceRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Device.FromString,
+                _registered_method=True)
+        self.RemoveDevice = channel.unary_unary(
+                '/moonfed.v1.Control/RemoveDevice',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.RemoveDeviceRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.RemoveDeviceReply.FromString,
+                _registered_method=True)
+        self.RenameDevice = channel.unary_unary(
+                '/moonfed.v1.Control/RenameDevice',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.RenameDeviceRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Device.FromString,
+                _registered_method=True)
+        self.LabelDevice = channel.unary_unary(
+                '/moonfed.v1.Control/LabelDevice',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.LabelDeviceRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Device.FromString,
                 _registered_method=True)
         self.CreateToken = channel.unary_unary(
                 '/moonfed.v1.Control/CreateToken',
                 request_serializer=moonfed_dot_v1_dot_control__pb2.CreateTokenRequest.SerializeToString,
                 response_deserializer=moonfed_dot_v1_dot_control__pb2.CreateTokenReply.FromString,
+                _registered_method=True)
+        self.ListTokens = channel.unary_unary(
+                '/moonfed.v1.Control/ListTokens',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.ListTokensRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.ListTokensReply.FromString,
+                _registered_method=True)
+        self.RevokeToken = channel.unary_unary(
+                '/moonfed.v1.Control/RevokeToken',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.RevokeTokenRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Token.FromString,
+                _registered_method=True)
+        self.CreateOperator = channel.unary_unary(
+                '/moonfed.v1.Control/CreateOperator',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.CreateOperatorRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.CreateOperatorReply.FromString,
+                _registered_method=True)
+        self.ListOperators = channel.unary_unary(
+                '/moonfed.v1.Control/ListOperators',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.ListOperatorsRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.ListOperatorsReply.FromString,
+                _registered_method=True)
+        self.RevokeOperator = channel.unary_unary(
+                '/moonfed.v1.Control/RevokeOperator',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.RevokeOperatorRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.RevokeOperatorReply.FromString,
+                _registered_method=True)
+        self.ListAuditRecords = channel.unary_stream(
+                '/moonfed.v1.Control/ListAuditRecords',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.ListAuditRecordsRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.AuditRecord.FromString,
                 _registered_method=True)
 
 
@@ -150,6 +280,19 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PauseRun(self, request, context):
+        """Assigns no more work of the run until ResumeRun; work in progress is finished and counts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeRun(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteRun(self, request, context):
         """Deletes a run that has ended, with its rounds, models and every other blob that nothing else references.
         """
@@ -178,14 +321,177 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListDevices(self, request, context):
+    def RecordScore(self, request, context):
+        """Records an evaluator's results of one global model on one test set, and its accuracy and loss as metrics.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EvaluateRun(self, request, context):
+        """Asks all eligible devices with a holdout to score a global model. Returns the model's evaluation, which is a new one
+        if there was none, or if the last one has ended and another is asked for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEvaluations(self, request, context):
+        """Streams a run's evaluations, by round: on test sets, then on devices.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateRelease(self, request, context):
+        """Creates the next version of a released model from uploaded files.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListReleases(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetRelease(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeployRelease(self, request, context):
+        """Deploys a version to some devices: they install it, unless they decline.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WidenDeployment(self, request, context):
+        """Adds devices to the newest deployment of a model; those chosen before stay chosen.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseDeployment(self, request, context):
+        """Tells no further device to install the version until ResumeDeployment.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeDeployment(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RollBackDeployment(self, request, context):
+        """Ends the newest deployment of a model: its devices return to what the deployments before it gave them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDeployments(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDeployedDevices(self, request, context):
+        """Streams the devices that deployments of a model have chosen, sorted by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDevices(self, request, context):
+        """Streams the devices, sorted by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetDevice(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeDevice(self, request, context):
+        """Rejects all certificates of a device at once; it returns only with a join token for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveDevice(self, request, context):
+        """Forgets a device and rejects its certificates; its part in runs stays on record.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenameDevice(self, request, context):
+        """Renames a device, which renews its certificate under the new name when it calls next.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LabelDevice(self, request, context):
+        """Sets and removes operators' labels, which override the device's own.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateToken(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTokens(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeToken(self, request, context):
+        """Revokes a join token; the devices that enrolled with it stay.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateOperator(self, request, context):
+        """Issues a certificate to a new operator.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListOperators(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeOperator(self, request, context):
+        """Rejects all certificates of an operator at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAuditRecords(self, request, context):
+        """Streams the audit trail, oldest first.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -228,6 +534,16 @@ def add_ControlServicer_to_server(servicer, server):
                     request_deserializer=moonfed_dot_v1_dot_control__pb2.StopRunRequest.FromString,
                     response_serializer=moonfed_dot_v1_dot_control__pb2.Run.SerializeToString,
             ),
+            'PauseRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseRun,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.PauseRunRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Run.SerializeToString,
+            ),
+            'ResumeRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeRun,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.ResumeRunRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Run.SerializeToString,
+            ),
             'DeleteRun': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteRun,
                     request_deserializer=moonfed_dot_v1_dot_control__pb2.DeleteRunRequest.FromString,
@@ -248,15 +564,135 @@ def add_ControlServicer_to_server(servicer, server):
                     request_deserializer=moonfed_dot_v1_dot_control__pb2.RecordMetricsRequest.FromString,
                     response_serializer=moonfed_dot_v1_dot_control__pb2.RecordMetricsReply.SerializeToString,
             ),
-            'ListDevices': grpc.unary_unary_rpc_method_handler(
+            'RecordScore': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordScore,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.RecordScoreRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.RecordScoreReply.SerializeToString,
+            ),
+            'EvaluateRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.EvaluateRun,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.EvaluateRunRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.DeviceEvaluation.SerializeToString,
+            ),
+            'ListEvaluations': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListEvaluations,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.ListEvaluationsRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Evaluation.SerializeToString,
+            ),
+            'CreateRelease': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateRelease,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.CreateReleaseRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Release.SerializeToString,
+            ),
+            'ListReleases': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListReleases,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.ListReleasesRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.ListReleasesReply.SerializeToString,
+            ),
+            'GetRelease': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRelease,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.GetReleaseRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Release.SerializeToString,
+            ),
+            'DeployRelease': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeployRelease,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.DeployReleaseRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Deployment.SerializeToString,
+            ),
+            'WidenDeployment': grpc.unary_unary_rpc_method_handler(
+                    servicer.WidenDeployment,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.WidenDeploymentRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Deployment.SerializeToString,
+            ),
+            'PauseDeployment': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseDeployment,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.PauseDeploymentRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Deployment.SerializeToString,
+            ),
+            'ResumeDeployment': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeDeployment,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.ResumeDeploymentRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Deployment.SerializeToString,
+            ),
+            'RollBackDeployment': grpc.unary_unary_rpc_method_handler(
+                    servicer.RollBackDeployment,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.RollBackDeploymentRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Deployment.SerializeToString,
+            ),
+            'ListDeployments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDeployments,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.ListDeploymentsRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.ListDeploymentsReply.SerializeToString,
+            ),
+            'ListDeployedDevices': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListDeployedDevices,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.ListDeployedDevicesRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.DeployedDevice.SerializeToString,
+            ),
+            'ListDevices': grpc.unary_stream_rpc_method_handler(
                     servicer.ListDevices,
                     request_deserializer=moonfed_dot_v1_dot_control__pb2.ListDevicesRequest.FromString,
-                    response_serializer=moonfed_dot_v1_dot_control__pb2.ListDevicesReply.SerializeToString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Device.SerializeToString,
+            ),
+            'GetDevice': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDevice,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.GetDeviceRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Device.SerializeToString,
+            ),
+            'RevokeDevice': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeDevice,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.RevokeDeviceRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Device.SerializeToString,
+            ),
+            'RemoveDevice': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveDevice,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.RemoveDeviceRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.RemoveDeviceReply.SerializeToString,
+            ),
+            'RenameDevice': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenameDevice,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.RenameDeviceRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Device.SerializeToString,
+            ),
+            'LabelDevice': grpc.unary_unary_rpc_method_handler(
+                    servicer.LabelDevice,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.LabelDeviceRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Device.SerializeToString,
             ),
             'CreateToken': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateToken,
                     request_deserializer=moonfed_dot_v1_dot_control__pb2.CreateTokenRequest.FromString,
                     response_serializer=moonfed_dot_v1_dot_control__pb2.CreateTokenReply.SerializeToString,
+            ),
+            'ListTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTokens,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.ListTokensRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.ListTokensReply.SerializeToString,
+            ),
+            'RevokeToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeToken,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.RevokeTokenRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Token.SerializeToString,
+            ),
+            'CreateOperator': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateOperator,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.CreateOperatorRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.CreateOperatorReply.SerializeToString,
+            ),
+            'ListOperators': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListOperators,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.ListOperatorsRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.ListOperatorsReply.SerializeToString,
+            ),
+            'RevokeOperator': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeOperator,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.RevokeOperatorRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.RevokeOperatorReply.SerializeToString,
+            ),
+            'ListAuditRecords': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListAuditRecords,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.ListAuditRecordsRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.AuditRecord.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -459,6 +895,60 @@ class Control:
             _registered_method=True)
 
     @staticmethod
+    def PauseRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/PauseRun',
+            moonfed_dot_v1_dot_control__pb2.PauseRunRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Run.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/ResumeRun',
+            moonfed_dot_v1_dot_control__pb2.ResumeRunRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Run.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def DeleteRun(request,
             target,
             options=(),
@@ -567,7 +1057,7 @@ class Control:
             _registered_method=True)
 
     @staticmethod
-    def ListDevices(request,
+    def RecordScore(request,
             target,
             options=(),
             channel_credentials=None,
@@ -580,9 +1070,495 @@ class Control:
         return grpc.experimental.unary_unary(
             request,
             target,
+            '/moonfed.v1.Control/RecordScore',
+            moonfed_dot_v1_dot_control__pb2.RecordScoreRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.RecordScoreReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EvaluateRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/EvaluateRun',
+            moonfed_dot_v1_dot_control__pb2.EvaluateRunRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.DeviceEvaluation.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEvaluations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/moonfed.v1.Control/ListEvaluations',
+            moonfed_dot_v1_dot_control__pb2.ListEvaluationsRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Evaluation.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateRelease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/CreateRelease',
+            moonfed_dot_v1_dot_control__pb2.CreateReleaseRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Release.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListReleases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/ListReleases',
+            moonfed_dot_v1_dot_control__pb2.ListReleasesRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.ListReleasesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRelease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/GetRelease',
+            moonfed_dot_v1_dot_control__pb2.GetReleaseRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Release.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeployRelease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/DeployRelease',
+            moonfed_dot_v1_dot_control__pb2.DeployReleaseRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Deployment.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WidenDeployment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/WidenDeployment',
+            moonfed_dot_v1_dot_control__pb2.WidenDeploymentRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Deployment.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseDeployment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/PauseDeployment',
+            moonfed_dot_v1_dot_control__pb2.PauseDeploymentRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Deployment.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeDeployment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/ResumeDeployment',
+            moonfed_dot_v1_dot_control__pb2.ResumeDeploymentRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Deployment.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RollBackDeployment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/RollBackDeployment',
+            moonfed_dot_v1_dot_control__pb2.RollBackDeploymentRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Deployment.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeployments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/ListDeployments',
+            moonfed_dot_v1_dot_control__pb2.ListDeploymentsRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.ListDeploymentsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeployedDevices(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/moonfed.v1.Control/ListDeployedDevices',
+            moonfed_dot_v1_dot_control__pb2.ListDeployedDevicesRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.DeployedDevice.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDevices(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
             '/moonfed.v1.Control/ListDevices',
             moonfed_dot_v1_dot_control__pb2.ListDevicesRequest.SerializeToString,
-            moonfed_dot_v1_dot_control__pb2.ListDevicesReply.FromString,
+            moonfed_dot_v1_dot_control__pb2.Device.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDevice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/GetDevice',
+            moonfed_dot_v1_dot_control__pb2.GetDeviceRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Device.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeDevice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/RevokeDevice',
+            moonfed_dot_v1_dot_control__pb2.RevokeDeviceRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Device.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveDevice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/RemoveDevice',
+            moonfed_dot_v1_dot_control__pb2.RemoveDeviceRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.RemoveDeviceReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenameDevice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/RenameDevice',
+            moonfed_dot_v1_dot_control__pb2.RenameDeviceRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Device.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LabelDevice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/LabelDevice',
+            moonfed_dot_v1_dot_control__pb2.LabelDeviceRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Device.FromString,
             options,
             channel_credentials,
             insecure,
@@ -610,6 +1586,168 @@ class Control:
             '/moonfed.v1.Control/CreateToken',
             moonfed_dot_v1_dot_control__pb2.CreateTokenRequest.SerializeToString,
             moonfed_dot_v1_dot_control__pb2.CreateTokenReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/ListTokens',
+            moonfed_dot_v1_dot_control__pb2.ListTokensRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.ListTokensReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/RevokeToken',
+            moonfed_dot_v1_dot_control__pb2.RevokeTokenRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.Token.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateOperator(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/CreateOperator',
+            moonfed_dot_v1_dot_control__pb2.CreateOperatorRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.CreateOperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListOperators(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/ListOperators',
+            moonfed_dot_v1_dot_control__pb2.ListOperatorsRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.ListOperatorsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeOperator(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/RevokeOperator',
+            moonfed_dot_v1_dot_control__pb2.RevokeOperatorRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.RevokeOperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAuditRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/moonfed.v1.Control/ListAuditRecords',
+            moonfed_dot_v1_dot_control__pb2.ListAuditRecordsRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.AuditRecord.FromString,
             options,
             channel_credentials,
             insecure,

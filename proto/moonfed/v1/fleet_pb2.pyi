@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from moonfed.v1 import blob_pb2 as _blob_pb2
 import builtins as _builtins
 import sys
@@ -18,6 +19,39 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _ReleaseOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReleaseOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReleaseOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RELEASE_OUTCOME_UNSPECIFIED: _ReleaseOutcome.ValueType  # 0
+    RELEASE_OUTCOME_ACCEPTED: _ReleaseOutcome.ValueType  # 1
+    """compatible and good enough; it is being installed"""
+    RELEASE_OUTCOME_DECLINED: _ReleaseOutcome.ValueType  # 2
+    """reason: incompatible, not trusted, or a score that is too low; nothing has changed"""
+    RELEASE_OUTCOME_INSTALLED: _ReleaseOutcome.ValueType  # 3
+    """the device answers with the target"""
+    RELEASE_OUTCOME_FAILED: _ReleaseOutcome.ValueType  # 4
+    """reason: it could not be installed; nothing has changed"""
+    RELEASE_OUTCOME_FELL_BACK: _ReleaseOutcome.ValueType  # 5
+    """reason: it was installed and failed; the device answers with its previous version"""
+
+class ReleaseOutcome(_ReleaseOutcome, metaclass=_ReleaseOutcomeEnumTypeWrapper): ...
+
+RELEASE_OUTCOME_UNSPECIFIED: ReleaseOutcome.ValueType  # 0
+RELEASE_OUTCOME_ACCEPTED: ReleaseOutcome.ValueType  # 1
+"""compatible and good enough; it is being installed"""
+RELEASE_OUTCOME_DECLINED: ReleaseOutcome.ValueType  # 2
+"""reason: incompatible, not trusted, or a score that is too low; nothing has changed"""
+RELEASE_OUTCOME_INSTALLED: ReleaseOutcome.ValueType  # 3
+"""the device answers with the target"""
+RELEASE_OUTCOME_FAILED: ReleaseOutcome.ValueType  # 4
+"""reason: it could not be installed; nothing has changed"""
+RELEASE_OUTCOME_FELL_BACK: ReleaseOutcome.ValueType  # 5
+"""reason: it was installed and failed; the device answers with its previous version"""
+Global___ReleaseOutcome: _TypeAlias = ReleaseOutcome  # noqa: Y015
 
 @_typing.final
 class ConnectRequest(_message.Message):
@@ -71,10 +105,20 @@ class ConnectRequest(_message.Message):
     RUNS_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     ENCODINGS_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    INSTALLED_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     contract_version: _builtins.str
     samples: _builtins.int
     """size of the training set; 0: not known yet"""
+    fingerprint: _builtins.str
+    """Of the data, limits and release that decide for which runs the device is eligible, 64 characters at most: answers
+    under another fingerprint are void. Empty: the device checks nothing, and is eligible for every run that its
+    description fits.
+    """
+    release: _builtins.str
+    """of moonfed on the device"""
     @_builtins.property
     def plan_interfaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """such as "torchscript/3" """
@@ -95,6 +139,10 @@ class ConnectRequest(_message.Message):
     def encodings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """model encodings that the device supports besides "float32" """
 
+    @_builtins.property
+    def installed(self) -> _containers.RepeatedCompositeFieldContainer[Global___InstalledRelease]:
+        """the versions that the device answers with, one for each name, at most 64"""
+
     def __init__(
         self,
         *,
@@ -106,10 +154,13 @@ class ConnectRequest(_message.Message):
         runs: _abc.Iterable[_builtins.str] | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         encodings: _abc.Iterable[_builtins.str] | None = ...,
+        fingerprint: _builtins.str = ...,
+        release: _builtins.str = ...,
+        installed: _abc.Iterable[Global___InstalledRelease] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "device", b"device", "encodings", b"encodings", "labels", b"labels", "plan_interfaces", b"plan_interfaces", "platform", b"platform", "runs", b"runs", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "device", b"device", "encodings", b"encodings", "fingerprint", b"fingerprint", "installed", b"installed", "labels", b"labels", "plan_interfaces", b"plan_interfaces", "platform", b"platform", "release", b"release", "runs", b"runs", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -122,24 +173,36 @@ class ConnectReply(_message.Message):
     WELCOME_FIELD_NUMBER: _builtins.int
     ASSIGNMENT_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    CHECK_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    EVALUATION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
     def assignment(self) -> Global___Assignment: ...
     @_builtins.property
     def ended(self) -> Global___RunEnded: ...
+    @_builtins.property
+    def check(self) -> Global___EligibilityCheck: ...
+    @_builtins.property
+    def target(self) -> Global___TargetRelease: ...
+    @_builtins.property
+    def evaluation(self) -> Global___EvaluationTask: ...
     def __init__(
         self,
         *,
         welcome: Global___Welcome | None = ...,
         assignment: Global___Assignment | None = ...,
         ended: Global___RunEnded | None = ...,
+        check: Global___EligibilityCheck | None = ...,
+        target: Global___TargetRelease | None = ...,
+        evaluation: Global___EvaluationTask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "ended", b"ended", "reply", b"reply", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "check", b"check", "ended", b"ended", "evaluation", b"evaluation", "reply", b"reply", "target", b"target", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "ended", b"ended", "reply", b"reply", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "check", b"check", "ended", b"ended", "evaluation", b"evaluation", "reply", b"reply", "target", b"target", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_reply: _TypeAlias = _typing.Literal["welcome", "assignment", "ended"]  # noqa: Y015
+    _WhichOneofReturnType_reply: _TypeAlias = _typing.Literal["welcome", "assignment", "ended", "check", "target", "evaluation"]  # noqa: Y015
     _WhichOneofArgType_reply: _TypeAlias = _typing.Literal["reply", b"reply"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_reply) -> _WhichOneofReturnType_reply | None: ...
 
@@ -170,46 +233,275 @@ Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
 class RunEnded(_message.Message):
-    """A run in which this device took part has ended: the device may delete the run's state and fetch the final model."""
+    """A run in which this device took part has ended: the device may delete the run's state. What it answers with stays."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    def __init__(
+        self,
+        *,
+        run: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunEnded: _TypeAlias = RunEnded  # noqa: Y015
+
+@_typing.final
+class EligibilityCheck(_message.Message):
+    """Asks a device whether it is eligible for a run; it may fetch the two blobs. Answered with ReportEligibility."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
-    MODEL_FIELD_NUMBER: _builtins.int
-    ROUNDS_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     run: _builtins.str
-    rounds: _builtins.int
-    """committed rounds"""
     @_builtins.property
-    def manifest(self) -> _blob_pb2.Blob:
-        """absent, as is the model, if the run did not finish or no longer exists"""
-
-    @_builtins.property
-    def model(self) -> _blob_pb2.Blob:
-        """the final global model"""
-
+    def manifest(self) -> _blob_pb2.Blob: ...
     @_builtins.property
     def signature(self) -> _blob_pb2.Blob:
-        """of the bundle; absent as the manifest"""
+        """of the bundle: moonfed.signing; verified before the manifest is opened"""
 
     def __init__(
         self,
         *,
         run: _builtins.str = ...,
         manifest: _blob_pb2.Blob | None = ...,
-        model: _blob_pb2.Blob | None = ...,
-        rounds: _builtins.int = ...,
         signature: _blob_pb2.Blob | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "signature", b"signature"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "signature", b"signature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "rounds", b"rounds", "run", b"run", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "run", b"run", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RunEnded: _TypeAlias = RunEnded  # noqa: Y015
+Global___EligibilityCheck: _TypeAlias = EligibilityCheck  # noqa: Y015
+
+@_typing.final
+class ReportEligibilityRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    device: _builtins.str
+    run: _builtins.str
+    manifest: _builtins.str
+    """sha256, as in the check"""
+    fingerprint: _builtins.str
+    """of what was checked"""
+    reason: _builtins.str
+    """why the device is ineligible; empty: it is eligible"""
+    def __init__(
+        self,
+        *,
+        device: _builtins.str = ...,
+        run: _builtins.str = ...,
+        manifest: _builtins.str = ...,
+        fingerprint: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "fingerprint", b"fingerprint", "manifest", b"manifest", "reason", b"reason", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportEligibilityRequest: _TypeAlias = ReportEligibilityRequest  # noqa: Y015
+
+@_typing.final
+class ReportEligibilityReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportEligibilityReply: _TypeAlias = ReportEligibilityReply  # noqa: Y015
+
+@_typing.final
+class TargetRelease(_message.Message):
+    """The version of a released model that the device is to answer with. Sent again until the device reports an outcome,
+    and when the target changes; a newer target of the same name replaces an older one.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DEPLOYMENT_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    VARIANT_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    MAX_DROP_FIELD_NUMBER: _builtins.int
+    ROLL_BACK_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """of the model"""
+    deployment: _builtins.int
+    """number; increases with each deployment of the name"""
+    version: _builtins.int
+    """0: none; the device removes the model"""
+    variant: _builtins.str
+    """such as "float32"; a key of the manifest's variants"""
+    max_drop: _builtins.float
+    """points of holdout accuracy that the version may be below the current one"""
+    roll_back: _builtins.bool
+    """the device returns to this version, which is not compared with the current one"""
+    @_builtins.property
+    def manifest(self) -> _blob_pb2.Blob:
+        """of the release: moonfed.release_manifest; absent for version 0"""
+
+    @_builtins.property
+    def signature(self) -> _blob_pb2.Blob:
+        """of the manifest; verified before the manifest is opened"""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        deployment: _builtins.int = ...,
+        version: _builtins.int = ...,
+        variant: _builtins.str = ...,
+        manifest: _blob_pb2.Blob | None = ...,
+        signature: _blob_pb2.Blob | None = ...,
+        max_drop: _builtins.float = ...,
+        roll_back: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "signature", b"signature"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deployment", b"deployment", "manifest", b"manifest", "max_drop", b"max_drop", "name", b"name", "roll_back", b"roll_back", "signature", b"signature", "variant", b"variant", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TargetRelease: _TypeAlias = TargetRelease  # noqa: Y015
+
+@_typing.final
+class InstalledRelease(_message.Message):
+    """A version that a device answers with."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    VARIANT_FIELD_NUMBER: _builtins.int
+    PREVIOUS_FIELD_NUMBER: _builtins.int
+    DEPLOYMENT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    version: _builtins.int
+    """0: none"""
+    variant: _builtins.str
+    previous: _builtins.int
+    """the version that it retains to go back to; 0: none"""
+    deployment: _builtins.int
+    """the latest whose target it has reported on"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        version: _builtins.int = ...,
+        variant: _builtins.str = ...,
+        previous: _builtins.int = ...,
+        deployment: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deployment", b"deployment", "name", b"name", "previous", b"previous", "variant", b"variant", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InstalledRelease: _TypeAlias = InstalledRelease  # noqa: Y015
+
+@_typing.final
+class ReportReleaseRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    DEPLOYMENT_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    CURRENT_SCORE_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    INSTALLED_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    device: _builtins.str
+    name: _builtins.str
+    deployment: _builtins.int
+    version: _builtins.int
+    """the target's"""
+    outcome: Global___ReleaseOutcome.ValueType
+    reason: _builtins.str
+    score: _builtins.float
+    """accuracy of the target on the device's holdout, 0 to 1"""
+    current_score: _builtins.float
+    """of the version that it answered with"""
+    samples: _builtins.int
+    """in the holdout"""
+    fingerprint: _builtins.str
+    """under which it was decided, as in ConnectRequest"""
+    @_builtins.property
+    def installed(self) -> Global___InstalledRelease:
+        """afterwards"""
+
+    def __init__(
+        self,
+        *,
+        device: _builtins.str = ...,
+        name: _builtins.str = ...,
+        deployment: _builtins.int = ...,
+        version: _builtins.int = ...,
+        outcome: Global___ReleaseOutcome.ValueType = ...,
+        reason: _builtins.str = ...,
+        score: _builtins.float | None = ...,
+        current_score: _builtins.float | None = ...,
+        samples: _builtins.int = ...,
+        installed: Global___InstalledRelease | None = ...,
+        fingerprint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_current_score", b"_current_score", "_score", b"_score", "current_score", b"current_score", "installed", b"installed", "score", b"score"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_score", b"_current_score", "_score", b"_score", "current_score", b"current_score", "deployment", b"deployment", "device", b"device", "fingerprint", b"fingerprint", "installed", b"installed", "name", b"name", "outcome", b"outcome", "reason", b"reason", "samples", b"samples", "score", b"score", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__current_score: _TypeAlias = _typing.Literal["current_score"]  # noqa: Y015
+    _WhichOneofArgType__current_score: _TypeAlias = _typing.Literal["_current_score", b"_current_score"]  # noqa: Y015
+    _WhichOneofReturnType__score: _TypeAlias = _typing.Literal["score"]  # noqa: Y015
+    _WhichOneofArgType__score: _TypeAlias = _typing.Literal["_score", b"_score"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__current_score) -> _WhichOneofReturnType__current_score | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__score) -> _WhichOneofReturnType__score | None: ...
+
+Global___ReportReleaseRequest: _TypeAlias = ReportReleaseRequest  # noqa: Y015
+
+@_typing.final
+class ReportReleaseReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportReleaseReply: _TypeAlias = ReportReleaseReply  # noqa: Y015
 
 @_typing.final
 class Assignment(_message.Message):
@@ -636,7 +928,7 @@ class DeclineRequest(_message.Message):
     attempt: _builtins.int
     reason: _builtins.str
     permanent: _builtins.bool
-    """the device declines the run, not only this round, until it connects again"""
+    """the device is ineligible for the run, until it connects with another fingerprint"""
     def __init__(
         self,
         *,
@@ -669,6 +961,40 @@ class DeclineReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeclineReply: _TypeAlias = DeclineReply  # noqa: Y015
+
+@_typing.final
+class LeaveRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_FIELD_NUMBER: _builtins.int
+    device: _builtins.str
+    def __init__(
+        self,
+        *,
+        device: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaveRequest: _TypeAlias = LeaveRequest  # noqa: Y015
+
+@_typing.final
+class LeaveReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaveReply: _TypeAlias = LeaveReply  # noqa: Y015
 
 @_typing.final
 class RenewRequest(_message.Message):
@@ -710,3 +1036,145 @@ class RenewReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RenewReply: _TypeAlias = RenewReply  # noqa: Y015
+
+@_typing.final
+class EvaluationTask(_message.Message):
+    """Evaluations on devices
+
+    Asks a device to score a global model on its holdout, along with the model of this run that it trained itself last.
+    Answered with ReportEvaluation; it may fetch the blobs until then.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    round: _builtins.int
+    """of the global model; 0: the initial weights"""
+    number: _builtins.int
+    """of the evaluation of that model, from 1"""
+    seed: _builtins.int
+    """the run's, which with the manifest distinguishes runs of the same name"""
+    @_builtins.property
+    def manifest(self) -> _blob_pb2.Blob: ...
+    @_builtins.property
+    def signature(self) -> _blob_pb2.Blob:
+        """of the bundle: moonfed.signing; verified before the manifest is opened"""
+
+    @_builtins.property
+    def model(self) -> _blob_pb2.Blob:
+        """float32"""
+
+    def __init__(
+        self,
+        *,
+        run: _builtins.str = ...,
+        round: _builtins.int = ...,
+        number: _builtins.int = ...,
+        manifest: _blob_pb2.Blob | None = ...,
+        signature: _blob_pb2.Blob | None = ...,
+        model: _blob_pb2.Blob | None = ...,
+        seed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "signature", b"signature"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "number", b"number", "round", b"round", "run", b"run", "seed", b"seed", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EvaluationTask: _TypeAlias = EvaluationTask  # noqa: Y015
+
+@_typing.final
+class HoldoutCounts(_message.Message):
+    """All that leaves a device: three numbers of samples, and neither classes, nor losses, nor single predictions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    CORRECT_FIELD_NUMBER: _builtins.int
+    LOCAL_CORRECT_FIELD_NUMBER: _builtins.int
+    samples: _builtins.int
+    """of the holdout; at least moonfed.evaluation.MIN_HOLDOUT"""
+    correct: _builtins.int
+    """of them, those that the global model classifies correctly"""
+    local_correct: _builtins.int
+    """the same of the device's own latest model of the run; absent: it has none"""
+    def __init__(
+        self,
+        *,
+        samples: _builtins.int = ...,
+        correct: _builtins.int = ...,
+        local_correct: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_local_correct", b"_local_correct", "local_correct", b"local_correct"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_local_correct", b"_local_correct", "correct", b"correct", "local_correct", b"local_correct", "samples", b"samples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__local_correct: _TypeAlias = _typing.Literal["local_correct"]  # noqa: Y015
+    _WhichOneofArgType__local_correct: _TypeAlias = _typing.Literal["_local_correct", b"_local_correct"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__local_correct) -> _WhichOneofReturnType__local_correct | None: ...
+
+Global___HoldoutCounts: _TypeAlias = HoldoutCounts  # noqa: Y015
+
+@_typing.final
+class ReportEvaluationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    DECLINED_FIELD_NUMBER: _builtins.int
+    device: _builtins.str
+    run: _builtins.str
+    round: _builtins.int
+    number: _builtins.int
+    model: _builtins.str
+    """sha256, as in the task"""
+    declined: _builtins.str
+    """reason"""
+    @_builtins.property
+    def counts(self) -> Global___HoldoutCounts: ...
+    def __init__(
+        self,
+        *,
+        device: _builtins.str = ...,
+        run: _builtins.str = ...,
+        round: _builtins.int = ...,
+        number: _builtins.int = ...,
+        model: _builtins.str = ...,
+        counts: Global___HoldoutCounts | None = ...,
+        declined: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "counts", b"counts", "declined", b"declined"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "counts", b"counts", "declined", b"declined", "device", b"device", "model", b"model", "number", b"number", "round", b"round", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["counts", "declined"]  # noqa: Y015
+    _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
+
+Global___ReportEvaluationRequest: _TypeAlias = ReportEvaluationRequest  # noqa: Y015
+
+@_typing.final
+class ReportEvaluationReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportEvaluationReply: _TypeAlias = ReportEvaluationReply  # noqa: Y015

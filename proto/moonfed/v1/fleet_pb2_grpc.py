@@ -55,10 +55,30 @@ class FleetStub:
                 request_serializer=moonfed_dot_v1_dot_fleet__pb2.SubmitRequest.SerializeToString,
                 response_deserializer=moonfed_dot_v1_dot_fleet__pb2.SubmitReply.FromString,
                 _registered_method=True)
+        self.ReportEligibility = channel.unary_unary(
+                '/moonfed.v1.Fleet/ReportEligibility',
+                request_serializer=moonfed_dot_v1_dot_fleet__pb2.ReportEligibilityRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_fleet__pb2.ReportEligibilityReply.FromString,
+                _registered_method=True)
+        self.ReportEvaluation = channel.unary_unary(
+                '/moonfed.v1.Fleet/ReportEvaluation',
+                request_serializer=moonfed_dot_v1_dot_fleet__pb2.ReportEvaluationRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_fleet__pb2.ReportEvaluationReply.FromString,
+                _registered_method=True)
         self.Decline = channel.unary_unary(
                 '/moonfed.v1.Fleet/Decline',
                 request_serializer=moonfed_dot_v1_dot_fleet__pb2.DeclineRequest.SerializeToString,
                 response_deserializer=moonfed_dot_v1_dot_fleet__pb2.DeclineReply.FromString,
+                _registered_method=True)
+        self.ReportRelease = channel.unary_unary(
+                '/moonfed.v1.Fleet/ReportRelease',
+                request_serializer=moonfed_dot_v1_dot_fleet__pb2.ReportReleaseRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_fleet__pb2.ReportReleaseReply.FromString,
+                _registered_method=True)
+        self.Leave = channel.unary_unary(
+                '/moonfed.v1.Fleet/Leave',
+                request_serializer=moonfed_dot_v1_dot_fleet__pb2.LeaveRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_fleet__pb2.LeaveReply.FromString,
                 _registered_method=True)
         self.Renew = channel.unary_unary(
                 '/moonfed.v1.Fleet/Renew',
@@ -71,7 +91,8 @@ class FleetServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Connect(self, request, context):
-        """Opens the device's session: a welcome, then an assignment whenever the device is in a round's cohort.
+        """Opens the device's session: a welcome, a check for each run that the device has not answered yet, an assignment
+        whenever the device is in a round's cohort, and a target for each release that it is to install.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -99,8 +120,36 @@ class FleetServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportEligibility(self, request, context):
+        """Answers a check: whether the device is eligible for a run. Also corrects an earlier answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportEvaluation(self, request, context):
+        """Answers an evaluation: what the device counted on its holdout, or why it did not. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Decline(self, request, context):
         """Declines an assignment, with a reason.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportRelease(self, request, context):
+        """Reports what became of a target release, or that the device went back to another version by itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Leave(self, request, context):
+        """Announces that the device stops: it is replaced at once if another one is idle, and ends its session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,10 +185,30 @@ def add_FleetServicer_to_server(servicer, server):
                     request_deserializer=moonfed_dot_v1_dot_fleet__pb2.SubmitRequest.FromString,
                     response_serializer=moonfed_dot_v1_dot_fleet__pb2.SubmitReply.SerializeToString,
             ),
+            'ReportEligibility': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportEligibility,
+                    request_deserializer=moonfed_dot_v1_dot_fleet__pb2.ReportEligibilityRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_fleet__pb2.ReportEligibilityReply.SerializeToString,
+            ),
+            'ReportEvaluation': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportEvaluation,
+                    request_deserializer=moonfed_dot_v1_dot_fleet__pb2.ReportEvaluationRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_fleet__pb2.ReportEvaluationReply.SerializeToString,
+            ),
             'Decline': grpc.unary_unary_rpc_method_handler(
                     servicer.Decline,
                     request_deserializer=moonfed_dot_v1_dot_fleet__pb2.DeclineRequest.FromString,
                     response_serializer=moonfed_dot_v1_dot_fleet__pb2.DeclineReply.SerializeToString,
+            ),
+            'ReportRelease': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportRelease,
+                    request_deserializer=moonfed_dot_v1_dot_fleet__pb2.ReportReleaseRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_fleet__pb2.ReportReleaseReply.SerializeToString,
+            ),
+            'Leave': grpc.unary_unary_rpc_method_handler(
+                    servicer.Leave,
+                    request_deserializer=moonfed_dot_v1_dot_fleet__pb2.LeaveRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_fleet__pb2.LeaveReply.SerializeToString,
             ),
             'Renew': grpc.unary_unary_rpc_method_handler(
                     servicer.Renew,
@@ -266,6 +335,60 @@ class Fleet:
             _registered_method=True)
 
     @staticmethod
+    def ReportEligibility(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Fleet/ReportEligibility',
+            moonfed_dot_v1_dot_fleet__pb2.ReportEligibilityRequest.SerializeToString,
+            moonfed_dot_v1_dot_fleet__pb2.ReportEligibilityReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportEvaluation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Fleet/ReportEvaluation',
+            moonfed_dot_v1_dot_fleet__pb2.ReportEvaluationRequest.SerializeToString,
+            moonfed_dot_v1_dot_fleet__pb2.ReportEvaluationReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Decline(request,
             target,
             options=(),
@@ -282,6 +405,60 @@ class Fleet:
             '/moonfed.v1.Fleet/Decline',
             moonfed_dot_v1_dot_fleet__pb2.DeclineRequest.SerializeToString,
             moonfed_dot_v1_dot_fleet__pb2.DeclineReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportRelease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Fleet/ReportRelease',
+            moonfed_dot_v1_dot_fleet__pb2.ReportReleaseRequest.SerializeToString,
+            moonfed_dot_v1_dot_fleet__pb2.ReportReleaseReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Leave(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Fleet/Leave',
+            moonfed_dot_v1_dot_fleet__pb2.LeaveRequest.SerializeToString,
+            moonfed_dot_v1_dot_fleet__pb2.LeaveReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -33,7 +33,9 @@ class FleetStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FleetAsyncStub: ...
     Connect: _grpc.UnaryStreamMultiCallable[_fleet_pb2.ConnectRequest, _fleet_pb2.ConnectReply]
-    """Opens the device's session: a welcome, then an assignment whenever the device is in a round's cohort."""
+    """Opens the device's session: a welcome, a check for each run that the device has not answered yet, an assignment
+    whenever the device is in a round's cohort, and a target for each release that it is to install.
+    """
     Fetch: _grpc.UnaryStreamMultiCallable[_blob_pb2.FetchRequest, _blob_pb2.Chunk]
     """Streams a blob from an offset."""
     Report: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ReportRequest, _fleet_pb2.ReportReply]
@@ -42,8 +44,16 @@ class FleetStub:
     """Uploads an update: a header, the parts that the reply's Resume asks for, and a commit; ends with a receipt.
     Idempotent: resubmitting the same update returns the same receipt.
     """
+    ReportEligibility: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ReportEligibilityRequest, _fleet_pb2.ReportEligibilityReply]
+    """Answers a check: whether the device is eligible for a run. Also corrects an earlier answer."""
+    ReportEvaluation: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ReportEvaluationRequest, _fleet_pb2.ReportEvaluationReply]
+    """Answers an evaluation: what the device counted on its holdout, or why it did not. Idempotent."""
     Decline: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.DeclineRequest, _fleet_pb2.DeclineReply]
     """Declines an assignment, with a reason."""
+    ReportRelease: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ReportReleaseRequest, _fleet_pb2.ReportReleaseReply]
+    """Reports what became of a target release, or that the device went back to another version by itself."""
+    Leave: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.LeaveRequest, _fleet_pb2.LeaveReply]
+    """Announces that the device stops: it is replaced at once if another one is idle, and ends its session."""
     Renew: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.RenewRequest, _fleet_pb2.RenewReply]
     """Renews the calling device's certificate."""
 
@@ -51,7 +61,9 @@ class FleetStub:
 class FleetAsyncStub(FleetStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Connect: _aio.UnaryStreamMultiCallable[_fleet_pb2.ConnectRequest, _fleet_pb2.ConnectReply]  # type: ignore[assignment]
-    """Opens the device's session: a welcome, then an assignment whenever the device is in a round's cohort."""
+    """Opens the device's session: a welcome, a check for each run that the device has not answered yet, an assignment
+    whenever the device is in a round's cohort, and a target for each release that it is to install.
+    """
     Fetch: _aio.UnaryStreamMultiCallable[_blob_pb2.FetchRequest, _blob_pb2.Chunk]  # type: ignore[assignment]
     """Streams a blob from an offset."""
     Report: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ReportRequest, _fleet_pb2.ReportReply]  # type: ignore[assignment]
@@ -60,8 +72,16 @@ class FleetAsyncStub(FleetStub):
     """Uploads an update: a header, the parts that the reply's Resume asks for, and a commit; ends with a receipt.
     Idempotent: resubmitting the same update returns the same receipt.
     """
+    ReportEligibility: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ReportEligibilityRequest, _fleet_pb2.ReportEligibilityReply]  # type: ignore[assignment]
+    """Answers a check: whether the device is eligible for a run. Also corrects an earlier answer."""
+    ReportEvaluation: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ReportEvaluationRequest, _fleet_pb2.ReportEvaluationReply]  # type: ignore[assignment]
+    """Answers an evaluation: what the device counted on its holdout, or why it did not. Idempotent."""
     Decline: _aio.UnaryUnaryMultiCallable[_fleet_pb2.DeclineRequest, _fleet_pb2.DeclineReply]  # type: ignore[assignment]
     """Declines an assignment, with a reason."""
+    ReportRelease: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ReportReleaseRequest, _fleet_pb2.ReportReleaseReply]  # type: ignore[assignment]
+    """Reports what became of a target release, or that the device went back to another version by itself."""
+    Leave: _aio.UnaryUnaryMultiCallable[_fleet_pb2.LeaveRequest, _fleet_pb2.LeaveReply]  # type: ignore[assignment]
+    """Announces that the device stops: it is replaced at once if another one is idle, and ends its session."""
     Renew: _aio.UnaryUnaryMultiCallable[_fleet_pb2.RenewRequest, _fleet_pb2.RenewReply]  # type: ignore[assignment]
     """Renews the calling device's certificate."""
 
@@ -72,7 +92,9 @@ class FleetServicer(metaclass=_abc_1.ABCMeta):
         request: _fleet_pb2.ConnectRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_fleet_pb2.ConnectReply], _abc.AsyncIterator[_fleet_pb2.ConnectReply]]:
-        """Opens the device's session: a welcome, then an assignment whenever the device is in a round's cohort."""
+        """Opens the device's session: a welcome, a check for each run that the device has not answered yet, an assignment
+        whenever the device is in a round's cohort, and a target for each release that it is to install.
+        """
 
     @_abc_1.abstractmethod
     def Fetch(
@@ -101,12 +123,44 @@ class FleetServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def ReportEligibility(
+        self,
+        request: _fleet_pb2.ReportEligibilityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.ReportEligibilityReply, _abc.Awaitable[_fleet_pb2.ReportEligibilityReply]]:
+        """Answers a check: whether the device is eligible for a run. Also corrects an earlier answer."""
+
+    @_abc_1.abstractmethod
+    def ReportEvaluation(
+        self,
+        request: _fleet_pb2.ReportEvaluationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.ReportEvaluationReply, _abc.Awaitable[_fleet_pb2.ReportEvaluationReply]]:
+        """Answers an evaluation: what the device counted on its holdout, or why it did not. Idempotent."""
+
+    @_abc_1.abstractmethod
     def Decline(
         self,
         request: _fleet_pb2.DeclineRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_fleet_pb2.DeclineReply, _abc.Awaitable[_fleet_pb2.DeclineReply]]:
         """Declines an assignment, with a reason."""
+
+    @_abc_1.abstractmethod
+    def ReportRelease(
+        self,
+        request: _fleet_pb2.ReportReleaseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.ReportReleaseReply, _abc.Awaitable[_fleet_pb2.ReportReleaseReply]]:
+        """Reports what became of a target release, or that the device went back to another version by itself."""
+
+    @_abc_1.abstractmethod
+    def Leave(
+        self,
+        request: _fleet_pb2.LeaveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.LeaveReply, _abc.Awaitable[_fleet_pb2.LeaveReply]]:
+        """Announces that the device stops: it is replaced at once if another one is idle, and ends its session."""
 
     @_abc_1.abstractmethod
     def Renew(

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from moonfed.data.data_set import DataSet, Inputs
 from moonfed.export.scoring import BATCH, Predictor
 from moonfed.release.gate import LOADING, Measurements
-from moonfed.samples import Inputs, RawSamples
 
 BATCHES = (1, 32)  # samples in a timed pass
 _TURNS = (5, 60)  # minimum and maximum per graph
 _ENOUGH = 2.0  # seconds for the turns of all graphs, once each has the minimum
 
 
-def measure(graphs: Mapping[str, bytes], data: RawSamples) -> dict[str, Measurements]:
+def measure(graphs: Mapping[str, bytes], data: DataSet) -> dict[str, Measurements]:
     """Measure each graph; timings alternate between graphs, so that a busy moment affects all of them."""
     predictors = {name: Predictor(graph) for name, graph in graphs.items()}
     milliseconds: dict[str, dict[str, float]] = {name: {} for name in graphs}

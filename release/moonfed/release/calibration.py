@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from moonfed.blobs import ref_of_file
+from moonfed.data.data_set import Inputs
+from moonfed.data.source import IGNORED, Source
 from moonfed.errors import InvalidInput
-from moonfed.files import require_file
 from moonfed.manifest import InputSpec
-from moonfed.samples import Inputs, read_inputs
 
 MAX_SAMPLES = 512  # evenly spread over the file; more barely change the ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Raw samples [N, …] to calibrate on, and the sha256 of their file."""
+    """Raw samples [N, …] to calibrate on, and their digest."""
 
     inputs: Inputs
     sha256: str
 
 
-def read_calibration(path: Path, spec: InputSpec, test: Inputs, test_sha256: str) -> Calibration:
-    """Read the `inputs` of an .npz file, at most 512 of them.
+def read_calibration(
+    data: Source, spec: InputSpec, test: Inputs, test_sha256: str, classes: Sequence[str] = ()
+) -> Calibration:
+    """Read at most 512 samples; labels are ignored. `classes`: their names, which a function may need.
 
     Raises NotFound without the file, InvalidInput if it is empty, is the test file or contains a test sample: a variant
     calibrated on test data would look better on it than it is.
     """
-    require_file("calibration", path)
-    inputs, sha256 = read_inputs(path, spec), ref_of_file(path).sha256
+    samples = data.read(spec, classes, labels=IGNORED)
+    inputs, sha256, path = samples.inputs, samples.sha256(), samples.origin
     if len(inputs) == 0:
-        raise InvalidInput(f"calibration is {str(path)!r}, which holds no samples; at least one is needed")
+        raise InvalidInput(f"calibration is {path!r}, which holds no samples; at least one is needed")
     if sha256 == test_sha256:
-        raise InvalidInput(f"calibration is {str(path)!r}, which is the test data; it must be different data")
+        raise InvalidInput(f"calibration is {path!r}, which is the test data; it must be different data")
     _require_disjoint(inputs, test, path)
     stride = -(-len(inputs) // MAX_SAMPLES)
     return Calibration(inputs=inputs[::stride], sha256=sha256)
 
 
-def _require_disjoint(inputs: Inputs, test: Inputs, path: Path) -> None:
+def _require_disjoint(inputs: Inputs, test: Inputs, path: str) -> None:
     tested = {sample.tobytes() for sample in test}
     shared = [position for position, sample in enumerate(inputs) if sample.tobytes() in tested]
     if shared:
         raise InvalidInput(
-            f"calibration is {str(path)!r}; {len(shared)} of its {len(inputs)} samples, such as the one at "
+            f"calibration is {path!r}; {len(shared)} of its {len(inputs)} samples, such as the one at "
             f"position {shared[0]}, are in the test data, and none may be"
         )

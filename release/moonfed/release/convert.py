@@ -16,9 +16,9 @@ import onnxruntime
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
+from moonfed.data.data_set import Inputs
 from moonfed.export.binding import INPUT
 from moonfed.release.keep_float32 import float32_nodes
-from moonfed.samples import Inputs
 
 CALIBRATION_BATCH = 32
 _ERRORS_ONLY = 3

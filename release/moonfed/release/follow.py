@@ -10,44 +10,53 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from moonfed.data.data_set import DataSet
+from moonfed.data.source import Source
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.binding import read_metadata
 from moonfed.export.coordinator_client import CoordinatorClient, global_models
 from moonfed.export.model_file import CheckedModel, check_model
 from moonfed.export.scoring import Predictor
 from moonfed.manifest import Manifest
+from moonfed.model_repository import MODEL_FILE
 from moonfed.release.model_facts import class_names, input_spec
 from moonfed.release.publish import candidate_of_run, publish
 from moonfed.release.repository import ModelDirectory
-from moonfed.release.triton_config import MODEL_FILE
-from moonfed.samples import RawSamples, read_npz
 from moonfed.signing.release_signature import ReleaseKey
 from moonfed.v1 import control_pb2
 
 MARGIN = 0.5  # points of top-1 accuracy
+AT_LEAST = 0.0  # percent of correct answers: any
 KEPT = 5  # versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyGate:
-    """The condition for publishing a round: top-1 on the data at most the margin below the served version's."""
+    """The condition for publishing a round: top-1 on the data at most the margin below the served version's.
 
-    data: Path  # .npz of inputs and labels
+    The first version has nothing to be compared with; it needs `at_least`, and so does every later one.
+    """
+
+    data: Source
     margin: float = MARGIN  # percentage points
+    at_least: float = AT_LEAST  # percent
 
     def __post_init__(self) -> None:
+        if not 0 <= self.at_least <= 100:
+            raise InvalidInput(f"at-least is {self.at_least}; it must be a percentage of correct answers, 0 to 100")
         if not 0 <= self.margin <= 100:
             raise InvalidInput(f"margin is {self.margin}; it must be points of accuracy, 0 to 100")
 
-    def read(self, manifest: Manifest) -> RawSamples:
+    def read(self, manifest: Manifest) -> DataSet:
         """Read the samples; raise InvalidInput if there are none."""
-        samples = read_npz(self.data, manifest.input, manifest.classes)
-        if len(samples) == 0:
-            raise InvalidInput(f"{self.data} holds no samples; at least one is needed")
+        samples = self.data.read(manifest.input, manifest.classes)
+        samples.require_samples()
         return samples
 
     def passes(self, correct: int, served_correct: int | None, samples: int) -> bool:
         """Compare numbers of correct answers with the served version's; None if no version is served."""
+        if 100 * correct < self.at_least * samples:
+            return False
         return served_correct is None or 100 * (served_correct - correct) <= self.margin * samples
 
 
@@ -111,12 +120,12 @@ class ReleaseFollower:
                 raise
             return None
 
-    def _judge(self, checked: CheckedModel, samples: RawSamples) -> bool:
+    def _judge(self, checked: CheckedModel, samples: DataSet) -> bool:
         decision = self._decide(checked, samples)
         self._on_decision(decision)
         return decision.published
 
-    def _decide(self, checked: CheckedModel, samples: RawSamples) -> Decision:
+    def _decide(self, checked: CheckedModel, samples: DataSet) -> Decision:
         served = max(self._directory.served(), default=None) if self._directory.versions() else None
         correct = _count_correct(checked.graph, samples)
         served_correct = _count_correct(self._served_graph(served, checked.manifest), samples) if served else None
@@ -154,6 +163,6 @@ class ReleaseFollower:
         return graph
 
 
-def _count_correct(graph: bytes, samples: RawSamples) -> int:
+def _count_correct(graph: bytes, samples: DataSet) -> int:
     """Count the samples whose label is the most probable class."""
     return round(Predictor(graph).score(samples.inputs, samples.labels).accuracy * len(samples))

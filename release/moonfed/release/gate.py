@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
+from moonfed.errors import InvalidInput
 from moonfed.export.scoring import Score
 from moonfed.validate import require_at_least
 
 MAX_DROP = 0.5  # points of top-1
 SMALLER = 0.99  # of the bytes: shorter names and metadata alone do not count
 FASTER = 0.95  # of the time: beyond the noise of medians on one machine
+SLOWER = 1.05  # of the time: at most, unless size alone matters
+Keep = Literal["both", "smaller"]  # what a variant must be: smaller and at most 5 % slower, or smaller
+KEEPS: tuple[Keep, ...] = get_args(Keep)
 LOADING = "load"  # key in `milliseconds`; the other keys are passes
 
 
@@ -38,23 +43,55 @@ def judge(
     *,
     parent_name: str,
     max_drop: float,
-    by_loading: bool = False,
+    keep: Keep = KEEPS[0],
 ) -> Verdict:
-    """Keep a variant that is smaller or faster than its parent and at most `max_drop` points of top-1 below float32.
+    """Keep a variant that is smaller than its parent and at most `max_drop` points of top-1 below float32.
 
-    The parent is the model that the variant was made from. `by_loading`: faster loading counts too, which is the
-    purpose of optimised copies.
+    The parent is the model that the variant was made from. Unless `keep` is "smaller", the variant may also be at most
+    5 % slower in any pass.
     """
-    drop = accuracy_drop(variant.score, float32.score)
-    if not drop <= max_drop:
-        return Verdict(kept=False, reason=f"top-1 falls by {drop:.2f} points; at most {max_drop:g} are allowed")
-    size = variant.bytes / parent.bytes
-    times = {name: variant.milliseconds[name] / parent.milliseconds[name] for name in parent.milliseconds}
-    counted = [ratio for name, ratio in times.items() if by_loading or name != LOADING]
-    gains = size <= SMALLER or any(ratio <= FASTER for ratio in counted)
+    if inaccurate := _inaccurate(variant, float32, max_drop):
+        return inaccurate
+    size, times = variant.bytes / parent.bytes, _ratios(variant, parent)
     comparison = "; ".join(_compare(size, times)) or "no difference in size or speed"
+    if size > SMALLER:
+        return Verdict(kept=False, reason=f"not smaller than {parent_name}: {comparison}")
+    slow = any(ratio > SLOWER for name, ratio in times.items() if name != LOADING)
+    if slow and keep != "smaller":
+        return Verdict(kept=False, reason=f"slower than {parent_name}, unless --keep is smaller: {comparison}")
+    return Verdict(kept=True, reason=comparison)
+
+
+def judge_optimised(
+    copy: Measurements, parent: Measurements, float32: Measurements, *, parent_name: str, max_drop: float
+) -> Verdict:
+    """Keep an optimised copy that is faster than its parent, loading included, and as accurate as `judge` demands."""
+    if inaccurate := _inaccurate(copy, float32, max_drop):
+        return inaccurate
+    size, times = copy.bytes / parent.bytes, _ratios(copy, parent)
+    comparison = "; ".join(_compare(size, times)) or "no difference in size or speed"
+    gains = size <= SMALLER or any(ratio <= FASTER for ratio in times.values())
     reason = comparison if gains else f"neither smaller nor faster than {parent_name}: {comparison}"
     return Verdict(kept=gains, reason=reason)
+
+
+def read_keep(text: str) -> Keep:
+    """Return the preference of that name; raise InvalidInput for another one."""
+    for keep in KEEPS:
+        if keep == text:
+            return keep
+    raise InvalidInput(f"keep is {text!r}; it must be {' or '.join(map(repr, KEEPS))}")
+
+
+def _inaccurate(variant: Measurements, float32: Measurements, max_drop: float) -> Verdict | None:
+    drop = accuracy_drop(variant.score, float32.score)
+    if drop <= max_drop:
+        return None
+    return Verdict(kept=False, reason=f"top-1 falls by {drop:.2f} points; at most {max_drop:g} are allowed")
+
+
+def _ratios(variant: Measurements, parent: Measurements) -> dict[str, float]:
+    return {name: variant.milliseconds[name] / parent.milliseconds[name] for name in parent.milliseconds}
 
 
 def accuracy_drop(score: Score, reference: Score) -> float:

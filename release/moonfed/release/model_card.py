@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from moonfed.export.inspection import method_rows
-from moonfed.release.model_facts import CurvePoint, EvaluationResults, ModelFacts, TrainingHistory
+from moonfed.formatting import count
+from moonfed.held_out_score import ClassScore, HeldOutScore
+from moonfed.release.model_facts import CurvePoint, DeviceResults, EvaluationResults, ModelFacts, TrainingHistory
 from moonfed.release.triton_config import ANY, GraphTensor
 
 CARD_FILE = "MODEL_CARD.md"
 SHOWN_ROUNDS = 25  # evenly spread over a longer curve
+SHOWN_CLASSES = 25  # of a confusion matrix
+CONFUSED = 10  # pairs of classes, of a larger one
 WIDTH = 20  # characters of a full bar
 UNKNOWN = "-"
 
@@ -39,6 +43,7 @@ def model_card(facts: ModelFacts) -> str:
         _model(facts),
         *(_training(facts.history) if facts.history else ()),
         *(_quality(facts.results) if facts.results else ()),
+        *(_evaluations(facts.history, facts.results) if facts.history else ()),
         "## Limits",
         _limits(facts),
         "## Use",
@@ -93,20 +98,78 @@ def _training(history: TrainingHistory) -> list[str]:
 
 
 def _quality(results: EvaluationResults) -> list[str]:
-    rows = [
-        (_cell(entry.name), _number(entry.precision), _number(entry.recall), str(entry.support))
-        for entry in results.classes
-    ]
     return [
         "## Quality",
-        f"On {results.samples:,} samples (sha256 of the file `{results.data_sha256}`): "
+        f"On {results.samples:,} samples (sha256 `{results.data_sha256}`): "
         f"accuracy {results.score.accuracy:.4f}, loss {results.score.loss:.4f}.",
-        _table(("class", "precision", "recall", "samples"), rows),
+        _by_class(results.classes),
     ]
+
+
+def _by_class(classes: Iterable[ClassScore]) -> str:
+    rows = [
+        (_cell(entry.name), _number(entry.precision), _number(entry.recall), str(entry.support)) for entry in classes
+    ]
+    return _table(("class", "precision", "recall", "samples"), rows)
+
+
+def _evaluations(history: TrainingHistory, results: EvaluationResults | None) -> list[str]:
+    """Write the recorded results on each test set, and those on devices; a table of `results` is not repeated."""
+    shown = {results.data_sha256: _by_class(results.classes)} if results else {}
+    sections = [part for score in history.scores for part in _test_set(score) if part != shown.get(score.sha256)]
+    if history.on_devices:
+        sections += ["## Quality on devices", _on_devices(history.on_devices)]
+    return sections
+
+
+def _test_set(score: HeldOutScore) -> list[str]:
+    return [
+        f"## Quality on test set {score.test_set}",
+        f"On {score.samples:,} samples (sha256 `{score.sha256}`): accuracy {score.accuracy:.4f}, "
+        f"loss {score.loss:.4f}, expected calibration error {score.calibration_error:.4f} in "
+        f"{score.calibration_bins} bins of equal width.",
+        _by_class(score.by_class()),
+        *_confusion(score),
+    ]
+
+
+def _confusion(score: HeldOutScore) -> list[str]:
+    """Write the matrix, or what is confused most often if there are too many classes for a table."""
+    names = [_cell(name) for name in score.classes]
+    if not score.confusion:
+        return []
+    if len(names) <= SHOWN_CLASSES:
+        matrix = [(name, *map(str, row)) for name, row in zip(names, score.rows(), strict=True)]
+        return ["Samples by class (rows) and predicted class (columns):", _table(("", *names), matrix)]
+    wrong = [
+        (number, names[i], names[j])
+        for i, row in enumerate(score.rows())
+        for j, number in enumerate(row)
+        if number and i != j
+    ]
+    most = sorted(wrong, key=lambda entry: -entry[0])[:CONFUSED]
+    confused = [(name, predicted, str(number)) for number, name, predicted in most]
+    return ["Classes that are confused most often:", _table(("class", "predicted class", "samples"), confused)]
+
+
+def _on_devices(results: DeviceResults) -> str:
+    others = f" {count(results.others, 'other device')} without enough held-out samples or an answer." * bool(
+        results.others
+    )
+    return (
+        f"Measured by {count(results.devices, 'device')} on data that they had held out: accuracy "
+        f"{results.median:.4f} in the median, {results.worst_decile:.4f} in the worst decile. It is less accurate than "
+        f"the device's own latest model on {results.worse:,} of {count(results.compared, 'device')}.{others}"
+    )
 
 
 def _limits(facts: ModelFacts) -> str:
-    known = facts.results or (facts.history and any(point.accuracy is not None for point in facts.history.curve))
+    recorded = facts.history and (facts.history.scores or facts.history.on_devices)
+    known = (
+        facts.results
+        or recorded
+        or (facts.history and any(point.accuracy is not None for point in facts.history.curve))
+    )
     lines = [
         "- It knows only its classes: it assigns one of them to any input.",
         "- Its probabilities are not calibrated: they rank classes, but do not tell how often it is right.",

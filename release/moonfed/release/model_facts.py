@@ -5,21 +5,21 @@ Legend: N samples, C classes.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from moonfed.data.data_set import DataSet
+from moonfed.data.source import IF_PRESENT, Source
 from moonfed.errors import InvalidInput
 from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.export.scoring import BATCH, Predictor, Score
-from moonfed.manifest import InputSpec, Manifest
+from moonfed.held_out_score import ClassScore, HeldOutScore
+from moonfed.manifest import InputSpec, Manifest, read_input
 from moonfed.release.triton_config import GraphInterface
-from moonfed.samples import RawSamples, has_labels, read_npz
 from moonfed.v1 import control_pb2
 
 
@@ -40,16 +40,20 @@ class TrainingHistory:
     manifest: Manifest
     curve: tuple[CurvePoint, ...]  # up to the model's round
     max_abs_diff: float  # between a probability of the graph and one of the plan
+    scores: tuple[HeldOutScore, ...] = ()  # that evaluators have recorded of the model, by test set
+    on_devices: DeviceResults | None = None  # None: devices have not evaluated the model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassResult:
-    """The results for one class; None where the denominator is 0."""
+class DeviceResults:
+    """The distribution of the model's accuracy over devices' holdouts."""
 
-    name: str
-    precision: float | None  # of the samples predicted as the class, the share that belongs to it
-    recall: float | None  # of the class's samples, the share that is found
-    support: int  # number of the class's samples
+    devices: int
+    median: float
+    worst_decile: float  # mean over the tenth of the devices with the lowest accuracy
+    compared: int  # devices with a model of their own
+    worse: int  # of those, devices on which this model is less accurate than their own
+    others: int  # devices that declined or did not answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +61,9 @@ class EvaluationResults:
     """The results of the model on some data."""
 
     samples: int
-    data_sha256: str  # of the file
+    data_sha256: str
     score: Score
-    classes: tuple[ClassResult, ...]
+    classes: tuple[ClassScore, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +95,7 @@ def class_names(metadata: Mapping[str, str]) -> tuple[str, ...]:
 
 def input_spec(metadata: Mapping[str, str], where: str) -> InputSpec:
     """Read the kind and shape of a raw sample from metadata; raise InvalidInput for a file that is not moonfed's."""
-    found = _parsed(metadata, "input", {})
-    try:
-        return InputSpec(kind=found["kind"], shape=tuple(found["shape"]))
-    except (KeyError, TypeError) as error:
-        raise InvalidInput(f"{where} does not describe its input; files written by `moonfed-export onnx` do") from error
+    return read_input(metadata.get("input", "{}"), where)
 
 
 def read_curve(runs: CoordinatorClient, run: control_pb2.Run, last: int) -> tuple[CurvePoint, ...]:
@@ -111,18 +111,39 @@ def read_curve(runs: CoordinatorClient, run: control_pb2.Run, last: int) -> tupl
     )
 
 
-def evaluate_on(graph: bytes, metadata: Mapping[str, str], data: Path) -> EvaluationResults | None:
-    """Evaluate the model on an .npz of inputs and labels; return None if it has no labels."""
-    if not has_labels(data):
-        return None
+def read_evaluations(
+    runs: CoordinatorClient, run: str, round_number: int
+) -> tuple[tuple[HeldOutScore, ...], DeviceResults | None]:
+    """Read what evaluators and devices have recorded of a global model; evaluations under way do not count."""
+    found = [entry for entry in runs.evaluations(run) if entry.round == round_number]
+    scores = tuple(HeldOutScore.from_message(entry.test_set) for entry in found if entry.HasField("test_set"))
+    ended = [entry.devices for entry in found if entry.HasField("devices") and entry.devices.closed]
+    return scores, _device_results(ended[0]) if ended and ended[0].HasField("summary") else None
+
+
+def _device_results(found: control_pb2.DeviceEvaluation) -> DeviceResults:
+    summary = found.summary
+    return DeviceResults(
+        devices=summary.devices,
+        median=summary.median,
+        worst_decile=summary.worst_decile,
+        compared=summary.compared,
+        worse=summary.worse,
+        others=len(found.waiting) + sum(len(group.devices) for group in found.skipped),
+    )
+
+
+def evaluate_on(graph: bytes, metadata: Mapping[str, str], data: Source) -> EvaluationResults | None:
+    """Evaluate the model on samples; return None if they have no labels."""
     classes = class_names(metadata)
-    samples = read_npz(data, input_spec(metadata, "the model"), classes)
-    if len(samples) == 0:
-        raise InvalidInput(f"{data} holds no samples; at least one is needed")
+    samples = data.read(input_spec(metadata, "the model"), classes, labels=IF_PRESENT)
+    if samples.targets is None:
+        return None
+    samples.require_samples()
     predictor = Predictor(graph)
     return EvaluationResults(
         samples=len(samples),
-        data_sha256=hashlib.sha256(data.read_bytes()).hexdigest(),
+        data_sha256=samples.sha256(),
         score=predictor.score(samples.inputs, samples.labels),
         classes=_by_class(predictor, samples, classes),
     )
@@ -135,14 +156,14 @@ def _parsed(metadata: Mapping[str, str], key: str, default: object) -> Any:  # n
         raise InvalidInput(f"{key!r} in the model's metadata is not JSON") from error
 
 
-def _by_class(predictor: Predictor, samples: RawSamples, classes: Sequence[str]) -> tuple[ClassResult, ...]:
+def _by_class(predictor: Predictor, samples: DataSet, classes: Sequence[str]) -> tuple[ClassScore, ...]:
     starts = range(0, len(samples), BATCH)
     predicted_N = np.concatenate([predictor.predict(samples.inputs[i : i + BATCH]).argmax(axis=1) for i in starts])  # noqa: N806
     predicted_C = np.bincount(predicted_N, minlength=len(classes))  # noqa: N806
     present_C = np.bincount(samples.labels, minlength=len(classes))  # noqa: N806
     correct_C = np.bincount(samples.labels[predicted_N == samples.labels], minlength=len(classes))  # noqa: N806
     return tuple(
-        ClassResult(
+        ClassScore(
             name=name,
             precision=float(correct_C[i] / predicted_C[i]) if predicted_C[i] else None,
             recall=float(correct_C[i] / present_C[i]) if present_C[i] else None,

@@ -11,16 +11,18 @@ import numpy.typing as npt
 from tritonclient.utils import triton_to_np_dtype
 
 from moonfed.blobs import ref_of_bytes
+from moonfed.data.source import Source
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound
 from moonfed.export.binding import read_metadata
 from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.export.scoring import open_session
+from moonfed.model_repository import MODEL_FILE
 from moonfed.release.bill_of_materials import BILL_FILE, bill_of_materials
 from moonfed.release.model_card import CARD_FILE, model_card
-from moonfed.release.model_facts import ModelFacts, TrainingHistory, evaluate_on, read_curve
+from moonfed.release.model_facts import ModelFacts, TrainingHistory, evaluate_on, read_curve, read_evaluations
 from moonfed.release.repository import INSTANCES, MAX_BATCH_SIZE, ModelDirectory, ModelRelease, PublishedVersion
 from moonfed.release.signing import ReleaseSigner
-from moonfed.release.triton_config import ANY, MODEL_FILE, GraphInterface, GraphTensor, read_interface
+from moonfed.release.triton_config import ANY, GraphInterface, GraphTensor, read_interface
 from moonfed.signing.release_signature import SIGNATURE_FILE
 
 if TYPE_CHECKING:  # it imports torch, which is not needed to publish a file
@@ -50,11 +52,18 @@ def read_candidate(path: Path) -> Candidate:
 def candidate_of_run(runs: CoordinatorClient, checked: CheckedModel) -> Candidate:
     """Make a candidate of a run's checked model."""
     curve = read_curve(runs, runs.get(checked.run), checked.round)
+    scores, on_devices = read_evaluations(runs, checked.run, checked.round)
     return Candidate(
         graph=checked.graph,
         where=f"round {checked.round} of run {checked.run!r}",
         round=checked.round,
-        history=TrainingHistory(manifest=checked.manifest, curve=curve, max_abs_diff=checked.max_abs_diff),
+        history=TrainingHistory(
+            manifest=checked.manifest,
+            curve=curve,
+            max_abs_diff=checked.max_abs_diff,
+            scores=scores,
+            on_devices=on_devices,
+        ),
     )
 
 
@@ -63,7 +72,7 @@ def publish(
     candidate: Candidate,
     *,
     version: int | None = None,
-    data: Path | None = None,
+    data: Source | None = None,
     key: Path | None = None,
     max_batch_size: int = MAX_BATCH_SIZE,
     instances: int = INSTANCES,
@@ -71,7 +80,7 @@ def publish(
 ) -> PublishedVersion:
     """Publish a version with its model card and bill of materials, signed if there is a key.
 
-    `version`: by default the round. `data`: an .npz with labels, for the card's figures. `serve_newest`: see
+    `version`: by default the round. `data`: samples with labels, for the card's figures. `serve_newest`: see
     `ModelDirectory.publish`. Raises what `ModelDirectory.publish` raises, and InvalidInput for a model that ONNX
     Runtime cannot run.
     """
@@ -98,7 +107,7 @@ def publish(
     return published
 
 
-def gather_facts(name: str, version: int, candidate: Candidate, data: Path | None) -> ModelFacts:
+def gather_facts(name: str, version: int, candidate: Candidate, data: Source | None) -> ModelFacts:
     """Gather the facts about a candidate."""
     metadata = read_metadata(candidate.graph)
     ref = ref_of_bytes(candidate.graph)

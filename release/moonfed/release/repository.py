@@ -1,35 +1,18 @@
-"""A model repository in Triton's layout: one model's directory, its configuration and its numbered versions.
-
-    REPOSITORY/NAME/config.pbtxt
-    REPOSITORY/NAME/labels.txt
-    REPOSITORY/NAME/7/model.onnx
-
-A server may scan it at any moment. So a version is written under a name that servers ignore (Triton skips directories
-whose names are not numbers), and renamed when it is complete; files are replaced by renaming too. A model's first
-version appears together with its directory, configuration and labels: if they appeared one by one, a server could
-report a model without versions, or serve one without its configuration.
-"""
+"""A model's directory in a repository: its configuration, its versions, and their signatures."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import re
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tritonclient.grpc import model_config_pb2
 
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, UntrustedRelease, WrongState
-from moonfed.files import make_directories, new_directory, write_durably
+from moonfed.files import write_durably
+from moonfed.model_repository import CONFIG_FILE, LABELS_FILE, MODEL_FILE, RepositoryModel
 from moonfed.release.signing import ReleaseSigner
 from moonfed.release.triton_config import (
-    CONFIG_FILE,
-    LABELS_FILE,
-    MODEL_FILE,
     GraphInterface,
     from_text,
     labels_text,
@@ -57,7 +40,6 @@ from moonfed.signing.release_signature import (
 from moonfed.validate import require_whole
 
 MAX_BATCH_SIZE, INSTANCES = 32, 2  # as in Triton on CPUs: one runs while the other assembles its batch
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,22 +61,8 @@ class PublishedVersion:
     kept_config: bool  # an existing, different configuration was not changed
 
 
-class ModelDirectory:
-    """One model's directory in a repository."""
-
-    def __init__(self, repository: Path, name: str) -> None:
-        if not _NAME.fullmatch(name):
-            raise InvalidInput(f"name is {name!r}; it must be letters, digits, '.', '-' and '_', such as 'digits'")
-        if repository.exists() and not repository.is_dir():
-            raise InvalidInput(f"repository is {str(repository)!r}; it must be a directory")
-        self.name, self.path = name, repository / name
-
-    def versions(self) -> list[int]:
-        """List the versions, oldest first."""
-        if not self.path.is_dir():
-            return []
-        names = (entry.name for entry in self.path.iterdir() if (entry / MODEL_FILE).exists())
-        return sorted(int(name) for name in names if re.fullmatch(r"[1-9][0-9]*", name))
+class ModelDirectory(RepositoryModel):
+    """One model's directory in a repository, written with its configuration and signatures."""
 
     def served(self) -> list[int]:
         """List the versions that servers serve under the version policy, oldest first."""
@@ -116,13 +84,6 @@ class ModelDirectory:
             return from_text(path.read_text(encoding="utf-8"), str(path))
         except UnicodeDecodeError as error:
             raise InvalidInput(f"{path} is not a model configuration: it is not UTF-8") from error
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Lock out other writers; the lock is on the directory itself, so there is no lock file."""
-        make_directories(self.path)
-        with _lock_on(self.path):
-            yield
 
     def publish(
         self,
@@ -148,7 +109,7 @@ class ModelDirectory:
             max_batch_size=max_batch_size,
             instances=instances,
         )
-        with self._open_for_writing() as directory:
+        with self.open_for_writing() as directory:
             new = directory._is_new(version, release)
             kept = directory._write_config(config, release)
             directory._write_labels(release)
@@ -173,7 +134,7 @@ class ModelDirectory:
             config = self.config()
             config.version_policy.specific.ClearField("versions")
             config.version_policy.specific.versions.append(target)
-            self._replace(CONFIG_FILE, to_text(config))
+            self.replace(CONFIG_FILE, to_text(config))
         return served, target
 
     def prune(self, number: int) -> list[int]:
@@ -182,24 +143,8 @@ class ModelDirectory:
             served = self.served()
             removed = [version for version in self.versions()[:-number] if version not in served]
             for version in removed:
-                hidden = self.path / f".{version}.removed"
-                (self.path / str(version)).rename(hidden)  # atomic: no server finds half of it
-                shutil.rmtree(hidden)
+                self.remove_version(version)
         return removed
-
-    @contextmanager
-    def _open_for_writing(self) -> Iterator[ModelDirectory]:
-        """Lock the directory; a missing one is created under a hidden name and renamed at the end."""
-        make_directories(self.path.parent)
-        with _lock_on(self.path.parent):  # serialises two writers of a first version
-            if not self.path.exists():
-                _remove_leftovers(self.path.parent, f".{self.name}.*")
-                hidden = ModelDirectory(self.path.parent, self.name)
-                with new_directory(self.path) as hidden.path:
-                    yield hidden
-                return
-        with self.locked():
-            yield self
 
     def _before(self, served: int | None) -> int:
         older = [version for version in self.versions() if served is not None and version < served]
@@ -211,7 +156,7 @@ class ModelDirectory:
         config = self.config()
         if config.version_policy.WhichOneof("policy_choice") == "specific":
             config.version_policy.latest.num_versions = 1
-            self._replace(CONFIG_FILE, to_text(config))
+            self.replace(CONFIG_FILE, to_text(config))
 
     def _is_new(self, version: int, release: ModelRelease) -> bool:
         """Return whether the version is new; raise AlreadyExists if another model has it."""
@@ -226,7 +171,7 @@ class ModelDirectory:
     def _write_config(self, config: model_config_pb2.ModelConfig, release: ModelRelease) -> bool:
         """Write the configuration unless it exists; return whether an existing one differs."""
         if not (self.path / CONFIG_FILE).exists():
-            self._replace(CONFIG_FILE, to_text(config))
+            self.replace(CONFIG_FILE, to_text(config))
             return False
         found = self.config()
         require_fit(found, self.name, release.interface, str(self.path / CONFIG_FILE))
@@ -238,7 +183,7 @@ class ModelDirectory:
             return
         path, text = self.path / LABELS_FILE, labels_text(release.classes)
         if not path.exists():
-            self._replace(LABELS_FILE, text)
+            self.replace(LABELS_FILE, text)
         elif path.read_text(encoding="utf-8").split("\n") != text.split("\n"):
             raise InvalidInput(f"{path} names other classes than the model's, {', '.join(release.classes)}")
 
@@ -292,32 +237,11 @@ class ModelDirectory:
         return sorted({output.label_filename for output in self.config().output if output.label_filename})
 
     def _write_version(self, version: int, files: Mapping[str, bytes]) -> None:
-        _remove_leftovers(self.path, ".[1-9]*.*")
-        with new_directory(self.path / str(version)) as directory:
+        with self.new_version(version) as directory:
             for name, content in files.items():
                 (directory / name).write_bytes(content)
             if any((directory / name).read_bytes() != content for name, content in files.items()):
                 raise Corrupt(f"version {version} of model {self.name!r} differs from what was written; it was removed")
-
-    def _replace(self, name: str, text: str) -> None:
-        write_durably(self.path / name, text.encode())
-
-
-@contextmanager
-def _lock_on(directory: Path) -> Iterator[None]:
-    """Lock a directory against other processes that lock it."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _remove_leftovers(directory: Path, pattern: str) -> None:
-    """Remove files of writers that were killed; the lock excludes live ones."""
-    for leftover in directory.glob(pattern):
-        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _listed(versions: Sequence[int]) -> str:

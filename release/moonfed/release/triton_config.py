@@ -6,7 +6,7 @@ timeout_action REJECT, an instance kind chosen by the hardware, no wait for a fu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,12 @@ from tritonclient.grpc import model_config_pb2
 
 from moonfed.errors import InvalidInput
 from moonfed.inspection.graph import require_self_contained
+from moonfed.manifest import INPUT_PARAMETER, read_input
+from moonfed.model_repository import LABELS_FILE, MODEL_FILE
 
 if TYPE_CHECKING:  # roll-back must work where only the server is installed
     import onnx
 
-CONFIG_FILE, LABELS_FILE, MODEL_FILE = "config.pbtxt", "labels.txt", "model.onnx"
 BACKEND, PLATFORM = "onnxruntime", "onnxruntime_onnx"
 QUEUE_SIZE = 1024  # queued requests; further ones are rejected
 QUEUE_TIMEOUT_US = 5_000_000  # after which a queued request is rejected
@@ -47,6 +48,7 @@ class GraphInterface:
 
     inputs: tuple[GraphTensor, ...]
     outputs: tuple[GraphTensor, ...]
+    table: str = ""  # the description of its input, if samples are rows of tables
 
     @property
     def batchable(self) -> bool:
@@ -65,12 +67,13 @@ def read_interface(graph: bytes, where: str) -> GraphInterface:
     except InvalidInput:
         raise
     except Exception as error:  # protobuf's and onnx's errors share no base class
-        raise InvalidInput(f"{where} is not an ONNX model, or a damaged one") from error
+        raise InvalidInput(f"{where} is not an ONNX model, or is damaged") from error
     initialisers = {initialiser.name for initialiser in proto.graph.initializer}
     inputs = [value for value in proto.graph.input if value.name not in initialisers]
     return GraphInterface(
         inputs=tuple(_tensor(value, where) for value in inputs),
         outputs=tuple(_tensor(value, where) for value in proto.graph.output),
+        table=_table({entry.key: entry.value for entry in proto.metadata_props}, where),
     )
 
 
@@ -86,6 +89,8 @@ def new_config(
     batchable = interface.batchable
     config = model_config_pb2.ModelConfig(name=name, backend=BACKEND, max_batch_size=max_batch_size * batchable)
     config.version_policy.latest.num_versions = 1
+    if interface.table:  # with which clients encode rows
+        config.parameters[INPUT_PARAMETER].string_value = interface.table
     for tensor in interface.inputs:
         config.input.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.shape[batchable:])
     for tensor in interface.outputs:
@@ -147,6 +152,9 @@ def require_fit(config: model_config_pb2.ModelConfig, name: str, interface: Grap
             f"max_batch_size in {where} is {config.max_batch_size}; "
             "the model's first dimensions are fixed, so it must be 0"
         )
+    described = config.parameters[INPUT_PARAMETER].string_value if INPUT_PARAMETER in config.parameters else ""
+    if described and described != interface.table:
+        raise InvalidInput(f"{where} describes other columns than the model's; choose another --name")
     batched = config.max_batch_size > 0
     missing = {tensor.name for tensor in interface.inputs} - {tensor.name for tensor in config.input}
     if config.input and missing:
@@ -189,6 +197,12 @@ def _add_warmup(config: model_config_pb2.ModelConfig, batch_size: int) -> None:
         entry = sample.inputs[tensor.name]
         entry.data_type, entry.zero_data = tensor.data_type, True
         entry.dims.extend(tensor.dims)
+
+
+def _table(metadata: Mapping[str, str], where: str) -> str:
+    """Return the description of a graph's input if its samples are rows of tables; empty otherwise."""
+    text = metadata.get(INPUT_PARAMETER, "")
+    return text if text and read_input(text, where).table else ""
 
 
 def _tensor(value: onnx.ValueInfoProto, where: str) -> GraphTensor:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.blobs import ref_of_bytes
+from moonfed.data.data_set import DataSet
 from moonfed.release.convert import describe_hardware
 from moonfed.release.variants import FLOAT32, Variant, VariantOptions
-from moonfed.samples import RawSamples
 
 ReportDocument = dict[str, Any]
 
@@ -28,7 +28,7 @@ def report_path(output: Path) -> Path:
 def report_document(
     variants: Sequence[Variant],
     options: VariantOptions,
-    data: RawSamples,
+    data: DataSet,
     data_sha256: str,
     output: Path,
     facts: Mapping[str, Any],
@@ -43,6 +43,7 @@ def report_document(
         "data": {"sha256": data_sha256, "samples": len(data)},
         "calibration": calibration and {"sha256": calibration.sha256, "samples": len(calibration.inputs)},
         "max_drop": options.max_drop,
+        "keep": options.keep,
         "measured_on": json.loads(describe_hardware()),
         "variants": [_entry(variant, output) for variant in variants],
     }

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from moonfed.blobs import ref_of_bytes
+from moonfed.data.data_set import DataSet
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import read_metadata, with_metadata
 from moonfed.release.benchmark import largest_difference, measure
 from moonfed.release.calibration import Calibration
 from moonfed.release.convert import describe_hardware, optimise, to_int8
 from moonfed.release.float16 import to_float16
-from moonfed.release.gate import MAX_DROP, Measurements, Verdict, accuracy_drop, judge
-from moonfed.samples import RawSamples
+from moonfed.release.gate import KEEPS, MAX_DROP, Keep, Measurements, Verdict, accuracy_drop, judge, judge_optimised
 
 FLOAT32, FLOAT16, INT8 = "float32", "float16", "int8"
 VARIANTS = (FLOAT32, FLOAT16, INT8)
@@ -28,6 +28,7 @@ class VariantOptions:
     names: tuple[str, ...] = ()  # of VARIANTS
     optimised: bool = False  # also make ONNX Runtime's optimised copies
     max_drop: float = MAX_DROP  # points of top-1
+    keep: Keep = KEEPS[0]
     calibration: Calibration | None = None
 
 
@@ -60,7 +61,7 @@ def read_names(names: Sequence[str]) -> tuple[str, ...]:
 
 def make_variants(
     graph: bytes,
-    data: RawSamples,
+    data: DataSet,
     data_sha256: str,
     options: VariantOptions,
     *,
@@ -86,7 +87,7 @@ def make_variants(
             graphs[name + OPTIMISED] = _with_origin(optimise(graphs[name]), graphs[name], notes)
             parents[name + OPTIMISED] = name
     on_step(f"timing {', '.join(graphs)}, and scoring them on {len(data):,} samples")
-    return _measure_and_judge(graphs, parents, data, options.max_drop)
+    return _measure_and_judge(graphs, parents, data, options)
 
 
 def _convert(name: str, graph: bytes, options: VariantOptions, gate: Mapping[str, str]) -> bytes:
@@ -94,7 +95,7 @@ def _convert(name: str, graph: bytes, options: VariantOptions, gate: Mapping[str
         return _with_origin(to_float16(graph), graph, {"variant": name, **gate})
     calibration = options.calibration
     if calibration is None:
-        raise InvalidInput("variant int8 needs data to calibrate on; name an .npz file with --calibration")
+        raise InvalidInput("variant int8 needs data to calibrate on; name them with --calibration")
     notes = {"variant": name, "calibration_sha256": calibration.sha256, **gate}
     notes["calibration_samples"] = str(len(calibration.inputs))
     return _with_origin(to_int8(graph, calibration.inputs), graph, notes)
@@ -107,7 +108,7 @@ def _with_origin(converted: bytes, parent: bytes, notes: Mapping[str, str]) -> b
 
 
 def _measure_and_judge(
-    graphs: Mapping[str, bytes], parents: Mapping[str, str], data: RawSamples, max_drop: float
+    graphs: Mapping[str, bytes], parents: Mapping[str, str], data: DataSet, options: VariantOptions
 ) -> list[Variant]:
     measured, float32 = measure(graphs, data), graphs[FLOAT32]
     verdicts = {FLOAT32: Verdict(kept=True, reason="the reference for the others")}
@@ -117,14 +118,11 @@ def _measure_and_judge(
         if not verdicts[parent].kept:
             verdicts[name] = Verdict(kept=False, reason=f"{parent} was dropped")
             continue
-        verdicts[name] = judge(
-            measured[name],
-            measured[parent],
-            measured[FLOAT32],
-            parent_name=parent,
-            max_drop=max_drop,
-            by_loading=name.endswith(OPTIMISED),
-        )
+        compared = (measured[name], measured[parent], measured[FLOAT32])
+        if name.endswith(OPTIMISED):
+            verdicts[name] = judge_optimised(*compared, parent_name=parent, max_drop=options.max_drop)
+        else:
+            verdicts[name] = judge(*compared, parent_name=parent, max_drop=options.max_drop, keep=options.keep)
     return [
         Variant(
             name=name,

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from moonfed.data.data_set import DataSet
 from moonfed.files import write_durably
 from moonfed.release.variant_report import ReportDocument, report_document, report_path, variant_path
 from moonfed.release.variants import OPTIMISED, VariantOptions, make_variants
-from moonfed.samples import RawSamples
 
 
 def write_variants(
     graph: bytes,
-    data: RawSamples,
+    data: DataSet,
     data_sha256: str,
     output: Path,
     options: VariantOptions,

@@ -1,1 +1,5 @@
 """The inference server: a Triton model repository served over the Open Inference Protocol by ONNX Runtime alone."""
+
+from __future__ import annotations
+
+import moonfed.no_telemetry  # noqa: F401 - before onnxruntime

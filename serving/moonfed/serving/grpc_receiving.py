@@ -8,7 +8,6 @@ of the client with the most is cancelled.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 import grpc
 
+from moonfed.serving.repeated_check import RepeatedCheck
 from moonfed.serving.request_limits import RequestLimits
 
 CHECK_SECONDS = 0.1  # between two checks; a message that arrives within this time is never cancelled
@@ -32,29 +32,17 @@ class ReceivingCalls:
         self._limits, self._max_calls = limits, max_calls
         self._affordable = max(1, limits.pending_bytes // max_message_bytes)  # calls, each with the largest message
         self._calls: dict[Context, tuple[float, str]] = {}  # start time and kind; the oldest first
-        self._some = threading.Event()
         self._idle_memory = 0  # the process's memory when no message was late
-        threading.Thread(target=self._check_repeatedly, name="receiving", daemon=True).start()
+        self._checks = RepeatedCheck(self._check, self._calls, seconds=CHECK_SECONDS, thread_name="receiving")
 
     def receive(self, requests: Iterator[Any], context: Context, kind: str) -> Any:  # noqa: ANN401
         """Return the next message, None after the last one."""
         self._calls[context] = time.monotonic(), kind
-        if not self._some.is_set():
-            self._some.set()
+        self._checks.wake()
         try:
             return next(requests, None)
         finally:
             del self._calls[context]
-
-    def _check_repeatedly(self) -> None:
-        while True:
-            self._some.wait()
-            time.sleep(CHECK_SECONDS)
-            self._check()
-            if not self._calls:
-                self._some.clear()
-                if self._calls:  # one has arrived in the meantime
-                    self._some.set()
 
     def _check(self) -> None:
         now = time.monotonic()

@@ -17,6 +17,7 @@ import grpc
 from moonfed.errors import MoonfedError, Overloaded
 from moonfed.serving.access import AccessControl
 from moonfed.serving.grpc_receiving import ReceivingCalls
+from moonfed.serving.grpc_sending import UnreadAnswers
 from moonfed.serving.status_codes import status_of
 from moonfed.serving.thread_pool import ElasticThreadPool
 
@@ -49,9 +50,15 @@ class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # g
     """Routes every call to its pool, and rejects those that are not permitted or beyond their limits."""
 
     def __init__(
-        self, inference: ElasticThreadPool, pools: ThreadPools, access: AccessControl, receiving: ReceivingCalls
+        self,
+        inference: ElasticThreadPool,
+        pools: ThreadPools,
+        access: AccessControl,
+        receiving: ReceivingCalls,
+        unread: UnreadAnswers,
     ) -> None:
-        self._inference, self._pools, self._access, self._receiving = inference, pools, access, receiving
+        self._inference, self._pools, self._access = inference, pools, access
+        self._receiving, self._unread = receiving, unread
         self._handlers: dict[str, Handler] = {}  # by method
 
     def intercept_service(self, continuation: Callable[..., Any], handler_call_details: Any) -> Handler:  # noqa: ANN401
@@ -98,27 +105,33 @@ class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # g
         return self._receiving_one(handler, self._pools.control, CONTROL)
 
     def _receiving_one(self, handler: Handler, pool: ThreadPoolExecutor | None, kind: str) -> Handler:
-        """Return a unary handler that limits the time for its message; gRPC reads the pool from its function."""
+        """Return a unary handler that limits the times for its message and its answer.
+
+        gRPC reads the pool from its function.
+        """
         receive, answer = self._receiving.receive, handler.unary_unary
+        sent, serialize = self._unread.add, handler.response_serializer
 
         def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:  # noqa: ANN401
             message = receive(requests, context, kind)
             if message is None:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message; it must have one")
-            return answer(message, context)
+            return sent(context, serialize(answer(message, context)))
 
         if pool is not None:
             call.experimental_thread_pool = pool  # type: ignore[attr-defined]
-        return grpc.stream_unary_rpc_method_handler(call, handler.request_deserializer, handler.response_serializer)
+        return grpc.stream_unary_rpc_method_handler(call, handler.request_deserializer)
 
     def _streaming(self, handler: Handler) -> Handler:
         receive, answer = self._receiving.receive, handler.stream_stream
+        sent, serialize = self._unread.each, handler.response_serializer
 
         def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:  # noqa: ANN401
-            return answer(iter(lambda: receive(requests, context, STREAM), None), context)
+            answers = answer(iter(lambda: receive(requests, context, STREAM), None), context)
+            return sent(context, map(serialize, answers))
 
         call.experimental_thread_pool = self._pools.streams  # type: ignore[attr-defined]
-        return grpc.stream_stream_rpc_method_handler(call, handler.request_deserializer, handler.response_serializer)
+        return grpc.stream_stream_rpc_method_handler(call, handler.request_deserializer)
 
     def _watching(self, handler: Handler) -> Handler:
         """Return a handler for streams of health checks, which occupy a thread only until their message has arrived."""

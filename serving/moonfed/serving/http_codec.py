@@ -192,10 +192,7 @@ def _numbers(data: list[Any], datatype: str, name: str) -> Array:
     flat, types = _flattened(data, rejection)
     if not types <= _NUMBER_TYPES:  # numpy would give every element the length of the longest text
         raise InvalidInput(f"{rejection}, not of {'strings' if str in types else 'objects'}")
-    try:
-        found = np.array(flat)
-    except OverflowError as error:
-        raise InvalidInput(f"{rejection}: {error}") from error
+    found = np.array(flat)  # objects if an integer has more than 64 bits, which no datatype permits
     if not found.size:
         return found.astype(dtype)
     if dtype.kind == "u" and found.dtype.kind == "f":
@@ -225,7 +222,7 @@ def _flattened(data: list[Any], rejection: str) -> tuple[list[Any], set[type]]:
 
 
 def _exact_integers(flat: list[Any], converted: Array) -> Array:
-    """Undo numpy's conversion to floats of integers below and above 2**63 in one list; keep real fractions."""
+    """Restore integers that numpy read as floats because a list has some below and some from 2**63; keep the rest."""
     exact = np.array(flat, dtype=np.object_)
     if all(type(value) is int and 0 <= value < 1 << 64 for value in flat):
         return exact.astype(np.uint64)

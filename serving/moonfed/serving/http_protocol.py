@@ -131,7 +131,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start_timer(LINGER_SECONDS)
 
     def pause_writing(self) -> None:
-        """Wait for the client, which has more to read than the transport likes to hold."""
+        """Wait for the client, because the transport's write buffer is full."""
         super().pause_writing()
         unread = self.transport.get_write_buffer_size()
         permitted = self._limits.response_seconds + unread / self._limits.body_rate

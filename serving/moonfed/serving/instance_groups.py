@@ -7,8 +7,9 @@ from dataclasses import replace
 from tritonclient.grpc import model_config_pb2
 
 from moonfed.errors import InvalidInput
+from moonfed.onnx_runtime import CPU, CUDA, TENSORRT, SessionSettings
 from moonfed.serving.model_config import Config
-from moonfed.serving.onnx_session import CPU, CUDA, TENSORRT, OnnxSession, SessionSettings
+from moonfed.serving.onnx_session import OnnxSession
 
 _Group = model_config_pb2.ModelInstanceGroup
 DEFAULT_CPU_COUNT = 2  # Triton's for ONNX Runtime

@@ -19,7 +19,7 @@ from moonfed.serving.http_protocol import BoundedProtocol
 from moonfed.serving.server_settings import ServerSettings
 
 SHUTDOWN_GRACE_SECONDS = 1.0  # for streams without a request, and for answers being sent
-BACKLOG = 1024  # connections that the kernel holds for us
+BACKLOG = 1024  # connections that the kernel queues before they are accepted
 ACCEPTED_AT_ONCE = 16  # asyncio accepts these before the first one can be rejected for being too many
 _POLL_SECONDS = 0.01
 

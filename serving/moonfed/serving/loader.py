@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moonfed.errors import MoonfedError
+from moonfed.onnx_runtime import SessionSettings
 from moonfed.serving.inference_request import IndexEntry
 from moonfed.serving.model_config import Config, read_config
 from moonfed.serving.model_version import ModelVersion, load_version
-from moonfed.serving.onnx_session import SessionSettings
 from moonfed.serving.repository import Fingerprint, ScannedModel, select_versions
 from moonfed.serving.version_files import VerifiedFiles, VersionFiles
 from moonfed.signing.release_signature import ReleaseKey

@@ -40,7 +40,7 @@ def parse_config(content: bytes, name: str) -> Config:
     """Parse a ModelConfig; raise InvalidInput."""
     try:
         return text_format.Parse(content.decode(), model_config_pb2.ModelConfig())
-    except (UnicodeDecodeError, text_format.ParseError) as error:
+    except (ValueError, text_format.ParseError) as error:  # ValueError: not UTF-8, or a number out of range
         raise InvalidInput(f"{CONFIG_FILE} of model '{name}' cannot be read: {error}") from error
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
+from moonfed.onnx_runtime import SessionSettings
 from moonfed.serving.inference_request import IndexEntry, InferRequest, InferResponse, ModelMetadata
 from moonfed.serving.loader import READY, Loader
 from moonfed.serving.model_config import PLATFORM, Config
 from moonfed.serving.model_version import ModelVersion
-from moonfed.serving.onnx_session import SessionSettings
 from moonfed.serving.repository import model_names, scan_model
 from moonfed.serving.statistics import VersionStatistics
 from moonfed.signing.release_signature import read_release_key

@@ -10,13 +10,14 @@ from queue import SimpleQueue
 import numpy as np
 
 from moonfed.errors import InvalidInput, MoonfedError, Overloaded, Unavailable
+from moonfed.onnx_runtime import SessionSettings
 from moonfed.serving.batching import Batcher, BatchOutputs, BatchPolicy, Feeds, QueuedRequest
 from moonfed.serving.classification import Labels, parse_labels, top_classes
 from moonfed.serving.inference_request import Array, InferRequest, InferResponse, TensorMetadata
 from moonfed.serving.instance_groups import complete_groups, open_sessions
 from moonfed.serving.model_config import MODEL_FILE, Config, complete_config
 from moonfed.serving.model_signature import ModelSignature
-from moonfed.serving.onnx_session import OnnxSession, SessionSettings, run_session
+from moonfed.serving.onnx_session import OnnxSession, run_session
 from moonfed.serving.statistics import ExecutedRequest, StatisticsRecorder, VersionStatistics
 from moonfed.serving.tensor_codec import request_prefix
 from moonfed.serving.version_files import VersionFiles

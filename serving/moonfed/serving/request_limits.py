@@ -16,10 +16,10 @@ class RequestLimits:
     header_count: int = 100
     pipelined_requests: int = 32  # on an HTTP connection, behind the one that is being answered
     body_seconds: float = 20.0  # for an HTTP body; longer while it arrives at `body_rate`
-    response_seconds: float = 20.0  # for reading an HTTP response; longer while it is read at `body_rate`
+    response_seconds: float = 20.0  # for reading a response; longer for a large one, by its bytes at `body_rate`
     body_rate: int = 50_000  # bytes per second
     message_seconds: float = 60.0  # for a gRPC message
-    pending_bytes: int = 512 << 20  # of unfinished requests, for each protocol
+    pending_bytes: int = 512 << 20  # of unfinished requests, for each protocol, and of unread gRPC responses
     idle_seconds: float = 60.0  # of a gRPC connection without a call
 
 

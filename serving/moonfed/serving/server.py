@@ -19,19 +19,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 from tritonclient.grpc import service_pb2_grpc
 
+from moonfed.onnx_runtime import require_provider
 from moonfed.serving import metrics
 from moonfed.serving.access import AccessControl
 from moonfed.serving.api_keys import ApiKeys
 from moonfed.serving.grpc_health import HealthService
 from moonfed.serving.grpc_receiving import ReceivingCalls
 from moonfed.serving.grpc_routing import CONTROL, CONTROL_THREADS, HEALTH, INFERENCE, RoutingInterceptor, ThreadPools
+from moonfed.serving.grpc_sending import UnreadAnswers
 from moonfed.serving.grpc_service import InferenceService
 from moonfed.serving.http_app import InferenceApp, answer_errors
 from moonfed.serving.http_connections import Connections
 from moonfed.serving.http_protocol import BoundedProtocol
 from moonfed.serving.listeners import SHUTDOWN_GRACE_SECONDS, bind_grpc, bind_socket, read_credentials, serve_http
 from moonfed.serving.model_manager import ModelManager
-from moonfed.serving.onnx_session import require_provider
 from moonfed.serving.request_limits import open_file_limit
 from moonfed.serving.server_settings import ServerSettings
 from moonfed.serving.thread_pool import ElasticThreadPool
@@ -114,7 +115,7 @@ def _grpc_server(
     receiving = ReceivingCalls(limits, settings.max_request_bytes, most)
     return grpc.server(
         inference,  # type: ignore[arg-type]  # it only submits
-        interceptors=[RoutingInterceptor(inference, pools, access, receiving)],
+        interceptors=[RoutingInterceptor(inference, pools, access, receiving, UnreadAnswers(limits))],
         options=[
             *GRPC_OPTIONS,
             ("grpc.max_receive_message_length", settings.max_request_bytes),

@@ -96,4 +96,4 @@ def test_the_draw_depends_on_seed_and_round_and_on_nothing_else(tmp_path: Path) 
     first = course("first", 1, 1)
     assert first == course("again", 1, 99)
     assert first != course("other", 2, 1)
-    assert len(set(first)) > 1, "rounds draw anew"
+    assert len(set(first)) > 1, "each round draws again"

@@ -22,7 +22,7 @@ def test_a_reducers_entry_is_complete(name: str) -> None:
 
 
 def test_no_two_reducers_give_the_same_model(tmp_path: Path) -> None:
-    """One that falls through to the mean or to another would."""
+    """A reducer that falls through to the mean, or to another reducer, would."""
     models, settings = updates(4, 9), [robust_settings(), *ROBUST]
     found = [rounds(tmp_path / robust.reducer.name, robust).next(models, [1] * 9) for robust in settings]
     for number, model in enumerate(found):

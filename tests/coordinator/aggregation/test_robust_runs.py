@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from sklearn.datasets import load_iris
 
 from moonfed.coordinator.aggregation.robust.reducers import REDUCERS
-from moonfed.coordinator.cli.format import event_line, round_document, run_lines
+from moonfed.coordinator.cli.documents import round_document
+from moonfed.coordinator.cli.format_run import run_lines
+from moonfed.coordinator.cli.watch import WatchedRun
 from moonfed.errors import InvalidInput
 from moonfed.server_rules.fednova import FedNova
 from moonfed.server_rules.mean import MeanRule
@@ -83,7 +86,8 @@ def robust_run(fleet: Fleet, robust: Sent) -> tuple[F64, list[control_pb2.Round]
             sent = IRIS.train(begun, number)
             sent = poisoned(begun, sent) if device.name in POISONED else sent
             device.submit(work, model_bytes(sent.astype(np.float32)))
-    lines = [event_line(event) for event in watching]
+    watched = WatchedRun(time.monotonic)
+    lines = [line for event in watching for line in watched.apply(event)]
     return fetched(fleet, fleet.operator.run("run").model), fleet.operator.rounds("run"), lines
 
 
@@ -148,7 +152,7 @@ def test_an_operator_is_shown_the_settings_and_the_incidents(fleet: Fleet) -> No
         "incidents"
     ]
     assert run.settings.robust == control_pb2.RobustSettings(**sent)
-    committed = [line for line in watched if "committed" in line]
+    committed = [line for line in watched if " updates" in line]
     assert len(committed) == ROUNDS
     assert all(line.endswith("; incidents of cam-6, cam-7") for line in committed)
 

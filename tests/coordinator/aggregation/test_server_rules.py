@@ -87,7 +87,7 @@ def test_a_rules_entry_is_complete(name: str) -> None:
 
 
 def test_no_two_rules_give_the_same_model(tmp_path: Path) -> None:
-    """One that falls through to the mean or to another would."""
+    """A rule that falls through to the mean, or to another rule, would."""
     found = []
     for number, rule in enumerate(RULES):
         played = rounds(tmp_path / str(number), rule)

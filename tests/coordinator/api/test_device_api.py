@@ -14,7 +14,7 @@ from moonfed.coordinator.api.device_api import DeviceApi
 from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
 from moonfed.errors import NotFound, VersionMismatch, WrongState
 from moonfed.identity import load_identity
-from moonfed.v1 import control_pb2, enrolment_pb2
+from moonfed.v1 import enrolment_pb2
 from moonfed.v1.enrolment_pb2_grpc import EnrolmentStub
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 from tests.coordinator.conftest import Fleet
@@ -48,7 +48,7 @@ def test_a_device_that_cannot_run_the_plan_is_notified_and_not_selected(
     with pytest.raises(VersionMismatch, match="torchscript/0"):
         old.connect(interface="torchscript/0")
     # The run learns a moment later that the device has left.
-    waiting = "waiting for 1 more device: 0 online, 1 needed"
+    waiting = "waiting for 1 more device: 0 eligible, 1 needed"
     until(lambda: fleet.operator.run("run").waiting == waiting)
     current.connect().assignment()
     assert fleet.operator.run("run").open_round.cohort == ["cam-2"]
@@ -63,7 +63,7 @@ def test_a_second_session_ends_the_first(fleet: Fleet) -> None:
     with pytest.raises(WrongState, match="has connected again"):
         first.next()
     assert second.assignment() == work
-    assert ask(fleet.operator.control.ListDevices, control_pb2.ListDevicesRequest()).devices[0].online
+    assert fleet.operator.devices()[0].online
 
 
 def test_the_runs_of_a_session_that_is_over_are_not_looked_up() -> None:
@@ -82,7 +82,7 @@ def test_the_runs_of_a_session_that_is_over_are_not_looked_up() -> None:
     nothing: Any = None
     api = DeviceApi(
         runs=runs, sessions=sessions, blobs=nothing, access=nothing, registry=nothing, liveness=nothing,
-        background=nothing,
+        background=nothing, releases=nothing, evaluations=nothing,
     )  # fmt: skip
     asyncio.run(api._notify_ended(sessions.open(info)))
     assert asked == ["a"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from moonfed.blobs import ref_of_bytes
+from moonfed.coordinator.cli.control_client import InitialModel
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, SchemaMismatch
 from moonfed.manifest import MANIFEST_FILE
@@ -44,11 +46,13 @@ def test_a_run_starts_from_given_weights_that_fit(fleet: Fleet) -> None:
     bundle, path = coordinator.make_bundle(), fleet.tmp / "given.safetensors"
     path.write_bytes(model_bytes(4.0))
     chosen = run_settings(coordinator.settings())
-    run = console(fleet).start_run("given", bundle, path, chosen)
+    given = InitialModel("given.safetensors", ref_of_bytes(path.read_bytes()).sha256, path)
+    run = console(fleet).start_run("given", bundle, given, chosen)
     assert fleet.operator.model(run.model) == path.read_bytes()
     path.write_bytes(model_bytes(4.0, coordinator.SPECS[:2]))
-    with pytest.raises(SchemaMismatch, match=r"'norm\.running_mean' is missing"):
-        console(fleet).start_run("other", bundle, path, chosen)
+    other = InitialModel("other", ref_of_bytes(path.read_bytes()).sha256, path)
+    with pytest.raises(SchemaMismatch, match=r"from is 'other', which .*: tensor 'norm\.running_mean' is missing"):
+        console(fleet).start_run("other", bundle, other, chosen)
     with pytest.raises(SchemaMismatch, match=r"'norm\.running_mean' is missing"):
         start(
             fleet,
@@ -83,7 +87,7 @@ def test_watching_shows_a_whole_run_in_order(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
     fleet.start(rounds=1)
     watching = fleet.operator.watch("run")
-    assert next(watching).run.waiting == "waiting for 1 more device: 0 online, 1 needed"
+    assert next(watching).run.waiting == "waiting for 1 more device: 0 eligible, 1 needed"
     session = device.connect()
     device.submit(session.assignment(), model_bytes(1.0))
     kinds = [control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_KIND_").lower() for event in watching]

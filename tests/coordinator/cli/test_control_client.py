@@ -34,12 +34,13 @@ def test_watching_continues_across_a_restart(programs: Programs, until: Until) -
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as watching:
         try:
             assert watching.stdout
+            assert "run r (fedavg): running, 0 of 1 round" in watching.stdout.readline()
             assert "waiting for 1 more device" in watching.stdout.readline()
             programs.signal(signal.SIGKILL)
             programs.serve()
             device = programs.device("cam-1")
             device.submit(device.connect().assignment(), model_bytes(1.0))
-            assert "run r (fedavg): finished, 1 of 1 rounds" in watching.stdout.read()
+            assert "run r (fedavg): finished, 1 of 1 round" in watching.stdout.read()
             assert watching.wait(timeout=60) == 0
         finally:
             watching.kill()

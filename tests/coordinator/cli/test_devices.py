@@ -1,61 +1,99 @@
-"""The operator's view of the fleet."""
+"""The list of devices as text."""
 
 from __future__ import annotations
+
+import time
+
+import pytest
 
 from moonfed.coordinator.cli.devices import HEADS, device_lines
 from moonfed.v1 import control_pb2
 
+WIDTH = 80
 
-def cells(**platform: str) -> dict[str, str]:
+
+def device(name: str = "cam-1", **fields: object) -> control_pb2.Device:
+    return control_pb2.Device(device=name, **fields)  # type: ignore[arg-type] # of the message
+
+
+def cells(shown: control_pb2.Device) -> dict[str, str]:
     """Return the line of one device, by column."""
-    head, line = device_lines([control_pb2.Device(device="cam-1", online=True, platform=platform)])
+    head, line, _ = device_lines([shown])
     starts = [head.index(name) for name in HEADS]
     ends = [*starts[1:], None]
     return {name: line[start:end].strip() for name, start, end in zip(HEADS, starts, ends, strict=True)}
 
 
-def test_a_jetson_shows_its_board_and_jetpack() -> None:
-    shown = cells(
-        architecture="aarch64",
-        processor="NVIDIA Jetson Orin Nano",
-        gpu="NVIDIA Jetson Orin Nano",
-        memory=str(7_802_492 * 1024),
-        accelerator="cuda",
-        cuda="12.6",
-        threads="6",
-        torch="2.8.0",
-        jetpack="6.2+b77",
-        system="Ubuntu 22.04.5 LTS",
-    )
+def result(outcome: str, reason: str = "") -> control_pb2.DeviceResult:
+    return control_pb2.DeviceResult(run="digits", round=12, attempt=1, outcome=outcome, reason=reason, time=1e9)
+
+
+def activity(run: str, fraction: float) -> control_pb2.DeviceActivity:
+    return control_pb2.DeviceActivity(run=run, round=13, attempt=1, fraction=fraction)
+
+
+def test_a_device_at_work() -> None:
+    working = [activity("digits", 0.456), activity("other", 0.0)]
+    shown = cells(device(online=True, release="0.2", rounds=1200, activity=working, last_result=result("counted")))
     assert shown == {
         "device": "cam-1",
-        "online": "yes",
-        "last seen": "now",
-        "certificate until": "-",
-        "hardware": "NVIDIA Jetson Orin Nano",
-        "memory": "8.0 GB",
-        "trains on": "cuda 12.6",
-        "torch": "2.8.0",
-        "system": "JetPack 6.2+b77",
-        "labels": "-",
+        "seen": "online",
+        "activity": "digits 13 46% +1",
+        "release": "0.2",
+        "rounds": "1,200",
+        "last result": "digits 12 counted",
     }
 
 
-def test_a_device_that_trains_on_its_processor_shows_that() -> None:
-    shown = cells(processor="AMD EPYC", gpu="NVIDIA L4", accelerator="cpu", threads="1", system="Debian 12")
-    assert (shown["hardware"], shown["trains on"], shown["system"]) == ("AMD EPYC", "cpu, 1 thread", "Debian 12")
+def test_a_device_without_work_is_idle_and_one_that_has_left_shows_since_when() -> None:
+    assert cells(device(online=True))["activity"] == "idle"
+    shown = cells(device(last_seen=time.time() - 7500, last_result=result("declined", "the disk is full")))
+    assert (shown["seen"], shown["activity"]) == ("2 h", "-")
+    assert shown["last result"] == "digits 12 declined: the disk is full"
+    assert cells(device(revoked=1e9, last_seen=1e9))["seen"] == "revoked"
+    assert set(list(cells(device()).values())[1:]) == {"-", "0"}
 
 
-def test_a_device_of_an_earlier_release_shows_what_it_reported() -> None:
-    shown = cells(architecture="x86_64", python="3.11.7", torch="2.6", accelerator="cpu")
-    assert (shown["hardware"], shown["memory"], shown["trains on"]) == ("x86_64", "-", "cpu")
-    assert cells(memory="much")["memory"] == "-"
+def test_a_device_that_was_asked_about_shows_why_it_is_ineligible() -> None:
+    shown = cells(device(online=True, ineligible="labels must be 0 to 9", last_result=result("counted")))
+    assert shown["last result"] == "ineligible: labels must be 0 to 9"
 
 
-def test_a_device_that_has_left_shows_when() -> None:
-    (_, line) = device_lines([control_pb2.Device(device="cam-1", last_seen=1_700_000_000.0)])
-    assert line.split()[:5] == ["cam-1", "no", "2023-11-14", "22:13:20", "UTC"]
+@pytest.mark.parametrize("number", [0, 1, 36, 37, 38, 39, 1000])
+def test_a_screen_has_at_most_40_lines_of_80_columns(number: int) -> None:
+    devices = [
+        device(
+            f"a-device-with-a-very-long-name-{each:04}",
+            online=True,
+            release=f"0.{each % 5}",
+            activity=[activity("a-run-with-a-very-long-name", 0.5)],
+            last_result=result("declined", "a reason that is much longer than what is left of a line " * 3),
+        )
+        for each in range(number)
+    ]
+    lines = device_lines(devices, WIDTH)
+    assert len(lines) <= 40
+    assert all(len(line) <= WIDTH for line in lines)
+    shown = sum(line.startswith("a-device") for line in lines)
+    more = [line for line in lines if line.startswith("and ")]
+    assert shown == number or more == [
+        f"and {number - shown:,} more devices: see --all, or choose with --label or --online"
+    ]
+    assert len(device_lines(devices)) >= number + 1, "everything is shown without a width"
 
 
-def test_a_device_that_was_never_online_is_listed() -> None:
-    assert cells()["hardware"] == "-"
+def test_totals_count_all_devices_and_name_the_releases() -> None:
+    devices = [
+        *(device(f"a{each}", online=True, release="0.2", activity=[activity("r", 0)]) for each in range(3)),
+        *(device(f"b{each}", online=True, release="0.1") for each in range(2)),
+        device("c", release="0.1"),
+        device("d", revoked=1e9),
+    ]
+    totals, releases = device_lines(devices)[-2:]
+    assert totals == "7 devices: 5 online (3 training, 2 idle), 1 offline, 1 revoked"
+    assert releases == "releases: 0.2 on 3, 0.1 on 3"
+    assert device_lines([device()]) == [
+        "device  seen  activity  release  rounds  last result",
+        "cam-1   -     -         -        0       -",
+        "1 device: 0 online (0 training, 0 idle), 1 offline",
+    ]

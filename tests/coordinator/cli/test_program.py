@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 
-import pytest
-
-from moonfed.join_token import parse_token
-from moonfed.signing.key_files import user_trust, write_trust
 from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, Programs
-from tests.support.signatures import ROTATED, TRUST, trust
 
 
 def test_a_port_that_is_taken_is_one_sentence(programs: Programs) -> None:
@@ -30,30 +24,19 @@ def test_a_wrong_address_is_named_by_its_option(programs: Programs) -> None:
     assert told == "moonfed-coordinator: coordinator is 'foo'; it must be host:port, with a port from 1 to 65535\n"
 
 
-def test_a_token_contains_the_operators_trust_file_not_the_coordinators(
-    programs: Programs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    programs.serve()
-    own = parse_token(json.loads(programs.command("token", "create", "--json"))["token"])
-    assert own.trust == TRUST  # of tests/conftest.py
-    write_trust(programs.tmp / "engineer.json", ROTATED)
-    theirs = parse_token(programs.command("token", "create", "--trust", str(programs.tmp / "engineer.json")).strip())
-    assert theirs.trust == trust(2, version=2)
-    monkeypatch.setitem(ENVIRONMENT, "MOONFED_KEYS", str(programs.tmp / "new"))
-    made = parse_token(programs.command("token", "create").strip())
-    assert made.trust == user_trust(programs.tmp / "new" / "trust.json")
-    assert parse_token(programs.operator().token()).trust is None
-    assert "there is no such file" in programs.command("token", "create", "--trust", "none.json", code=3)
-
-
 def test_every_command_has_help_with_an_example(programs: Programs) -> None:
     commands = [
         "serve",
-        "token create",
-        "device list",
-        *(f"run {word}" for word in (["start", "list", "show", "watch", "stop", "prune", "delete"])),
+        *(f"token {word}" for word in ("create", "list", "revoke")),
+        *(f"device {word}" for word in ("list", "show", "revoke", "remove", "rename", "label")),
+        *(f"operator {word}" for word in ("create", "list", "revoke")),
+        "audit",
+        *(
+            f"run {word}"
+            for word in (["start", "list", "show", "watch", "pause", "resume", "stop", "weights", "prune", "delete"])
+        ),
     ]
-    for command in [*commands, "", "run", "token", "device"]:
+    for command in [*commands, "", "run", "token", "device", "operator"]:
         done = subprocess.run(
             [*PROGRAM, *command.split(), "--help"], capture_output=True, text=True, env=ENVIRONMENT, check=True
         )

@@ -8,8 +8,12 @@ import zipfile
 from typing import Any
 
 import pytest
+import typer
 
 from moonfed.bundle import write_bundle
+from moonfed.coordinator.cli.run_start import DEFENCE, override
+from moonfed.coordinator.cli.runs import run_app
+from moonfed.coordinator.rounds.run_recipe import LABELS, ROBUST, RUN_KEYS, RunRecipe
 from moonfed.manifest import PLAN_FILE
 from moonfed.server_rules.fednova import FedNova
 from tests.support import coordinator
@@ -28,7 +32,7 @@ def test_an_operator_starts_a_run_with_robust_aggregation(programs: Programs) ->
     }  # fmt: skip
     against = "reducer geometric_median, byzantine 1"
     line = f"robust aggregation: weight cap 20%, clip norm 2, clip factor 3, {against}"
-    assert line in programs.command("run", "show", "digits").splitlines()
+    assert line in programs.command("run", "show", "digits", "--all").splitlines()
     told = programs.command("run", "start", bundle, "--reducer", "multi_krum", "--reducer-set", "byzantine=1", code=2)
     assert "a round may close with 1 update; reducer 'multi_krum' needs 5 with byzantine=1" in told
     assert "weight_cap is 'much'" in programs.command("run", "start", bundle, "--weight-cap", "much", code=2)
@@ -39,7 +43,7 @@ def test_an_operator_starts_a_run_with_robust_aggregation(programs: Programs) ->
 
 
 def test_a_bundle_that_would_exhaust_the_machine_is_rejected_in_one_sentence(programs: Programs) -> None:
-    """Before the coordinator is called: there is none."""
+    """It is rejected before the coordinator is called; none is running."""
     bundle, small = coordinator.make_bundle(), programs.tmp / "small.zip"
     with zipfile.ZipFile(small, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in bundle.files.items():
@@ -69,5 +73,48 @@ def test_a_run_bounds_each_devices_influence_as_far_as_its_method_allows(
     programs.serve("--name", "localhost")
     bundle = coordinator.bundle_directory(programs.tmp / "bundle", **fields)
     programs.command("run", "start", str(bundle), "--name", "r")
-    shown = [shown for shown in programs.command("run", "show", "r").splitlines() if "robust" in shown]
+    shown = [shown for shown in programs.command("run", "show", "r", "--all").splitlines() if "robust" in shown]
     assert shown == ([f"robust aggregation: {line}"] if line else [])
+
+
+def test_a_recipe_gives_the_settings_and_options_override_them(programs: Programs) -> None:
+    programs.serve("--name", "localhost")
+    bundle, file = str(coordinator.bundle_directory(programs.tmp / "bundle")), programs.tmp / "recipe.toml"
+    file.write_text(
+        'rounds = 7\ncohort = "50%"\nquorum = "all"\nseed = 3\nparties = 200\nbeta = 0.5\n'
+        '[robust]\nclip_norm = 2\nreducer = "geometric_median"\nbyzantine = 1\n'
+    )
+    words = ("run", "start", bundle, "--recipe", str(file), "--minimum-devices", "5")
+    first = json.loads(programs.command(*words, "--name", "a", "--rounds", "4", "--json"))["settings"]
+    assert (first["rounds"], first["cohort"], first["seed"], first["quorum"]) == (4, "50%", 3, "100%")
+    assert (first["robust"]["reducer"], first["robust"]["clip_norm"]) == ("geometric_median", 2.0)
+    (programs.tmp / "again.toml").write_text(programs.command("run", "show", "a", "--recipe"))
+    again = ("run", "start", bundle, "--recipe", str(programs.tmp / "again.toml"))
+    assert json.loads(programs.command(*again, "--name", "b", "--json"))["settings"] == first
+    trusting = json.loads(programs.command(*again, "--name", "c", "--trusting", "--json"))
+    assert trusting["settings"]["robust"] is None
+    file.write_text('method = "moon"\n')
+    told = programs.command("run", "start", bundle, "--recipe", str(file), code=2)
+    assert "method (= 'moon') is not a key of a run's recipe" in told
+
+
+def test_given_options_replace_the_recipes_keys() -> None:
+    recipe = {"rounds": 3, "trusting": True}
+    bounds = {"clip_norm": 2, "bounds_from": 5, "reducer": "multi_krum", "byzantine": 2}
+    assert override(recipe, {"rounds": 5, "bundle": "b"}) == {"rounds": 5, "trusting": True}
+    assert override(recipe, {"clip_factor": 3.0}) == {"rounds": 3, "trusting": False, "robust": {"clip_factor": 3.0}}
+    kept = override({"robust": bounds}, {"weight_cap": "20%", "reducer": "mean"})["robust"]
+    assert kept == {"clip_norm": 2, "bounds_from": 5, "weight_cap": 0.2, "reducer": "mean"}
+    kept = override({"robust": bounds}, {"reducer_set": ["byzantine=1"]})["robust"]
+    assert kept == bounds | {"byzantine": "1"}
+    assert override({"labels": {"a": "b"}}, {"label": ["site=berlin"]})["labels"] == {"site": "berlin"}
+
+
+def test_the_options_have_the_defaults_of_a_recipe() -> None:
+    command = typer.main.get_group(run_app).commands["start"]
+    options = {parameter.name: parameter.default for parameter in command.params}
+    recipe = RunRecipe()
+    for key in RUN_KEYS:
+        if key not in (ROBUST, LABELS):
+            assert options[key] == getattr(recipe, key), key
+    assert {*DEFENCE, "reducer_set", "label"} <= options.keys()

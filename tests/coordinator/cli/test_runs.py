@@ -41,7 +41,7 @@ def test_the_operators_commands(programs: Programs) -> None:
     assert "disk-budget is 'much'" in programs.command("serve", "--disk-budget", "much", code=2)
     assert "no run 'other'" in programs.command("run", "stop", "other", code=3)
     assert "cohort is 'many'" in programs.command("run", "start", str(bundle), "--cohort", "many", code=2)
-    assert "with the models of its 1 rounds? [y/N]" in programs.command("run", "delete", "digits", code=1), "it asks"
+    assert "with the models of its 1 round? [y/N]" in programs.command("run", "delete", "digits", code=1), "it asks"
     programs.command("run", "delete", "digits", "--yes")
     assert json.loads(programs.command("run", "list", "--json")) == []
     assert "no run 'digits'" in programs.command("run", "delete", "digits", "--yes", code=3)
@@ -59,3 +59,33 @@ def test_the_operators_commands(programs: Programs) -> None:
     assert "valid_hours is -1.0; it must be above 0 and at most 87600" in programs.command(
         "token", "create", "--valid-hours", "-1", code=2
     )
+
+
+def test_a_run_is_paused_resumed_and_stopped_and_whoever_watches_learns_how_it_ended(programs: Programs) -> None:
+    programs.serve("--name", "localhost")
+    bundle = coordinator.bundle_directory(programs.tmp / "bundle")
+    programs.command("run", "start", str(bundle))
+    assert "run digits (fedavg): paused, 0 of 10 rounds; paused: no round" in programs.command("run", "pause", "digits")
+    assert json.loads(programs.command("run", "resume", "digits", "--json"))["status"] == "running"
+    assert "Stop run digits for good, after 0 of 10 rounds? [y/N]" in programs.command("run", "stop", "digits", code=1)
+    assert "stopped" in programs.command("run", "stop", "digits", "--yes")
+    assert "stopped" in programs.command("run", "stop", "digits"), "one that has ended stays as it is"
+    assert "run 'digits' was stopped" in programs.command("run", "watch", "digits", code=13)
+    told = programs.command("run", "resume", "digits", code=4)
+    assert "run 'digits' has been stopped; it cannot be paused or resumed" in told
+
+
+def test_a_run_whose_devices_do_not_fit_fails_with_the_reason(programs: Programs) -> None:
+    programs.serve("--name", "localhost")
+    session = programs.device("cam-1").connect()
+    bundle = coordinator.bundle_directory(programs.tmp / "bundle")
+    limits = ("--label", "site=berlin", "--max-attempts", "2", "--deadline", "0.3")
+    programs.command("run", "start", str(bundle), *limits)
+    reason = "no eligible device within 0.3 s: 1 device is online; not eligible: cam-1 (without the label site=berlin)"
+    assert reason in programs.command("run", "watch", "digits", code=14)
+    assert "no eligible device" in programs.command("run", "list"), "the beginning fits"
+    assert reason in " ".join(programs.command("run", "show", "digits").split())
+    shown = json.loads(programs.command("run", "show", "digits", "--json"))
+    assert (shown["status"], shown["settings"]["max_attempts"], len(shown["rounds"])) == ("failed", 2, 2)
+    assert reason in shown["reason"]
+    session.leave()

@@ -1,16 +1,21 @@
-"""Eligibility of devices for runs with encodings, and assignments of devices that support none."""
+"""Eligibility of devices for runs: what they lack, and what they answer when they are asked."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from moonfed.coordinator.cli.format import run_lines
-from moonfed.errors import InvalidInput
-from moonfed.v1 import fleet_pb2
-from tests.coordinator.conftest import Fleet
-from tests.support.coordinator import ask
+from moonfed import transport
+from moonfed.coordinator.cli.format_run import run_lines
+from moonfed.coordinator.runs import driver
+from moonfed.errors import InvalidInput, NotFound, WrongState
+from moonfed.identity import load_identity
+from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
+from tests.coordinator.conftest import Fleet, fleet_in
+from tests.support.coordinator import Device, ask, make_bundle, model_bytes
 
 Until = Callable[[Callable[[], bool]], None]
 
@@ -20,7 +25,7 @@ def test_a_device_without_a_runs_encodings_is_not_selected_and_the_run_shows_it(
     one = fleet.device("cam-1").connect(encodings=["float32", "bfloat16", "int8"])
     until(lambda: "not eligible" in fleet.operator.run("run").waiting)
     assert fleet.operator.run("run").waiting == (
-        "waiting for 1 more device: 0 online, 1 needed; not eligible: cam-1 (without the encoding int8+zstd)"
+        "waiting for 1 more device: 0 eligible, 1 needed; not eligible: cam-1 (without the encoding int8+zstd)"
     )
     two = fleet.device("cam-2").connect(encodings=["bfloat16", "int8+zstd"])
     work = two.assignment()
@@ -46,23 +51,180 @@ def test_a_device_without_encodings_gets_float32(fleet: Fleet, until: Until) -> 
     assert work.uplink_encoding in ("", "float32")
 
 
-def test_a_device_that_declines_a_run_for_good_is_not_assigned_again(fleet: Fleet, until: Until) -> None:
-    """It is not assigned until it reconnects, perhaps with another trust file; the run shows why it waits."""
+def test_a_device_that_declines_a_run_for_good_is_ineligible_until_its_fingerprint_changes(
+    fleet: Fleet, until: Until
+) -> None:
     fleet.start("run")
     device = fleet.device("cam-1")
-    session = device.connect()
+    session = device.connect(fingerprint="one")
+    device.answer(session.check(), "one")
     work = session.assignment()
     request = fleet_pb2.DeclineRequest(device="cam-1", run="run", round=1, attempt=1, permanent=True, reason="no trust")
     ask(device.fleet.Decline, request)
-    told = "waiting for 1 more device: 0 online, 1 needed; not eligible: cam-1 (it declines the run: no trust)"
+    told = "waiting for 1 more device: 0 eligible, 1 needed; not eligible: cam-1 (no trust)"
     until(lambda: fleet.operator.run("run").waiting == told)
     until(lambda: [entry.reason for entry in fleet.operator.rounds("run")] != [])
     other = fleet.start("other")
+    device.answer(session.check(), "one")
     assert session.assignment().run == other.run  # and no second attempt of the first
+    again = device.connect(fingerprint="one")
+    assert again.assignment().run == other.run
     assert fleet.operator.run("run").waiting == told
-    again = device.connect()
-    assert {again.assignment().run, again.assignment().run} == {"run", "other"}
+    changed = device.connect(fingerprint="two")
+    checks = {check.run: check for check in (changed.check(), changed.check())}
+    for check in checks.values():
+        device.answer(check, "two")
+    assert {changed.assignment().run, changed.assignment().run} == {"run", "other"}
     assert work.signature == other.signature
+
+
+def test_a_device_is_asked_before_it_is_selected_and_once(fleet: Fleet, until: Until) -> None:
+    """It is asked as the run starts, or as it connects, and not again after a reconnect."""
+    one, two = fleet.device("cam-1"), fleet.device("cam-2")
+    first = one.connect(fingerprint="a")
+    started = fleet.start("run", minimum_devices=1, cohort=control_pb2.Amount(fraction=1.0))
+    check = first.check()
+    assert (check.run, check.manifest, check.signature) == ("run", started.manifest, started.signature)
+    waiting = "waiting for 1 more device: 0 eligible, 1 needed; still checking the run: cam-1"
+    until(lambda: fleet.operator.run("run").waiting == waiting)
+    assert fleet.operator.run("run").checking == 1
+    second = two.connect(fingerprint="b")
+    one.answer(check, "a", "it has no data")
+    two.answer(second.check(), "b")
+    assert second.assignment().run == "run"
+    seen = fleet.operator.run("run")
+    assert (seen.eligible, seen.checking, list(seen.open_round.cohort)) == (1, 0, ["cam-2"])
+    assert [(group.reason, list(group.devices)) for group in seen.ineligible] == [("it has no data", ["cam-1"])]
+    assert "  1: it has no data: cam-1" in run_lines(seen, None, [])
+    first = one.connect(fingerprint="a")
+    fleet.start("other", bundle=make_bundle(name="other"))
+    assert first.check().run == "other"  # and nothing about the first run before
+
+
+def test_answers_survive_a_restart_of_the_coordinator(tmp_path: Path, until: Until) -> None:
+    with fleet_in(tmp_path) as fleet:
+        device = fleet.device("cam-1")
+        fleet.start("run")
+        device.answer(device.connect(fingerprint="a").check(), "a", "it has no data")
+    with fleet_in(tmp_path) as again:
+        known, new = again.device("cam-2"), again.device("cam-3")
+        del known
+        identity = load_identity(tmp_path / "cam-1")
+        with transport.open_channel(f"127.0.0.1:{again.ports.fleet}", identity) as channel:
+            session = Device("cam-1", channel).connect(fingerprint="a")
+            until(lambda: "not eligible: cam-1 (it has no data)" in again.operator.run("run").waiting)
+            stream = new.connect(fingerprint="c")
+            new.answer(stream.check(), "c")
+            assert stream.assignment().run == "run"
+            assert again.operator.run("run").open_round.cohort == ["cam-3"]
+            assert session.replies.empty()
+            session.leave()
+    with fleet_in(tmp_path) as last:
+        last.operator.control.StopRun(control_pb2.StopRunRequest(run="run"))
+        assert [list(group.devices) for group in last.operator.run("run").ineligible] == [["cam-1"]], "known at the end"
+
+
+def test_an_answer_about_other_data_does_not_count_and_the_device_is_asked_again(fleet: Fleet) -> None:
+    fleet.start("run")
+    device = fleet.device("cam-1")
+    session = device.connect(fingerprint="new")
+    check = session.check()
+    device.answer(check, "old")
+    assert session.check() == check
+    assert not fleet.operator.run("run").HasField("open_round")
+    device.answer(check, "new")
+    assert session.assignment().run == "run"
+
+
+def test_an_answer_about_another_bundle_or_an_ended_run_is_rejected(fleet: Fleet) -> None:
+    """A run may have been deleted, and another one of its name started, while the device was checking."""
+    fleet.start("run")
+    device = fleet.device("cam-1")
+    session = device.connect(fingerprint="a")
+    check = session.check()
+    ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
+    with pytest.raises(WrongState, match="run 'run' has ended"):
+        device.answer(check, "a")
+    ask(fleet.operator.control.DeleteRun, control_pb2.DeleteRunRequest(run="run"))
+    fleet.start("run", bundle=make_bundle(name="another"))
+    newer = session.check()
+    with pytest.raises(WrongState, match="run 'run' has another bundle"):
+        device.answer(check, "a", "unfit")
+    assert newer.manifest != check.manifest
+    assert session.check() == newer
+    assert not fleet.operator.run("run").ineligible
+
+
+def test_a_device_may_fetch_the_manifest_and_the_signature_of_a_run_that_it_checks_and_nothing_else(
+    fleet: Fleet,
+) -> None:
+    started = fleet.start("run", minimum_devices=2)
+    device = fleet.device("cam-1")
+    session = device.connect(fingerprint="a")
+    check = session.check()
+
+    def fetch(sha256: str) -> object:
+        request = blob_pb2.FetchRequest(device="cam-1", sha256=sha256)
+        return ask(lambda message, timeout: list(device.fleet.Fetch(message, timeout=timeout)), request)
+
+    assert fetch(check.manifest.sha256)
+    assert fetch(check.signature.sha256)
+    with pytest.raises(NotFound, match="belongs to no run that device 'cam-1' participates in"):
+        fetch(started.initial_model.sha256)
+    device.answer(check, "a", "unfit")
+    with pytest.raises(NotFound, match="belongs to no run"):
+        fetch(check.manifest.sha256)
+
+
+def test_a_device_corrects_its_answer(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    fleet.start("run")
+    device = fleet.device("cam-1")
+    session = device.connect(fingerprint="a")
+    check = session.check()
+    device.answer(check, "a", "the camera\nis off")
+    device.answer(check, "a", "the camera\nis off")
+    device.answer(check, "a")
+    assert session.assignment().run == "run"
+    assert caplog.text.count("run 'run': cam-1 is not eligible: the camera is off") == 1
+    assert caplog.text.count("run 'run': cam-1 is eligible") == 1
+
+
+def test_a_long_reason_is_cut_off(fleet: Fleet) -> None:
+    fleet.start("run")
+    device = fleet.device("cam-1")
+    device.answer(device.connect(fingerprint="a").check(), "a", "x" * 5000)
+    (group,) = fleet.operator.run("run").ineligible
+    assert group.reason == "x" * 1000
+
+
+def test_a_run_begins_with_all_devices_that_are_online_and_answer(fleet: Fleet, until: Until) -> None:
+    """Its first round does not open for the first device that answers."""
+    devices = [fleet.device(f"cam-{number}") for number in (1, 2, 3)]
+    sessions = [device.connect(fingerprint="a") for device in devices]
+    fleet.start("run")
+    checks = [session.check() for session in sessions]
+    for device, check in zip(devices[:2], checks, strict=False):
+        device.answer(check, "a")
+    until(lambda: fleet.operator.run("run").eligible == 2)
+    assert fleet.operator.run("run").waiting == (
+        "waiting for answers: 2 eligible, 1 needed; still checking the run: cam-3"
+    )
+    sessions[2].leave()  # it does not answer
+    assert [session.assignment().round for session in sessions[:2]] == [1, 1]
+    assert fleet.operator.run("run").open_round.cohort == ["cam-1", "cam-2"]
+
+
+def test_a_run_begins_without_the_devices_that_do_not_answer(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "CHECK_SECONDS", 0.2)
+    devices = [fleet.device(f"cam-{number}") for number in (1, 2)]
+    sessions = [device.connect(fingerprint="a") for device in devices]
+    fleet.start("run", rounds=2)
+    devices[0].answer(sessions[0].check(), "a")
+    devices[0].submit(sessions[0].assignment(), model_bytes(1.0))
+    devices[1].answer(sessions[1].check(), "a")
+    late = sessions[1].assignment()
+    assert late.round <= 2
 
 
 def test_an_encoding_that_nobody_knows_is_rejected(fleet: Fleet) -> None:

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 from moonfed.blobs import ref_of_bytes
-from moonfed.coordinator.devices.liveness import RECONNECT_SECONDS
+from moonfed.coordinator.devices.liveness import RECONNECT_SECONDS, Liveness
 from moonfed.coordinator.rpc.flow_control import FlowControl
 from moonfed.coordinator.runs.close_round import close_round
 from moonfed.errors import InvalidInput, TooLate, WrongState
 from moonfed.grpc_status import RETRY_AFTER_KEY
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
-from tests.support.coordinator import WAIT, Device, ask, model_bytes, model_values
+from tests.support.coordinator import WAIT, Device, model_bytes, model_values
 
 Until = Callable[[Callable[[], bool]], None]
 TIMEOUT = 1.5  # seconds; far more than a loaded machine takes between two heartbeats
@@ -59,6 +59,23 @@ def lost(fleet: Fleet, run: str = "run") -> list[str]:
     return list(fleet.operator.run(run).open_round.lost)
 
 
+def test_heartbeats_of_a_revoked_device_do_not_count() -> None:
+    async def scenario() -> None:
+        liveness = Liveness()
+        for device in ("a", "b"):
+            liveness.heartbeat(device)
+        before = liveness.last_heartbeat("a")
+        liveness.set_revoked(frozenset({"a"}))
+        assert liveness.last_heartbeat("a") == -float("inf")
+        assert liveness.last_heartbeat("b") >= before
+        await asyncio.sleep(0.01)
+        liveness.heartbeat("a")
+        liveness.set_revoked(frozenset())
+        assert liveness.last_heartbeat("a") == before
+
+    asyncio.run(scenario())
+
+
 def test_a_device_that_is_stuck_is_lost_and_one_that_trains_slowly_is_not(fleet: Fleet, until: Until) -> None:
     slow, stuck = fleet.device("cam-1"), fleet.device("cam-2")
     fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
@@ -88,9 +105,9 @@ def test_a_device_that_waits_for_its_turn_is_not_silent(
             arrived.set()
             await super().acquire(caller)
 
-    def closed(of_one: int = 1) -> FlowControl:
+    def closed(**settings: int) -> FlowControl:
         is_door = len(doors) == ["down", "up"].index(way)
-        doors.append(Door(slots=0, of_one=of_one) if is_door else FlowControl(of_one=of_one))
+        doors.append(Door(slots=0, **settings) if is_door else FlowControl(**settings))
         return doors[-1]
 
     monkeypatch.setattr("moonfed.coordinator.rpc.fleet_service.FlowControl", closed)
@@ -194,15 +211,16 @@ def test_work_for_one_run_is_progress_in_all_runs(fleet: Fleet, until: Until) ->
 
 def test_after_a_restart_devices_have_time_to_find_the_coordinator_again(fleet: Fleet) -> None:
     assert RECONNECT_SECONDS > 60, "that long they wait between two tries"
-    fleet.device("cam-1").connect()
-    fleet.start(heartbeat_timeout_seconds=0.3)
+    session = fleet.device("cam-1").connect()
+    fleet.start(heartbeat_timeout_seconds=TIMEOUT)
+    session.assignment()  # within the timeout, so that the device is not lost before the restart
     directory = fleet.tmp
     fleet.stack.close()
     with fleet_in(directory) as again:
         assert again.operator.run("run").open_round.cohort == ["cam-1"]
-        time.sleep(1.0)
+        time.sleep(1.5 * TIMEOUT)
         assert not lost(again)
-        assert again.operator.run("run").waiting == "round 1 waits for 1 of 1 devices: cam-1 (offline)"
+        assert again.operator.run("run").waiting == "round 1 waits for 1 of 1 device: cam-1 (offline)"
 
 
 def three_for_two(fleet: Fleet, rounds: int) -> tuple[list[Device], list[fleet_pb2.Assignment]]:
@@ -280,7 +298,7 @@ def test_a_run_selects_only_devices_with_its_labels_and_names_the_others(fleet: 
     inside = devices["cam-1"].connect(labels={"site": "berlin", "camera": "hd", "floor": "3"})
     elsewhere = devices["cam-2"].connect(labels={"site": "hamburg", "camera": "hd"})
     lacking = "not eligible: cam-2 (without the label site=berlin)"
-    told = f"waiting for 1 more device: 1 online, 2 needed; {lacking}"
+    told = f"waiting for 1 more device: 1 eligible, 2 needed; {lacking}"
     until(lambda: fleet.operator.run("run").waiting == told)
     late = devices["cam-3"].connect(labels={"site": "berlin", "camera": "hd"})
     works = {"cam-1": inside.assignment(), "cam-3": late.assignment()}
@@ -289,7 +307,7 @@ def test_a_run_selects_only_devices_with_its_labels_and_names_the_others(fleet: 
     list(fleet.operator.watch("run"))
     assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-3"]
     assert elsewhere.replies.empty()
-    listed = ask(fleet.operator.control.ListDevices, control_pb2.ListDevicesRequest()).devices
+    listed = fleet.operator.devices()
     assert dict(listed[1].labels) == {"site": "hamburg", "camera": "hd"}
 
 

@@ -10,7 +10,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.pki.enrolment import Enrolment
-from moonfed.identity import load_identity, subject_of
+from moonfed.identity import subject_of
 from tests.coordinator.pki.conftest import request, secret
 
 
@@ -44,17 +44,6 @@ def test_the_authority_gives_the_name_and_the_role(enrolment: Enrolment) -> None
     certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(enrolment.authority.ca))
     left = certificate.not_valid_after_utc - datetime.now(timezone.utc)
     assert timedelta(days=89) < left <= timedelta(days=90)
-
-
-def test_the_operator_has_an_identity_that_is_kept(tmp_path: Path) -> None:
-    authority, directory = Authority(tmp_path / "authority"), tmp_path / "operator"
-    authority.ensure_operator(directory, "127.0.0.1:7443")
-    held = load_identity(directory)
-    assert subject_of(held.certificate) == ("operator", "operator")
-    authority.ensure_operator(directory, "127.0.0.1:7443")
-    assert load_identity(directory) == held
-    authority.ensure_operator(directory, "127.0.0.1:9999")
-    assert load_identity(directory).address == "127.0.0.1:9999"
 
 
 def test_a_life_of_seconds_is_not_due_for_renewal_at_once(tmp_path: Path) -> None:

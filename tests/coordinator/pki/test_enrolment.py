@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,18 +13,21 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from moonfed.coordinator.pki.enrolment import Enrolment
-from moonfed.errors import AlreadyExists, InvalidInput, Untrusted
-from moonfed.identity import subject_of
+from moonfed.coordinator.pki.enrolment import Enrolment, token_id
+from moonfed.errors import AlreadyExists, InvalidInput, NotFound, Untrusted
+from moonfed.identity import read_certificate, subject_of
 from moonfed.join_token import parse_token
 from tests.coordinator.pki.conftest import request, secret
 
 
 def test_a_token_carries_address_and_authority_but_only_its_hash_is_kept(enrolment: Enrolment, tmp_path: Path) -> None:
-    token, expires = enrolment.create_token(1, 60.0)
+    token, record = enrolment.create_token(1, 60.0, operator="anna")
     parsed = parse_token(str(token))
     assert (parsed.address, parsed.ca) == ("example.org:7444", enrolment.authority.ca)
-    assert 0 < expires - time.time() <= 60
+    assert 0 < record.expires - time.time() <= 60
+    assert (record.operator, record.uses_left, parsed.device) == ("anna", 1, "")
+    assert enrolment.registry.tokens() == [record]
+    assert record.id == token_id(token.secret)
     kept = b"".join(path.read_bytes() for path in tmp_path.glob("coordinator.db*"))
     assert token.secret.encode() not in kept
 
@@ -53,8 +58,9 @@ def test_a_lost_reply_can_be_asked_for_again_with_the_same_key_and_token(enrolme
 
 def test_a_device_enrols_again_with_its_key_even_when_its_certificate_has_expired(enrolment: Enrolment) -> None:
     asked = request()
-    held = enrolment.enrol(secret(enrolment), "cam-1", asked)
-    enrolment.registry.renewed("cam-1", held.key_sha256, time.time() - 86400)
+    enrolment = replace(enrolment, certificate_life=timedelta(microseconds=10))
+    enrolment.enrol(secret(enrolment), "cam-1", asked)
+    enrolment = replace(enrolment, certificate_life=timedelta(days=90))
     other = secret(enrolment)
     enrolment.enrol(other, "cam-2", request())
     with pytest.raises(Untrusted, match="used up"):
@@ -65,8 +71,8 @@ def test_a_device_enrols_again_with_its_key_even_when_its_certificate_has_expire
 
 def test_after_a_renewal_the_new_key_enrols_again_and_the_old_one_does_not(enrolment: Enrolment) -> None:
     old, new = request(), request()
-    enrolment.enrol(secret(enrolment), "cam-1", old)
-    renewed = enrolment.renew("cam-1", new)
+    first = enrolment.enrol(secret(enrolment), "cam-1", old)
+    renewed = enrolment.renew(read_certificate(first.certificate), new)
     assert enrolment.enrol(secret(enrolment), "cam-1", new).key_sha256 == renewed.key_sha256
     with pytest.raises(AlreadyExists, match="'cam-1'"):
         enrolment.enrol(secret(enrolment), "cam-1", old)
@@ -108,10 +114,32 @@ def test_a_malformed_request_is_rejected(enrolment: Enrolment, content: bytes) -
 
 
 def test_renewal_signs_a_new_key_for_the_same_name(enrolment: Enrolment) -> None:
-    enrolment.enrol(secret(enrolment), "cam-1", request())
-    renewed = enrolment.renew("cam-1", request("cam-2"))
+    first = enrolment.enrol(secret(enrolment), "cam-1", request())
+    renewed = enrolment.renew(read_certificate(first.certificate), request("cam-2"))
     assert subject_of(renewed.certificate) == ("device", "cam-1")
     assert enrolment.registry.devices()[0].certificate_expires == renewed.expires
+    known = [found.serial for found in enrolment.registry.device("cam-1").certificates]
+    assert sorted(known) == sorted([first.serial, renewed.serial])
+
+
+def test_a_renamed_device_renews_in_its_new_name(enrolment: Enrolment) -> None:
+    first = enrolment.enrol(secret(enrolment), "cam-1", request())
+    enrolment.registry.rename("cam-1", "gate")
+    renewed = enrolment.renew(read_certificate(first.certificate), request())
+    assert subject_of(renewed.certificate) == ("device", "gate")
+
+
+def test_a_token_for_one_device_enrols_no_other(enrolment: Enrolment) -> None:
+    enrolment.enrol(secret(enrolment), "cam-1", request())
+    token, record = enrolment.create_token(1, 60.0, device="cam-1")
+    assert parse_token(str(token)).device == record.device == "cam-1"
+    with pytest.raises(Untrusted, match="the join token is for device 'cam-1' only"):
+        enrolment.enrol(token.secret, "cam-2", request())
+    assert subject_of(enrolment.enrol(token.secret, "cam-1", request()).certificate) == ("device", "cam-1")
+    with pytest.raises(NotFound, match="there is no device 'cam-7'"):
+        enrolment.create_token(1, 60.0, device="cam-7")
+    with pytest.raises(InvalidInput, match="uses is 2; it must be 1"):
+        enrolment.create_token(2, 60.0, device="cam-1")
 
 
 @pytest.mark.parametrize(("uses", "seconds"), [(0, 60.0), (1, 0.0), (1, -5.0), (1, float("nan")), (1, float("inf"))])

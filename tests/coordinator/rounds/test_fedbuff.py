@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from moonfed.coordinator.rounds.events import (
@@ -9,6 +11,7 @@ from moonfed.coordinator.rounds.events import (
     Damaged,
     DeadlinePassed,
     Declined,
+    DeviceLeft,
     DeviceOffline,
     DeviceOnline,
     Discard,
@@ -16,15 +19,19 @@ from moonfed.coordinator.rounds.events import (
     Join,
     Lose,
     Open,
+    PauseRequested,
     Progressed,
     Reduce,
     ReductionFailed,
     Resumed,
+    ResumeRequested,
     RetryDue,
+    SetPaused,
     Stalled,
     StartTimer,
     StopRequested,
     UpdateRejected,
+    WaitTimedOut,
 )
 from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.fedbuff_state import FedBuffState
@@ -38,7 +45,7 @@ from tests.support.state_machine_fleet import devices_online, only
 def test_the_first_round_opens_once_the_buffer_can_be_filled() -> None:
     state, commands = after(*devices_online("a", "b"))
     assert not commands
-    assert FEDBUFF.waiting(TWO, state) == "waiting for 1 more device: 2 online, 3 needed"
+    assert FEDBUFF.waiting(TWO, state) == "waiting for 1 more device: 2 eligible, 3 needed"
     _, commands = after(*devices_online("c"), state=state)
     assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c"))
     assert assigned(commands) == [("a", 1), ("b", 1), ("c", 1)]
@@ -215,3 +222,91 @@ def test_asynchronous_settings_survive_the_store_and_keep_the_models_that_may_be
     assert RunSettings.from_document(TWO.to_document()) == TWO
     many = RunSettings(rounds=1, asynchronous=FedBuffSettings(buffer=3, max_staleness=40))
     assert many.models_needed == 41
+
+
+def test_a_device_that_leaves_frees_its_place_and_returns_to_its_work() -> None:
+    settings = replace(TWO, cohort=Amount(count=2))
+    state, _ = after(*devices_online("a", "b", "c"), settings=settings)
+    left, idle = sorted(state.tasks)[0], ({"a", "b", "c"} - set(state.tasks)).pop()
+    state, commands = after(DeviceLeft(device=left), state=state, settings=settings)
+    assert commands[0] == Lose(round=1, attempt=1, device=left, left=True)
+    assert assigned(commands) == [(idle, 1)]
+    state, commands = after(Progressed(round=1, attempt=1, device=left), state=state, settings=settings)
+    assert left in state.lost, "its last heartbeat does not bring it back"
+    state, commands = after(DeviceOnline(device=left), state=state, settings=settings)
+    assert assigned(commands) == [(left, 1)]
+    assert not state.lost
+
+
+def test_a_paused_run_counts_the_work_in_progress_and_assigns_no_other() -> None:
+    state, _ = after(*devices_online("a", "b", "c"), PauseRequested())
+    state, commands = after(accepted("a"), accepted("b"), state=state)
+    assert only(commands, Reduce)
+    state, commands = after(reduced(1), state=state)
+    assert commands == [
+        Open(round=2, attempt=1, cohort=()),
+        StartTimer(seconds=100, event=DeadlinePassed(round=2, attempt=1)),
+    ], "for the update that c is at work on"
+    assert FEDBUFF.waiting(TWO, state) == (
+        "round 2 has 0 of 2 updates; paused: no device is assigned until run resume; training: c"
+    )
+    state, commands = after(accepted("c", 1), DeadlinePassed(round=2, attempt=1), state=state)
+    assert only(commands, Reduce) == [Reduce(round=2, attempt=1, devices=("c",), bases={"c": 1})]
+    state, commands = after(reduced(2), state=state)
+    assert (commands, state.open) == ([], None), "nobody is at work"
+    state, commands = after(ResumeRequested(), state=state)
+    assert commands[0] == SetPaused(paused=False)
+    assert assigned(commands) == [("a", 3), ("b", 3), ("c", 3)]
+
+
+def test_a_resumed_run_gives_its_open_round_a_new_deadline() -> None:
+    state, _ = after(*devices_online("a", "b", "c"), PauseRequested(), DeadlinePassed(round=1, attempt=1))
+    assert (state.overdue, state.fruitless) == (True, 0)
+    state, commands = after(ResumeRequested(), state=state)
+    assert commands == [
+        SetPaused(paused=False),
+        StartTimer(seconds=100, event=DeadlinePassed(round=1, attempt=1)),
+    ]
+    assert not state.overdue
+
+
+def test_a_run_fails_after_too_many_deadlines_or_reductions_without_a_model() -> None:
+    settings = replace(TWO, max_attempts=3)
+    overdue, failed = DeadlinePassed(round=1, attempt=1), ReductionFailed(round=1, attempt=1, reason="nan")
+    state, commands = after(*devices_online("a", "b", "c"), overdue, settings=settings)
+    assert StartTimer(seconds=100, event=overdue) in commands, "the next one begins"
+    state, commands = after(accepted("a"), failed, RetryDue(round=1, attempt=1), state=state, settings=settings)
+    assert state.fruitless == 2
+    state, commands = after(failed, state=state, settings=settings)
+    assert [type(command) for command in commands] == [StartTimer, Abandon, End]
+    assert commands[1] == Abandon(round=1, attempt=1, missing=("a", "b", "c"), reason="nan")
+    assert commands[2] == End(status="failed")
+    assert (state.status, state.buffer) == ("failed", {})
+
+
+def test_a_model_or_a_transient_failure_or_a_fleet_that_is_away_does_not_count_as_an_attempt() -> None:
+    overdue = DeadlinePassed(round=1, attempt=1)
+    state, _ = after(*devices_online("a", "b", "c"), overdue)
+    assert state.fruitless == 1
+    away, _ = after(*(DeviceOffline(device=name) for name in "abc"), overdue, state=state)
+    assert away.fruitless == 1
+    transient = ReductionFailed(round=1, attempt=1, reason="the disk is full", transient=True)
+    state, _ = after(accepted("a"), transient, RetryDue(round=1, attempt=1), state=state)
+    assert state.fruitless == 1
+    state, _ = after(reduced(1), state=state)
+    assert state.fruitless == 0
+
+
+def test_a_run_whose_online_devices_are_all_ineligible_fails_before_its_first_round() -> None:
+    settings = replace(TWO, max_attempts=2)
+    timeout = WaitTimedOut(round=1, attempt=1)
+    state, commands = after(DeviceOffline(device="a", ineligible="without a label"), timeout, settings=settings)
+    assert commands == 2 * [StartTimer(seconds=100, event=timeout)]
+    state, commands = after(timeout, state=state, settings=settings)
+    reason = "no eligible device within 100 s: 1 device is online; not eligible: a (without a label)"
+    assert commands == [
+        Open(round=1, attempt=1, cohort=()),
+        Abandon(round=1, attempt=1, missing=(), reason=reason),
+        End(status="failed"),
+    ]
+    assert state.status == "failed"

@@ -21,9 +21,11 @@ from moonfed.coordinator.rounds.events import (
     Reduce,
     ReductionFailed,
     RetryDue,
+    SetPaused,
     Stalled,
     StartTimer,
     UpdateRejected,
+    WaitTimedOut,
 )
 from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.fedbuff_state import buffered
@@ -48,6 +50,7 @@ class Runs(Play):
                 quorum=Amount(fraction=0.5),
                 seed=5,
                 asynchronous=FedBuffSettings(buffer=2, max_staleness=2),
+                max_attempts=4,
             ),
         )
         self.waiting_for_a_model: set[Key] = set()  # acknowledged, and in no model yet
@@ -58,6 +61,7 @@ class Runs(Play):
         self.committed = 0
         self.opened = 0
         self.overdue = False
+        self.fruitless = 0  # deadlines and reductions in a row that made no model, at most
 
     def obey(self, command: Command) -> None:
         match command:
@@ -71,6 +75,7 @@ class Runs(Play):
                 self.joined[command.device] = command.round
             case Assign():
                 assert command.device in self.here
+                assert not self.paused or command.device in self.before_tasks, "a paused run assigns nothing new"
                 assert self.joined[command.device] == command.round, "what it is told is on record"
                 assert (command.device, command.round) not in self.answered - self.declined
             case StartTimer():
@@ -86,9 +91,16 @@ class Runs(Play):
             case Abandon():
                 assert command.reason
                 self.waiting_for_a_model.clear()
+            case SetPaused():
+                assert command.paused == self.paused
             case End():
-                assert self.stopping or self.committed == 6
+                assert self.stopping or self.committed == 6 or self.fruitless >= 4
+                assert (command.status == "failed") == (self.committed < 6 and not self.stopping)
                 assert not self.waiting_for_a_model, "it is in a model, or on record with the reason"
+
+    @property
+    def before_tasks(self) -> set[str]:
+        return set(buffered(self.before).tasks)
 
     @rule(device=strategies.sampled_from(DEVICES), behind=strategies.integers(0, 3))
     def delivers(self, device: str, behind: int) -> None:
@@ -121,6 +133,7 @@ class Runs(Play):
         event = data.draw(strategies.sampled_from(self.timers))
         if event == DeadlinePassed(round=self.committed + 1, attempt=1):
             self.overdue = True
+        self.fruitless += isinstance(event, DeadlinePassed | WaitTimedOut)
         self.send(event)
 
     @precondition(lambda self: self.reducing is not None)
@@ -129,6 +142,7 @@ class Runs(Play):
         assert self.reducing
         done, self.reducing = self.reducing, None
         if not works:
+            self.fruitless += 1
             self.send(ReductionFailed(round=done.round, attempt=1, reason="because"))
             return
         keys = {(device, done.bases[device]) for device in done.devices}
@@ -136,6 +150,7 @@ class Runs(Play):
         self.counted |= keys
         self.waiting_for_a_model -= keys
         self.committed += 1
+        self.fruitless = 0
         self.send(reduced(done.round))
 
     @precondition(lambda self: self.reducing is not None)
@@ -168,6 +183,8 @@ class Runs(Play):
         for device in DEVICES:
             self.goes_offline(device)
             self.comes_online(device)
+        if self.paused:
+            self.is_resumed()
         for _ in range(60):
             now = buffered(self.state)
             if now.status != "running":
@@ -184,7 +201,8 @@ class Runs(Play):
                 self.send(DeadlinePassed(round=now.number, attempt=1))
                 if not self.reducing:
                     break
-        assert self.state.status == ("stopped" if self.stopping and self.committed < 6 else "finished")
+        if self.state.status != "failed":
+            assert self.state.status == ("stopped" if self.stopping and self.committed < 6 else "finished")
 
 
 TestRuns = Runs.TestCase

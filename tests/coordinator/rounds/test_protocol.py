@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
@@ -31,6 +33,18 @@ def test_an_asynchronous_run_needs_every_round_that_an_update_may_have_begun_wit
     assert FEDBUFF.needed_attempts(BUFFERED, FedBuffState(committed=1)) == {(1, 1), (2, 1)}
     assert FEDBUFF.needed_attempts(BUFFERED, FedBuffState(committed=6)) == {(4, 1), (5, 1), (6, 1), (7, 1)}
     assert FEDBUFF.needed_attempts(BUFFERED, FedBuffState(committed=6, status="stopped")) == frozenset()
+
+
+def test_an_update_is_awaited_of_every_device_that_has_neither_delivered_nor_declined() -> None:
+    devices = {"reported": {"a"}, "rejected": {"b"}, "declined": {"c"}, "lost": {"d"}, "left": {"e"}}
+    outcomes = {outcome: frozenset(names) for outcome, names in devices.items()}
+    current = OpenRound(round=3, attempt=2, cohort=tuple("abcdef"), **outcomes)  # type: ignore[arg-type]
+    state = State(committed=2, attempt=2, open=current)
+    assert SYNCHRONOUS.awaited(state) == dict.fromkeys("bdef", (3, 2))
+    assert SYNCHRONOUS.awaited(replace(state, open=replace(current, reducing=True))) == {}
+    assert SYNCHRONOUS.awaited(State()) == {}
+    training = FedBuffState(committed=6, tasks={"a": 5, "b": 7}, lost=frozenset("b"), buffer={"c": 7})
+    assert FEDBUFF.awaited(training) == {"a": (5, 1), "b": (7, 1)}
 
 
 def test_an_asynchronous_run_rejects_methods_that_exchange_more_than_models() -> None:

@@ -27,6 +27,7 @@ from moonfed.errors import InvalidInput
         ({"over_selection": -0.1}, r"over_selection is -0.1; it must be from 0 to 10"),
         ({"over_selection": float("nan")}, "over_selection is nan"),
         ({"labels": {"": "berlin"}}, "label is '=berlin'"),
+        ({"trusted_labels": True}, "trusted_labels is given without a label"),
         ({"labels": {f"n{number}": "x" for number in range(65)}}, "there are 65 labels"),
         ({"sampling": "size"}, "sampling is 'size'; it must be 'uniform' or 'samples'"),
         ({"seed": -1}, "seed is -1"),
@@ -114,5 +115,6 @@ def test_settings_survive_the_store() -> None:
         sampling="samples",
         over_selection=0.3,
         labels={"site": "berlin"},
+        trusted_labels=True,
     )
     assert RunSettings.from_document(settings.to_document()) == settings

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from moonfed.coordinator.rounds.events import Declined, DeviceOffline, Reduced, StopRequested, UpdateRejected
-from moonfed.coordinator.rounds.status_text import rejection_reason, waiting
+from moonfed.coordinator.rounds.state import State
+from moonfed.coordinator.rounds.status_text import CHECKING, rejection_reason, waiting
 from tests.support.state_machine_fleet import after, devices_online
 from tests.support.synchronous_run import THREE, accepted
 
@@ -13,6 +14,21 @@ def test_the_status_names_silent_devices() -> None:
     told = waiting(THREE, state, silence={"a": 3.0, "b": 42.4, "c": 60.0})
     away = "c (offline, no heartbeat for 60 s)"
     assert told == f"round 1 waits for 3 of 3 devices: a, b (no heartbeat for 42 s), {away}"
+
+
+def test_the_most_frequent_reasons_are_shown_and_the_others_counted() -> None:
+    state, _ = after(THREE)
+    problems = {f"d{number}": f"reason {number}" for number in range(5)} | {"a": "no data", "b": "no data"}
+    assert waiting(THREE, state, {**problems, "c": CHECKING}) == (
+        "waiting for 3 more devices: 0 eligible, 3 needed; not eligible: a, b (no data); not eligible: d0 (reason 0); "
+        "not eligible: d1 (reason 1); 3 more reasons; still checking the run: c"
+    )
+
+
+def test_a_run_that_has_enough_devices_may_wait_for_the_answers_of_others() -> None:
+    state = State(online=frozenset("abcd"))
+    told = waiting(THREE, state, {"e": CHECKING})
+    assert told == "waiting for answers: 4 eligible, 3 needed; still checking the run: e"
 
 
 def test_a_declined_device_is_final_and_a_rejected_one_may_try_again() -> None:

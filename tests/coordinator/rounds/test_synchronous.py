@@ -29,10 +29,10 @@ from moonfed.coordinator.rounds.events import (
     StopRequested,
     UpdateRejected,
 )
+from moonfed.coordinator.rounds.progression import retry_seconds
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
-from moonfed.coordinator.rounds.state import OpenRound, State
+from moonfed.coordinator.rounds.state import NOBODY, OpenRound, State
 from moonfed.coordinator.rounds.status_text import rejection_reason, waiting
-from moonfed.coordinator.rounds.synchronous import retry_seconds
 from tests.support.state_machine_fleet import after, devices_online, only
 from tests.support.synchronous_run import THREE, accepted
 
@@ -49,11 +49,11 @@ def timer(commands: list[Command], kind: type[Event]) -> Event:
 def test_a_round_opens_when_enough_devices_are_online() -> None:
     state, commands = after(THREE, *devices_online("a", "b"))
     assert not commands
-    assert waiting(THREE, state) == "waiting for 1 more device: 2 online, 3 needed"
+    assert waiting(THREE, state) == "waiting for 1 more device: 2 eligible, 3 needed"
     lacks = {"f": "without the encoding int8", "e": "without the encoding int8", "d": "without a label"}
     assert waiting(THREE, state, lacks) == (
-        "waiting for 1 more device: 2 online, 3 needed; "
-        "not eligible: d (without a label); not eligible: e, f (without the encoding int8)"
+        "waiting for 1 more device: 2 eligible, 3 needed; "
+        "not eligible: e, f (without the encoding int8); not eligible: d (without a label)"
     )
     state, commands = after(THREE, *devices_online("c"), state=state)
     assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c"))
@@ -94,7 +94,8 @@ def test_a_round_without_quorum_is_abandoned_and_retried() -> None:
     assert waiting(THREE, state) == "round 1 was abandoned; attempt 2 starts within a minute"
     retry = timer(commands, RetryDue)
     state, commands = after(THREE, retry, state=state)
-    assert commands[0] == Open(round=1, attempt=2, cohort=("a", "b", "c"))
+    assert commands[0] == Open(round=1, attempt=2, cohort=("a", "b", "c"), reused={"a": 1})
+    assert [command.device for command in commands if isinstance(command, Assign)] == ["b", "c"]
     assert after(THREE, retry, state=state) == (state, []), "an old timer does nothing"
     state, _ = after(THREE, DeadlinePassed(round=1, attempt=2), state=state)
     assert after(THREE, retry, state=state) == (state, []), "nor does it end a later rest"
@@ -255,7 +256,7 @@ def test_a_damaged_update_is_discarded_and_the_rest_is_reduced_while_there_is_a_
     reason = "1 of the 2 updates needed once every device had answered; rejected: a, b"
     assert commands[:2] == [
         Discard(round=1, attempt=1, device="a"),
-        Abandon(round=1, attempt=1, missing=("a", "b"), reason=reason),
+        Abandon(round=1, attempt=1, missing=("a", "b"), reason=reason, reusable={"c": 1}),
     ]
 
 
@@ -286,3 +287,11 @@ def test_after_a_restart_a_complete_round_is_reduced_at_once() -> None:
     held = OpenRound(round=1, attempt=1, cohort=("a", "b"), reported=frozenset("ab"))
     _, commands = after(THREE, Resumed(), state=State(open=held))
     assert only(commands, Reduce) == [Reduce(round=1, attempt=1, devices=("a", "b"))]
+
+
+def test_a_device_whose_update_was_rejected_may_decline_and_delivers_nothing_from_then_on() -> None:
+    declined = Declined(round=1, attempt=1, device="c")
+    state, _ = after(THREE, *devices_online("a", "b", "c"), UpdateRejected(round=1, attempt=1, device="c"), declined)
+    assert state.open
+    assert (state.open.rejected, state.open.declined) == (NOBODY, frozenset("c"))
+    assert after(THREE, accepted("c"), declined, state=state) == (state, [])

@@ -20,8 +20,10 @@ from moonfed.coordinator.rounds.events import (
     Reduce,
     Reduced,
     ReductionFailed,
+    Replace,
     Resumed,
     RetryDue,
+    SetPaused,
     Stalled,
     StartTimer,
     UpdateAccepted,
@@ -33,6 +35,8 @@ from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.rounds.status_text import rejection_reason, waiting
 from tests.support.state_machine_fleet import DEVICES, Play
 
+ATTEMPTS = 4
+
 
 class Runs(Play):
     """Plays coordinator and fleet in any order, and records independently the acknowledged updates."""
@@ -42,52 +46,95 @@ class Runs(Play):
             SYNCHRONOUS,
             RunSettings(
                 rounds=3,
-                cohort=Amount(fraction=0.6),
+                cohort=Amount(fraction=0.5),
                 minimum_devices=2,
                 quorum=Amount(fraction=0.6),
                 seed=5,
-                over_selection=0.5,
+                over_selection=0.2,
+                max_attempts=ATTEMPTS,
             ),
         )
-        self.acknowledged: dict[tuple[int, int], set[str]] = {}
-        self.damaged: dict[tuple[int, int], set[str]] = {}
-        self.committed: list[tuple[str, ...]] = []
+        self.held: dict[str, int] = {}  # updates that the open attempt counts, or the next one may, by device
+        self.failed_reduction = False
+        self.committed: list[dict[str, int]] = []
         self.cohorts: dict[tuple[int, int], tuple[str, ...]] = {}
-        self.sizes: dict[tuple[int, int], int] = {}  # of the cohorts without those drawn beyond
+        self.wanted = self.drawn = 0  # updates of the open round, and devices drawn for it
 
     def obey(self, command: Command) -> None:
         match command:
+            case Open(cohort=()):
+                assert not self.here & self.state.online, "there was nobody to draw"
+                self.cohorts[command.round, command.attempt] = ()
             case Open():
-                key = (command.round, command.attempt)
-                assert key not in self.cohorts, "an attempt opens once"
-                assert command.round == len(self.committed) + 1
-                assert len(self.here) >= self.settings.minimum_devices
-                assert set(command.cohort) <= self.here
-                self.cohorts[key] = command.cohort
-                self.sizes[key] = math.ceil(0.6 * len(self.here))
-                assert len(command.cohort) == min(math.ceil(1.5 * self.sizes[key]), len(self.here))
+                self.opens(command)
+            case Replace():
+                self.joins(command)
             case StartTimer():
                 self.timers.append(command.event)
             case Assign():
                 assert command.device in self.here
                 assert command.device in self.cohorts[command.round, command.attempt]
+                assert command.device not in self.held, "its update counts already"
             case Reduce():
                 assert self.reducing is None
-                key = (command.round, command.attempt)
-                whole = self.acknowledged.get(key, set()) - self.damaged.get(key, set())
-                assert set(command.devices) == whole, "each acknowledged update once"
+                assert set(command.devices) == self.held.keys(), "each acknowledged update once"
                 assert len(command.devices) == len(set(command.devices))
-                wanted = self.sizes[key]
-                assert self.settings.quorum.of(wanted) <= len(command.devices) <= wanted
+                earlier = {device: attempt for device, attempt in self.held.items() if attempt != command.attempt}
+                assert command.reused == earlier, "each is from the attempt that it was acknowledged in"
+                most = max(self.wanted, len(earlier))
+                assert self.settings.quorum.of(self.wanted) <= len(command.devices) <= most
                 self.reducing = command
             case Abandon():
-                key = (command.round, command.attempt)
-                counted = set(self.cohorts[key]) - set(command.missing)
-                assert counted == self.acknowledged.get(key, set()) - self.damaged.get(key, set())
+                self.is_abandoned(command)
+            case SetPaused():
+                assert command.paused == self.paused
             case End():
-                assert self.stopping or len(self.committed) == self.settings.rounds
                 finished = len(self.committed) == self.settings.rounds
-                assert command.status == ("finished" if finished else "stopped")
+                failed = len([key for key in self.cohorts if key[0] == len(self.committed) + 1]) == ATTEMPTS
+                assert finished or self.stopping or failed
+                stopped = "stopped" if self.stopping else "failed"
+                assert command.status == ("finished" if finished else stopped)
+
+    def opens(self, command: Open) -> None:
+        key = (command.round, command.attempt)
+        assert key not in self.cohorts, "an attempt opens once"
+        assert command.round == len(self.committed) + 1
+        assert command.attempt <= ATTEMPTS
+        assert not self.paused
+        candidates = self.here | self.held.keys()
+        assert len(candidates) >= self.settings.minimum_devices
+        assert set(command.cohort) <= candidates
+        self.cohorts[key] = command.cohort
+        self.wanted, self.drawn = math.ceil(0.5 * len(candidates)), len(command.cohort)
+        assert self.drawn == min(math.ceil(round(1.2 * self.wanted, 9)), len(candidates))
+        assert command.reused == {name: self.held[name] for name in command.cohort if name in self.held}
+        assert len(command.reused) == min(len(self.held), self.drawn), "whoever has delivered is drawn first"
+        self.held = dict(command.reused)
+
+    def joins(self, command: Replace) -> None:
+        """Check that replacements are idle devices, and no more than were lost."""
+        key, before = (command.round, command.attempt), self.before.open
+        assert before
+        assert not self.paused
+        assert set(command.devices) <= self.here - set(self.cohorts[key])
+        self.cohorts[key] = tuple(sorted((*self.cohorts[key], *command.devices)))
+        current = self.state.open
+        assert current
+        assert not current.overdue
+        assert self.at_work(current) <= self.drawn
+
+    def is_abandoned(self, command: Abandon) -> None:
+        key = (command.round, command.attempt)
+        assert set(self.cohorts[key]) - set(command.missing) <= self.held.keys()
+        assert set(command.missing) == set(self.cohorts[key]) - self.held.keys()
+        lost = self.failed_reduction or self.stopping or command.attempt == ATTEMPTS
+        assert command.reusable == ({} if lost else self.held), "what was acknowledged is held for the next attempt"
+        assert command.reason
+        self.held, self.failed_reduction = dict(command.reusable), False
+
+    def at_work(self, current: OpenRound) -> int:
+        gone = current.rejected | current.declined | current.lost | current.left
+        return len(set(current.cohort) - gone)
 
     @rule(device=strategies.sampled_from(DEVICES), attempt=strategies.integers(0, 1))
     def delivers(self, device: str, attempt: int) -> None:
@@ -95,7 +142,7 @@ class Runs(Play):
         current = self.state.open
         round_, number = (current.round, current.attempt - attempt) if current else (1, 1)
         if rejection_reason(self.state, round_, number, device) is None:
-            self.acknowledged.setdefault((round_, number), set()).add(device)
+            assert self.held.setdefault(device, number) == number, "no two updates of a device are acknowledged"
         self.send(UpdateAccepted(round=round_, attempt=number, device=device))
 
     @rule(device=strategies.sampled_from(DEVICES), kind=strategies.sampled_from([UpdateRejected, Declined]))
@@ -120,9 +167,11 @@ class Runs(Play):
         assert self.reducing
         done, self.reducing = self.reducing, None
         if works:
-            self.committed.append(done.devices)
+            self.committed.append(self.held)
+            self.held = {}
             self.send(Reduced(round=done.round, attempt=done.attempt))
         else:
+            self.failed_reduction = not transient or self.stopping
             self.send(ReductionFailed(round=done.round, attempt=done.attempt, reason="because", transient=transient))
             if transient and not self.stopping:
                 assert self.state.open, "what was acknowledged stays"
@@ -133,7 +182,8 @@ class Runs(Play):
         assert self.reducing
         done, self.reducing = self.reducing, None
         devices = data.draw(strategies.lists(strategies.sampled_from(done.devices), min_size=1, unique=True))
-        self.damaged.setdefault((done.round, done.attempt), set()).update(devices)
+        for device in devices:
+            del self.held[device]
         self.send(Damaged(round=done.round, attempt=done.attempt, devices=tuple(devices)))
 
     @precondition(lambda self: self.state.status == "running")
@@ -145,12 +195,20 @@ class Runs(Play):
             round=current.round,
             attempt=current.attempt,
             cohort=current.cohort,
+            replacements=current.replacements,
+            reused=current.reused,
             reported=current.reported,
             rejected=current.rejected,
             declined=current.declined,
         )
         self.here, self.timers, self.reducing, self.stopping = set(devices), [], None, False
-        self.state = State(committed=self.state.committed, attempt=self.state.attempt, open=kept)
+        self.state = State(
+            committed=self.state.committed,
+            attempt=self.state.attempt,
+            open=kept,
+            reusable=self.state.reusable,
+            paused=self.paused,
+        )
         self.send(Resumed(online=dict.fromkeys(devices, 0)))
 
     @invariant()
@@ -162,6 +220,31 @@ class Runs(Play):
         assert self.state.committed == len(self.committed)
 
     @invariant()
+    def what_was_acknowledged_is_held(self) -> None:
+        current = self.state.open
+        if self.state.status == "running":
+            assert dict(current.attempts if current else self.state.reusable) == self.held
+            kept = SYNCHRONOUS.needed_attempts(self.settings, self.state)
+            round_ = len(self.committed) + 1
+            assert {(round_, attempt) for attempt in self.held.values()} <= kept, "their files are not deleted"
+
+    @invariant()
+    def lost_devices_are_replaced_while_others_are_idle(self) -> None:
+        current = self.state.open
+        if current and not (current.reducing or current.overdue or self.paused):
+            idle = self.here - set(current.cohort)
+            assert self.at_work(current) >= self.drawn or not idle
+
+    @invariant()
+    def nobody_is_counted_on_twice(self) -> None:
+        if current := self.state.open:
+            groups = [current.reported, current.rejected, current.declined, current.lost, current.left]
+            assert sum(map(len, groups)) == len(set[str]().union(*groups))
+            assert set[str]().union(*groups) <= set(current.cohort)
+            assert current.replacements <= set(current.cohort)
+            assert current.reused.keys() <= set(current.cohort) - current.replacements
+
+    @invariant()
     def it_says_what_it_waits_for_or_something_is_under_way(self) -> None:
         under_way = self.reducing is not None or self.state.status != "running"
         assert under_way or waiting(self.settings, self.state)
@@ -170,6 +253,8 @@ class Runs(Play):
         """Once every device is online and reports, the run ends, whatever happened before."""
         for device in DEVICES:
             self.comes_online(device)
+        if self.paused:
+            self.is_resumed()
         for _ in range(40):
             if self.state.status != "running":
                 break
@@ -182,8 +267,9 @@ class Runs(Play):
                     self.delivers(device, 0)
             else:
                 self.send(RetryDue(round=self.state.committed + 1, attempt=self.state.attempt))
-        assert self.state.status == ("stopped" if self.stopping and len(self.committed) < 3 else "finished")
+        if self.state.status != "failed":
+            assert self.state.status == ("stopped" if self.stopping and len(self.committed) < 3 else "finished")
 
 
 TestRuns = Runs.TestCase
-TestRuns.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRuns.settings = hypothesis_settings(max_examples=80, stateful_step_count=50, deadline=None)

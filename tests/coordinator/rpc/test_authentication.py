@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
-import sqlite3
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,13 +14,14 @@ import pytest
 from moonfed import connection_diagnosis, transport
 from moonfed.blobs import ref_of_bytes
 from moonfed.connection_diagnosis import explain_enrolment_unavailable, explain_unavailable
+from moonfed.coordinator.devices import registry_poll
 from moonfed.coordinator.pki.authority import Authority
-from moonfed.coordinator.rpc import connections, revocations
+from moonfed.coordinator.rpc import connections
 from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.connections import ConnectionGuard
 from moonfed.coordinator.support.flood_log import LINES
 from moonfed.errors import AlreadyExists, Denied, MoonfedError, Unavailable, Untrusted, VersionMismatch
-from moonfed.identity import load_identity, new_key, signing_request
+from moonfed.identity import key_bytes, load_identity, new_key, save_identity, signing_request
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub
 from moonfed.v1.fleet_pb2_grpc import FleetStub
@@ -42,8 +43,7 @@ def test_an_expired_token_is_rejected(fleet: Fleet) -> None:
     token = fleet.operator.token(valid_seconds=1e-6)
     with pytest.raises(Untrusted, match="expired"):
         coordinator.enrol(fleet.tmp / "a", token, "cam-1")
-    devices = ask(fleet.operator.control.ListDevices, control_pb2.ListDevicesRequest()).devices
-    assert not devices
+    assert not fleet.operator.devices()
 
 
 def test_the_enrolment_port_offers_enrolment_alone(fleet: Fleet) -> None:
@@ -68,6 +68,14 @@ def calls_in_anothers_name(device: coordinator.Device) -> dict[str, Any]:
         "Report": lambda: ask(stub.Report, fleet_pb2.ReportRequest(device="cam-2", run="run")),
         "Submit": lambda: device.submit(work, content, device="cam-2"),
         "Decline": lambda: ask(stub.Decline, fleet_pb2.DeclineRequest(device="cam-2", run="run")),
+        "ReportEligibility": lambda: ask(
+            stub.ReportEligibility, fleet_pb2.ReportEligibilityRequest(device="cam-2", run="run")
+        ),
+        "ReportEvaluation": lambda: ask(
+            stub.ReportEvaluation, fleet_pb2.ReportEvaluationRequest(device="cam-2", run="run")
+        ),
+        "ReportRelease": lambda: ask(stub.ReportRelease, fleet_pb2.ReportReleaseRequest(device="cam-2", name="digits")),
+        "Leave": lambda: ask(stub.Leave, fleet_pb2.LeaveRequest(device="cam-2")),
         "Renew": lambda: ask(stub.Renew, renewal),
     }
 
@@ -75,7 +83,9 @@ def calls_in_anothers_name(device: coordinator.Device) -> dict[str, Any]:
 def test_no_call_can_be_made_in_another_devices_name(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
     device = fleet.device("cam-1")
     fleet.device("cam-2")
-    for name, call in calls_in_anothers_name(device).items():
+    calls = calls_in_anothers_name(device)
+    assert set(calls) == {method.name for method in fleet_pb2.DESCRIPTOR.services_by_name["Fleet"].methods}
+    for name, call in calls.items():
         caplog.clear()
         with pytest.raises(Denied, match="'cam-1'; it may not act for 'cam-2'"):
             call()
@@ -103,7 +113,7 @@ def test_operators_and_devices_cannot_use_each_others_calls(fleet: Fleet) -> Non
         (control.GetRun, control_pb2.GetRunRequest()),
         (control.StopRun, control_pb2.StopRunRequest()),
         (control.RecordMetrics, control_pb2.RecordMetricsRequest()),
-        (control.ListDevices, control_pb2.ListDevicesRequest()),
+        (lambda r, timeout: list(control.ListDevices(r, timeout=timeout)), control_pb2.ListDevicesRequest()),
         (control.CreateToken, control_pb2.CreateTokenRequest()),
         (lambda r, timeout: list(control.ListRounds(r, timeout=timeout)), control_pb2.ListRoundsRequest(run="run")),
         (lambda r, timeout: list(control.WatchRun(r, timeout=timeout)), control_pb2.WatchRunRequest(run="run")),
@@ -127,8 +137,9 @@ def test_another_authoritys_certificate_and_none_are_rejected(
     monkeypatch.setattr(connection_diagnosis, "RECHECK_SECONDS", 0.01)
     address = f"127.0.0.1:{fleet.ports.fleet}"
     ours = load_identity(fleet.state / "operator")
-    Authority(tmp_path / "other").ensure_operator(tmp_path / "theirs", address)
-    (tmp_path / "theirs" / "ca.pem").write_bytes(ours.ca)
+    other, key = Authority(tmp_path / "other"), new_key()
+    signed = other.sign(signing_request(key, "operator"), "operator", "operator", timedelta(days=1), "admin")
+    save_identity(tmp_path / "theirs", address=address, ca=ours.ca, certificate=signed.certificate, key=key_bytes(key))
     theirs = load_identity(tmp_path / "theirs")
     reason = explain_unavailable(address, theirs)
     assert isinstance(reason, Untrusted)
@@ -159,7 +170,7 @@ def test_a_call_without_a_certificate_is_rejected_whatever_tls_permits() -> None
     guard = ConnectionGuard(100, lambda _: None)
     authenticator = Authenticator(insecure=False, connections=guard, rejection=lambda _: None)
     context = cast("grpc.ServicerContext", Context())
-    for call in (lambda: authenticator.device(context, "cam-1"), lambda: authenticator.operator(context)):
+    for call in (lambda: authenticator.device(context, "cam-1"), lambda: authenticator.operator(context, "ListRuns")):
         with pytest.raises(Untrusted, match="this call needs a certificate of this coordinator's authority"):
             call()
 
@@ -169,10 +180,8 @@ def test_a_device_that_was_revoked_before_the_start_is_rejected_from_the_first_c
 ) -> None:
     with fleet_in(tmp_path) as fleet:
         fleet.device("cam-1")
-    with sqlite3.connect(fleet.state / "coordinator.db") as database:
-        database.execute("UPDATE devices SET revoked = 1.0 WHERE device = 'cam-1'")
-    database.close()
-    monkeypatch.setattr(revocations, "REFRESH_SECONDS", 3600.0)
+        ask(ControlStub(fleet.operator.channel).RevokeDevice, control_pb2.RevokeDeviceRequest(device="cam-1"))
+    monkeypatch.setattr(registry_poll, "POLL_SECONDS", 3600.0)
     with fleet_in(tmp_path) as fleet:
         identity = load_identity(tmp_path / "cam-1")
         with (

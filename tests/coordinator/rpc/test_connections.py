@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,12 +22,14 @@ from moonfed.coordinator.rpc.connections import (
     surplus,
 )
 from moonfed.coordinator.rpc.sockets import accepted
+from moonfed.errors import Untrusted
 from moonfed.identity import Certificate
 from tests.coordinator.rpc.test_sockets import Listener
+from tests.support.clock import Clock
 
 
 def certificate(name: str, role: str = "device") -> Certificate:
-    return Certificate(role="operator" if role == "operator" else "device", name=name, serial="1f", expires=0.0)
+    return Certificate(kind="operator" if role == "operator" else "device", name=name, serial="1f", expires=0.0)
 
 
 @pytest.fixture
@@ -33,8 +38,8 @@ def listener() -> Iterator[Listener]:
         yield Listener(stack)
 
 
-def guard(listener: Listener, *, files: int = 1 << 20, rejected: tuple[str, ...] = ()) -> ConnectionGuard:
-    made = ConnectionGuard(files, lambda found: "it is rejected" if found.name in rejected else None)
+def guard(listener: Listener, *, rejected: tuple[str, ...] = ()) -> ConnectionGuard:
+    made = ConnectionGuard(1 << 20, lambda found: Untrusted("it is rejected") if found.name in rejected else None)
     made._ports = [listener.port]
     return made
 
@@ -58,7 +63,7 @@ def test_the_addresses_with_the_most_connections_lose_first() -> None:
 
 
 def test_a_new_connection_beats_older_ones_of_many_addresses() -> None:
-    """So that an honest device gets its turn while somebody holds one connection from each of many addresses."""
+    """An honest device must be admitted while somebody holds one connection from each of many addresses."""
     pending = [(f"10.9.0.{number}", 1) for number in range(100)]
     newest = ("10.0.0.1", 1)
     assert surplus([*pending, newest], room=20) == pending[:81]
@@ -71,7 +76,7 @@ def test_the_addresses_of_an_ipv6_network_are_one() -> None:
 
 
 def test_a_new_connection_beats_older_ones_of_its_address() -> None:
-    """An honest device behind the same router must get its turn."""
+    """An honest device behind the same router must be admitted."""
     pending = [("10.0.0.1", port) for port in range(100)]
     assert pending[-1] not in surplus(pending, room=20)
 
@@ -102,16 +107,17 @@ def test_a_device_keeps_its_most_recent_connections_and_an_operator_all(listener
 
 
 def test_connections_without_a_call_leave_room_for_those_with_one(listener: Listener) -> None:
+    guarded = guard(listener)
     established = listener.connect()
-    pending = [listener.connect() for _ in range(30)]
-    _, open_files = accepted([])
-    guarded = guard(listener, files=open_files)  # so there is room for 15 of 30, and 7 of one address
     guarded.authenticated(established.name, certificate("cam-1"))
+    older = [listener.connect() for _ in range(23)]
+    assert not guarded.check()
+    newest = [listener.connect() for _ in range(7)]
+    _, guarded._file_limit = accepted([])  # so there is capacity for 15 of 30, and 7 of one address
     assert guarded.check()
     assert not established.is_closed()
-    closed = [connection.is_closed() for connection in pending]
-    assert closed[-7:] == [False] * 7
-    assert sum(not one for one in closed) == 7
+    assert [connection.is_closed() for connection in older] == [True] * 23
+    assert [connection.is_closed() for connection in newest] == [False] * 7
 
 
 def test_connections_without_a_call_are_few_however_many_files_may_be_open(
@@ -146,9 +152,55 @@ def test_grpc_leaves_files_for_everything_else() -> None:
     assert all(value >= 1 for options in (fleet_options, enrolment_options) for _, value in options(10))
 
 
+def test_a_guard_that_is_woken_checks_at_once(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "CHECK_SECONDS", 3600.0)
+    rejected = listener.connect()
+    guarded = guard(listener, rejected=("cam-1",))
+    guarded.authenticated(rejected.name, certificate("cam-1"))
+    guarded.start([listener.port])
+    asyncio.run(guarded.check_again(None))
+    while not rejected.is_closed():
+        time.sleep(0.01)
+    guarded.stop()
+
+
+def test_connections_that_have_ended_are_forgotten(listener: Listener) -> None:
+    guarded = guard(listener)
+    for number in range(3):
+        guarded.authenticated(f"ipv4:10.0.0.7:{5000 + number}", certificate("cam-1"))
+    guarded.check()
+    assert not guarded._established
+
+
+def test_the_connections_are_checked_often_and_in_little_of_the_time(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check takes the longer, the more connections there are."""
+    guarded, clock, waits = guard(listener), Clock(), list[float]()
+    checks = [(0.0, False), (0.0, True), (1.0, False), (1.0, True)]  # seconds, and if connections were closed
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        return len(waits) > len(checks)
+
+    def check() -> bool:
+        seconds, closed = checks[len(waits) - 1]
+        clock.now += seconds
+        return closed
+
+    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(guarded, "_wait", wait)
+    monkeypatch.setattr(guarded, "check", check)
+    guarded._run()
+    usual, again, hurried, *long = waits
+    assert usual == again <= 0.5, "an expired certificate's connection ends within a second"
+    assert hurried <= 0.1
+    assert long == [20.0, 20.0]
+
+
 def test_the_guards_thread_survives_an_error(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "CHECK_SECONDS", 0.01)
-    guarded = ConnectionGuard(1 << 20, lambda _: "it is rejected")
+    guarded = ConnectionGuard(1 << 20, lambda _: Untrusted("it is rejected"))
     checks, check = [], guarded.check
 
     def failing() -> bool:

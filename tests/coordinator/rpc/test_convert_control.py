@@ -8,7 +8,7 @@ import pytest
 
 from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.aggregation.robust.incident import Incident
-from moonfed.coordinator.records import DeviceRecord, EventKind, RoundRecord, RunEvent, RunView
+from moonfed.coordinator.records import EventKind, RoundRecord, RunEvent, RunView
 from moonfed.coordinator.rounds.state import OpenRound
 from moonfed.coordinator.rpc import convert_control
 from moonfed.errors import InvalidInput
@@ -71,12 +71,3 @@ def test_a_watch_begins_with_a_snapshot_of_the_run() -> None:
     shown = convert_control.event(RunView(record=RUN, model=MODEL))
     assert (shown.kind, shown.run.run) == (control_pb2.EVENT_KIND_SNAPSHOT, "digits")
     assert from_message(shown.run.model) == MODEL
-
-
-def test_a_device_shows_whether_it_is_online() -> None:
-    record = DeviceRecord(
-        device="a", enrolled=1.0, last_seen=2.0, certificate_expires=3.0, platform={"torch": "2.6"}, online=True
-    )
-    shown = convert_control.device(record)
-    assert (shown.device, shown.online, dict(shown.platform)) == ("a", True, {"torch": "2.6"})
-    assert (shown.enrolled, shown.last_seen, shown.certificate_expires) == (1.0, 2.0, 3.0)

@@ -22,6 +22,9 @@ def test_settings_survive_conversion(fleet: Fleet) -> None:
         downlink_encoding="bfloat16+zstd",
         uplink_encoding="int8",
         retention=control_pb2.Retention(last=3, every=7),
+        max_attempts=4,
+        labels={"site": "berlin"},
+        trusted_labels=True,
     )
     fleet.start("run")
     bundle = coordinator.make_bundle()

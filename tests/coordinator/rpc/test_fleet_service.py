@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import pytest
 
+from moonfed.coordinator.rpc import flow_control
+from moonfed.coordinator.rpc.flow_control import SMALL_PART
 from moonfed.coordinator.support.flood_log import LINES
+from moonfed.errors import InvalidInput
 from moonfed.identity import new_key, signing_request, subject_of
+from moonfed.transport import PART_SIZE
 from moonfed.v1 import fleet_pb2
 from tests.coordinator.conftest import Fleet
-from tests.support.coordinator import ask
+from tests.support.coordinator import ask, model_bytes
 
 
 def test_a_device_renews_its_certificate(fleet: Fleet) -> None:
     device = fleet.device("cam-1")
     request = fleet_pb2.RenewRequest(device="cam-1", signing_request=signing_request(new_key(), "cam-1"))
     assert subject_of(ask(device.fleet.Renew, request).certificate) == ("device", "cam-1")
+
+
+def test_a_device_whose_upload_stalled_is_asked_for_small_parts(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_control, "GRACE_SECONDS", -10.0)  # as if each message had taken ten seconds more
+    monkeypatch.setattr(flow_control, "MIN_RATE", 100.0)  # so that a large part would not be late
+    devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
+    fleet.start("run", minimum_devices=2)
+    sessions = [device.connect() for device in devices]
+    work = [session.assignment() for session in sessions]
+    with pytest.raises(InvalidInput, match="without a commit"):
+        devices[0].submit(work[0], model_bytes(1.0), send=1, commit=False)
+    replies = [device.submit(each, model_bytes(1.0))[0] for device, each in zip(devices, work, strict=True)]
+    assert [reply.resume.part_size for reply in replies] == [SMALL_PART, PART_SIZE]
 
 
 def test_a_device_that_renews_all_the_time_does_not_fill_the_log(

@@ -67,8 +67,8 @@ def test_idle_callers_are_removed() -> None:
     assert len(gate._callers) <= 13
 
 
-def test_callers_are_looked_through_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With each call it would take as long as there are addresses that an attacker calls from."""
+def test_callers_are_scanned_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan takes time proportional to the number of addresses, of which an attacker may have many."""
     clock, times = Clock(), 0
     gate = RateLimiter(RateLimits(calls=10), clock)
     evict = gate._evict

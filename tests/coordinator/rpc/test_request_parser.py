@@ -72,6 +72,13 @@ def test_other_bytes_are_rejected_by_name(content: bytes) -> None:
         request_parser(control_pb2.UploadRequest.FromString)(content)
 
 
+def test_a_number_without_an_end_is_not_read_further() -> None:
+    """It would grow with each byte, and the time for the next one with it."""
+    with pytest.raises(InvalidInput) as caught:
+        request_parser(control_pb2.UploadRequest.FromString)(b"\xff" * 20)
+    assert str(caught.value.__cause__) == "a number is too long"
+
+
 def largest() -> Iterator[Message]:
     words = {f"name-{number}": "x" * 200 for number in range(MAX_WORDS)}
     runs = [f"run-{number}" for number in range(MAX_RUNS)]
@@ -109,12 +116,22 @@ def test_every_method_rejects_too_many_fields_before_it_authenticates(method: Me
         assert error.details() == f"the request has more than {MAX_FIELDS} fields"
 
 
+def test_a_later_request_of_a_stream_is_rejected_too(fleet: Fleet) -> None:
+    blob = blob_pb2.Blob(sha256="0" * 64, size=5)
+    header = control_pb2.UploadRequest(header=control_pb2.UploadHeader(blobs=[blob])).SerializeToString()
+    call: Any = getattr(fleet.operator.channel, "stream_stream")("/moonfed.v1.Control/Upload")  # noqa: B009 - untyped
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call(iter([header, EMPTY * (MAX_FIELDS + 1)]), timeout=WAIT))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details() == f"the request has more than {MAX_FIELDS} fields"
+
+
 def kind(streaming: bool) -> str:
     return "stream" if streaming else "unary"
 
 
 def channel_to(service: str, fleet: Fleet) -> grpc.Channel:
-    """Open a connection as anybody can for Enrolment, and else as a device, which may not call Control."""
+    """Open an anonymous connection for Enrolment, otherwise one as a device, which may not call Control."""
     if service == "Enrolment":
         token = parse_token(fleet.operator.token())
         return grpc.secure_channel(token.address, grpc.ssl_channel_credentials(token.ca))

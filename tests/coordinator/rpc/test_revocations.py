@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
-from moonfed.coordinator.rpc import revocations
 from moonfed.coordinator.rpc.revocations import Revocations
-from moonfed.coordinator.storage.device_registry import DeviceRegistry
-from moonfed.coordinator.storage.opening import open_storage
+from moonfed.coordinator.storage.certificates import Reason, Rejection
+from moonfed.errors import Renamed, Untrusted
 from moonfed.identity import Certificate
+from tests.support.device_certificates import registry_view
 
 NOW = 1_700_000_000.0
-
-
-class Registry(DeviceRegistry):
-    """A registry whose answers a test sets."""
-
-    def __init__(self) -> None:
-        self.answers: list[frozenset[str] | Exception] = []
-        self.asked = 0
-
-    def revoked(self) -> frozenset[str]:
-        self.asked += 1
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
 
 
 class Clocks:
@@ -37,82 +22,96 @@ class Clocks:
 
     wall, monotonic = NOW, 100.0
 
-    def revocations(self, registry: DeviceRegistry) -> Revocations:
-        return Revocations(registry, lambda: self.wall, lambda: self.monotonic)
+    def revocations(self) -> Revocations:
+        return Revocations(lambda: self.wall, lambda: self.monotonic)
 
 
-def certificate(name: str = "cam-1", expires: float = NOW + 3600.0) -> Certificate:
-    return Certificate(role="device", name=name, serial="1f", expires=expires)
+def certificate(name: str = "cam-1", expires: float = NOW + 3600.0, serial: str = "1f") -> Certificate:
+    return Certificate(kind="device", name=name, serial=serial, expires=expires)
+
+
+def apply(made: Revocations, rejections: Mapping[str, Rejection]) -> None:
+    asyncio.run(made.apply(registry_view(devices=rejections, operators=frozenset({"2e"}))))
 
 
 def test_a_certificate_is_rejected_once_it_has_expired() -> None:
     clocks = Clocks()
-    made = clocks.revocations(Registry())
+    made = clocks.revocations()
     assert made.rejection(certificate()) is None
     clocks.wall += 3600.0
     clocks.monotonic += 3600.0
-    reason = made.rejection(certificate())
+    reason = str(made.rejection(certificate()))
     assert reason == "the certificate 1f of device 'cam-1' expired on 2023-11-14 23:13 UTC; it must enrol again"
+
+
+def test_an_operators_certificate_is_rejected_once_it_has_expired() -> None:
+    operator = Certificate(kind="operator", name="ann", role="admin", serial="1f", expires=NOW)
+    reason = str(Clocks().revocations().rejection(operator))
+    assert reason.startswith("the certificate 1f of operator 'ann' expired on 2023-11-14")
 
 
 @pytest.mark.parametrize("jump", [-(10**9), 10**9])
 def test_a_wall_clock_that_jumps_expires_nothing(jump: float) -> None:
     clocks = Clocks()
-    made = clocks.revocations(Registry())
+    made = clocks.revocations()
     clocks.wall += jump
     clocks.monotonic += 60.0
     assert made.rejection(certificate()) is None
 
 
-def test_a_revoked_devices_certificate_is_rejected_and_an_operators_of_that_name_is_not() -> None:
-    registry = Registry()
-    registry.answers = [frozenset({"cam-1"})]
-    made = Clocks().revocations(registry)
-    assert made.rejection(certificate()) is None
-    asyncio.run(made.refresh())
-    assert made.rejection(certificate()) == "the certificate 1f of device 'cam-1' was revoked by an operator"
-    assert made.rejection(certificate("cam-2")) is None
-    operator = Certificate(role="operator", name="cam-1", serial="1f", expires=NOW + 3600.0)
+def test_a_certificate_is_rejected_by_its_serial_number() -> None:
+    made = Clocks().revocations()
+    apply(made, {"1f": Rejection(reason="replaced", device="cam-1")})
+    assert made.rejection(certificate())
+    assert made.rejection(certificate(serial="20")) is None, "the device's new one"
+    assert made.rejection(certificate("cam-2", serial="21")) is None
+    operator = Certificate(kind="operator", name="cam-1", role="admin", serial="1f", expires=NOW + 3600.0)
     assert made.rejection(operator) is None
+    apply(made, {})
+    assert made.rejection(certificate()) is None
 
 
-def test_while_the_registry_cannot_be_read_what_is_known_applies(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(revocations, "REFRESH_SECONDS", 0.01)
-    registry = Registry()
-    away = OSError("the disk is away")
-    registry.answers = [frozenset({"cam-1"}), away, away, away, frozenset({"cam-2"})]
-    made = Clocks().revocations(registry)
-
-    async def scenario() -> None:
-        task = asyncio.create_task(made.keep_fresh())
-        while registry.asked < 3:
-            await asyncio.sleep(0.01)
-        assert made.rejection(certificate())
-        while not made.rejection(certificate("cam-2")):
-            await asyncio.sleep(0.01)
-        task.cancel()
-
-    asyncio.run(asyncio.wait_for(scenario(), 20.0))
-    assert caplog.text.count("cannot read the revoked devices") == 1
+def test_an_operators_certificate_is_rejected_by_its_serial_number() -> None:
+    made = Clocks().revocations()
+    revoked = Certificate(kind="operator", name="ann", role="admin", serial="2e", expires=NOW + 3600.0)
+    assert made.rejection(revoked) is None
+    apply(made, {})
+    told = "the certificate 2e of operator 'ann' was revoked by an operator; ask an admin for a new one"
+    assert str(made.rejection(revoked)) == told
+    assert made.rejection(replace(revoked, serial="2f")) is None, "the operator was created again"
+    assert made.rejection(certificate(serial="2e")) is None
 
 
-def test_the_registry_knows_who_is_revoked(tmp_path: Path) -> None:
-    with open_storage(tmp_path / "state") as storage:
-        registry = storage.store.devices
-        registry.add_token("hash", 2, time.time() + 60.0)
-        for device in ("cam-1", "cam-2"):
-            assert registry.enrol(device, f"key of {device}", "hash", time.time() + 60.0)
-        assert registry.revoked() == frozenset()
-        revoke(storage.directory.database, "cam-2")
-        assert registry.revoked() == {"cam-2"}
-
-
-def revoke(database: Path, device: str) -> None:
-    """Mark a device's row, as another process would."""
-    import sqlite3
-
-    with sqlite3.connect(database) as connection:
-        connection.execute("UPDATE devices SET revoked = 1.0 WHERE device = ?", [device])
-    connection.close()
+@pytest.mark.parametrize(
+    ("reason", "kind", "sentence"),
+    [
+        (
+            "revoked",
+            Untrusted,
+            "was revoked by an operator; the device can return with a join token that an operator creates for it",
+        ),
+        (
+            "removed",
+            Untrusted,
+            "was rejected because an operator removed the device; enrol it with a new join token, "
+            "in an empty state directory",
+        ),
+        (
+            "replaced",
+            Untrusted,
+            "was replaced: a device has enrolled as 'gate' with a token for it; if this is that device, start it "
+            "again, otherwise enrol it under another name in an empty state directory",
+        ),
+        (
+            "renamed",
+            Renamed,
+            "is outdated: an operator renamed the device to 'gate'; renew it under that name",
+        ),
+    ],
+)
+def test_each_reason_says_what_happened_and_what_to_do(reason: Reason, kind: type[Untrusted], sentence: str) -> None:
+    made = Clocks().revocations()
+    apply(made, {"1f": Rejection(reason=reason, device="gate")})
+    found = made.rejection(certificate())
+    assert type(found) is kind
+    assert str(found) == f"the certificate 1f of device 'cam-1' {sentence}"

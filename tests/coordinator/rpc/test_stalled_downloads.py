@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import grpc
@@ -59,3 +60,28 @@ def test_a_download_over_a_dead_connection_does_not_delay_the_device_when_it_ret
     assert len(content) >= 4 * ELEMENTS
     with pytest.raises(grpc.RpcError):
         list(unread)
+
+
+def test_a_device_gets_one_download_at_a_time(fleet: Fleet) -> None:
+    device, other = fleet.device("cam-1"), fleet.device("cam-2")
+    fleet.start(minimum_devices=2, bundle=bundle_of(ELEMENTS))
+    sessions = [device.connect(), other.connect()]
+    sha256 = sessions[0].assignment().blobs["model"].sha256
+    request = blob_pb2.FetchRequest(device="cam-1", sha256=sha256)
+    unread = device.fleet.Fetch(request)
+    unread.initial_metadata()  # it has begun
+    begun, second = threading.Event(), device.fleet.Fetch(request)
+
+    def wait() -> None:
+        second.initial_metadata()
+        begun.set()
+
+    reader = threading.Thread(target=wait)
+    reader.start()
+    for _ in range(3):
+        assert list(other.fleet.Fetch(blob_pb2.FetchRequest(device="cam-2", sha256=sha256), timeout=WAIT))
+    assert not begun.is_set(), "it waits for the first one"
+    unread.cancel()  # type: ignore[no-untyped-call]
+    assert begun.wait(WAIT)
+    second.cancel()  # type: ignore[no-untyped-call]
+    reader.join()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from moonfed import transport
 from moonfed.errors import AlreadyExists, InvalidInput, TooLate, WrongState
 from moonfed.server_rules.fednova import FedNova
 from moonfed.server_rules.mean import MeanRule
@@ -98,6 +99,19 @@ def test_a_reconnecting_device_resumes_its_assignment(fleet: Fleet, until: Until
     waiting = fleet.operator.run("run").waiting
     assert waiting == "round 2 has 0 of 2 updates; training: cam-1, cam-2, cam-3 (offline)"
     assert devices[2].connect().assignment() == work[2]
+
+
+def test_a_device_that_gets_the_name_of_a_removed_one_does_not_take_its_place(fleet: Fleet, until: Until) -> None:
+    devices, sessions, work = three(fleet, rounds=3, asynchronous=asynchronous(2))
+    for number in (0, 1):
+        devices[number].submit(work[number], model_bytes(2.0))
+    assert sessions[0].assignment().round == 2
+    ask(fleet.operator.control.RemoveDevice, control_pb2.RemoveDeviceRequest(device="cam-3"))
+    identity = coordinator.enrol(fleet.tmp / "successor", fleet.operator.token(), "cam-3")
+    new = Device("cam-3", fleet.stack.enter_context(transport.open_channel(identity.address, identity)))
+    with pytest.raises(WrongState, match="'cam-3' has no pending update for round 1"):
+        new.submit(work[2], model_bytes(1000.0))
+    assert new.connect().assignment().round == 2
 
 
 def test_a_stuck_device_is_lost_though_its_work_grows_too_old_again_and_again(fleet: Fleet, until: Until) -> None:

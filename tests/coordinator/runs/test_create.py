@@ -27,7 +27,7 @@ def test_a_graph_that_names_another_file_starts_no_run(fleet: Fleet) -> None:
     graph = helper.make_model(helper.make_graph([], "tested", [], [], initializer=[stolen])).SerializeToString()
     with pytest.raises(InvalidInput, match=r"model\.onnx has a tensor 'stolen' whose data are in another file"):
         fleet.start(bundle=with_graph(graph))
-    with pytest.raises(Corrupt, match=r"model\.onnx is not an ONNX model, or a damaged one"):
+    with pytest.raises(Corrupt, match=r"model\.onnx is not an ONNX model, or is damaged"):
         fleet.start(bundle=with_graph(b"\xff"))
     assert not ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest()).runs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -23,11 +24,11 @@ ALL = control_pb2.Amount(fraction=1.0)
 def test_a_failing_run_does_not_delay_the_updates_of_another(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     tried, solved, abandon = threading.Event(), threading.Event(), Store.abandon_round
 
-    def full(self: Store, attempt: AttemptId, reason: str) -> None:
+    def full(self: Store, attempt: AttemptId, reason: str, reusable: Mapping[str, int]) -> None:
         tried.set()
         if not solved.is_set():
             raise FULL
-        abandon(self, attempt, reason)
+        abandon(self, attempt, reason, reusable)
 
     monkeypatch.setattr(Store, "abandon_round", full)
     monkeypatch.setattr("moonfed.coordinator.runs.persistence.RETRY_SECONDS", 0.05)
@@ -73,7 +74,7 @@ def test_declining_frees_the_round_and_can_be_repeated(fleet: Fleet, caplog: pyt
 def test_progress_reaches_watchers(fleet: Fleet) -> None:
     devices, sessions = two_devices(fleet)
     sessions[0].assignment()
-    watching = fleet.operator.watch("run")
+    watching = fleet.operator.watch("run", progress=True)
     next(watching)
     report = fleet_pb2.ReportRequest(device="cam-1", run="run", round=1, attempt=1, fraction=0.25)
     assert not ask(devices[0].fleet.Report, report).stop
@@ -89,7 +90,7 @@ def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_retried(fleet:
     before = fleet.operator.run("run").model
     devices[0].submit(sessions[0].assignment(), model_bytes(1.0))
     sessions[1].assignment()
-    again = sessions[0].assignment()
+    again = sessions[1].assignment()
     assert (again.round, again.attempt) == (1, 2)
     assert again.blobs["model"] == before
     abandoned = fleet.operator.rounds("run")[0]

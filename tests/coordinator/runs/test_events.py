@@ -44,12 +44,12 @@ def everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         ("declined", "device_declined", logging.WARNING),
     ],
 )
-def test_a_report_names_the_devices_that_the_round_still_waits_for(
+def test_a_report_counts_the_devices_that_the_round_still_waits_for(
     outcome: str, kind: str, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     report = DeviceReport(id=FIRST, device="b", outcome=outcome, reason="busy")  # type: ignore[arg-type]
     (event,) = published(lambda publisher: publisher.report(report, OPEN))
-    assert (event.kind, event.device, event.devices, event.reason) == (kind, "b", ("c",), "busy")
+    assert (event.kind, event.device, event.pending, event.reason) == (kind, "b", 1, "busy")
     (line,) = caplog.records
     assert (line.levelno, line.getMessage()) == (level, f"{FIRST}: b's update {outcome}: busy")
 
@@ -57,7 +57,7 @@ def test_a_report_names_the_devices_that_the_round_still_waits_for(
 def test_a_report_of_a_round_that_has_closed_waits_for_nobody() -> None:
     report = DeviceReport(id=FIRST, device="b", outcome="accepted")
     (event,) = published(lambda publisher: publisher.report(report, None))
-    assert event.devices == ()
+    assert event.pending == 0
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,11 @@ def test_a_report_of_a_round_that_has_closed_waits_for_nobody() -> None:
             Open(round=1, attempt=1, cohort=("a", "b")),
             RunEvent(kind="round_opened", round=1, attempt=1, devices=("a", "b")),
             f"{FIRST} opened for a, b",
+        ),
+        (
+            Open(round=1, attempt=1, cohort=("a", "b", "c"), reused={"c": 1, "a": 2}),
+            RunEvent(kind="round_opened", round=1, attempt=1, devices=("a", "b", "c"), reused=("a", "c")),
+            f"{FIRST} opened for a, b, c",
         ),
         (
             Lose(round=1, attempt=1, device="a"),

@@ -19,9 +19,9 @@ from moonfed.coordinator.storage.leases import SharedLeases
 from moonfed.errors import Unavailable
 from moonfed.grpc_status import from_rpc_error
 from moonfed.identity import load_identity
-from moonfed.v1 import control_pb2
+from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import fleet_in
-from tests.support.coordinator import Device, model_bytes
+from tests.support.coordinator import Device, ask, model_bytes
 from tests.support.postgresql import Server
 
 Until = Callable[[Callable[[], bool]], None]
@@ -92,3 +92,36 @@ def with_our_errors(events: Iterator[control_pb2.RunEvent]) -> Iterator[control_
         yield from events
     except grpc.RpcError as error:
         raise from_rpc_error(error) from error
+
+
+def test_a_device_of_a_follower_answers_there_and_the_holder_selects_it(
+    tmp_path: Path, postgresql_server: Server, bucket: str, until: Until
+) -> None:
+    """A permanent decline at the follower, and the answers when the device moves, are known to both."""
+    shared = {"database": postgresql_server.new_database(), "blobs": bucket}
+    with ExitStack() as stack:
+        holder = stack.enter_context(fleet_in(tmp_path / "a", **shared))
+        devices = [holder.device(name) for name in ("cam-1", "cam-2")]
+        shutil.copytree(holder.state / "authority", tmp_path / "b" / "state" / "authority")
+        follower = stack.enter_context(fleet_in(tmp_path / "b", **shared))
+        identity = load_identity(tmp_path / "a" / "cam-2")
+        there = stack.enter_context(transport.open_channel(f"127.0.0.1:{follower.ports.fleet}", identity))
+        away = Device("cam-2", there)
+        session = away.connect(fingerprint="a")
+        until(lambda: sum(device.online for device in holder.operator.devices()) == 1)
+        holder.start("run", rounds=2)
+        away.answer(session.check(), "a")
+        work = session.assignment()
+        assert holder.operator.run("run").open_round.cohort == ["cam-2"]
+        decline = fleet_pb2.DeclineRequest(device="cam-2", run="run", round=work.round, attempt=work.attempt,
+                                           permanent=True, reason="unsafe")  # fmt: skip
+        ask(away.fleet.Decline, decline)
+        until(lambda: "not eligible: cam-2 (unsafe)" in holder.operator.run("run").waiting)
+        until(lambda: [list(group.devices) for group in follower.operator.run("run").ineligible] == [["cam-2"]])
+        session.leave()
+        moved = devices[1].connect(fingerprint="a")
+        stream = devices[0].connect(fingerprint="b")
+        devices[0].answer(stream.check(), "b")
+        assert stream.assignment().attempt == 2
+        assert holder.operator.run("run").open_round.cohort == ["cam-1"]
+        assert moved.replies.empty()

@@ -21,7 +21,7 @@ class Database:
         self.attempts, self._lost_attempts = 0, lost_attempts
         self.leases = SimpleNamespace(held_elsewhere=lambda run: held_elsewhere)
 
-    def end_run(self, run: str, status: str) -> None:
+    def end_run(self, run: str, status: str, reason: str) -> None:
         self.attempts += 1
         if self.attempts <= self._lost_attempts:
             raise LeaseLost(f"run {run!r} is now held by another coordinator")

@@ -141,7 +141,7 @@ def test_damage_during_a_round_produces_no_model_and_the_run_continues_without_a
             damage(coordinator, newest.blobs["momentum"])
             for name in NAMES:
                 await coordinator.updates.submit_files(*trained(work, name, tmp_path))
-            with suppress(Unavailable):  # a watch ends as the run begins anew
+            with suppress(Unavailable):  # a watch ends when the run restarts
                 await watched(coordinator, "round_abandoned", 3)
             while committed(coordinator).blobs == newest.blobs:
                 await asyncio.sleep(0.02)

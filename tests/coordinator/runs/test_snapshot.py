@@ -45,8 +45,21 @@ def test_a_round_opens_and_its_reports_arrive_once(store: Store) -> None:
     later = read_snapshot(store, "digits", opened)
     events = list(events_between(opened, later))
     assert {(event.kind, event.device) for event in events} == {("update_received", "a"), ("update_received", "b")}
-    assert {event.devices for event in events} == {("c",)}, "the devices that the round waits for"
+    assert {event.pending for event in events} == {1}, "the devices that the round waits for"
     assert kinds(later, read_snapshot(store, "digits", later)) == []
+
+
+def test_an_attempt_names_the_updates_that_it_reuses(store: Store) -> None:
+    idle = read_snapshot(store, "digits", None)
+    store.open_round(FIRST, ["a", "b"])
+    store.reports.record(update("a"))
+    store.abandon_round(FIRST, "because", {"a": 1})
+    store.open_round(replace(FIRST, attempt=2), ["a", "b"], {"a": 1})
+    opened = [event for event in events_between(idle, read_snapshot(store, "digits", idle)) if event.devices]
+    assert [(event.kind, event.devices, event.reused) for event in opened] == [
+        ("round_abandoned", ("a", "b"), ()),
+        ("round_opened", ("a", "b"), ("a",)),
+    ]
 
 
 def test_rounds_that_ended_meanwhile_are_published_in_order(store: Store) -> None:

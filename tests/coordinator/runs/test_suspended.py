@@ -44,7 +44,7 @@ def test_a_run_with_a_damaged_file_is_suspended_and_the_others_continue(
         assert reason.startswith("suspended: the stored blob")
         assert "restart the coordinator" in reason
         assert any(record.levelname == "CRITICAL" and reason in record.message for record in caplog.records)
-        assert calls.run("o").waiting == "waiting for 2 more devices: 0 online, 2 needed"
+        assert calls.run("o").waiting == "waiting for 2 more devices: 0 eligible, 2 needed"
         watching = calls.watch("r")
         assert next(watching).run.waiting == reason
         with pytest.raises(WrongState, match="run 'r' is suspended"):

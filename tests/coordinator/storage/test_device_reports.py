@@ -30,6 +30,23 @@ def test_a_receipt_stands_after_the_commit_but_not_after_abandonment(store: Stor
     assert not store.reports.has_receipt(second, "a", blobs)
 
 
+def test_a_receipt_stands_while_a_later_attempt_may_count_the_update(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a", "b", "c"])
+    for device in ("a", "b"):
+        store.reports.record(update(device))
+    blobs, again = update("a").blobs, replace(FIRST, attempt=2)
+    store.abandon_round(FIRST, "because", {"a": 1, "b": 1})
+    assert store.reports.has_receipt(FIRST, "a", blobs)
+    with pytest.raises(AlreadyExists, match="different update of 'a'"):
+        store.reports.has_receipt(FIRST, "a", update("a", b"other").blobs)
+    store.open_round(again, ["a", "c"], {"a": 1})
+    assert [store.reports.has_receipt(FIRST, device, blobs) for device in ("a", "b")] == [True, False]
+    store.commit_round(again, ["a", "c"], {"model": MODEL}, metrics={}, metrics_before={}, reused={"a": 1})
+    assert store.reports.has_receipt(FIRST, "a", blobs)
+    assert not store.reports.has_receipt(again, "a", blobs), "it has none of that attempt"
+
+
 def test_a_report_replaces_the_earlier_one(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a"])

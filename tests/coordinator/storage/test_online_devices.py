@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from moonfed.coordinator.storage import online_devices
 from moonfed.coordinator.storage.online_devices import OnlineDevices
 from moonfed.coordinator.storage.store import Store
 
@@ -21,8 +22,8 @@ def two(replica: Callable[[], Store]) -> Two:
     return first, second
 
 
-def where(online_devices: OnlineDevices) -> dict[str, str]:
-    return {device: online.replica for device, online in online_devices.all().items()}
+def where(seen_by: OnlineDevices) -> dict[str, str]:
+    return {device: online.replica for device, online in seen_by.all().items()}
 
 
 def test_a_device_is_online_at_the_replica_it_connected_to_last(two: Two) -> None:
@@ -72,4 +73,25 @@ def test_a_stopping_replica_withdraws_its_devices(two: Two) -> None:
     first, second = two
     first.publish({"a": {}}, {})
     first.withdraw()
+    assert second.all() == {}
+
+
+def test_the_others_read_that_a_device_has_left_until_it_returns(two: Two) -> None:
+    first, second = two
+    begun = first.publish({"a": {}, "b": {}}, {})
+    stamp = second.version()
+    first.publish({}, begun, left=["a"])
+    assert second.version() != stamp
+    assert {device: online.left for device, online in second.all().items()} == {"a": True}
+    second.publish({"a": {}}, {})
+    assert {device: online.left for device, online in first.all().items()} == {"a": False}
+
+
+def test_a_device_that_has_left_is_forgotten_later(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two
+    first.publish({}, first.publish({"a": {}, "b": {}}, {}), left=["a"])
+    assert second.heartbeat(30.0)
+    assert "a" in second.all()
+    monkeypatch.setattr(online_devices, "LEFT_SECONDS", -1.0)
+    assert second.heartbeat(30.0)
     assert second.all() == {}

@@ -54,6 +54,10 @@ def test_killed_between_the_commit_and_the_end(state: Path) -> None:
 
 
 def test_killed_between_the_spooled_update_and_its_receipt(tmp_path: Path, state: Path) -> None:
+    with coordinator.coordinator_in_process(state) as ports:
+        calls = coordinator.operator(state, ports.fleet)
+        with calls.channel:
+            identity = coordinator.enrol(tmp_path / "cam-1", calls.token(), "cam-1")
     with open_storage(state) as storage:
         Left(storage)
         again = AttemptId(run="r", round=1, attempt=2)
@@ -66,8 +70,8 @@ def test_killed_between_the_spooled_update_and_its_receipt(tmp_path: Path, state
         calls = coordinator.operator(state, ports.fleet)
         stack.enter_context(calls.channel)
         assert not calls.run("r").open_round.reported, "without a receipt it does not count"
-        identity = coordinator.enrol(tmp_path / "cam-1", calls.token(), "cam-1")
-        device = coordinator.Device("cam-1", stack.enter_context(transport.open_channel(identity.address, identity)))
+        channel = stack.enter_context(transport.open_channel(f"127.0.0.1:{ports.fleet}", identity))
+        device = coordinator.Device("cam-1", channel)
         device.submit(device.connect().assignment(), model_bytes(3.0))
         run = list(calls.watch("r"))[-1].run
         np.testing.assert_array_equal(model_values(calls.model(run.model)), np.float32(3.0))
@@ -83,7 +87,7 @@ def test_killed_between_the_abandonment_and_the_end_of_its_spool(state: Path) ->
         with calls.channel:
             run = calls.run("r")
             assert not run.HasField("open_round")
-            assert run.waiting == "waiting for 2 more devices: 0 online, 2 needed"
+            assert run.waiting == "waiting for 2 more devices: 0 eligible, 2 needed"
             assert [entry.reason for entry in calls.rounds("r")] == ["because"]
     assert not list((state / "spool").glob("*/*"))
     with open_storage(state) as storage:

@@ -8,7 +8,8 @@ import pytest
 
 from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.aggregation.robust.incident import Incident
-from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.records import AttemptId, DeviceReport
+from moonfed.coordinator.rounds.protocol import SYNCHRONOUS
 from moonfed.coordinator.storage.recovery import recovered_state
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import WrongState
@@ -98,3 +99,57 @@ def test_a_reopened_round_has_no_reports(store: Store) -> None:
     with pytest.raises(WrongState, match="round 1, attempt 1 of run 'digits' has ended; it cannot be opened again"):
         store.reopen_round(FIRST)
     assert store.reports.of_attempt(FIRST) == [update("a")]
+
+
+def test_replacements_join_an_open_round_as_participants(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["b", "c"])
+    for _ in range(2):
+        store.replace_devices(FIRST, ["d", "a"])
+    state = recovered_state(store, "digits")
+    assert state.open
+    assert state.open.cohort == ("a", "b", "c", "d")
+    assert (state.open.replacements, state.open.drawn) == (frozenset("ad"), 2)
+    assert store.participants("digits") == {"a", "b", "c", "d"}
+
+
+def test_held_updates_are_recovered_between_two_attempts_and_within_the_next(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a", "b"])
+    store.reports.record(update("a"))
+    store.abandon_round(FIRST, "because", {"a": 1})
+    between = recovered_state(store, "digits")
+    assert (between.open, between.attempt, between.reusable) == (None, 2, {"a": 1})
+    assert SYNCHRONOUS.needed_attempts(RUN.settings, between) == {(1, 1)}
+    again = replace(FIRST, attempt=2)
+    store.open_round(again, ["a", "b"], {"a": 1})
+    within = recovered_state(store, "digits")
+    assert within.open
+    assert within.open.reused == {"a": 1}
+    assert (within.open.reported, within.open.outstanding) == (frozenset("a"), ("b",))
+    assert SYNCHRONOUS.needed_attempts(RUN.settings, within) == {(1, 1), (1, 2)}
+    store.reports.replace(DeviceReport(id=again, device="a", outcome="rejected", reason="its copy is damaged"))
+    damaged = recovered_state(store, "digits")
+    assert damaged.open
+    assert (damaged.open.reported, damaged.open.rejected) == (frozenset(), frozenset("a"))
+
+
+def test_a_device_continues_from_the_attempt_that_its_update_was_trained_in(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a", "b"])
+    store.abandon_round(FIRST, "because", {"a": 1})
+    again = replace(FIRST, attempt=2)
+    store.open_round(again, ["a", "b"], {"a": 1})
+    store.commit_round(again, ["a", "b"], {"model": MODEL}, metrics={}, metrics_before={}, reused={"a": 1})
+    assert store.latest_counted("digits") == {"a": FIRST, "b": again}
+
+
+def test_no_attempt_reuses_updates_that_started_from_a_replaced_state(store: Store) -> None:
+    store.add_run(RUN)
+    store.open_round(FIRST, ["a"])
+    store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
+    second = replace(FIRST, round=2)
+    store.open_round(second, ["a", "b"])
+    store.abandon_round(second, "because", {"a": 1})
+    store.replace_global_state(FIRST, {"model"}, {"model": ref_of_bytes(b"earlier")}, None, "damaged")
+    assert recovered_state(store, "digits").reusable == {}

@@ -16,20 +16,35 @@ Two = tuple[Store, Store]
 def test_a_poll_returns_each_runs_holder_and_position(two: Two) -> None:
     holder, follower = two
     seen = follower.run_summaries.load()["digits"]
-    assert (seen.holder, seen.stopping) == (holder.leases.holder, False)
-    assert (seen.round, seen.attempt, seen.status, seen.accepted) == (1, 1, "open", 0)
+    assert (seen.holder, seen.request) == (holder.leases.holder, "")
+    assert (seen.round, seen.attempt, seen.status, seen.accepted, seen.cohort) == (1, 1, "open", 0, 2)
     follower.reports.record(report("a"))
     follower.reports.record(report("b", outcome="rejected", blobs={}))
-    follower.run_summaries.request_stop("digits")
-    follower.run_summaries.request_stop("digits")
+    holder.replace_devices(FIRST, ["d"])
     seen = holder.run_summaries.load()["digits"]
-    assert (seen.stopping, seen.accepted, seen.rejected, seen.declined) == (True, 1, 1, 0)
+    assert (seen.accepted, seen.rejected, seen.declined, seen.cohort) == (1, 1, 0, 3)
     holder.begin_reducing(FIRST)
     assert holder.run_summaries.load()["digits"].status == "reducing"
     assert holder.leases.acquire("digits", 0.0)
     assert holder.run_summaries.load()["digits"].holder == ""
     with pytest.raises(NotFound):
-        follower.run_summaries.request_stop("unknown")
+        follower.run_summaries.request("unknown", "stop")
+
+
+def test_a_fulfilled_request_to_pause_is_over_and_one_to_stop_stays(two: Two) -> None:
+    holder, follower = two
+    follower.run_summaries.request("digits", "pause")
+    assert holder.run_summaries.load()["digits"].request == "pause"
+    follower.run_summaries.request("digits", "resume")
+    assert holder.run_summaries.load()["digits"].request == "resume", "the latest counts"
+    holder.set_paused("digits", paused=True)
+    seen = holder.run_summaries.load()["digits"]
+    assert (seen.request, seen.run_status) == ("", "paused")
+    follower.run_summaries.request("digits", "stop")
+    follower.run_summaries.request("digits", "resume")
+    holder.set_paused("digits", paused=False)
+    seen = holder.run_summaries.load()["digits"]
+    assert (seen.request, seen.run_status) == ("stop", "running")
 
 
 def test_a_poll_returns_the_newest_round_and_no_ended_run(two: Two) -> None:

@@ -74,7 +74,7 @@ def test_names_are_in_the_order_of_their_bytes(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, names)
     for name in names:
-        store.devices.seen(name)
+        store.devices.seen(name, {})
         store.reports.replace(update(name))
     assert [device.device for device in store.devices.devices()] == sorted(names)
     assert [report.device for report in store.reports.of_attempt(FIRST)] == sorted(names)

@@ -16,7 +16,6 @@ from moonfed.signing.bundle_signature import BundleSignature
 from moonfed.signing.trust import TrustChain
 from moonfed.transport import to_message
 from tests.edge_client.conftest import Bundle, Device
-from tests.edge_client.state.test_finished_models import ended
 from tests.support.device_coordinator import Coordinator
 from tests.support.signatures import CHAIN, ROTATED, issued, signature, trust
 
@@ -178,22 +177,6 @@ def test_a_rotation_is_followed_and_remembered(
     assign(coordinator, signed(bundle), run="old-key")  # with the chain as it was before
     device.start(samples)
     assert "which is not trusted" in coordinator.wait_for_decline().reason
-
-
-def test_a_stranger_cannot_end_a_run_with_a_model_for_predictions(
-    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
-) -> None:
-    stranger = signed(bundle, keys=[9])
-    stranger.put_into(coordinator.blobs)
-    device.start(samples)
-    coordinator.assign(ended(stranger, bundle.weights))
-    device.wait_for_log("run tested has ended; its model cannot be stored: the bundle is signed by")
-    unsigned = ended(bundle, bundle.weights, run="other")
-    unsigned.ClearField("signature")
-    coordinator.assign(unsigned)
-    device.wait_for_log("run other has ended; its model cannot be stored: the bundle is not signed")
-    assert not list((device.state / "finished").glob("*/plan.pt"))
-    assert bundle.digest not in {name for name, _ in coordinator.fetched}
 
 
 def test_a_device_without_a_trust_file_does_not_start(device: Device, samples: Path) -> None:

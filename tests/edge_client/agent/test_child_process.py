@@ -102,8 +102,23 @@ def test_messages_that_nobody_reads_are_not_collected(new_child: NewChild) -> No
     assert child._messages.full()
 
 
+def test_a_child_that_ends_leaves_no_thread_behind(new_child: NewChild) -> None:
+    """Not even one whose messages nobody has read: more of them are in the pipe than in the queue."""
+    before = set(threading.enumerate())
+    child = new_child(f"send('{READY}')\nwhile True: send('{READY}' * 100)", check=lambda: None)
+    assert child.answer(encode("go"), "ready")
+    while not child._messages.full():
+        time.sleep(0.01)
+    threads = set(threading.enumerate()) - before
+    assert len(threads) == 4, "for commands, messages, other output and the check"
+    child.end()
+    for thread in threads:
+        thread.join(30.0)
+        assert not thread.is_alive()
+
+
 def test_long_lines_of_output_are_logged_in_parts(new_child: NewChild, caplog: pytest.LogCaptureFixture) -> None:
-    """Else an endless one would fill the memory."""
+    """Otherwise, an endless line would fill the memory."""
     child = new_child(f"os.write(2, b'y' * {2 * TEXT_LENGTH} + b'end\\nlast\\n'); send('{READY}'); time.sleep(60)")
     assert child.answer(encode("go"), "ready")
     while "the child: last" not in caplog.messages:
@@ -179,23 +194,26 @@ def test_a_child_that_fails_its_check_is_killed(
     idle: bool, new_child: NewChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WATCH_SECONDS", 0.05)
-    failing = threading.Event()
+    failing, checks = threading.Event(), list[None]()
 
     def check() -> None:
+        checks.append(None)
         if failing.is_set():
             raise TrainingFailed("the child is up to something")
 
     child = new_child(f"send('{READY}')\nsys.stdin.readline(); time.sleep(60)", check=check)
-    assert child.answer(encode("go"), "ready") == {"value": 7}
-    process = psutil.Process(child.pid)
-    failing.set()
-    if idle:
-        process.wait(30)
-    with pytest.raises(TrainingFailed, match=r"^the child is up to something$"):
-        child.answer(encode("go"), "ready")
-    assert not child.running
-    failing.clear()
-    assert child.answer(encode("go"), "ready") == {"value": 7}, "a new child is not blamed for it"
+    for _ in range(2):  # the second one is not blamed for the first, and is checked too
+        failing.clear()
+        assert child.answer(encode("go"), "ready") == {"value": 7}
+        process, seen = psutil.Process(child.pid), len(checks)
+        while len(checks) < seen + 2:
+            time.sleep(0.01)
+        failing.set()
+        if idle:
+            process.wait(30)
+        with pytest.raises(TrainingFailed, match=r"^the child is up to something$"):
+            child.answer(encode("go"), "ready")
+        assert not child.running
 
 
 def test_a_child_inherits_nothing_but_what_it_is_given(new_child: NewChild, monkeypatch: pytest.MonkeyPatch) -> None:

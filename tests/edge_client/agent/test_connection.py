@@ -283,10 +283,3 @@ def test_an_ended_run_is_queued_and_supersedes_only_its_own_assignment(bundle: B
     assert inbox.superseded()
     assert [inbox.next_task(0.0) for _ in range(3)] == [*over, None]  # b's round is not begun any more
     assert inbox.idle()
-
-
-def test_a_model_without_its_manifest_is_ignored(bundle: Bundle) -> None:
-    model = to_message(ref_of_bytes(bundle.weights))
-    assert read_run_ended(fleet_pb2.RunEnded(run="a", model=model, rounds=3)).model is None
-    whole = read_run_ended(fleet_pb2.RunEnded(run="a", manifest=model, model=model, rounds=3))
-    assert whole.model == whole.manifest == ref_of_bytes(bundle.weights)

@@ -162,7 +162,17 @@ def test_a_token_that_the_coordinator_rejects_is_explained(
     done = enrol(str(token), "--state", tmp_path / "s")
     assert done.returncode == 5
     assert done.stderr == f"moonfed-client: {coordinator.enrol_error}\n"
-    assert not (tmp_path / "s" / "identity").exists()
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_rejected_request_keeps_a_key_that_an_earlier_one_left(
+    coordinator: Coordinator, token: JoinToken, tmp_path: Path
+) -> None:
+    pending_key(tmp_path / "s")  # its request may be on record, with a lost reply
+    coordinator.enrol_error = Untrusted("the join token has expired; ask the operator for a new one")
+    with pytest.raises(Untrusted):
+        enrolment.enrol(token, "cam-1", tmp_path / "s")
+    assert (tmp_path / "s" / "pending-key.pem").exists()
 
 
 def test_a_server_not_signed_by_the_tokens_authority_is_rejected(token: JoinToken, tmp_path: Path) -> None:
@@ -170,6 +180,7 @@ def test_a_server_not_signed_by_the_tokens_authority_is_rejected(token: JoinToke
     done = enrol(str(other), "--state", tmp_path / "s")
     assert done.returncode == 5
     assert "is not the coordinator that this join token belongs to" in done.stderr
+    assert not (tmp_path / "s").exists()
 
 
 def test_nobody_at_the_address_is_explained_after_a_few_tries(
@@ -178,6 +189,7 @@ def test_nobody_at_the_address_is_explained_after_a_few_tries(
     monkeypatch.setattr(enrolment, "ATTEMPTS", 2)
     with pytest.raises(Unavailable, match=r"the coordinator at 127\.0\.0\.1:1 cannot be reached"):
         enrolment.enrol(token, "cam-1", tmp_path / "s", "127.0.0.1:1")
+    assert not (tmp_path / "s").exists()
 
 
 @pytest.mark.parametrize(
@@ -250,3 +262,36 @@ def test_running_without_enrolment_is_one_sentence(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 3
     assert "holds no identity; enrol this device first, with: moonfed-client enrol TOKEN" in done.stderr
+
+
+def test_a_token_for_a_device_replaces_its_identity_and_its_key(
+    coordinator: Coordinator, token: JoinToken, device: Device
+) -> None:
+    device.enrol()
+    before = read_identity(device.state)
+    coordinator.keys.clear()  # as the real one does for such a token
+    own = replace(token, device="cam-1")
+    done = enrol(str(own), "--name", "cam-2", "--state", device.state)
+    told = "moonfed-client: name is 'cam-2'; it must be 'cam-1', because the join token is for this device\n"
+    assert (done.returncode, done.stderr) == (2, told)
+    assert read_identity(device.state) == before
+    done = enrol(str(own), "--state", device.state)
+    assert done.returncode == 0, done.stderr
+    after = read_identity(device.state)
+    assert after.name == "cam-1"
+    assert after.key != before.key, "it may have leaked"
+
+
+def test_a_token_for_a_device_names_a_new_board(token: JoinToken, device: Device) -> None:
+    done = enrol(str(replace(token, device="cam-7")), "--state", device.state)
+    assert done.returncode == 0, done.stderr
+    assert read_identity(device.state).name == "cam-7"
+
+
+def test_a_token_for_a_device_replaces_no_other_devices_identity(token: JoinToken, device: Device) -> None:
+    device.enrol()
+    before = read_identity(device.state)
+    done = enrol(str(replace(token, device="cam-7")), "--state", device.state)
+    assert done.returncode == 4
+    assert "holds the identity of 'cam-1', and the join token is for 'cam-7'; name another directory" in done.stderr
+    assert read_identity(device.state) == before

@@ -20,6 +20,7 @@ from moonfed.edge_client.agent import enrolment, main, transfers
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity
 from moonfed.edge_client.agent.executor import Executor, _require_sizes
+from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.session import Session
 from moonfed.edge_client.agent.worker_process import WorkerProcess
@@ -90,7 +91,9 @@ def test_an_update_waits_until_the_coordinators_failure_has_passed(
                 Untrusted("who is it"), MoonfedError("a problem")]  # fmt: skip
     coordinator.submit_problems = problems.copy()
     link.online.set()
-    Executor(settings, link, WorkerProcess(settings), Inbox())._submit(read_assignment(bundle.assignment()), stored)
+    Executor(settings, link, WorkerProcess(settings), Inbox(), DeviceFingerprint(settings, {}))._submit(
+        read_assignment(bundle.assignment()), stored
+    )
     assert coordinator.rejected == len(problems)
     assert len(coordinator.updates) == 1
     assert "retrying; the coordinator is temporarily unable to serve this device: the disk is full" in caplog.text
@@ -108,7 +111,7 @@ def test_a_rejected_update_is_not_sent_again(
     stored: StoredRound,
 ) -> None:
     coordinator.submit_error = error
-    work = Executor(settings, link, WorkerProcess(settings), Inbox())
+    work = Executor(settings, link, WorkerProcess(settings), Inbox(), DeviceFingerprint(settings, {}))
     work._submit(read_assignment(bundle.assignment()), stored)
     assert coordinator.rejected == 1
 
@@ -140,7 +143,9 @@ def test_a_job_contains_the_assignment_and_the_devices_budget(
     fields = {"round": 4, "attempt": 2, "seed": 9, "counted_round": 3, "counted_attempt": 6}
     training = {"epochs": 3, "batch_size": 5, "views": 2}
     assignment = read_assignment(bundle.trained(coordinator.blobs, **training).assignment(run="tested", **fields))
-    job = Executor(replace(settings, max_steps=7), link, WorkerProcess(settings), Inbox())._prepare(assignment)
+    job = Executor(
+        replace(settings, max_steps=7), link, WorkerProcess(settings), Inbox(), DeviceFingerprint(settings, {})
+    )._prepare(assignment)
     assert job.id == AttemptId(run="tested", round=4, attempt=2)
     assert job.counted == AttemptId(run="tested", round=3, attempt=6)
     assert job.training == replace(bundle.manifest.training, **training)  # type: ignore[arg-type]
@@ -160,7 +165,14 @@ def test_a_job_has_the_seconds_of_the_budget_or_until_the_window_closes(
     assignment = read_assignment(bundle.assignment())
     closes = (datetime.now() + hours * HOUR).time()
     window = TrainingWindow((datetime.now() - HOUR).time(), closes)
-    work = Executor(replace(settings, max_seconds=seconds), link, WorkerProcess(settings), Inbox(), window)
+    work = Executor(
+        replace(settings, max_seconds=seconds),
+        link,
+        WorkerProcess(settings),
+        Inbox(),
+        DeviceFingerprint(settings, {}),
+        window,
+    )
     job = work._prepare(assignment)
     assert job.max_seconds == pytest.approx(left, abs=0 if left == seconds else 60)
     assert job.digest == assignment.digest(None, seconds, str(window))
@@ -169,7 +181,7 @@ def test_a_job_has_the_seconds_of_the_budget_or_until_the_window_closes(
 def test_files_in_use_are_not_collected_as_the_oldest(
     link: FleetConnection, settings: WorkerSettings, bundle: Bundle
 ) -> None:
-    work = Executor(settings, link, WorkerProcess(settings), Inbox())
+    work = Executor(settings, link, WorkerProcess(settings), Inbox(), DeviceFingerprint(settings, {}))
     assignment = read_assignment(bundle.assignment())
     job = work._prepare(assignment)
     files = [Path(job.manifest_file), Path(job.plan_file)]
@@ -235,7 +247,7 @@ def test_a_decline_that_fails_costs_nothing(
         raise ValueError("a bug")
 
     monkeypatch.setattr(link, "decline", stumble)
-    work = Executor(settings, link, WorkerProcess(settings), Inbox())
+    work = Executor(settings, link, WorkerProcess(settings), Inbox(), DeviceFingerprint(settings, {}))
     work._decline(read_assignment(bundle.assignment()), "no reason")
 
 
@@ -256,7 +268,7 @@ def test_a_plan_that_fails_the_inspection_is_rejected_for_good_and_fetched_once(
     worker = WorkerProcess(settings)
     monkeypatch.setattr(worker, "train", inspect)
     link.online.set()
-    work = Executor(settings, link, worker, Inbox())
+    work = Executor(settings, link, worker, Inbox(), DeviceFingerprint(settings, {}))
     work._process(read_assignment(bundle.assignment(round=1)))
     fetched = len(coordinator.fetched)
     assert fetched
@@ -292,7 +304,7 @@ def test_an_unsafe_plan_does_not_affect_another_bundle(
 
     worker = WorkerProcess(settings)
     monkeypatch.setattr(worker, "train", inspect)
-    work = Executor(settings, link, worker, Inbox())
+    work = Executor(settings, link, worker, Inbox(), DeviceFingerprint(settings, {}))
     scaffold.put_into(coordinator.blobs)
     work._process(read_assignment(bundle.assignment(run="unsafe")))
     for number in (1, 2):

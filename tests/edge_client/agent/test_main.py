@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.edge_client.conftest import Bundle, Device
+from tests.edge_client.conftest import PROGRAM, Bundle, Device
 from tests.support.device_coordinator import Coordinator
 from tests.support.forked_process import PATCHES
 
@@ -48,3 +49,13 @@ def test_a_device_whose_state_plans_could_read_refuses_to_train(device: Device, 
     assert log == (
         "moonfed-client: state is '/usr/local/moonfed-device'; it must be outside /usr, which plans may read\n"
     )
+
+
+def test_a_device_that_is_not_enrolled_leaves_nothing_behind(
+    tmp_path: Path, samples: Path, forked_programs: None
+) -> None:
+    state = tmp_path / "new"
+    command = [str(PROGRAM), "run", "--data", str(samples), "--state", str(state), "--sandbox", "off"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "holds no identity; enrol this device first" in done.stderr) == (3, True)
+    assert not state.exists()

@@ -40,15 +40,15 @@ def test_a_device_enrols_and_trains_through_a_proxy_with_a_password(
         url = f"http://{PASSWORD}@{proxy.address}"
         done = enrol(token, device.state, "--proxy", url, "--json")
         assert done.returncode == 0, done.stderr
-        assert proxy.asked == [token.address]
-        enrolled = proxy.bytes_through
+        assert set(proxy.asked) == {token.address}
+        enrolled, asked = proxy.bytes_through, len(proxy.asked)
         assert enrolled > len(read_identity(device.state).certificate)
 
         device.start(samples, "--proxy", url)
         coordinator.assign(bundle.assignment())
         _, model = coordinator.wait_for_update()
         device.wait_for_log("submitted")
-        assert set(proxy.asked[1:]) == {coordinator.address}
+        assert set(proxy.asked[asked:]) == {coordinator.address}
         assert proxy.bytes_through - enrolled > len(bundle.plan) + len(bundle.weights) + len(model)
         for process in device.processes():
             assert "s3cr3t" not in " ".join(process.cmdline())

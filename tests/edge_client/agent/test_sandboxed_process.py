@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,14 @@ def test_the_environment_has_no_secret(directory: JobDirectory, monkeypatch: pyt
     assert environment["HOME"] == environment["TMPDIR"] == str(directory.output)
 
 
+def test_no_program_is_found_because_none_may_be_started(
+    directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = started(directory, monkeypatch).env
+    assert environment
+    assert shutil.which("sh", path=environment["PATH"]) is None
+
+
 def test_the_interpreter_is_isolated_and_searches_no_directory_above_the_job(
     directory: JobDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -135,6 +145,30 @@ def test_no_directory_above_the_devices_state_is_searched_or_read(
     assert json.loads(program.command[-2]) == [str(libraries)]
     assert not set(above) & set(spec(program)["read"])
     assert spec(program)["private"] == [str(tmp_path / "temporary"), str(tmp_path / "device" / "state")]
+
+
+def test_a_state_directory_is_private_however_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a relative path, by a link to it, or while the search path has a link to a directory above it."""
+    (tmp_path / "device" / "state").mkdir(parents=True)
+    (tmp_path / "state").symlink_to(tmp_path / "device" / "state")
+    (tmp_path / "above").symlink_to(tmp_path / "device")
+    monkeypatch.chdir(tmp_path)
+    searched = [str(tmp_path / name) for name in ("device", "above", "libraries")]
+    monkeypatch.setattr(sys, "path", searched)
+    for name in ("device/state", "state"):
+        job = JobDirectory(tmp_path / "temporary", Path(name))
+        job.clear()
+        program = started(job, monkeypatch)
+        assert spec(program)["private"][1] == str(tmp_path / name)
+        assert json.loads(program.command[-2]) == [str(tmp_path / "libraries")]
+
+
+def test_files_that_the_process_writes_are_created_for_it(directory: JobDirectory) -> None:
+    (directory.output / "model").write_bytes(b"of an earlier job")
+    directory.clear()
+    directory.create(["model", "statistics"])
+    found = {path.name: (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) for path in directory.output.iterdir()}
+    assert found == dict.fromkeys(("model", "statistics"), (b"", 0o600))
 
 
 def test_more_files_than_results_are_too_many(directory: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ import pytest
 from moonfed.blobs import ref_of_bytes
 from moonfed.edge_client.agent.enrolment import read_identity
 from moonfed.edge_client.agent.first_contact import ATTEMPTS
-from moonfed.errors import Denied, InvalidInput, MoonfedError, Unavailable, VersionMismatch, WrongState
+from moonfed.errors import Denied, InvalidInput, MoonfedError, Unavailable, Untrusted, VersionMismatch, WrongState
 from moonfed.identity import subject_of
 from moonfed.transport import to_message
 from moonfed.v1 import fleet_pb2
@@ -224,7 +224,7 @@ def test_a_device_that_cannot_train_declines_and_keeps_running(
 ) -> None:
     troubles = [
         ("os._exit(3)", "the process that reads the data exited unexpectedly with code 3"),
-        ("return np.zeros((4, 6), int), [0, 1, 2, 0]", "have dtype int64; the bundle takes float32"),
+        ("return np.zeros((4, 6), int), [0, 1, 2, 0]", "have dtype int64; the model takes float32"),
         (
             "return np.zeros((1, 6), np.float32), [0]",
             "this device has 1 samples to train on; the plan needs at least 2",
@@ -378,6 +378,7 @@ def test_a_signal_in_mid_training_ends_everything(
     wait_until_gone(processes)
     assert "Traceback" not in log
     assert not coordinator.declined  # the device may be back within the round
+    assert coordinator.left == ["cam-1"]
 
 
 def test_a_signal_ends_a_device_that_cannot_reach_anybody(
@@ -562,13 +563,71 @@ def test_a_rejected_renewal_is_final(coordinator: Coordinator, device: Device, s
     assert device.finish() == (5, "moonfed-client: device 'cam-1' is revoked\n")
 
 
+def test_a_renamed_device_continues_under_its_new_name(
+    coordinator: Coordinator, device: Device, samples: Path, bundle: Bundle
+) -> None:
+    device.start(samples)
+    coordinator.assign(bundle.assignment())
+    coordinator.wait_for_update(1)
+    before = read_identity(device.state)
+    coordinator.renamed["cam-1"] = "gate"
+    coordinator.stop()  # as the real one cuts the device off
+    coordinator.serve()
+    coordinator.wait_for(lambda: coordinator.connect_requests[-1].device == "gate", "the device's new name")
+    coordinator.assign(bundle.assignment(round=2))
+    header, _ = coordinator.wait_for_update(2)
+    assert header.device == "gate"
+    after = read_identity(device.state)
+    assert (after.name, after.key != before.key) == ("gate", True)
+    code, log = device.stop()
+    assert code == 0
+    assert "an operator renamed this device from cam-1 to gate; continuing under that name" in log
+    assert log.count("connected to the coordinator") == 2
+
+
+def test_a_renamed_device_whose_certificate_is_due_continues_under_its_new_name(
+    coordinator: Coordinator, device: Device, samples: Path
+) -> None:
+    device.enrol(age=9 * DAY, left=DAY)
+    coordinator.renamed["cam-1"] = "gate"
+    device.start(samples)
+    coordinator.wait_for(lambda: coordinator.connect_requests, "the device")
+    assert coordinator.connect_requests[-1].device == "gate"
+    assert len(coordinator.renewed) == 1
+    assert device.stop()[0] == 0
+
+
+def test_a_renamed_device_waits_until_it_can_renew(coordinator: Coordinator, device: Device, samples: Path) -> None:
+    coordinator.renamed["cam-1"] = "gate"
+    coordinator.renew_error = WrongState("not now")
+    device.start(samples)
+    device.wait_for_log("retrying later to renew the certificate")
+    coordinator.renew_error = None
+    coordinator.wait_for(lambda: coordinator.connect_requests, "the device")
+    assert coordinator.connect_requests[-1].device == "gate"
+    assert device.stop()[0] == 0
+
+
+def test_a_revoked_device_stops_with_the_coordinators_sentence(
+    coordinator: Coordinator, device: Device, samples: Path
+) -> None:
+    device.start(samples)
+    coordinator.wait_for(lambda: coordinator.connect_requests, "the device")
+    coordinator.connect_error = Untrusted("the certificate 1f of device 'cam-1' was revoked by an operator")
+    coordinator.stop()
+    coordinator.serve()
+    code, log = device.finish()
+    assert code == 5
+    assert log.splitlines()[-1] == f"moonfed-client: {coordinator.connect_error}"
+
+
 def test_one_state_directory_serves_one_process(coordinator: Coordinator, device: Device, samples: Path) -> None:
     device.start(samples)
     coordinator.wait_for(lambda: coordinator.connect_requests, "the device")
     command = [str(PROGRAM), "run", "--data", str(samples), "--state", str(device.state)]
     second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert second.returncode == 4
-    assert "another moonfed-client runs with the state directory" in second.stderr
+    assert re.search(r"another moonfed-client \(process \d+\) runs with the state directory", second.stderr)
 
 
 def test_a_device_with_wrong_settings_does_not_connect(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -12,20 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.assignment import RunEnded
 from moonfed.blobs import BlobDirectory
 from moonfed.edge_client.agent.connection import FleetConnection
-from moonfed.edge_client.agent.executor import Executor
+from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
 from moonfed.edge_client.agent.inbox import Inbox
+from moonfed.edge_client.agent.releases import ReleaseInstaller
 from moonfed.edge_client.agent.session import Session
 from moonfed.edge_client.agent.transfers import BlobTransfers, WindowClosed
 from moonfed.edge_client.agent.worker_process import WorkerProcess
-from moonfed.edge_client.state.finished_models import finished_models
-from moonfed.edge_client.state.gc import kept_runs
+from moonfed.edge_client.state.releases import ReleaseStore
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.edge_client.worker.messages import WorkerSettings
+from moonfed.fleet_messages import read_target
 from tests.edge_client.conftest import Bundle, Device
 from tests.support.device_coordinator import Coordinator
+from tests.support.device_releases import make_release
 
 LONG = 10_000_000  # epochs that no test waits for
 
@@ -182,34 +184,30 @@ def test_an_assignment_that_comes_after_hours_is_declined(
 def test_nothing_is_fetched_after_hours(
     coordinator: Coordinator, link: FleetConnection, bundle: Bundle, tmp_path: Path
 ) -> None:
-    """This covers an assignment's files and a finished model."""
+    """This covers the files of assignments and of releases."""
     ref, hours = coordinator.blobs.put_bytes(bundle.weights), window(-60, -30)
     with pytest.raises(WindowClosed, match=f"training window of this device, {hours}, has closed"):
         BlobTransfers(link, Inbox(), hours).fetch(ref, BlobDirectory(tmp_path / "blobs"))
     assert not coordinator.fetched
 
 
-def test_a_run_that_ends_after_hours_keeps_its_state_until_its_model_is_fetched(
-    coordinator: Coordinator, link: FleetConnection, settings: WorkerSettings, bundle: Bundle
+def test_a_release_is_fetched_when_the_window_opens(
+    coordinator: Coordinator, link: FleetConnection, settings: WorkerSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Until then, the device names the run when it connects, and is notified again."""
-    state, manifest = Path(settings.state), coordinator.blobs.put_bytes(bundle.manifest.to_bytes())
-    coordinator.blobs.put_bytes(bundle.plan)
-    (state / "runs" / "tested" / "2.1").mkdir(parents=True)
-    ended = RunEnded(
-        run="tested",
-        manifest=manifest,
-        model=coordinator.blobs.put_bytes(bundle.weights),
-        rounds=2,
-        signature=coordinator.blobs.put_bytes(bundle.signature),
-    )
+    """The coordinator sends the target again when the device connects."""
+    target = read_target(make_release().put_into(coordinator.blobs).target())
     link.online.set()
-    Executor(settings, link, WorkerProcess(settings), Inbox(), window(-60, -30))._end_run(ended)
-    assert kept_runs(state / "runs") == ["tested"]
-    assert not finished_models(state / "finished")
-    Executor(settings, link, WorkerProcess(settings), Inbox(), window(-60, 600))._end_run(ended)
-    assert kept_runs(state / "runs") == []
-    assert [found.run for found in finished_models(state / "finished")] == ["tested"]
+    caplog.set_level(logging.INFO)
+    installed = []
+    for hours in (window(-60, -30), window(-60, 600)):
+        worker, inbox = WorkerProcess(settings), Inbox()
+        transfers = BlobTransfers(link, inbox, hours)
+        installer = ReleaseInstaller(settings, link, worker, inbox, transfers, DeviceFingerprint(settings, {}))
+        installer.process(target)
+        worker.end()
+        installed.append((ReleaseStore(Path(settings.state)).current("digits"), bool(coordinator.fetched)))
+    assert installed == [(0, False), (1, True)]
+    assert "version 1 of model digits: fetching it later: the training window of this device" in caplog.text
 
 
 def test_a_signal_ends_a_device_that_waits_for_its_window(

@@ -62,8 +62,8 @@ def transfers(connection: FakeConnection, inbox: Inbox, window: TrainingWindow |
     return BlobTransfers(cast(FleetConnection, connection), inbox, window)
 
 
-def fetch(found: BlobTransfers, tmp_path: Path, *, needed: bool = True) -> Path:
-    return found.fetch(ref_of_bytes(CONTENT), BlobDirectory(tmp_path / "blobs"), needed=needed)
+def fetch(found: BlobTransfers, tmp_path: Path) -> Path:
+    return found.fetch(ref_of_bytes(CONTENT), BlobDirectory(tmp_path / "blobs"))
 
 
 def test_transient_problems_are_retried_and_the_coordinators_own_logged_once(
@@ -101,20 +101,6 @@ def test_a_corrupt_blob_is_deleted_and_fetched_again_once(inbox: Inbox, tmp_path
     assert fetch(transfers(FakeConnection(Corrupt("another sha256")), inbox), tmp_path).read_bytes() == CONTENT
     with pytest.raises(Corrupt, match="again"):
         fetch(transfers(FakeConnection(Corrupt("another sha256"), Corrupt("again")), inbox), tmp_path)
-
-
-@pytest.mark.parametrize(("problem", "calls"), [(MoonfedError("bug"), 1), (Unavailable("gone"), 2)])
-def test_a_fetch_that_is_not_needed_gives_up_on_the_coordinators_own_errors(
-    problem: MoonfedError, calls: int, inbox: Inbox, tmp_path: Path
-) -> None:
-    connection = FakeConnection(problem)
-    found = transfers(connection, inbox)
-    if calls == 1:
-        with pytest.raises(MoonfedError, match="bug"):
-            fetch(found, tmp_path, needed=False)
-    else:
-        fetch(found, tmp_path, needed=False)
-    assert connection.calls == calls
 
 
 def test_a_fetch_ends_once_the_round_does_not_need_this_device(inbox: Inbox, tmp_path: Path) -> None:

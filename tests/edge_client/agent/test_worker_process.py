@@ -21,10 +21,13 @@ from moonfed import tensors
 from moonfed.edge_client.agent import child_process as child_module
 from moonfed.edge_client.agent import worker_process as worker_module
 from moonfed.edge_client.agent.child_process import ChildProcess
+from moonfed.edge_client.agent.sandboxed_process import Sandbox
 from moonfed.edge_client.agent.worker_process import GRACE_SECONDS, Heartbeat, WorkerProcess, _heartbeat
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
+from moonfed.encoded_models import encode_model
+from moonfed.encodings import known_encodings, parse_encodings
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, TrainingFailed, UnsafePlan
 from tests.edge_client.conftest import SANDBOX, TASK, Bundle, wait_until_gone
 
@@ -87,6 +90,24 @@ def test_a_round_is_trained_and_stored(
     assert set(stored.update.metrics) == {"loss", "holdout_accuracy", "holdout_loss", "holdout_samples"}
     vector = tensors.open_model(stored.model_file, bundle.manifest.tensors)
     tensors.require_finite(vector, bundle.manifest.tensors)
+
+
+@pytest.mark.parametrize("name", sorted(known_encodings()))
+def test_a_process_that_cannot_create_files_trains_in_every_encoding(
+    new_worker: NewWorker, new_job: Callable[..., Job], bundle: Bundle, samples: Path, tmp_path: Path, name: str
+) -> None:
+    encodings, received = parse_encodings(name, name), tmp_path / "received"
+    (tmp_path / "initial").write_bytes(bundle.weights)
+    encode_model(tmp_path / "initial", received, bundle.manifest.tensors, encodings.down)
+    worker = new_worker(samples)
+    for number in (1, 2):  # the second one adds the first one's encoding error
+        job = new_job({"model": str(received)}, round=number, encodings=encodings, counted_round=number - 1)
+        assert worker.train(job, always)
+    stored = run_state(tmp_path, bundle).find(2, 1, TASK)
+    assert stored
+    assert stored.outgoing["model"][1].stat().st_size > 0
+    output = worker._directory.output
+    assert not [file for file in output.glob("*.plain") if file.stat().st_size], "what is temporary takes no space"
 
 
 def test_the_second_round_starts_from_the_first_ones_model_even_in_a_new_worker(
@@ -283,7 +304,7 @@ def test_the_trainer_is_killed_a_while_after_its_budget(
     samples: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """However often a plan reports progress."""
+    """This holds however often a plan reports progress."""
     limits: dict[str, float | None] = {}
 
     def answer(_: ChildProcess, __: bytes, expected: str, *given: Any) -> dict[str, Any] | None:  # noqa: ANN401
@@ -314,6 +335,28 @@ def test_the_trainer_is_not_told_the_devices_state_data_or_labels(tmp_path: Path
     told = spec["settings"]["worker"]
     assert (told["state"], told["data"], told["labels"]) == ("", "", {})
     assert told["holdout"] == 0.2
+
+
+def test_a_trainer_may_create_few_files_besides_its_results(
+    bundle: Bundle, scaffold: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandboxes: list[Sandbox] = []
+
+    def sandboxed(_: str, __: object, sandbox: Sandbox, *___: object) -> SimpleNamespace:
+        sandboxes.append(sandbox)
+        return SimpleNamespace(running=False, end=lambda: None)
+
+    monkeypatch.setattr(worker_module, "sandboxed_process", sandboxed)
+    worker = WorkerProcess(
+        WorkerSettings(
+            state=str(tmp_path), device="cam-1", data="", accelerator="cpu", holdout=0.0, threads=1, sandbox=SANDBOX
+        )
+    )
+    for number, manifest in enumerate((bundle.manifest, scaffold.manifest)):
+        worker._trainer_of(str(number), manifest)
+    plain, more = (sandbox.files for sandbox in sandboxes)
+    assert 3 <= plain <= 20
+    assert more == plain + len(scaffold.manifest.uplink) + len(scaffold.manifest.device_state) > plain
 
 
 PROGRESS = {"fraction": 0.5, "epoch": 1, "loss": None}

@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,7 @@ from moonfed.bundle import Bundle, write_bundle
 from moonfed.edge_client.profile import measure
 from moonfed.edge_client.profile.measure import Profile, ProfileSettings, profile
 from moonfed.edge_client.profile.task import Times
+from moonfed.edge_client.resources import trainer_runtime
 from moonfed.edge_client.state.trust import accept, pin
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import Corrupt, InvalidInput, MoonfedError, UntrustedBundle
@@ -45,7 +47,7 @@ TIMES = Times(step=0.010, step_with_references=0.016, references=0.005, evaluati
 def shared_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let neither forked programs nor this process start a trainer to measure its memory."""
     monkeypatch.setenv(PATCHES, "tests.support.shared_trainer")
-    monkeypatch.setattr(measure, "trainer_memory", shared_trainer_memory)
+    monkeypatch.setattr(trainer_runtime, "trainer_memory", shared_trainer_memory)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +169,7 @@ def test_torch_needs_as_much_memory_as_in_the_trainer(
         "import sys, json; from pathlib import Path; import moonfed.edge_client.worker.sandboxed; "
         "from moonfed.edge_client.worker.messages import WorkerSettings; "
         "from moonfed.edge_client.worker.trainer import Trainer; "
-        "print(Trainer(WorkerSettings(**json.loads(sys.argv[1])), 0, Path())._runtime)"
+        "print(Trainer(WorkerSettings(**json.loads(sys.argv[1])), 0, Path()).runtime)"
     )
     command = [sys.executable, "-c", program, json.dumps(asdict(settings))]
     worker = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
@@ -338,9 +340,36 @@ def test_a_foreign_bundle_is_profiled_with_its_engineers_trust_file(made: tuple[
     assert done.returncode == 0, done.stderr
 
 
+def test_the_state_is_hidden_from_the_plan(
+    made: tuple[Path, Bundle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private: list[Path] = []
+
+    def sandboxed(*given: Any, **_: object) -> None:  # noqa: ANN401
+        private.extend(given[3].private)
+        raise InterruptedError
+
+    monkeypatch.setattr(measure, "sandboxed_process", sandboxed)
+    pin(tmp_path / "device", TRUST)
+    with pytest.raises(InterruptedError):
+        profile(ProfileSettings(bundle=made[0], samples=40, sandbox=SANDBOX, state=tmp_path / "device"))
+    assert tmp_path / "device" in private
+
+
 def test_a_machine_that_cannot_isolate_plans_profiles_none_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "landlock_version", lambda: 0)
     monkeypatch.setattr(policy, "seccomp_available", lambda: True)
     with pytest.raises(InvalidInput, match="sandbox is 'strict'; it must be 'weak' or 'off' on this machine"):
         ProfileSettings(bundle=Path("bundle"))
     assert ProfileSettings(bundle=Path("bundle"), sandbox="weak").sandbox == "weak"
+
+
+def test_data_are_checked_and_counted(made: tuple[Path, Bundle], tmp_path: Path) -> None:
+    np.savez(tmp_path / "good.npz", inputs=np.zeros((70, 12), np.float32), labels=np.arange(70) % 3)
+    np.savez(tmp_path / "bad.npz", inputs=np.zeros((70, 12), np.float32), labels=np.arange(70) % 4)
+    done = run(made[0], "--data", tmp_path / "good.npz")
+    assert (done.returncode, "70 samples in batches of 32" in done.stdout) == (0, True)
+    done = run(made[0], "--data", tmp_path / "bad.npz")
+    assert (done.returncode, "range from 0 to 3; the model has 3 classes" in done.stderr) == (2, True)
+    with pytest.raises(InvalidInput, match="samples is 5; with --data, whose samples are counted, it must not be gi"):
+        ProfileSettings(bundle=made[0], samples=5, data="good.npz")

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from moonfed.edge_client.resources.available_memory import (
+    Available,
     host_available,
+    host_capacity,
+    memory_capacity,
     peak_memory,
     resident_memory,
     total_memory,
@@ -43,8 +46,15 @@ def test_the_tightest_control_group_decides(tmp_path: Path) -> None:
         (directory / "memory.stat").write_text(f"anon 5\ninactive_file {file * 1024}\nactive_file 0\n")
     (root / "sys/fs/cgroup/memory.stat").write_text("anon 5\n")  # the root has no limit
     assert host_available(root) == (400 + 1000) * 1024
+    assert host_capacity(root) == 1500 * 1024
     (root / "sys/fs/cgroup/a.slice/memory.max").write_text("max\n")
     assert host_available(root) == (1400 + 1000) * 1024
+    assert host_capacity(root) == 2000 * 1024
+
+
+def test_the_capacity_is_the_machines_memory_whatever_is_in_use(tmp_path: Path) -> None:
+    assert host_capacity(write_tree(tmp_path, proc__meminfo=MEMINFO)) == 8000 * 1024
+    assert memory_capacity("cpu") == Available(host=host_capacity())
 
 
 def test_a_container_sees_its_own_limit_at_the_root(tmp_path: Path) -> None:

@@ -185,7 +185,9 @@ def test_the_estimate_places_data_as_a_round_does(memory_size: int) -> None:
 
 
 def test_sizes_are_readable() -> None:
-    assert [human(size) for size in (12, 4_000, 48_400_000, 3_140_000_000)] == ["12 bytes", "4 KB", "48 MB", "3.1 GB"]
+    sizes = {12: "12 bytes", 4_000: "4 KB", 1_197_763: "1.2 MB", 9_960_000: "10 MB", 48_400_000: "48 MB"}
+    assert {size: human(size) for size in sizes} == sizes
+    assert human(3_140_000_000) == "3.1 GB"
 
 
 BARE = """

@@ -12,7 +12,7 @@ from moonfed.edge_client.state.gc import drop_run, kept_runs
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.errors import InvalidInput
 from tests.edge_client.conftest import Bundle
-from tests.edge_client.state.test_finished_models import files
+from tests.edge_client.state.test_runs_that_ended import files
 
 
 def write(file: Path) -> None:

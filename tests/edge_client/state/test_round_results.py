@@ -17,6 +17,7 @@ from moonfed.edge_client.state.round_results import (
     result_roles,
     save_results,
     with_kept_files,
+    written_files,
 )
 from moonfed.edge_client.state.round_store import MODEL_ERROR, RunState
 from moonfed.encodings import ENCODED_MODEL, Encodings, parse_encodings
@@ -62,6 +63,21 @@ def test_the_roles_follow_the_manifest_and_the_encodings(manifest: Manifest) -> 
     assert result_roles(manifest, LOSSY) == (*plain, ENCODED_MODEL, MODEL_ERROR)
 
 
+def test_the_files_that_a_round_writes_are_its_results_and_the_decoded_model(manifest: Manifest) -> None:
+    plain = tuple(f"{role}.safetensors" for role in ("model", "variate_change", "device_variate"))
+    assert written_files(manifest, Encodings()) == plain
+    lossy = {*plain, f"{ENCODED_MODEL}.safetensors", f"{MODEL_ERROR}.safetensors"}
+    assert set(written_files(manifest, LOSSY)) == lossy
+    assert set(written_files(manifest, parse_encodings("bfloat16", ""))) >= {*plain, "initial_model"}
+
+
+def test_a_compressed_file_is_written_with_an_uncompressed_one_next_to_it(manifest: Manifest) -> None:
+    down = set(written_files(manifest, parse_encodings("bfloat16+zstd", "")))
+    assert down - set(written_files(manifest, parse_encodings("bfloat16", ""))) == {"initial_model.plain"}
+    up = set(written_files(manifest, parse_encodings("", "int8+zstd")))
+    assert up - set(written_files(manifest, LOSSY)) == {f"{ENCODED_MODEL}.safetensors.plain"}
+
+
 def test_results_are_moved_into_the_state(
     state: RunState, manifest: Manifest, new_job: Callable[..., Job], results: Callable[..., RoundResults]
 ) -> None:
@@ -105,8 +121,9 @@ def nothing(file: Path, tmp_path: Path) -> None:
         (lambda file, _: os.mkfifo(file), "left a model.safetensors that is not a plain file"),
         (lambda file, _: file.mkdir(), "left a model.safetensors that is not a plain file"),
         (nothing, "left no model.safetensors"),
+        (lambda file, _: file.touch(), "left an empty model.safetensors"),
     ],
-    ids=["link", "hard link", "pipe", "directory", "nothing"],
+    ids=["link", "hard link", "pipe", "directory", "nothing", "what was created for it"],
 )
 def test_what_an_escaped_plan_could_leave_is_not_stored(
     leave: Callable[[Path, Path], object],

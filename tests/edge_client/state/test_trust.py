@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.edge_client.state.trust import accept, bundle_check, describe, load, pin, replace_trust, stored_check
-from moonfed.errors import Corrupt, UntrustedBundle
+from moonfed.edge_client.state.trust import accept, accept_release, bundle_check, describe, load, pin, replace_trust
+from moonfed.errors import Corrupt, UntrustedBundle, UntrustedRelease
 from moonfed.signing.key_files import write_trust
 from moonfed.signing.trust import TrustChain
+from tests.support.device_releases import make_release
 from tests.support.signatures import CHAIN, FAR, ROTATED, TRUST, issued, signature, trust
 
 MANIFEST, NOW = b"a manifest", 1_800_000_000.0
@@ -46,8 +47,9 @@ def test_a_rejected_bundle_changes_nothing(tmp_path: Path) -> None:
 def test_a_device_that_trusts_nobody_accepts_nothing(tmp_path: Path) -> None:
     with pytest.raises(UntrustedBundle, match="has no trust file; give it one with: moonfed-client trust FILE"):
         accept(tmp_path, *content(), NOW)
+    made = make_release()
     with pytest.raises(UntrustedBundle, match="has no trust file"):
-        stored_check(tmp_path)
+        accept_release(tmp_path, made.manifest.to_bytes(), made.signature, NOW)
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{}", b'{"trust":{},"accepted":{}}', b"[" * 100_000, b'{"accepted":[]}'])
@@ -95,12 +97,26 @@ def test_a_bundle_in_a_file_is_checked_by_the_given_trust_the_devices_or_the_use
     assert bundle_check(tmp_path / "given.json", tmp_path)(*own)
 
 
-def test_a_stored_bundle_is_checked_without_its_version(tmp_path: Path) -> None:
+def test_a_release_may_be_older_than_others_and_brings_a_newer_trust_file(tmp_path: Path) -> None:
     pin(tmp_path, TRUST)
-    accept(tmp_path, *content(version=4), NOW)
-    assert stored_check(tmp_path)(*content(version=3))
-    with pytest.raises(UntrustedBundle, match="which is not trusted"):
-        stored_check(tmp_path)(*content(keys=[9]))
+    for version in (7, 2):
+        made = make_release(version)
+        read = accept_release(tmp_path, made.manifest.to_bytes(), made.signature, NOW)
+        assert read == made.manifest
+    rotated = make_release(3, keys=(2,), chain=ROTATED)
+    accept_release(tmp_path, rotated.manifest.to_bytes(), rotated.signature, NOW)
+    held = load(tmp_path)
+    assert held
+    assert (held.trust, held.accepted) == (trust(2, version=2), {})
+    with pytest.raises(UntrustedRelease, match="which is not trusted"):
+        accept_release(tmp_path, made.manifest.to_bytes(), made.signature, NOW)
+    expired = make_release(4, keys=(2,), chain=ROTATED, expires=int(NOW))
+    with pytest.raises(UntrustedRelease, match="expired"):
+        accept_release(tmp_path, expired.manifest.to_bytes(), expired.signature, NOW)
+    bundle = signature(rotated.manifest.to_bytes(), keys=[2], chain=ROTATED, name="digits", version=3)
+    with pytest.raises(UntrustedRelease, match="payload of another type"):
+        accept_release(tmp_path, rotated.manifest.to_bytes(), bundle.to_bytes(), NOW)
+    assert load(tmp_path) == held
 
 
 def test_trust_is_described() -> None:

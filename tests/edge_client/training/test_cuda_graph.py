@@ -77,7 +77,7 @@ def test_the_first_steps_warm_up_and_the_next_is_captured_and_replayed() -> None
     assert WARM_UP == 3
     assert tape.calls == [*warm_up, "capture", *["replay", "step"] * 3]
     tape.calls.clear()
-    tape.play(5)  # another round captures anew
+    tape.play(5)  # another round captures again
     assert tape.calls == [*warm_up, "capture", *["replay", "step"] * 2]
 
 

@@ -58,7 +58,7 @@ def test_draws_are_even_and_not_the_numbers_that_order_the_samples() -> None:
 
 
 def test_the_plans_own_randomness_repeats_and_differs_by_seed_round_device_and_epoch() -> None:
-    """For example dropout, whatever the process did before."""
+    """Dropout, for example, does not depend on what the process did before."""
 
     class Chance(RecordingPlan):
         def step(self, *batch: torch.Tensor) -> torch.Tensor:

@@ -14,11 +14,12 @@ import pytest
 
 from moonfed.edge_client.agent.sandboxed_process import shared_file
 from moonfed.edge_client.worker.ipc import ParentPipe, Stopped
-from moonfed.edge_client.worker.messages import WorkerSettings
+from moonfed.edge_client.worker.messages import WorkerSettings, wanted_samples
 from moonfed.edge_client.worker.reader import SampleReader
 from moonfed.edge_client.worker.shared_samples import map_samples
 from moonfed.errors import InvalidInput, NotFound
 from tests.edge_client.conftest import FEATURES, Bundle, write_samples
+from tests.support.tables import CLASSES, GOOD, INPUT, write_csv
 
 
 class FakeParent:
@@ -44,10 +45,8 @@ def shared() -> Iterator[tuple[int, int]]:
 
 
 @pytest.fixture
-def manifest_file(bundle: Bundle, tmp_path: Path) -> str:
-    path = tmp_path / "manifest.json"
-    path.write_bytes(bundle.manifest.to_bytes())
-    return str(path)
+def wanted(bundle: Bundle) -> dict[str, Any]:
+    return wanted_samples(bundle.manifest.input, bundle.manifest.classes)
 
 
 @pytest.fixture
@@ -61,9 +60,9 @@ def new_reader(parent: FakeParent, shared: tuple[int, int], tmp_path: Path) -> C
 
 
 def test_samples_are_written_where_the_trainer_maps_them(
-    new_reader: Callable[..., SampleReader], samples: Path, manifest_file: str, shared: tuple[int, int]
+    new_reader: Callable[..., SampleReader], samples: Path, wanted: dict[str, Any], shared: tuple[int, int]
 ) -> None:
-    answer = new_reader(samples).execute("read", {"manifest_file": manifest_file})
+    answer = new_reader(samples).execute("read", wanted)
     assert (answer["kind"], answer["samples"], answer["held_out"], answer["changed"]) == ("read", 30, 10, True)
     trained, held_out = map_samples(shared[1], FEATURES, 30, 10)
     written = np.load(samples)
@@ -72,41 +71,41 @@ def test_samples_are_written_where_the_trainer_maps_them(
 
 
 def test_unchanged_samples_are_read_once_and_changed_ones_again(
-    new_reader: Callable[..., SampleReader], samples: Path, manifest_file: str
+    new_reader: Callable[..., SampleReader], samples: Path, wanted: dict[str, Any]
 ) -> None:
     reader = new_reader(samples)
-    assert reader.read(manifest_file)["changed"]
-    again = reader.read(manifest_file)
+    assert reader.read(**wanted)["changed"]
+    again = reader.read(**wanted)
     assert (again["samples"], again["held_out"], again["changed"]) == (30, 10, False)
     write_samples(samples, count=12, seed=1)
     os.utime(samples, (1, 1))
-    found = reader.read(manifest_file)
+    found = reader.read(**wanted)
     assert (found["samples"], found["held_out"], found["changed"]) == (9, 3, True)
 
 
 def test_a_source_that_fails_is_read_anew(
-    new_reader: Callable[..., SampleReader], samples: Path, manifest_file: str
+    new_reader: Callable[..., SampleReader], samples: Path, wanted: dict[str, Any]
 ) -> None:
     reader = new_reader(samples)
-    reader.read(manifest_file)
+    reader.read(**wanted)
     content = samples.read_bytes()
     samples.write_bytes(b"damaged")
     with pytest.raises(InvalidInput):
-        reader.read(manifest_file)
+        reader.read(**wanted)
     samples.write_bytes(content)
-    found = reader.read(manifest_file)
+    found = reader.read(**wanted)
     assert (found["samples"], found["changed"]) == (30, True)
 
 
 def test_a_device_that_is_stopped_reads_no_further(
-    new_reader: Callable[..., SampleReader], samples: Path, manifest_file: str, parent: FakeParent
+    new_reader: Callable[..., SampleReader], samples: Path, wanted: dict[str, Any], parent: FakeParent
 ) -> None:
     reader = new_reader(samples)
     parent.stop_requested.set()
     with pytest.raises(Stopped):
-        reader.read(manifest_file)
+        reader.read(**wanted)
     parent.stop_requested.clear()
-    assert reader.read(manifest_file)["changed"]
+    assert reader.read(**wanted)["changed"]
 
 
 def test_errors_of_the_settings_are_found_without_a_bundle(
@@ -115,3 +114,24 @@ def test_errors_of_the_settings_are_found_without_a_bundle(
     assert new_reader(samples).execute("check", {}) == {"kind": "ready"}
     with pytest.raises(NotFound, match="there is no such file"):
         new_reader(tmp_path / "nowhere.npz").execute("check", {})
+
+
+def test_a_table_is_read_by_the_bundles_columns_and_the_devices_target(
+    new_reader: Callable[..., SampleReader], tmp_path: Path
+) -> None:
+    rows = wanted_samples(INPUT, CLASSES)
+    table = write_csv(tmp_path / "customers.csv", GOOD.replace("churn", "left"))
+    assert new_reader(table, target="left", holdout=0.0).read(**rows)["samples"] == 3
+    with pytest.raises(InvalidInput, match=r"lacks the column 'churn', which the model takes$"):
+        new_reader(table).read(**rows)
+
+
+def test_a_bad_cell_is_logged_and_reported_without_its_value(
+    new_reader: Callable[..., SampleReader], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = write_csv(tmp_path / "customers.csv", "plan,age,churn\nplus,Methuselah,no\n")
+    with pytest.raises(InvalidInput) as error:
+        new_reader(table).read(**wanted_samples(INPUT, CLASSES))
+    assert type(error.value) is InvalidInput  # whose kind the agent knows
+    assert str(error.value) == f"{table}, row 2, column age: a value is not a number"
+    assert f"{table}, row 2, column age: 'Methuselah' is not a number" in caplog.text

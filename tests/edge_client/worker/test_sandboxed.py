@@ -227,9 +227,9 @@ def test_another_plan_gets_another_process_and_the_same_plan_the_same(
     output = tmp_path / "state" / "job" / "out"
     held = os.open(output, os.O_RDONLY)  # its inode number is not used again meanwhile
     assert trainer_after(new_job(run="other")) == first
-    copy = tmp_path / "copy.pt"
-    copy.write_bytes(Path(new_job().plan_file).read_bytes())
-    assert trainer_after(new_job(run="third", plan_file=str(copy))) != first
+    copy = tmp_path / "copy.json"
+    copy.write_bytes(Path(new_job().manifest_file).read_bytes())
+    assert trainer_after(new_job(run="third", manifest_file=str(copy))) != first
     assert first is not None
     assert not psutil.pid_exists(first)
     assert not os.path.samestat(os.fstat(held), output.stat()), "the first plan's sandbox may write to it"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from moonfed.data.data_set import DataSet
 from moonfed.edge_client.agent.sandboxed_process import shared_file
 from moonfed.edge_client.worker.shared_samples import map_samples, write_samples
 from moonfed.manifest import InputSpec
-from moonfed.samples import RawSamples
 
 
 def test_samples_are_as_the_data_source_gave_them() -> None:
@@ -15,7 +15,7 @@ def test_samples_are_as_the_data_source_gave_them() -> None:
     written, readable = shared_file()
     for count, holdout in ((7, 0.3), (30, 0.0), (1, 0.0), (0, 0.0)):
         inputs = generator.integers(0, 256, (count, 3, 5, 1), dtype=np.uint8)
-        samples = RawSamples(inputs=inputs, labels=np.arange(count))
+        samples = DataSet(inputs=inputs, targets=np.arange(count), classes=())
         counts = write_samples(written, samples, spec, holdout)
         assert counts == (count - round(count * holdout), round(count * holdout))
         trained, held_out = map_samples(readable, spec, *counts)

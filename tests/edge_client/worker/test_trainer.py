@@ -52,7 +52,7 @@ def test_data_that_do_not_fit_are_named(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     data = user_module("return np.zeros((4, 5), np.float32), [0, 1, 2, 0]")
-    with pytest.raises(InvalidInput, match=r"have shape \[4, 5\]; the bundle takes \[N, 6\]"):
+    with pytest.raises(InvalidInput, match=r"have shape \[4, 5\]; the model takes \[N, 6\]"):
         trainer(tmp_path, data).train(new_job())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from moonfed.experiments.fleet.layout import Layout
-from moonfed.experiments.fleet.preparation import prepare
+from moonfed.experiments.fleet.preparation import Source, prepare
 from moonfed.experiments.fleet.worker_processes import open_processes
 from moonfed.experiments.simulation import Simulation
 
@@ -17,7 +17,7 @@ WINE = Simulation(dataset="wine", model="mlp", parties=3, beta=5.0)
 
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
-    prepare(WINE, Layout(tmp_path), None, lambda _: None)
+    prepare(WINE, Layout(tmp_path), Source(), lambda _: None)
     return tmp_path
 
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE
 from moonfed.errors import InvalidInput, NotFound, UntrustedBundle, WrongState
 from moonfed.experiments.cli import app
-from moonfed.experiments.datasets import DataSet, load_dataset
+from moonfed.experiments.datasets import SplitDataSet, load_dataset
 from moonfed.experiments.fleet import preparation
 from moonfed.experiments.fleet.checkpoint import restore_checkpoint, save_checkpoint
 from moonfed.experiments.fleet.engine import EngineSettings
@@ -195,9 +195,9 @@ def test_a_checkpoint_of_something_else_is_rejected(tmp_path: Path, saved: Path)
 def test_other_samples_than_the_checkpoints_are_rejected(
     tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def damaged(name: str, root: Path | None) -> DataSet:
+    def damaged(name: str, root: Path | None) -> SplitDataSet:
         data = load_dataset(name, root)
-        data.train_inputs[0] = np.pi
+        data.train.inputs[0] = np.pi
         return data
 
     monkeypatch.setattr(preparation, "load_dataset", damaged)

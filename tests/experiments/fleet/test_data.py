@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from moonfed.experiments.datasets import DataSet
+from moonfed.experiments.datasets import SplitDataSet, split_arrays
 from moonfed.experiments.fleet.data import Parts, digest_of, read_counts, write_parts
 
 INPUTS = np.arange(14, dtype=np.float32).reshape(7, 2)
@@ -15,15 +15,8 @@ LABELS = np.array([0, 1, 2, 0, 1, 2, 0])
 PARTS = [np.array([5, 0]), np.array([1, 2, 3]), np.array([6])]  # no party has the fifth sample
 
 
-def dataset() -> DataSet:
-    return DataSet(
-        name="toy",
-        train_inputs=INPUTS,
-        train_labels=LABELS,
-        test_inputs=INPUTS[:2] + 100,
-        test_labels=LABELS[:2],
-        classes=("a", "b", "c"),
-    )
+def dataset() -> SplitDataSet:
+    return split_arrays("toy", ("a", "b", "c"), (INPUTS, LABELS), (INPUTS[:2] + 100, LABELS[:2]))
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from moonfed.coordinator.storage.opening import open_storage
+from moonfed.experiments.attendance import draw_stragglers, partial_steps
 from moonfed.experiments.fleet.engine import EngineSettings
-from moonfed.experiments.fleet.parties import draw_stragglers, partial_steps
 from moonfed.experiments.fleet.run import run_simulation
 from moonfed.experiments.simulation import Simulation
 

@@ -14,7 +14,7 @@ from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.experiments import datasets
-from moonfed.experiments.datasets import DataSet, load_dataset
+from moonfed.experiments.datasets import load_dataset, split_arrays
 from moonfed.experiments.fleet import preparation
 from moonfed.experiments.fleet.plot import draw_result
 from moonfed.experiments.fleet.run import SimulationProgress, party_model, run_simulation
@@ -43,13 +43,13 @@ def test_a_simulation_leaves_its_rounds_model_and_recipe(tmp_path: Path, monkeyp
         assert entry.seconds > 0
         assert entry.party_seconds > 0
     data = load_dataset("digits", None)
-    assert result.counts.sum() == len(data.train_labels)
+    assert result.counts.sum() == len(data.train.labels)
     assert result.model is not None
     manifest = read_bundle(result.bundle).manifest
     graph = bind(
         (result.bundle / GRAPH_FILE).read_bytes(), np.array(open_model(result.model, manifest.tensors)), manifest
     )
-    score = Predictor(graph).score(data.test_inputs, data.test_labels)  # independent of the plan
+    score = Predictor(graph).score(data.test.inputs, data.test.labels)  # independent of the plan
     assert result.accuracy == pytest.approx(score.accuracy)
     assert result.rounds[-1].loss == pytest.approx(score.loss, rel=1e-4)
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["accuracy"] == result.accuracy
@@ -86,14 +86,7 @@ def test_a_thousand_parties_with_a_fifth_per_round(tmp_path: Path, monkeypatch: 
     generator = np.random.default_rng(0)
     labels = np.arange(10_100) % 4
     inputs = (generator.normal(size=(10_100, 6)) + labels[:, None]).astype(np.float32)
-    toy = DataSet(
-        name="toy",
-        train_inputs=inputs[100:],
-        train_labels=labels[100:],
-        test_inputs=inputs[:100],
-        test_labels=labels[:100],
-        classes=("a", "b", "c", "d"),
-    )
+    toy = split_arrays("toy", ("a", "b", "c", "d"), (inputs[100:], labels[100:]), (inputs[:100], labels[:100]))
     monkeypatch.setitem(datasets.LOADERS, "toy", lambda _root, _download: toy)
     simulation = Simulation(
         dataset="toy",

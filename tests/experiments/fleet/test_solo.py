@@ -53,7 +53,7 @@ def test_pooled_samples_are_trained_as_one_partys(tmp_path: Path) -> None:
     simulation = Simulation(dataset="digits", method="pooled", **keys)
     result = run_simulation(simulation, tmp_path / "a", engine=TWO)
     assert len(result.counts) == 1
-    assert result.counts.sum() == len(load_dataset("digits", None).train_labels)
+    assert result.counts.sum() == len(load_dataset("digits", None).train.labels)
     assert [row["round"] for row in rows(tmp_path / "a")] == [1]
     assert {row["method"] for row in rows(tmp_path / "a")} == {"pooled"}
     assert result.accuracy == pytest.approx(alone(result.bundle, simulation, 1))
@@ -68,13 +68,13 @@ def alone(bundle: Path, simulation: Simulation, number: int) -> float:
     """Train the party on its own data in this process, and return its accuracy."""
     torch.set_num_threads(1)
     data = load_dataset("digits", None)
-    part = partition(data.train_labels, simulation.partition_settings)[number - 1]
+    part = partition(data.train.labels, simulation.partition_settings)[number - 1]
     manifest = read_bundle(bundle).manifest
     weights = split(np.array(open_model(bundle / WEIGHTS_FILE, manifest.tensors)), manifest.tensors)
     plan = load_plan(bundle / PLAN_FILE, "cpu")
     train_round(
         plan,
-        Samples(inputs=torch.from_numpy(data.train_inputs[part]), labels=torch.from_numpy(data.train_labels[part])),
+        Samples(inputs=torch.from_numpy(data.train.inputs[part]), labels=torch.from_numpy(data.train.labels[part])),
         model=[torch.from_numpy(weights[spec.name]) for spec in manifest.tensors],
         previous_models=[],
         received={},
@@ -85,5 +85,5 @@ def alone(bundle: Path, simulation: Simulation, number: int) -> float:
             device=f"party-{number}",
         ),
     )
-    test = Samples(inputs=torch.from_numpy(data.test_inputs), labels=torch.from_numpy(data.test_labels))
+    test = Samples(inputs=torch.from_numpy(data.test.inputs), labels=torch.from_numpy(data.test.labels))
     return evaluate(plan, test, 64).accuracy

@@ -9,7 +9,7 @@ import pytest
 
 from moonfed.errors import TrainingFailed
 from moonfed.experiments.fleet.layout import Layout
-from moonfed.experiments.fleet.preparation import prepare
+from moonfed.experiments.fleet.preparation import Source, prepare
 from moonfed.experiments.fleet.run import SimulationProgress, run_simulation
 from moonfed.experiments.simulation import Simulation
 from tests.support.quick_simulations import QUICK, TWO, rows
@@ -18,7 +18,7 @@ from tests.support.simulation_workers import workers
 
 def test_a_party_that_fails_ends_the_simulation_with_its_reason(tmp_path: Path) -> None:
     simulation = Simulation(dataset="wine", model="mlp", **(QUICK | {"settings": {"epochs": 2, "batch_size": 8}}))
-    prepare(simulation, Layout(tmp_path / "a"), None, lambda _: None)
+    prepare(simulation, Layout(tmp_path / "a"), Source(), lambda _: None)
     inputs = np.load(tmp_path / "a" / "data" / "train-inputs.npy", mmap_mode="r+")
     inputs[:10] = np.nan  # the first party's
     inputs.flush()

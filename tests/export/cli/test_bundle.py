@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from moonfed.bundle import read_bundle
-from moonfed.errors import InvalidInput
+from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.export.cli.program import app
 from moonfed.server_rules import SERVER_RULES
 from moonfed.signing.bundle_signature import signed_by
@@ -43,14 +43,25 @@ def test_a_first_bundle_is_signed_with_a_key_made_on_the_way(tmp_path: Path, mon
     first = program(*TABLE, "--output", path)
     (key,) = keys.glob("key-*.pem")
     assert first.stderr == f"moonfed-export: created the signing key {key}; keep a copy of {keys} in a safe place\n"
-    assert program(*TABLE, "--output", path).stderr == ""
+    assert program(*TABLE, "--output", path, "--force").stderr == ""
     trust = read_trust(keys / "trust.json").verify()
     assert read_bundle(Path(path), signed_by(trust)).manifest.name == "b"
     shown = json.loads(program("inspect", path, "--json").stdout)["signature"]
     assert shown["keys"] == [key.id for key in trust.keys]
     key.chmod(0o644)
-    exposed = program(*TABLE, "--output", path)
+    exposed = program(*TABLE, "--output", path, "--force")
     assert (exposed.returncode, "it must be private: chmod 600" in exposed.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["b", "b.zip"])
+def test_another_bundle_is_replaced_only_on_request(name: str, tmp_path: Path) -> None:
+    runner, path = CliRunner(), tmp_path / name
+    runner.invoke(app, [*TABLE, "--name", "first", "--output", str(path)], catch_exceptions=False)
+    with pytest.raises(AlreadyExists, match="which is a bundle; name another path, or give --force"):
+        runner.invoke(app, [*TABLE, "--name", "second", "--output", str(path)], catch_exceptions=False)
+    assert read_bundle(path).manifest.name == "first"
+    runner.invoke(app, [*TABLE, "--name", "second", "--output", str(path), "--force"], catch_exceptions=False)
+    assert read_bundle(path).manifest.name == "second"
 
 
 def test_inspect_describes_a_bundle(tmp_path: Path) -> None:
@@ -80,7 +91,7 @@ def test_inspect_describes_a_bundle(tmp_path: Path) -> None:
         (["--projection", "0"], "projection is '0'; it must be a whole number from 1, or none"),
         (["--projection", "²"], "projection is '²'; it must be a whole number"),
         (["--augmentation", "crop-flip"], r"augmentation is 'crop-flip' and input\.kind 'features'; it needs 'image'"),
-        (["--method", "fedmagic"], "it must be one of fedavg, .*; `moonfed-export methods` lists"),
+        (["--method", "fedmagic"], "it must be one of fedavg, .*, fedssc-local-contrast; `moonfed-export methods`"),
         (["--method", "solo"], "method is 'solo', whose devices exchange nothing.* `moonfed-experiments simulate`"),
         (["--classes", "1"], "at least two names"),
         (["--classes", "a,a"], "names that all differ"),

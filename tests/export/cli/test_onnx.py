@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from moonfed.bundle import Bundle
+from moonfed.data.data_set import DataSet
+from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput, MoonfedError, NotFound
 from moonfed.export.binding import read_metadata
 from moonfed.export.coordinator_client import connect
@@ -17,13 +19,12 @@ from moonfed.export.model_file import write_onnx
 from moonfed.export.parity import load_model
 from moonfed.manifest import PLAN_FILE
 from moonfed.plan import load_plan
-from moonfed.samples import RawSamples
 from tests.export.conftest import NOWHERE, another_model, initial_model
 from tests.support.control_service import Control
 
 
 def test_the_onnx_file_holds_the_newest_or_the_chosen_round(
-    control: Control, bundle: Bundle, data: RawSamples, data_file: Path, tmp_path: Path
+    control: Control, bundle: Bundle, data: DataSet, data_file: Path, tmp_path: Path
 ) -> None:
     models = [another_model(bundle.manifest, seed) for seed in (1, 2)]
     for model in models:
@@ -33,7 +34,7 @@ def test_the_onnx_file_holds_the_newest_or_the_chosen_round(
     for round_number, expected_round in ((None, 2), (1, 1), (0, 0)):
         output = tmp_path / "model.onnx"
         with connect(NOWHERE, insecure=True, address=control.address) as runs:
-            written = write_onnx(runs, "r", data_file, output, round_number=round_number)
+            written = write_onnx(runs, "r", NpzSource(data_file), output, round_number=round_number)
         assert written.round == expected_round
         assert written.max_abs_diff <= 1e-5
         model = models[expected_round - 1] if expected_round else initial_model(bundle, tmp_path)
@@ -49,9 +50,9 @@ def test_beyond_the_bound_nothing_is_written(control: Control, data_file: Path, 
     output.write_bytes(b"the file before")
     with connect(NOWHERE, insecure=True, address=control.address) as runs:
         with pytest.raises(MoonfedError, match="at most -1 is allowed"):
-            write_onnx(runs, "r", data_file, output, bound=-1)
+            write_onnx(runs, "r", NpzSource(data_file), output, bound=-1)
         with pytest.raises(NotFound, match="run 'r' has no global model of round 4; it has 0 to 0"):
-            write_onnx(runs, "r", data_file, output, round_number=4)
+            write_onnx(runs, "r", NpzSource(data_file), output, round_number=4)
         with pytest.raises(InvalidInput, match="its directory must exist"):
-            write_onnx(runs, "r", data_file, tmp_path / "absent" / "model.onnx")
+            write_onnx(runs, "r", NpzSource(data_file), tmp_path / "absent" / "model.onnx")
     assert output.read_bytes() == b"the file before"

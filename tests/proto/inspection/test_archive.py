@@ -86,7 +86,7 @@ def test_a_repeated_record_is_rejected(harmless: bytes) -> None:
 
 
 def test_a_name_that_ends_at_a_zero_byte_is_rejected(harmless: bytes) -> None:
-    """Readers differ in what they take for the name."""
+    """Readers disagree about the end of the name."""
     content = rewritten(harmless, lambda found: found | {"archive/data/7_x": b"x"})
     with pytest.raises(UnsafePlan, match="has a broken name"):
         inspect_archive(content.replace(b"archive/data/7_x", b"archive/data/7\0x"))
@@ -152,6 +152,7 @@ def test_a_plan_that_is_too_large_is_not_read(harmless: bytes, tmp_path: Path, m
     ("pickled", "message"),
     [
         (b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00evil\x85R.", "refers to 'os.system', which no plan may use"),
+        (b"\x80\x02Rcos\nsystem\n.", "refers to 'os.system', which no plan may use"),  # behind a call of nothing
         (b"\x80\x02c__torch__.torch.classes.quantized\nConv\n)\x81.", "which no plan may use"),
         (b"\x80\x02c__builtin__\neval\n.", "which no plan may use"),
         (b"\x80\x03cbuiltins\nstr\n.", "which no plan may use"),
@@ -177,6 +178,12 @@ def test_both_pickles_are_inspected(harmless: bytes) -> None:
 
     with pytest.raises(UnsafePlan, match=r"constants\.pkl refers to 'os\.system'"):
         inspect_archive(rewritten(harmless, change))
+
+
+def test_the_unpickler_itself_finds_no_other_class(harmless: bytes) -> None:
+    unpickler = module._InertUnpickler("data.pkl", "data", records(harmless))
+    with pytest.raises(UnsafePlan, match=r"data\.pkl refers to 'os\.system'"):
+        unpickler.find_class("os", "system")
 
 
 def test_a_pickle_of_too_many_instructions_is_rejected(harmless: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def test_objects_as_their_classes_declare_them_are_accepted() -> None:
 
 
 def test_an_object_in_the_place_of_another_class_is_rejected() -> None:
-    """Torch would take an attribute by its place in the declared class: memory beyond an object that has fewer."""
+    """Torch would read an attribute at its position in the declared class, beyond the end of a smaller object."""
 
     def swap(records: dict[str, bytes]) -> dict[str, bytes]:
         name = next(name for name in records if name.endswith("data.pkl"))

@@ -134,7 +134,7 @@ def test_either_of_the_two_fields_is_enough() -> None:
     "content", [b"\xff", b"\x3a\x05\x00", b"\x0b", b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"]
 )
 def test_damaged_bytes_are_one_sentence(content: bytes) -> None:
-    with pytest.raises(Corrupt, match="the graph is not an ONNX model, or a damaged one"):
+    with pytest.raises(Corrupt, match="the graph is not an ONNX model, or is damaged"):
         require_self_contained(content)
 
 

@@ -22,6 +22,21 @@ def test_operators_that_reach_beyond_their_tensors_are_rejected(tmp_path: Path, 
         load_plan(tmp_path / "plan.pt", "cpu")
 
 
+class _Sorting(torch.nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        numbers, names, flags = [2, 0, 1], ["b", "a"], [True, False]
+        numbers.sort(reverse=True)
+        names.sort()
+        flags.sort()
+        if names[0] == "a" and not flags[0]:
+            inputs = inputs[numbers]
+        return inputs.sort()[0] + torch.sort(inputs, stable=True, dim=0)[0]
+
+
+def test_tensors_and_lists_with_an_order_may_be_sorted() -> None:
+    load_module(inspect_archive(archive_of(_Sorting())), "cpu")
+
+
 class Hidden(torch.nn.Module):
     """A module that hides operators in a submodule, one in a function called below a condition and a loop."""
 
@@ -63,7 +78,7 @@ def test_operators_are_found_in_functions_blocks_and_submodules() -> None:
 
 
 def test_operators_are_found_in_functions_that_a_compilation_defines() -> None:
-    """As in versions of torch that compile a function when its graph is asked for."""
+    """Some versions of torch compile a function only when its graph is requested."""
     known: list[Any] = []
 
     class Calling:
@@ -79,7 +94,7 @@ def test_operators_are_found_in_functions_that_a_compilation_defines() -> None:
 
 
 def test_operators_are_found_in_graphs_that_are_attributes() -> None:
-    """Such as those of forked calls, and of optimised code."""
+    """Graphs of forked calls and of optimised code are attributes."""
 
     def forking(inputs: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = torch.jit.wait(torch.jit.fork(_hide, inputs))  # type: ignore[no-untyped-call]

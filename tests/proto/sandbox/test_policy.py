@@ -40,10 +40,11 @@ CALL = (
 
 
 def attempt(code: str, directory: Path, level: str = "strict", limits: str = "") -> subprocess.CompletedProcess[str]:
-    """Run code in a sandbox that may read `directory`/in and write `directory`/out."""
+    """Run code in a sandbox that may read `directory`/in and write what is in `directory`/out."""
     for name in ("in", "out"):
         (directory / name).mkdir(exist_ok=True)
     (directory / "in" / "data").write_text("a sample")
+    (directory / "out" / "model").write_text("old weights, which are longer")
     (directory / "secret").write_text("a key")
     program = (
         "import ctypes, fcntl, os, resource, signal, socket, subprocess, sys\n"
@@ -64,8 +65,7 @@ def attempt(code: str, directory: Path, level: str = "strict", limits: str = "")
 def test_work_that_training_needs_is_allowed(tmp_path: Path) -> None:
     code = (
         "assert (here / 'in' / 'data').read_text() == 'a sample'\n"
-        "(here / 'out' / 'new').write_text('weights')\n"
-        "os.replace(here / 'out' / 'new', here / 'out' / 'model')\n"
+        "(here / 'out' / 'model').write_text('weights')\n"
         "import json, zipfile, threading\n"
         "thread = threading.Thread(target=print, args=('threads',)); thread.start(); thread.join()\n"
         "assert os.urandom(4) and Path('/proc/self/status').read_text()\n"
@@ -95,6 +95,9 @@ def test_work_that_training_needs_is_allowed(tmp_path: Path) -> None:
         "os.symlink(here / 'secret', here / 'out' / 'key')",
         "os.mkfifo(here / 'pipe')",
         "os.mkdir(here / 'out' / 'directory')",
+        "(here / 'out' / 'new').write_text('x')",
+        "os.open(here / 'out', os.O_WRONLY | os.O_TMPFILE)",
+        "(here / 'out' / 'model').unlink()",
         "os.link(here / 'in' / 'data', here / 'out' / 'data')",
         "os.open('/proc/self/fd/0', os.O_RDWR)",
         "Path(sys.executable).with_name('evil').write_text('x')",
@@ -121,6 +124,7 @@ def test_other_files_are_out_of_reach(tmp_path: Path, code: str) -> None:
         "os.setsid()",
         "os.chmod(here / 'out', 0o777)",
         "os.memfd_create('x')",
+        "os.open(here / 'out', os.O_WRONLY | os.O_TMPFILE)",
         CALL + "call(seccomp.DENIED['ptrace'][column], 0, 0, 0, 0)",
         "os.fork()",
         "os.fchmod(os.open(here / 'in' / 'data', os.O_RDONLY), 0o777)",
@@ -195,8 +199,8 @@ def test_calls_whose_arguments_no_filter_can_read_seem_absent(tmp_path: Path) ->
 @FILTERED
 def test_calls_with_an_argument_that_training_uses_are_allowed(tmp_path: Path) -> None:
     code = (
-        "with open(here / 'out' / 'new', 'w') as file: fcntl.fcntl(file, fcntl.F_GETFL)\n"
-        "open(here / 'out' / 'new', 'w').close()\n"
+        "with open(here / 'out' / 'model', 'w') as file: fcntl.fcntl(file, fcntl.F_GETFL)\n"
+        "open(here / 'out' / 'model', 'w').close()\n"
         "resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "print('aborting', flush=True); os.abort()"
     )
@@ -245,7 +249,7 @@ def test_a_process_with_threads_cannot_enter(tmp_path: Path) -> None:
     ("limits", "code", "error"),
     [
         ("data=400 << 20", "bytearray(800 << 20)", "MemoryError"),
-        ("file_size=1 << 20", "(here / 'out' / 'big').write_bytes(bytes(2 << 20))", "OSError"),
+        ("file_size=1 << 20", "(here / 'out' / 'model').write_bytes(bytes(2 << 20))", "OSError"),
         ("", "[open(here / 'in' / 'data') for _ in range(2000)]", "OSError"),
     ],
 )
@@ -301,6 +305,21 @@ def test_only_libraries_of_the_interpreter_are_readable(tmp_path: Path, monkeypa
     state = tmp_path / "moonfed-device" / "identity"
     assert not [path for path in found if state.is_relative_to(path) or path.name == "relative"]
     assert {tmp_path / name for name in ("lib", "lib/site", "pyvenv.cfg")} <= set(found)
+
+
+@pytest.mark.parametrize("field", ["write", "private"])
+def test_libraries_above_a_private_directory_are_hidden_though_a_link_names_it(
+    field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed: list[Path] = []
+    (tmp_path / "link").symlink_to(tmp_path / "device", target_is_directory=True)
+    (tmp_path / "device" / "state").mkdir(parents=True)
+    libraries = [tmp_path / "device", tmp_path / "libraries"]
+    monkeypatch.setattr(policy, "interpreter_files", lambda: libraries)
+    monkeypatch.setattr(policy, "restrict_files", lambda read, *_: allowed.extend(read))
+    named = (tmp_path / "link" / "state",)
+    policy.confine_files("strict", policy.Policy(write=named) if field == "write" else policy.Policy(private=named))
+    assert set(libraries) & set(allowed) == {tmp_path / "libraries"}
 
 
 def test_state_must_be_where_plans_cannot_read(tmp_path: Path) -> None:

@@ -40,9 +40,9 @@ class Aggregated:
 def aggregate(closed: ClosedRound, directory: Path, *, slice_elements: int = SLICE_ELEMENTS) -> Aggregated:
     """Write the next global state into a directory.
 
-    Raises InvalidInput if the server rule's settings lead out of float32's range, or the reducer needs more updates.
-    The result depends on nothing but the arguments, bit for bit; `slice_elements` affects only memory use, and the last
-    bit of what robust aggregation measures over whole updates.
+    Raises InvalidInput if the result overflows float32 with the server rule's settings, or the reducer needs more
+    updates. The result is bit for bit determined by the arguments. `slice_elements` affects only memory use and, in the
+    last bit, the norms and distances that robust aggregation measures over whole updates.
     """
     rule, downlink = build_rule(closed), closed.manifest.downlink
     memory = rule.initial_memory

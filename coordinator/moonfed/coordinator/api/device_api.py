@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import replace
 
 from moonfed.assignment import RunEnded
 from moonfed.coordinator.devices.blob_access import BlobAccess
 from moonfed.coordinator.devices.liveness import Liveness
-from moonfed.coordinator.devices.notifications import run_ended
+from moonfed.coordinator.devices.release_targets import ReleaseTargets
 from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, Sessions, require_contract
-from moonfed.coordinator.records import MAX_REASON, AttemptId, DeviceReport
+from moonfed.coordinator.records import MAX_REASON, AttemptId, DeviceReport, EligibilityReport, EvaluationReport
+from moonfed.coordinator.runs.evaluations import Evaluations
+from moonfed.coordinator.runs.handle import RunHandle
 from moonfed.coordinator.runs.manager import RunManager
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.device_registry import DeviceRegistry
+from moonfed.coordinator.storage.registry_view import RegistryView
+from moonfed.coordinator.support.flood_log import FloodLog
 from moonfed.coordinator.support.tasks import BackgroundTasks
 from moonfed.errors import InvalidInput, NotFound, WrongState
+from moonfed.identity import Certificate
 from moonfed.printable import printable
+from moonfed.target_release import MAX_INSTALLED, InstalledRelease, ReleaseReport
+
+_log = logging.getLogger(__name__)
 
 
 class DeviceApi:
-    """Sessions of devices, and what they report. Lives on one event loop."""
+    """Sessions of devices, and their reports. Lives on one event loop."""
 
     def __init__(
         self,
@@ -30,29 +40,48 @@ class DeviceApi:
         access: BlobAccess,
         registry: DeviceRegistry,
         runs: RunManager,
+        evaluations: Evaluations,
         sessions: Sessions,
         liveness: Liveness,
         background: BackgroundTasks,
+        releases: ReleaseTargets,
     ) -> None:
-        self.blobs, self.access = blobs, access
-        self._registry, self._runs = registry, runs
+        self.blobs, self.access, self._releases = blobs, access, releases
+        self._registry, self._runs, self._evaluations = registry, runs, evaluations
         self._sessions, self._liveness, self._background = sessions, liveness, background
+        self._answers = FloodLog(_log)
 
     @asynccontextmanager
-    async def connect(self, info: DeviceInfo) -> AsyncIterator[DeviceSession]:
-        """Keep a device online for as long as the context lasts."""
+    async def connect(
+        self,
+        info: DeviceInfo,
+        certificate: Certificate | None = None,
+        installed: Sequence[InstalledRelease] = (),
+    ) -> AsyncIterator[DeviceSession]:
+        """Keep a device online for as long as the context lasts.
+
+        `certificate`: its own, if it has one. `installed`: the releases that it answers with.
+        """
         require_contract(info.contract_version, f"device {info.device!r}")
+        if len(installed) > MAX_INSTALLED:
+            raise InvalidInput(f"installed has {len(installed)} releases; it must be at most {MAX_INSTALLED}")
         if problem := self._runs.incompatibility(info):
             raise problem
-        session = self._sessions.open(info)
+        session = self._sessions.open(info, certificate.serial if certificate else "")
         self._liveness.heartbeat(info.device)
-        self._background.spawn(self._refresh(info.device, info.platform))
+        self._background.spawn(self._introduce(session, certificate, installed))
         self._background.spawn(self._notify_ended(session))
+        self._evaluations.wake()
         try:
             yield session
         finally:
             self._sessions.discard(session)
-            self._background.spawn(self._refresh(info.device, None))
+            self._background.spawn(self._refresh(info.device))
+
+    async def leave(self, device: str) -> None:
+        """End the session of a device that stops; runs that have an idle device replace it at once."""
+        self._sessions.leave(device)
+        await self._background.finish(self._refresh(device, None))
 
     def suspended(self, device: str) -> AbstractContextManager[None]:
         """Exempt a device from stall detection while it waits for the coordinator."""
@@ -63,26 +92,104 @@ class DeviceApi:
         self._liveness.heartbeat(device)
 
     async def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
-        """Publish a device's progress; returns why its update is no longer needed, if so."""
+        """Publish a device's progress; return the reason if its update is no longer needed."""
         if not 0 <= fraction <= 1:
             raise InvalidInput(f"fraction is {fraction}; it must be from 0 to 1")
         run = await self._runs.find(attempt.run, attempt)
         return run.report(attempt, device, fraction) if run else WrongState(f"run {attempt.run!r} has ended")
 
     async def decline(self, attempt: AttemptId, device: str, reason: str, *, permanent: bool = False) -> None:
-        """Record that a device declines an assignment; if `permanent`, also all others of the assignment's run."""
+        """Record that a device declines an assignment; if `permanent`, it is ineligible for the run from then on."""
         run = await self._runs.find(attempt.run, attempt)
         if run is None:
             raise WrongState(f"run {attempt.run!r} has ended")
         report = DeviceReport(id=attempt, device=device, outcome="declined", reason=printable(reason[:MAX_REASON]))
-        await self._background.finish(run.decline(report, permanent=permanent))
+        if permanent:
+            session = self._sessions.find(device)
+            fingerprint = session.info.fingerprint if session else ""
+            why = report.reason or "the device declines the run"
+            await self._record(run, EligibilityReport(device=device, fingerprint=fingerprint, reason=why))
+        await self._background.finish(run.decline(report))
 
-    async def _refresh(self, device: str, platform: Mapping[str, str] | None) -> None:
-        """Tell every run whether a device is online now."""
+    async def report_eligibility(self, run: str, manifest: str, report: EligibilityReport) -> None:
+        """Record whether a device is eligible for a run; `manifest`: the sha256 of the one that it checked."""
+        session, served = self._sessions.find(report.device), await self._runs.find(run)
+        if served and served.record.manifest.sha256 == manifest:
+            await self._record(served, report)
+            return
+        if session:
+            session.answered(run)
+        if served is None:
+            raise WrongState(f"run {run!r} has ended")
+        await served.refresh(report.device)  # asked about an earlier run of that name, it is now asked about this one
+        raise WrongState(f"run {run!r} has another bundle")
+
+    async def report_evaluation(self, report: EvaluationReport) -> None:
+        """Record a device's answer to an evaluation; the first one stands."""
+        if not await self._background.finish(self._evaluations.answer(report)):
+            return
+        line = "run %r: %s does not evaluate global model %d: %s"
+        if report.counts is None:
+            where = (report.run, report.device, report.round)
+            self._answers.write(logging.INFO, report.device, line, *where, report.reason)
+
+    async def _record(self, run: RunHandle, report: EligibilityReport) -> None:
+        if not await self._background.finish(run.report_eligibility(report)):
+            return
+        name, device = run.record.run, report.device
+        if report.reason:
+            line = "run %r: %s is not eligible: %s"
+            self._answers.write(logging.WARNING, device, line, name, device, report.reason)
+        else:
+            self._answers.write(logging.INFO, device, "run %r: %s is eligible", name, device)
+
+    async def apply_registry(self, view: RegistryView) -> None:
+        """Apply operators' revocations, removals and labels; a run may have waited for a device with a label."""
+        self._liveness.set_revoked(view.revoked)
+        self._sessions.end_rejected(view.devices)
+        self._releases.choose_again()
+        changed = self._sessions.set_operator_labels(view.labels)
+        for run in list(self._runs.served.values()):
+            await run.forget_removed(view.known)
+            for device in changed:
+                await run.refresh(device)
+
+    async def report_release(self, report: ReleaseReport) -> None:
+        """Record what became of a target release on a device."""
+        report = replace(report, reason=printable(report.reason[:MAX_REASON]))
+        await self._background.finish(self._releases.report(report))
+        what = f"version {report.version}" if report.version else "removal"
+        done = "done" if report.outcome == "installed" and not report.version else report.outcome
+        level = logging.INFO if report.outcome in ("accepted", "installed") else logging.WARNING
+        reason = f": {report.reason}" if report.reason else ""
+        line = "release %r: %s is %s on %s%s"
+        self._answers.write(level, report.device, line, report.name, what, done, report.device, reason)
+
+    async def _introduce(
+        self, session: DeviceSession, certificate: Certificate | None, installed: Sequence[InstalledRelease]
+    ) -> None:
+        """Let runs and deployments know a device that has just connected."""
+        try:
+            await self._refresh(session.device, session.info, certificate)
+        finally:
+            if self._sessions.find(session.device) is session:
+                self._releases.connect(session, installed)
+
+    async def _refresh(
+        self, device: str, info: DeviceInfo | None = None, certificate: Certificate | None = None
+    ) -> None:
+        """Tell every run whether a device is online now; `info` and `certificate`: of one that has just connected."""
         if self._runs.dismissed:
             return
         try:  # registered first: connecting may open a round, and SCAFFOLD counts the known devices
-            await asyncio.to_thread(self._registry.seen, device, platform)
+            await asyncio.to_thread(
+                self._registry.seen,
+                device,
+                info.platform if info else None,
+                certificate,
+                release=info.release if info else "",
+                labels=info.labels if info else None,
+            )
         finally:
             for run in list(self._runs.served.values()):
                 await run.refresh(device)
@@ -92,15 +199,12 @@ class DeviceApi:
         for run in session.info.runs:
             if self._sessions.find(session.device) is not session:  # a device that reconnects would pile these up
                 return
-            if ended := await self._find_ended(run, session.device):
-                session.notify_ended(ended)
+            if await self._has_ended(run):
+                session.notify_ended(RunEnded(run=run))
 
-    async def _find_ended(self, run: str, device: str) -> RunEnded | None:
-        """Return a run's end; None while it is running, or suspended and may resume after a restart."""
+    async def _has_ended(self, run: str) -> bool:
+        """Return whether a run has ended; one that is suspended has not, since it may resume after a restart."""
         try:
-            view = await self._runs.view(run)
-            if view.record.status == "running":
-                return None
-            return run_ended(view, await asyncio.to_thread(self.access.participates, device, run))
+            return not (await self._runs.view(run)).record.active
         except NotFound:  # a run of an earlier coordinator, unless one of that name has just started
-            return None if run in self._runs.served else RunEnded(run=run)
+            return run not in self._runs.served

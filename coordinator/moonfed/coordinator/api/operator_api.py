@@ -8,10 +8,25 @@ from dataclasses import replace
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.devices.sessions import Sessions
-from moonfed.coordinator.records import AttemptId, DeviceRecord, RoundRecord, RunEvent, RunView
+from moonfed.coordinator.records import (
+    EVERY_DEVICE,
+    AttemptId,
+    AuditRecord,
+    DeviceActivity,
+    DeviceQuery,
+    DeviceRecord,
+    EvaluationRecord,
+    OperatorRecord,
+    RoundRecord,
+    RunEvent,
+    RunView,
+    attempt_id,
+)
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.runs.create import NewRun
+from moonfed.coordinator.runs.evaluations import Evaluations
 from moonfed.coordinator.runs.manager import RunManager
+from moonfed.coordinator.storage.audit_trail import AuditFilter
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.blobs.garbage_collection import GarbageCollector
 from moonfed.coordinator.storage.disk_budget import DiskBudget
@@ -20,8 +35,11 @@ from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.coordinator.updates.transfer import Transfer, Transfers
 from moonfed.coordinator.updates.validation import check_metrics
 from moonfed.errors import NotFound
+from moonfed.held_out_score import HeldOutScore
 
 ROUNDS_AT_ONCE = 50  # read from the database at once when they are listed
+AUDIT_RECORDS_AT_ONCE = 500
+FOLLOW_SECONDS = 1.0  # between polls for new audit records, which other replicas write, too
 
 
 class OperatorApi:
@@ -35,12 +53,14 @@ class OperatorApi:
         budget: DiskBudget,
         garbage_collector: GarbageCollector,
         runs: RunManager,
+        evaluations: Evaluations,
         transfers: Transfers,
         sessions: Sessions,
         background: BackgroundTasks,
     ) -> None:
         self.blobs = blobs
         self._store, self._budget, self._garbage_collector, self._runs = store, budget, garbage_collector, runs
+        self._evaluations = evaluations
         self._transfers, self._sessions, self._background = transfers, sessions, background
 
     # Blobs
@@ -76,10 +96,12 @@ class OperatorApi:
         """Return one run; raises NotFound."""
         return await self._runs.view(run)
 
-    async def rounds(self, run: str) -> AsyncGenerator[RoundRecord, None]:
-        """Yield a run's committed and abandoned rounds, oldest first."""
+    async def rounds(self, run: str, newest: int = 0) -> AsyncGenerator[RoundRecord, None]:
+        """Yield a run's committed and abandoned rounds, oldest first; only the `newest` of them unless that is 0."""
         await asyncio.to_thread(self._store.run, run)
         last: AttemptId | None = None
+        if newest:
+            last = await asyncio.to_thread(self._store.past_round_before, run, newest)
         while page := await asyncio.to_thread(self._store.past_rounds, run, last, ROUNDS_AT_ONCE):
             for found in page:
                 yield found
@@ -90,6 +112,16 @@ class OperatorApi:
         await self._background.finish(self._runs.stop(run))
         return await self.run(run)
 
+    async def pause_run(self, run: str) -> RunView:
+        """Assign no more work of a run until it is resumed; work in progress is finished and counts."""
+        await self._background.finish(self._runs.set_paused(run, paused=True))
+        return await self.run(run)
+
+    async def resume_run(self, run: str) -> RunView:
+        """Assign work of a paused run again."""
+        await self._background.finish(self._runs.set_paused(run, paused=False))
+        return await self.run(run)
+
     async def delete_run(self, run: str) -> int:
         """Delete a run that has ended, with its models and every blob that nothing else needs; returns bytes freed."""
         return await self._background.finish(self._runs.delete(run))
@@ -97,7 +129,7 @@ class OperatorApi:
     async def prune_run(self, run: str, retention: Retention) -> tuple[int, int]:
         """Delete old global models that no running run needs; returns their number and the bytes freed."""
         record = await asyncio.to_thread(self._store.run, run)
-        needed = record.settings.states_needed if record.status == "running" else 1
+        needed = record.settings.states_needed if record.active else 1
         models, released = await in_thread(self._store.prune_run, run, retention, needed)
         return models, await in_thread(self._garbage_collector.collect, released)
 
@@ -122,19 +154,106 @@ class OperatorApi:
     async def record_metrics(self, run: str, round_: int, metrics: Mapping[str, float]) -> None:
         """Record metrics of a global model; number 0 is the one that the run started from."""
         check_metrics(metrics)
-        view = await self.run(run)
-        if not 0 <= round_ <= view.committed:
-            raise NotFound(f"run {run!r} has no global model {round_}; there are 0 to {view.committed}")
+        await self._require_model(run, round_)
         await asyncio.to_thread(self._store.put_metrics, run, round_, metrics)
         if served := self._runs.served.get(run):
             served.publish_metrics(round_, metrics)
 
+    # Evaluations
+
+    async def record_score(self, run: str, round_: int, score: HeldOutScore) -> None:
+        """Record an evaluator's results of a global model on a test set, and its metrics."""
+        check_metrics(score.metrics)
+        await self._require_model(run, round_)
+        await asyncio.to_thread(self._store.evaluations.put_score, run, round_, score)
+        if served := self._runs.served.get(run):
+            served.publish_metrics(round_, score.metrics)
+
+    async def evaluate_run(
+        self, run: str, round_: int | None, seconds: float, *, again: bool = False
+    ) -> EvaluationRecord:
+        """Ask devices to score a global model, by default the newest; see `EvaluationRecords.begin`."""
+        committed = await self._require_model(run, round_ or 0)
+        chosen = committed if round_ is None else round_
+        return await self._background.finish(self._evaluations.begin(run, chosen, seconds, again=again))
+
+    async def evaluations(self, run: str) -> list[tuple[int, HeldOutScore | EvaluationRecord]]:
+        """Return a run's evaluations by round, those on test sets before the one on devices; raises NotFound."""
+        await asyncio.to_thread(self._store.run, run)
+        scores = await asyncio.to_thread(self._store.evaluations.scores, run)
+        on_devices = await asyncio.to_thread(self._store.evaluations.of_run, run)
+        found: list[tuple[int, HeldOutScore | EvaluationRecord]] = [*scores]
+        found += [(record.round, record) for record in on_devices]
+        return sorted(found, key=lambda entry: entry[0])
+
+    async def _require_model(self, run: str, round_: int) -> int:
+        """Return the number of committed rounds; raise NotFound if the run never had this global model."""
+        committed = (await self.run(run)).committed
+        if not 0 <= round_ <= committed:
+            raise NotFound(f"run {run!r} has no global model {round_}; there are 0 to {committed}")
+        return committed
+
+    # Operators
+
+    async def operators(self) -> list[OperatorRecord]:
+        """Return all certificates of operators, by name."""
+        return await asyncio.to_thread(self._store.operators.operators)
+
+    async def audit_records(
+        self, chosen: AuditFilter, newest: int = 0, *, follow: bool = False
+    ) -> AsyncGenerator[AuditRecord, None]:
+        """Yield the chosen audit records, or the `newest` of them, oldest first.
+
+        With `follow`, then yield further ones forever, each when its call has ended.
+        """
+        trail, pending = self._store.audit, set[int]()
+        last = await asyncio.to_thread(trail.before_newest, chosen, newest) if newest else 0
+        while True:
+            page = await asyncio.to_thread(trail.page, chosen, last, AUDIT_RECORDS_AT_ONCE, pending)
+            for record in page:
+                last = max(last, record.number)
+                if follow and record.outcome == "pending":
+                    pending.add(record.number)
+                    continue
+                pending.discard(record.number)
+                yield record
+            if len(page) < AUDIT_RECORDS_AT_ONCE:
+                if not follow:
+                    return
+                await asyncio.sleep(FOLLOW_SECONDS)
+
     # Devices
 
-    async def devices(self) -> list[DeviceRecord]:
-        """Return all known devices, by name."""
-        return [self._with_presence(device) for device in await asyncio.to_thread(self._store.devices.devices)]
+    async def devices(self, query: DeviceQuery = EVERY_DEVICE) -> list[DeviceRecord]:
+        """Return the known devices that fulfil all conditions of the query, by name; raises NotFound for its run."""
+        reasons = await self._ineligible(query.ineligible) if query.ineligible else {}
+        known, activity = await asyncio.to_thread(self._store.devices.devices), self._activity()
+        described = (
+            self._described(device, activity.get(device.device, ()), reasons.get(device.device, "")) for device in known
+        )
+        return [device for device in described if query.matches(device)]
 
-    def _with_presence(self, device: DeviceRecord) -> DeviceRecord:
-        session = self._sessions.find(device.device)
-        return replace(device, online=True, labels=session.info.labels) if session else device
+    async def _ineligible(self, run: str) -> dict[str, str]:
+        """Return the devices that cannot take part in a run, with the reasons."""
+        groups = (await self.run(run)).ineligible
+        return {device: reason for reason, devices in groups.items() for device in devices}
+
+    def _described(self, device: DeviceRecord, activity: Sequence[DeviceActivity], reason: str) -> DeviceRecord:
+        device = replace(with_presence(device, self._sessions), ineligible=reason)
+        begun_first = sorted(activity, key=lambda one: -one.fraction)
+        return replace(device, activity=tuple(begun_first)) if device.online else device
+
+    def _activity(self) -> dict[str, list[DeviceActivity]]:
+        """Return the assignments that devices work on in the open rounds of all runs."""
+        found: dict[str, list[DeviceActivity]] = {}
+        for run, served in self._runs.served.items():
+            if current := served.state.open:
+                for device, fraction in served.progress().items():
+                    found.setdefault(device, []).append(DeviceActivity(id=attempt_id(run, current), fraction=fraction))
+        return found
+
+
+def with_presence(device: DeviceRecord, sessions: Sessions) -> DeviceRecord:
+    """Add to a device's record whether it is online, and its own labels if it is."""
+    session = sessions.find(device.device)
+    return replace(device, online=True, labels=session.info.labels) if session else device

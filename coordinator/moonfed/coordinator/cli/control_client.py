@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,16 +17,23 @@ from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.bundle import Bundle
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rpc.convert_settings import settings_message
-from moonfed.errors import InvalidInput, MoonfedError, NotFound, SchemaMismatch, Unavailable
-from moonfed.files import require_file
+from moonfed.errors import InvalidInput, MoonfedError, NotFound, RunFailed, RunStopped, SchemaMismatch, Unavailable
 from moonfed.manifest import Manifest
 from moonfed.operator import open_connection
-from moonfed.tensors import open_model, require_finite
+from moonfed.upload import upload
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
 
-UPLOAD_ATTEMPTS = 8
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
+
+
+@dataclass(frozen=True, slots=True)
+class InitialModel:
+    """A run's initial weights: a stored blob, or a file to upload. `source`: as the operator named them."""
+
+    source: str
+    sha256: str
+    file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,31 +51,56 @@ class Console:
         """Make a call that must not be retried automatically."""
         return transport.call(method, request, explain=self.explain)
 
-    def start_run(self, name: str, bundle: Bundle, model: Path | None, settings: RunSettings) -> control_pb2.Run:
-        """Upload missing blobs, and start a run from the bundle's weights or those in `model`.
+    def audit_records(self, request: control_pb2.ListAuditRecordsRequest) -> Iterator[control_pb2.AuditRecord]:
+        """Yield audit records; with `follow`, until the call is interrupted."""
+        try:
+            yield from self.control.ListAuditRecords(request)
+        except grpc.RpcError as error:
+            raise transport.explained(error, self.explain) from error
 
-        Raises SchemaMismatch, before anything is sent, if that model does not match the bundle.
-        """
-        if model:
-            _check_weights(model, bundle)
-        # The upload retries for a long time; an unreachable coordinator must fail at once.
-        self.ask(self.control.ListRuns, control_pb2.ListRunsRequest())
+    def start_run(
+        self, name: str, bundle: Bundle, initial: InitialModel | None, settings: RunSettings
+    ) -> control_pb2.Run:
+        """Upload missing blobs, and start a run from the bundle's weights or those given."""
         with _files(bundle) as files:
-            weights = {ref_of_file(model): model} if model else {}
+            # The upload retries for a long time; an unreachable coordinator must fail at once.
+            self.ask(self.control.ListRuns, control_pb2.ListRunsRequest())
+            weights = {ref_of_file(initial.file): initial.file} if initial and initial.file else {}
             self.upload({**files, **weights})
             request = control_pb2.StartRunRequest(
                 name=name,
                 manifest=bundle.ref.sha256,
                 signature=bundle.signature_sha256,
-                model=next((ref.sha256 for ref in weights), ""),
+                model=initial.sha256 if initial else "",
                 settings=settings_message(settings),
             )
-            return self.ask_once(self.control.StartRun, request)
+            try:
+                return self.ask_once(self.control.StartRun, request)
+            except SchemaMismatch as error:
+                if initial is None:
+                    raise
+                raise SchemaMismatch(
+                    f"from is {initial.source!r}, which does not match this bundle: {error}"
+                ) from error
 
-    def rounds(self, run: str) -> list[control_pb2.Round]:
-        """Return a run's committed and abandoned rounds, oldest first."""
-        request = control_pb2.ListRoundsRequest(run=run)
+    def rounds(self, run: str, last: int = 0) -> list[control_pb2.Round]:
+        """Return a run's committed and abandoned rounds, oldest first; only the `last` of them unless that is 0."""
+        request = control_pb2.ListRoundsRequest(run=run, last=last)
         return self.ask(lambda asked, timeout: list(self.control.ListRounds(asked, timeout=timeout)), request)
+
+    def evaluations(self, run: str) -> list[control_pb2.Evaluation]:
+        """Return the evaluations of a run's global models, by round."""
+        request = control_pb2.ListEvaluationsRequest(run=run)
+        return self.ask(lambda asked, timeout: list(self.control.ListEvaluations(asked, timeout=timeout)), request)
+
+    def devices(self, request: control_pb2.ListDevicesRequest) -> list[control_pb2.Device]:
+        """Return the devices that fulfil the conditions, sorted by name."""
+        return self.ask(lambda asked, timeout: list(self.control.ListDevices(asked, timeout=timeout)), request)
+
+    def deployed_devices(self, name: str) -> list[control_pb2.DeployedDevice]:
+        """Return the devices that deployments of a release have chosen, sorted by name."""
+        request = control_pb2.ListDeployedDevicesRequest(name=name)
+        return self.ask(lambda asked, timeout: list(self.control.ListDeployedDevices(asked, timeout=timeout)), request)
 
     def server_rule(self, run: control_pb2.Run) -> dict[str, Any] | None:
         """Return the run's server rule from its manifest; None if that is damaged and the run suspended."""
@@ -83,21 +114,19 @@ class Console:
 
     def upload(self, files: Mapping[BlobRef, Path]) -> None:
         """Upload blobs, resuming after a broken connection."""
-        backoff = transport.Backoff()
-        for attempt in range(1, UPLOAD_ATTEMPTS + 1):
-            problem = self._upload_once(files)
-            if problem is None:
-                return
-            if attempt == UPLOAD_ATTEMPTS or not isinstance(problem, Unavailable):
-                raise problem
-            time.sleep(backoff.next())
+        upload(self.control, files, self.explain)
 
-    def follow(self, run: str, interrupted: Callable[[MoonfedError], None]) -> Iterator[control_pb2.RunEvent]:
-        """Yield a run's events until it ends, across coordinator restarts; call `interrupted` at each interruption."""
+    def follow(
+        self, run: str, interrupted: Callable[[MoonfedError], None], *, progress: bool = True
+    ) -> Iterator[control_pb2.RunEvent]:
+        """Yield a run's events until it ends, across coordinator restarts; call `interrupted` at each interruption.
+
+        `progress`: also the devices' progress, of which there is much in a large fleet.
+        """
         backoff = transport.Backoff(limit=10.0)
         while True:
             try:
-                for event in self.control.WatchRun(control_pb2.WatchRunRequest(run=run)):
+                for event in self.control.WatchRun(control_pb2.WatchRunRequest(run=run, progress=progress)):
                     backoff.reset()
                     yield event
                 return
@@ -108,24 +137,6 @@ class Console:
             interrupted(problem)
             time.sleep(backoff.next())
 
-    def _upload_once(self, files: Mapping[BlobRef, Path]) -> MoonfedError | None:
-        offsets: queue.SimpleQueue[Mapping[str, int] | None] = queue.SimpleQueue()
-        stored: set[BlobRef] = set()
-        try:
-            for reply in self.control.Upload(_upload_requests(files, offsets)):
-                if reply.HasField("resume"):
-                    offsets.put(dict(reply.resume.offsets))
-                stored.update(transport.from_message(blob) for blob in reply.stored.blobs)
-        except grpc.RpcError as error:
-            return transport.explained(error, self.explain)
-        finally:
-            offsets.put(None)  # releases gRPC's sending thread if no resume message came
-        return (
-            None
-            if stored >= set(files)
-            else Unavailable("the coordinator ended the upload before all files were stored")
-        )
-
 
 @contextmanager
 def connect(identity: Path, *, insecure: bool, address: str | None) -> Iterator[Console]:
@@ -134,12 +145,12 @@ def connect(identity: Path, *, insecure: bool, address: str | None) -> Iterator[
         yield Console(control_pb2_grpc.ControlStub(connection.channel), connection.explain)
 
 
-def _check_weights(model: Path, bundle: Bundle) -> None:
-    require_file("from", model)
-    try:
-        require_finite(open_model(model, bundle.manifest.tensors), bundle.manifest.tensors)
-    except SchemaMismatch as error:
-        raise SchemaMismatch(f"from is {str(model)!r}, which does not match this bundle: {error}") from error
+def require_finished(run: control_pb2.Run) -> None:
+    """Raise RunStopped or RunFailed for a run that has ended without its last model."""
+    if run.status == control_pb2.RUN_STATUS_STOPPED:
+        raise RunStopped(f"run {run.run!r} was stopped")
+    if run.status == control_pb2.RUN_STATUS_FAILED:
+        raise RunFailed(f"run {run.run!r} has failed: {run.reason}")
 
 
 @contextmanager
@@ -152,16 +163,3 @@ def _files(bundle: Bundle) -> Iterator[dict[BlobRef, Path]]:
             path.write_bytes(content)
             files[ref_of_bytes(content)] = path
         yield files
-
-
-def _upload_requests(
-    files: Mapping[BlobRef, Path], offsets: queue.SimpleQueue[Mapping[str, int] | None]
-) -> Iterator[control_pb2.UploadRequest]:
-    header = control_pb2.UploadHeader(blobs=[transport.to_message(ref) for ref in files])
-    yield control_pb2.UploadRequest(header=header)
-    held = offsets.get()
-    if held is None:
-        return
-    for part in transport.parts(files, held):
-        yield control_pb2.UploadRequest(part=part)
-    yield control_pb2.UploadRequest(commit=blob_pb2.Commit())

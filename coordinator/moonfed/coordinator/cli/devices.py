@@ -1,64 +1,87 @@
-"""Formatting of the device list: status and hardware. `--json` has everything that devices reported."""
+"""Formatting of the device list: the current activity and last result of each device; and totals.
+
+`device show` and `--json` have everything that is known of a device.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Sequence
 
-from moonfed.coordinator.cli.format import moment, table
-from moonfed.labels import write_labels
+from moonfed.coordinator.cli.format import duration
+from moonfed.coordinator.cli.layout import LINES, shorten, table
+from moonfed.formatting import count
 from moonfed.v1 import control_pb2
 
-HEADS = (
-    "device",
-    "online",
-    "last seen",
-    "certificate until",
-    "hardware",
-    "memory",
-    "trains on",
-    "torch",
-    "system",
-    "labels",
-)
-UNKNOWN = "-"  # a device that has never connected
+HEADS = ("device", "seen", "activity", "release", "rounds", "last result")
+NAME, ACTIVITY = 20, 20  # columns at most, where the width is limited
+UNKNOWN = "-"
+RELEASES = 3  # named in the totals
 
 
-def device_lines(devices: Sequence[control_pb2.Device]) -> list[str]:
-    """Format a table with a line for each device."""
-    return table(HEADS, [_row(device) for device in devices])
+def device_lines(devices: Sequence[control_pb2.Device], width: int | None = None) -> list[str]:
+    """Format a table with a line for each device, and totals.
+
+    With a `width`, lines have at most that many columns, and only the first devices are shown, so that there are at
+    most `LINES` lines.
+    """
+    totals = _totals(devices)
+    most = len(devices) if width is None or len(devices) <= LINES - 1 - len(totals) else LINES - 2 - len(totals)
+    lines = table(HEADS, [_row(device, width) for device in devices[:most]], width) if devices else []
+    if most < len(devices):
+        lines.append(f"and {count(len(devices) - most, 'more device')}: see --all, or choose with --label or --online")
+    return [*lines, *([shorten(line, width) for line in totals] if width else totals)]
 
 
-def _row(device: control_pb2.Device) -> list[str]:
-    platform = device.platform
-    return [
-        device.device,
-        "yes" if device.online else "no",
-        "now" if device.online else moment(device.last_seen),
-        moment(device.certificate_expires),
-        _hardware(platform),
-        _memory(platform),
-        _trains_on(platform),
-        platform.get("torch") or UNKNOWN,
-        f"JetPack {platform['jetpack']}" if platform.get("jetpack") else platform.get("system") or UNKNOWN,
-        write_labels(device.labels) or UNKNOWN,
-    ]
+def _row(device: control_pb2.Device, width: int | None) -> list[str]:
+    cells = [device.device, _seen(device), activity(device), device.release or UNKNOWN, f"{device.rounds:,}"]
+    if width:
+        cells[0], cells[2] = shorten(cells[0], NAME), shorten(cells[2], ACTIVITY)
+    return [*cells, last_result(device)]
 
 
-def _hardware(platform: Mapping[str, str]) -> str:
-    """Format the training hardware: the GPU if the device trains on it, else the processor."""
-    processor = platform.get("processor") or platform.get("architecture") or UNKNOWN
-    return platform.get("gpu") or processor if platform.get("accelerator") == "cuda" else processor
+def _seen(device: control_pb2.Device) -> str:
+    if device.revoked:
+        return "revoked"
+    if device.online:
+        return "online"
+    return duration(max(0.0, time.time() - device.last_seen)) if device.last_seen else UNKNOWN
 
 
-def _memory(platform: Mapping[str, str]) -> str:
-    """Format a size given in bytes."""
-    memory = platform.get("memory", "")
-    return f"{int(memory) / 1e9:.1f} GB" if memory.isdecimal() else UNKNOWN
+def activity(device: control_pb2.Device) -> str:
+    """Return the current assignment, with the number of the others."""
+    if not device.online:
+        return UNKNOWN
+    if not device.activity:
+        return "idle"
+    current = device.activity[0]
+    more = f" +{len(device.activity) - 1}" if len(device.activity) > 1 else ""
+    return f"{current.run} {current.round} {100 * current.fraction:.0f}%{more}"
 
 
-def _trains_on(platform: Mapping[str, str]) -> str:
-    kind = platform.get("accelerator") or UNKNOWN
-    detail = platform.get("cuda") if kind == "cuda" else platform.get("threads")
-    if not detail:
-        return kind
-    return f"cuda {detail}" if kind == "cuda" else f"{kind}, {detail} thread{'s' if detail != '1' else ''}"
+def last_result(device: control_pb2.Device) -> str:
+    """Format why the device is ineligible, if that was asked, or the result of its last round."""
+    if device.ineligible:
+        return f"ineligible: {device.ineligible}"
+    if not device.HasField("last_result"):
+        return UNKNOWN
+    result = device.last_result
+    return f"{result.run} {result.round} {result.outcome}" + (f": {result.reason}" if result.reason else "")
+
+
+def _totals(devices: Sequence[control_pb2.Device]) -> list[str]:
+    """Summarise the devices by activity and by release."""
+    online = sum(device.online for device in devices)
+    training = sum(bool(device.activity) for device in devices)
+    revoked = sum(bool(device.revoked) for device in devices)
+    parts = [f"{online:,} online ({training:,} training, {online - training:,} idle)"]
+    parts += [f"{len(devices) - online - revoked:,} offline"]
+    parts += [f"{revoked:,} revoked"] if revoked else []
+    lines = [f"{count(len(devices), 'device')}: {', '.join(parts)}"]
+    releases = Counter(device.release for device in devices if device.release).most_common()
+    if len(releases) > 1:
+        named = ", ".join(f"{release} on {number:,}" for release, number in releases[:RELEASES])
+        rest = sum(number for _, number in releases[RELEASES:])
+        lines += [f"releases: {named}" + (f", others on {rest:,}" if rest else "")]
+    return lines

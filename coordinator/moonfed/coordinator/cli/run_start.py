@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,14 +13,33 @@ from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER, RED
 from moonfed.coordinator.cli.options import KeepEveryOption, KeepLastOption
 from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
 
+DEFENCE = ("weight_cap", "clip_norm", "clip_factor", "reducer")  # options that are keys of the table [robust]
+
 
 def start(
-    bundle: Annotated[Path, typer.Argument(help="A bundle: a directory or a .zip.", show_default=False)],
+    context: typer.Context,
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle: a directory or a .zip.")],
+    recipe: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Settings from a recipe, such as a simulation's recipe.toml; options given here override it.",
+            show_default=False,
+        ),
+    ] = None,
     rounds: Annotated[int, typer.Option(help="Rounds to commit.")] = 10,
-    cohort: Annotated[str, typer.Option(help="Devices per round: 10, 20% of those online, or all.")] = "all",
-    minimum_devices: Annotated[int, typer.Option(help="Devices that must be online before a round opens.")] = 1,
-    quorum: Annotated[str, typer.Option(help="Updates required per round: 3, 50% of the cohort, or all.")] = "50%",
+    cohort: Annotated[
+        str,
+        typer.Option(help="Devices per round: a number, a share such as 20% of the eligible devices online, or all."),
+    ] = "all",
+    minimum_devices: Annotated[
+        int, typer.Option(help="Eligible devices that must be online before a round opens.")
+    ] = 1,
+    quorum: Annotated[
+        str, typer.Option(help="Updates required per round: a number, a share of the cohort, or all.")
+    ] = "50%",
     deadline: Annotated[float, typer.Option(help="Maximum duration of a round in seconds.")] = 3600.0,
+    max_attempts: Annotated[int, typer.Option(help="Abandoned attempts at one round after which the run fails.")] = 10,
     heartbeat_timeout: Annotated[
         float, typer.Option(help="Seconds without a heartbeat after which a device is lost.")
     ] = 120.0,
@@ -41,8 +61,11 @@ def start(
     ] = None,
     label: Annotated[
         list[str] | None,
-        typer.Option(help="Select only devices with this label, NAME=VALUE; repeatable.", show_default=False),
+        typer.Option(metavar="NAME=VALUE", help="Select only devices with this label; repeatable.", show_default=False),
     ] = None,
+    trusted_labels: Annotated[
+        bool, typer.Option("--trusted-labels", help="Consider only labels that operators have set with `device label`.")
+    ] = False,
     sampling: Annotated[
         str, typer.Option(help="Selection: uniform, or samples (in proportion to the devices' samples).")
     ] = "uniform",
@@ -55,13 +78,13 @@ def start(
     weight_cap: Annotated[
         str,
         typer.Option(
-            help="Maximum weight of one device, such as 20%. Without this, a clip or a reducer: 30% and a clip "
-            "factor of 3, in rounds of five updates or more.",
+            help="Maximum weight of one device, such as 20%. Default: none with a clip or a reducer, otherwise 30% "
+            "and a clip factor of 3, in rounds of five or more updates.",
             show_default=False,
         ),
     ] = "",
     clip_norm: Annotated[
-        float, typer.Option(help="Maximum L2 norm of a device's change of the parameters; 0: none.")
+        float, typer.Option(help="Maximum L2 norm of a device's change to the parameters; 0: none.")
     ] = 0.0,
     clip_factor: Annotated[
         float, typer.Option(help="The same limit as a multiple of the round's median norm; 0: none.")
@@ -80,13 +103,18 @@ def start(
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Determines cohorts and the order of samples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of cohorts and of the order of samples.")] = 0,
     keep_last: KeepLastOption = 20,
     keep_every: KeepEveryOption = 100,
-    name: Annotated[str, typer.Option(help="Name of the run. Default: derived from the bundle's.")] = "",
+    name: Annotated[str, typer.Option(help="The run's name. Default: derived from the bundle's.")] = "",
     model: Annotated[
-        Path | None, typer.Option("--from", help="Initial weights (.safetensors). Default: the bundle's.")
-    ] = None,
+        str,
+        typer.Option(
+            "--from",
+            metavar="RUN|FILE",
+            help="Initial weights: another run's newest model, a .safetensors or .onnx file. Default: the bundle's.",
+        ),
+    ] = "",
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
@@ -97,49 +125,72 @@ def start(
     Example: moonfed-coordinator run start digits.zip --rounds 20 --cohort 50% --over-selection 30% --label site=berlin
 
     Example: moonfed-coordinator run start digits.zip --quorum 5 --reducer multi_krum --reducer-set byzantine=1
+
+    Example: moonfed-coordinator run start digits.zip --recipe simulated/recipe.toml
     """
+    from tempfile import TemporaryDirectory
+
     from moonfed.bundle import read_bundle
-    from moonfed.coordinator.aggregation.compatibility import default_bounds
-    from moonfed.coordinator.aggregation.robust.config import RobustSettings
     from moonfed.coordinator.cli.control_client import connect
-    from moonfed.coordinator.cli.format import run_document, snapshot_line
-    from moonfed.coordinator.rounds.fedbuff_settings import parse_asynchronous
-    from moonfed.coordinator.rounds.retention import Retention
-    from moonfed.coordinator.rounds.settings import RunSettings, parse_amount, parse_fraction, parse_sampling
-    from moonfed.encodings import parse_encodings
-    from moonfed.errors import InvalidInput
-    from moonfed.labels import parse_labels
-    from moonfed.registry import Selection, read_pairs
+    from moonfed.coordinator.cli.documents import run_document
+    from moonfed.coordinator.cli.format import snapshot_line
+    from moonfed.coordinator.cli.initial_model import find_model
+    from moonfed.coordinator.rounds.run_recipe import read_recipe_file, read_run_recipe, run_keys
     from moonfed.signing.bundle_signature import signed_by
 
-    robust = RobustSettings(
-        weight_cap=parse_fraction("weight_cap", weight_cap or "0%"),
-        clip_norm=clip_norm,
-        clip_factor=clip_factor,
-        reducer=Selection(reducer, read_pairs("--reducer-set", reducer_set or ())),
-    )
-    if trusting and robust:
-        raise InvalidInput("trusting is given together with bounds or a reducer; it must be given alone")
+    chosen = run_keys(read_recipe_file(recipe)) if recipe else {}
+    wanted = read_run_recipe(override(chosen, _given(context)))
     opened = read_bundle(bundle, signed_by(None))
-    settings = RunSettings(
-        rounds=rounds,
-        cohort=parse_amount("cohort", cohort),
-        minimum_devices=minimum_devices,
-        quorum=parse_amount("quorum", quorum),
-        deadline_seconds=deadline,
-        heartbeat_timeout_seconds=heartbeat_timeout,
-        over_selection=parse_fraction("over_selection", over_selection),
-        labels=parse_labels(label or ()),
-        asynchronous=parse_asynchronous(asynchronous, max_staleness),
-        seed=seed,
-        sampling=parse_sampling(sampling),
-        encodings=parse_encodings(downlink_encoding, uplink_encoding),
-        retention=Retention(last=keep_last, every=keep_every),
-        robust=robust if robust or trusting else default_bounds(opened.manifest),
-    )
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        run = console.start_run(name, opened, model, settings)
+    settings = wanted.settings(opened.manifest)
+    with (
+        connect(identity, insecure=insecure, address=coordinator) as console,
+        TemporaryDirectory(prefix="moonfed-") as directory,
+    ):
+        scratch = Path(directory) / "weights"
+        initial = find_model(console, model, opened.manifest.tensors, scratch) if model else None
+        run = console.start_run(name, opened, initial, settings)
     if json:
         print_json(run_document(run))
     else:
         typer.echo(snapshot_line(run))
+
+
+def _given(context: typer.Context) -> dict[str, Any]:
+    """Return the options that the operator gave, by their names."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name: context.params[name] for name, source in sources.items() if source and source.name != "DEFAULT"}
+
+
+def override(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe's keys with the given options in their place."""
+    from moonfed.coordinator.rounds.run_recipe import LABELS, ROBUST, RUN_KEYS
+    from moonfed.labels import parse_labels
+
+    values = {**recipe, **{key: given[key] for key in RUN_KEYS if key in given}}
+    if labels := given.get("label"):
+        values[LABELS] = parse_labels(labels)
+    if defence := _defence(given):
+        kept = {} if "trusting" in given else values.get(ROBUST, {})
+        values[ROBUST] = {**_kept_defence(kept, defence), **defence}
+        values["trusting"] = given.get("trusting", False)
+    elif given.get("trusting"):
+        values.pop(ROBUST, None)
+    return values
+
+
+def _kept_defence(table: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what remains of a recipe's defence: another reducer does not have the settings of the recipe's."""
+    from moonfed.coordinator.aggregation.robust.config import BOUNDS
+
+    return {key: value for key, value in table.items() if "reducer" not in given or key in (*BOUNDS, "bounds_from")}
+
+
+def _defence(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that belong in the table [robust]."""
+    from moonfed.coordinator.rounds.settings import parse_fraction
+    from moonfed.registry import read_pairs
+
+    defence = {name: given[name] for name in DEFENCE if name in given}
+    if "weight_cap" in defence:
+        defence["weight_cap"] = parse_fraction("weight_cap", defence["weight_cap"] or "0%")
+    return {**defence, **read_pairs("--reducer-set", given.get("reducer_set") or ())}

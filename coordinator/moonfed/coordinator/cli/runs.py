@@ -1,24 +1,34 @@
-"""moonfed-coordinator run …: start, list, show, watch, stop, prune and delete runs."""
+"""moonfed-coordinator run …: start, list, show, watch, evaluate, pause, resume, stop, prune and delete runs."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line import print_json
-from moonfed.coordinator.cli.options import KeepEveryOption, KeepLastOption
+from moonfed.command_line import new_group, print_json
+from moonfed.coordinator.cli.options import AllOption, KeepEveryOption, KeepLastOption, RunArgument
+from moonfed.coordinator.cli.run_evaluate import evaluate
 from moonfed.coordinator.cli.run_start import start
+from moonfed.coordinator.cli.run_watch import watch
+from moonfed.coordinator.cli.run_weights import weights
+from moonfed.formatting import count
 from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
+from moonfed.sizes import human
 
-HELP = """Runs: rounds of training, from a bundle to a finished model.
+if TYPE_CHECKING:
+    from moonfed.v1 import control_pb2
+
+HELP = """Start, watch and manage runs, each of which trains the model of a bundle.
 
 Example: moonfed-coordinator run start digits-bundle --rounds 10
 """
 
-run_app = typer.Typer(help=HELP, no_args_is_help=True)
+run_app = new_group(HELP)
 run_app.command()(start)
-RunArgument = Annotated[str, typer.Argument(help="The run's name.", show_default=False)]
+run_app.command()(watch)
+run_app.command()(evaluate)
+run_app.command()(weights)
 
 
 @run_app.command("list")
@@ -33,7 +43,9 @@ def list_runs(
     Example: moonfed-coordinator run list
     """
     from moonfed.coordinator.cli.control_client import connect
-    from moonfed.coordinator.cli.format import moment, run_document, run_status, table
+    from moonfed.coordinator.cli.documents import run_document
+    from moonfed.coordinator.cli.format import moment, run_status
+    from moonfed.coordinator.cli.layout import table, terminal_width
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
@@ -48,71 +60,101 @@ def list_runs(
             run_status(run),
             f"{run.round} of {run.settings.rounds}",
             moment(run.created),
-            run.waiting,
+            run.reason or run.waiting,
         ]
         for run in runs
     ]
-    typer.echo("\n".join(table(["run", "method", "status", "rounds", "started", "waiting"], rows)))
+    heads = ["run", "method", "status", "rounds", "started", "waiting"]
+    typer.echo("\n".join(table(heads, rows, terminal_width())))
 
 
 @run_app.command()
 def show(
+    run: RunArgument,
+    everything: AllOption = False,
+    recipe: Annotated[
+        bool, typer.Option("--recipe", help="Print the settings as a recipe, for run start and for simulations.")
+    ] = False,
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show a run: its settings, newest rounds with their metrics, evaluations, and the reason if it is waiting.
+
+    Example: moonfed-coordinator run show digits
+
+    Example: moonfed-coordinator run show digits --recipe > recipe.toml
+    """
+    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.coordinator.cli.documents import round_document, run_document
+    from moonfed.coordinator.cli.format_evaluations import evaluations_document
+    from moonfed.coordinator.cli.format_run import ROUNDS_READ, run_lines
+    from moonfed.coordinator.cli.layout import terminal_width
+    from moonfed.coordinator.rounds.run_recipe import recipe_of, to_toml
+    from moonfed.coordinator.rpc.convert_settings import run_settings
+    from moonfed.v1 import control_pb2
+
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        found = console.ask(console.control.GetRun, control_pb2.GetRunRequest(run=run))
+        if recipe:
+            typer.echo(to_toml(recipe_of(run_settings(found.settings)).to_document()), nl=False)
+            return
+        rule = console.server_rule(found)
+        rounds = console.rounds(run, 0 if json or everything else ROUNDS_READ)
+        evaluations = console.evaluations(run)
+    if json:
+        told = {"server_rule": rule, "rounds": [round_document(round_) for round_ in rounds]}
+        print_json(run_document(found) | told | evaluations_document(evaluations))
+    else:
+        width = None if everything else terminal_width()
+        typer.echo("\n".join(run_lines(found, rule, rounds, width, evaluations)))
+
+
+@run_app.command()
+def pause(
     run: RunArgument,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show a run: its rounds with their metrics, and what it waits for.
+    """Pause a run: devices finish their current work, which counts, and get no more until `run resume`.
 
-    Example: moonfed-coordinator run show digits
+    Example: moonfed-coordinator run pause digits
     """
     from moonfed.coordinator.cli.control_client import connect
-    from moonfed.coordinator.cli.format import round_document, run_document, run_lines
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
-        found = console.ask(console.control.GetRun, control_pb2.GetRunRequest(run=run))
-        rule = console.server_rule(found)
-        rounds = console.rounds(run)
-    if json:
-        told = {"server_rule": rule, "rounds": [round_document(round_) for round_ in rounds]}
-        print_json(run_document(found) | told)
-    else:
-        typer.echo("\n".join(run_lines(found, rule, rounds)))
+        found = console.ask(console.control.PauseRun, control_pb2.PauseRunRequest(run=run))
+    _report(found, json=json)
 
 
 @run_app.command()
-def watch(
+def resume(
     run: RunArgument,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
-    json: Annotated[bool, typer.Option("--json", help="One line of JSON per event.")] = False,
+    json: JsonOption = False,
 ) -> None:
-    """Follow a run until it ends, across coordinator restarts.
+    """Resume a paused run.
 
-    Only --json prints the devices' progress within a round.
-
-    Example: moonfed-coordinator run watch digits
+    Example: moonfed-coordinator run resume digits
     """
     from moonfed.coordinator.cli.control_client import connect
-    from moonfed.coordinator.cli.format import event_document, event_line
     from moonfed.v1 import control_pb2
 
-    last = ""
     with connect(identity, insecure=insecure, address=coordinator) as console:
-        for event in console.follow(run, lambda problem: typer.echo(f"{problem}; retrying", err=True)):
-            if json:
-                print_json(event_document(event))
-            elif event.kind != control_pb2.EVENT_KIND_PROGRESS and (line := event_line(event)) != last:
-                print(line, flush=True)  # an ended run's last event repeats its first line
-                last = line
+        found = console.ask(console.control.ResumeRun, control_pb2.ResumeRunRequest(run=run))
+    _report(found, json=json)
 
 
 @run_app.command()
 def stop(
     run: RunArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
@@ -120,18 +162,18 @@ def stop(
 ) -> None:
     """Stop a run for good; its global models are kept.
 
-    Example: moonfed-coordinator run stop digits
+    Example: moonfed-coordinator run stop digits --yes
     """
     from moonfed.coordinator.cli.control_client import connect
-    from moonfed.coordinator.cli.format import run_document, snapshot_line
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
+        found = console.ask(console.control.GetRun, control_pb2.GetRunRequest(run=run))
+        if not yes and found.status in (control_pb2.RUN_STATUS_RUNNING, control_pb2.RUN_STATUS_PAUSED):
+            question = f"Stop run {run} for good, after {found.round} of {found.settings.rounds} rounds?"
+            typer.confirm(question, abort=True, err=True)
         found = console.ask(console.control.StopRun, control_pb2.StopRunRequest(run=run))
-    if json:
-        print_json(run_document(found))
-    else:
-        typer.echo(snapshot_line(found))
+    _report(found, json=json)
 
 
 @run_app.command()
@@ -160,7 +202,8 @@ def prune(
     if json:
         print_json({"models": reply.models, "bytes": reply.bytes})
     else:
-        typer.echo(f"deleted {reply.models} global models of run {run}, freeing {reply.bytes / 1e6:.1f} MB")
+        models = count(reply.models, "global model")
+        typer.echo(f"deleted {models} of run {run}, freeing {human(reply.bytes)}")
 
 
 @run_app.command()
@@ -182,10 +225,20 @@ def delete(
     with connect(identity, insecure=insecure, address=coordinator) as console:
         if not yes:
             found = console.ask(console.control.GetRun, control_pb2.GetRunRequest(run=run))
-            question = f"Delete run {run} with the models of its {found.round} rounds?"
+            question = f"Delete run {run} with the models of its {count(found.round, 'round')}?"
             typer.confirm(question, abort=True, err=True)
         reply = console.ask_once(console.control.DeleteRun, control_pb2.DeleteRunRequest(run=run))
     if json:
         print_json({"bytes": reply.bytes})
     else:
-        typer.echo(f"deleted run {run}, freeing {reply.bytes / 1e6:.1f} MB")
+        typer.echo(f"deleted run {run}, freeing {human(reply.bytes)}")
+
+
+def _report(run: control_pb2.Run, *, json: bool) -> None:
+    from moonfed.coordinator.cli.documents import run_document
+    from moonfed.coordinator.cli.format import snapshot_line
+
+    if json:
+        print_json(run_document(run))
+    else:
+        typer.echo(snapshot_line(run))

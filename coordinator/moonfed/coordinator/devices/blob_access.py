@@ -1,7 +1,12 @@
-"""Devices' access to stored blobs: a device may fetch only those of runs that it participates in."""
+"""Devices' access to stored blobs.
+
+A device may fetch those of runs that it participates in or is asked to check, and of releases deployed to it. Access to
+a run's blobs is remembered by certificate, because a name may pass to another device.
+"""
 
 from __future__ import annotations
 
+from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import NotFound
 
@@ -9,30 +14,36 @@ MAX_BLOBS = 256  # blobs with known participants: the files of the active runs
 
 
 class BlobAccess:
-    """The participants who may fetch each blob. Blocking, from any thread.
+    """The certificates with which each blob may be fetched. Blocking, from any thread.
 
-    Participants are never removed, so cached entries stay valid until the deletion of a run releases its blobs.
+    Those of a device that is removed or renamed are rejected, so cached entries stay valid until the deletion of a run
+    releases its blobs.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._allowed: dict[str, set[str]] = {}  # devices by sha256
+    def __init__(self, store: Store, sessions: Sessions) -> None:
+        self._store, self._sessions = store, sessions
+        self._allowed: dict[str, set[str]] = {}  # serial numbers by sha256; names without TLS
 
-    def require(self, device: str, sha256: str) -> None:
-        """Raise NotFound unless the device was in a cohort of a run that the blob belongs to."""
+    def require(self, device: str, serial: str, sha256: str) -> None:
+        """Raise NotFound unless a run or a release lets the device fetch the blob.
+
+        `serial`: of the device's certificate; empty without TLS.
+        """
+        if (session := self._sessions.find(device)) and session.may_fetch(sha256):
+            return
         allowed = self._allowed.get(sha256)
         if allowed is None:
-            allowed = self._store.participants_with(sha256)
+            allowed = self._store.certificates_for(sha256)
             self._remember(sha256, allowed)
-        if device in allowed:
+        if (serial or device) in allowed:
             return
-        if not self._store.participants_with(sha256, device):
-            raise NotFound(f"blob {sha256[:12]} belongs to no run that device {device!r} participates in")
-        allowed.add(device)
-
-    def participates(self, device: str, run: str) -> bool:
-        """Return True if the device was in a cohort of the run."""
-        return device in self._store.participants(run)
+        if self._store.may_fetch(sha256, device):
+            allowed.add(serial or device)
+        elif not self._store.deployments.may_fetch(device, sha256):
+            raise NotFound(
+                f"blob {sha256[:12]} belongs to no run that device {device!r} participates in, and to no release "
+                "deployed to it"
+            )
 
     def _remember(self, sha256: str, allowed: set[str]) -> None:
         if len(self._allowed) >= MAX_BLOBS:

@@ -1,12 +1,19 @@
-"""Eligibility of devices for runs: plan interface, encodings, labels, and declined runs."""
+"""Eligibility of devices for runs: by plan interface, encodings and labels, and by what devices report themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
+from moonfed.assignment import EligibilityCheck
 from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, RemoteSession, Sessions
+from moonfed.coordinator.records import EligibilityReport, RunRecord, RunView
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.settings import RunSettings
+from moonfed.coordinator.rounds.status_text import CHECKING
+from moonfed.coordinator.storage.eligibility import EligibilityReports
+from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import VersionMismatch
 from moonfed.labels import lacking, write_labels
 from moonfed.manifest import Manifest
@@ -18,8 +25,8 @@ def ineligibility(info: DeviceInfo, manifest: Manifest, settings: RunSettings) -
         return f"without the plan interface {manifest.plan.interface}"
     if unknown := settings.encodings.needed - set(info.encodings):
         return f"without the encoding {', '.join(sorted(unknown))}"
-    if missing := lacking(info.labels, settings.labels):
-        return f"without the label {write_labels(missing)}"
+    if missing := lacking(info.operator_labels if settings.trusted_labels else info.all_labels, settings.labels):
+        return f"without the {'trusted ' if settings.trusted_labels else ''}label {write_labels(missing)}"
     return None
 
 
@@ -35,35 +42,144 @@ def incompatibility(info: DeviceInfo, interfaces: Collection[str]) -> VersionMis
 
 
 class EligibleDevices:
-    """The online devices that are eligible for a run that this coordinator drives."""
+    """The online devices that are eligible for a run, by their descriptions and by their own answers.
 
-    def __init__(self, sessions: Sessions, manifest: Manifest, settings: RunSettings) -> None:
-        self._sessions, self._manifest, self._settings = sessions, manifest, settings
-        self.ineligible: dict[str, str] = {}  # what each ineligible device lacked when it was last looked up
-        self._excluded: dict[str, tuple[DeviceSession, str]] = {}  # by device: the session that declined the run
+    A device that checks runs is asked once, and is eligible once it has answered so. Lives on one event loop.
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        record: RunRecord,
+        manifest: Manifest,
+        store: EligibilityReports,
+        *,
+        driven: bool,
+    ) -> None:
+        """`driven`: whether this coordinator drives the run or follows it."""
+        self._sessions, self._record, self._manifest, self._store = sessions, record, manifest, store
+        self._check = EligibilityCheck(run=record.run, manifest=record.manifest, signature=record.signature)
+        self._driven = driven
+        self._reports: dict[str, EligibilityReport] = {}
+        self._pending: dict[str, EligibilityReport] = {}  # not yet durable
+        self._recording = asyncio.Lock()
+        self._version = 0  # of the reports in the database
+        self._ineligible: dict[str, str] = {}  # online devices, with the reason
+        self._unanswered: set[str] = set()  # online devices
+        self.all_answered = asyncio.Event()
+        self.all_answered.set()
+
+    def load(self, reports: Mapping[str, EligibilityReport]) -> set[str]:
+        """Replace all reports by those in the database; return the devices whose report has changed."""
+        before, self._reports = self._reports, dict(reports)
+        return {device for device, report in reports.items() if before.get(device) != report}
+
+    def forget_removed(self, known: Collection[str]) -> None:
+        """Forget the reports of devices that are no longer known."""
+        self._reports = {device: report for device, report in self._reports.items() if device in known}
+
+    async def catch_up(self) -> set[str]:
+        """Load the reports that other coordinators have recorded; return the devices whose report has changed."""
+        if not self._store.shared:
+            return set()
+        version = await in_thread(self._store.version, self._record.run)
+        if version == self._version:
+            return set()
+        changed = self.load(await in_thread(self._store.of_run, self._record.run))
+        self._version = version
+        return changed
+
+    async def record(self, report: EligibilityReport) -> bool:
+        """Record a device's report durably, together with those that arrive meanwhile; return False for a repetition.
+
+        The caller looks the device up again.
+        """
+        is_news = self._reports.get(report.device) != report
+        if is_news:
+            await self._make_durable(report)
+        if session := self._sessions.find(report.device):
+            session.answered(self._record.run)
+        return is_news
+
+    async def _make_durable(self, report: EligibilityReport) -> None:
+        self._pending[report.device] = report
+        async with self._recording:
+            batch, self._pending = self._pending, {}
+            if not batch:  # an earlier report's batch had it
+                return
+            try:
+                await in_thread(self._store.record, self._record.run, list(batch.values()))
+            except BaseException:
+                self._pending = {**batch, **self._pending}  # for the next report, or the device's next attempt
+                raise
+            self._reports |= batch
 
     def sessions(self) -> list[DeviceSession]:
         """Return the sessions of all eligible devices."""
-        return [session for session in self._sessions.all() if self._ineligibility(session) is None]
+        return [session for session in self._sessions.all() if self.find(session.device)]
 
     def find(self, device: str) -> DeviceSession | None:
-        """Return a device's session; None if it is offline or ineligible; ineligibility is recorded."""
+        """Return a device's session; None if it is offline, ineligible, or yet to answer, for which it is asked."""
         session = self._sessions.find(device)
-        self.ineligible.pop(device, None)
-        if session and (problem := self._ineligibility(session)):
-            self.ineligible[device] = problem
-            return None
-        return session
+        problem = self._ineligibility(session) if session else None
+        self._note(device, problem)
+        if session and problem == CHECKING:
+            session.ask(self._check)
+        return None if problem else session
 
-    def exclude(self, device: str, reason: str) -> None:
-        """Treat a device that declines the run as ineligible until it reconnects."""
-        if session := self._sessions.find(device):
-            self._excluded[device] = session, f"it declines the run: {reason}"
+    def _note(self, device: str, problem: str | None) -> None:
+        self._ineligible.pop(device, None)
+        self._unanswered.discard(device)
+        if problem == CHECKING:
+            self._unanswered.add(device)
+        elif problem:
+            self._ineligible[device] = problem
+        if self._unanswered:
+            self.all_answered.clear()
+        else:
+            self.all_answered.set()
+
+    def ineligibility(self, device: str) -> str:
+        """Return why an online device is ineligible, as of its last lookup; empty if it is not."""
+        return self._ineligible.get(device, "")
+
+    def problems(self) -> dict[str, str]:
+        """Return why each online device that is not eligible is not, as of its last lookup."""
+        return {**self._ineligible, **dict.fromkeys(self._unanswered, CHECKING)}
+
+    def complete(self, view: RunView) -> RunView:
+        """Add the numbers of eligible devices and of those that have not answered, and the ineligible ones."""
+        online = {session.device for session in self._sessions.all()}
+        away = {device: why for device, why in ineligible(self._reports).items() if device not in online}
+        eligible = online - self._ineligible.keys() - self._unanswered
+        return replace(
+            view,
+            eligible=len(eligible),
+            checking=len(self._unanswered),
+            ineligible=by_reason({**away, **self._ineligible}),
+        )
 
     def _ineligibility(self, session: DeviceSession) -> str | None:
-        excluded = self._excluded.get(session.device)
-        if excluded and excluded[0] is session:
-            return excluded[1]
-        if round_protocol(self._settings).leaseholder_only and isinstance(session, RemoteSession):
+        """Return why a device is not eligible; CHECKING if it has yet to answer."""
+        settings = self._record.settings
+        if round_protocol(settings).leaseholder_only and isinstance(session, RemoteSession) == self._driven:
             return "at another coordinator, whose devices cannot participate in asynchronous rounds"
-        return ineligibility(session.info, self._manifest, self._settings)
+        if problem := ineligibility(session.info, self._manifest, settings):
+            return problem
+        report = self._reports.get(session.device)
+        if report and report.fingerprint == session.info.fingerprint:
+            return report.reason or None
+        return CHECKING if session.info.fingerprint else None
+
+
+def ineligible(reports: Mapping[str, EligibilityReport]) -> dict[str, str]:
+    """Return the reasons of the devices that have reported to be ineligible."""
+    return {device: report.reason for device, report in reports.items() if report.reason}
+
+
+def by_reason(problems: Mapping[str, str]) -> dict[str, list[str]]:
+    """Group devices by reason, the most frequent first."""
+    groups: dict[str, list[str]] = {}
+    for device, reason in sorted(problems.items()):
+        groups.setdefault(reason, []).append(device)
+    return dict(sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from moonfed.coordinator.rounds.events import Progressed, Stalled
@@ -26,9 +26,12 @@ class Liveness:
         self._heartbeats: dict[str, float] = {}
         self._suspended: Counter[str] = Counter()
         self._detectors: set[StallDetector] = set()
+        self._revoked: frozenset[str] = frozenset()
 
     def heartbeat(self, device: str) -> None:
-        """Record a device's heartbeat."""
+        """Record a device's heartbeat, unless it was revoked."""
+        if device in self._revoked:
+            return
         self._heartbeats[device] = _now()
         for detector in self._detectors:
             detector.on_heartbeat(device)
@@ -43,8 +46,21 @@ class Liveness:
             self._suspended -= Counter([device])
             self._heartbeats[device] = _now()
 
+    def set_revoked(self, devices: frozenset[str]) -> None:
+        """Replace the devices that operators revoked: rounds lose further ones at once, and heartbeats do not count."""
+        further, self._revoked = devices - self._revoked, devices
+        for detector in list(self._detectors) if further else ():
+            detector.on_revoked(further)
+
+    @property
+    def revoked(self) -> frozenset[str]:
+        """The devices that operators revoked."""
+        return self._revoked
+
     def last_heartbeat(self, device: str) -> float:
         """Return the loop's time of a device's last heartbeat; minus infinity if there was none since the start."""
+        if device in self._revoked:
+            return -float("inf")
         if device in self._suspended:
             return _now()
         return self._heartbeats.get(device, -float("inf"))
@@ -86,6 +102,7 @@ class StallDetector:
                 self.on_heartbeat(device)
         if resumed and current:
             self._since = _now() + max(0.0, RECONNECT_SECONDS - self._seconds)
+            self.on_revoked(self._liveness.revoked)
         if current and self._timer is None:
             self._check_at(max(self._since, _now()) + self._seconds)
 
@@ -112,11 +129,23 @@ class StallDetector:
             self._recovered.add(device)
             self._deliver(Progressed(round=current.round, attempt=current.attempt, device=device))
 
+    def on_revoked(self, devices: Collection[str]) -> None:
+        """Lose devices of the open round that were revoked."""
+        if current := self._round:
+            for device in current.outstanding:
+                if device in devices:
+                    self._deliver(Stalled(round=current.round, attempt=current.attempt, device=device))
+
     def silence(self) -> dict[str, float]:
         """Return the seconds since the last heartbeat of each device that the round waits for."""
         now = _now()
         outstanding = self._round.outstanding if self._round else ()
         return {device: max(0.0, now - self._silent_since(device)) for device in outstanding}
+
+    def progress(self) -> dict[str, float]:
+        """Return the reported progress of each device that the round waits for, as a fraction; 0 if none yet."""
+        outstanding = self._round.outstanding if self._round and not self._round.reducing else ()
+        return {device: self._fractions.get(device, 0.0) for device in outstanding}
 
     def close(self) -> None:
         """Stop detecting."""

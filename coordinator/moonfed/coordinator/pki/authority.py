@@ -16,12 +16,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from moonfed.errors import InvalidInput
 from moonfed.files import make_directories, write_durably
-from moonfed.identity import RENEW_AT, Role, key_bytes, load_identity, new_key, save_identity, signing_request
+from moonfed.identity import RENEW_AT, ROLE_ATTRIBUTE, Kind, Role, key_bytes, new_key
 
-AUTHORITY_LIFE, SERVER_LIFE, OPERATOR_LIFE = timedelta(days=3650), timedelta(days=730), timedelta(days=365)
+AUTHORITY_LIFE, SERVER_LIFE = timedelta(days=3650), timedelta(days=730)
 BACKDATING = timedelta(minutes=5)  # for devices whose clock is a little slow
 ALWAYS_NAMES = ("localhost", "127.0.0.1", "::1")
-OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +73,19 @@ class Authority:
             write_durably(path, certificate.public_bytes(serialization.Encoding.PEM))
         return ServerCredentials(ca=self.ca, certificate=path.read_bytes(), key=key_path.read_bytes())
 
-    def sign(self, request: bytes, name: str, role: Role, life: timedelta) -> Signed:
-        """Sign a client certificate for the key in a signing request; the name in the request is ignored."""
+    def sign(self, request: bytes, name: str, kind: Kind, life: timedelta, role: Role | None = None) -> Signed:
+        """Sign a client certificate for the key in a signing request; the name in the request is ignored.
+
+        `role`: an operator's.
+        """
         public_key = _requested_key(request)
-        subject = x509.Name(
-            [
-                x509.NameAttribute(NameOID.COMMON_NAME, name),
-                x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, role),
-            ]
-        )
-        builder = self._builder(subject, public_key, life, ExtendedKeyUsageOID.CLIENT_AUTH)
+        subject = [
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+            x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, kind),
+        ]
+        if role:
+            subject.append(x509.NameAttribute(ROLE_ATTRIBUTE, role))
+        builder = self._builder(x509.Name(subject), public_key, life, ExtendedKeyUsageOID.CLIENT_AUTH)
         certificate = builder.sign(self._key, hashes.SHA256())
         return Signed(
             certificate=certificate.public_bytes(serialization.Encoding.PEM),
@@ -91,18 +93,6 @@ class Authority:
             key_sha256=_key_digest(public_key),
             serial=f"{certificate.serial_number:x}",
         )
-
-    def ensure_operator(self, directory: Path, address: str) -> None:
-        """Write the local operator's identity directory unless the existing one is still valid."""
-        certificate = directory / "certificate.pem"
-        if certificate.is_file():
-            held = load_identity(directory)
-            if held.ca == self.ca and held.address == address and not held.is_due_for_renewal():
-                return
-        key = new_key()
-        signed = self.sign(signing_request(key, OPERATOR), OPERATOR, "operator", OPERATOR_LIFE)
-        certificate.unlink(missing_ok=True)
-        save_identity(directory, address=address, ca=self.ca, certificate=signed.certificate, key=key_bytes(key))
 
     def _builder(
         self, subject: x509.Name, key: ec.EllipticCurvePublicKey, life: timedelta, use: x509.ObjectIdentifier
@@ -136,6 +126,14 @@ def _requested_key(request: bytes) -> ec.EllipticCurvePublicKey:
     if not signed or not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise InvalidInput("signing_request must be signed by the P-256 key that it names")
     return key
+
+
+def public_key_sha256(certificate: bytes) -> str:
+    """Return the sha256 of the public key in a PEM certificate."""
+    key = x509.load_pem_x509_certificate(certificate).public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise InvalidInput("the certificate's key must be an elliptic curve key")
+    return _key_digest(key)
 
 
 def _key_digest(key: ec.EllipticCurvePublicKey) -> str:

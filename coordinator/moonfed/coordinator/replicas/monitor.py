@@ -73,7 +73,7 @@ class ReplicaMonitor:
         run_summaries = await in_thread(self._run_summaries.load)
         for run, summary in run_summaries.items():
             if not await self._handled(run, summary):
-                run_summaries[run] = RunSummary(holder="", stopping=False)  # so that the next poll handles it again
+                run_summaries[run] = RunSummary(holder="")  # so that the next poll handles it again
         for run, served in list(self._runs.served.items()):
             if run not in run_summaries and run not in self._runs.driven:
                 await served.catch_up()  # which finds that it has ended
@@ -113,12 +113,21 @@ class ReplicaMonitor:
         driven = run in self._runs.driven
         if ours and not driven:
             await self._runs.drive(run)
+            await self._fulfil(run, summary)
         elif not ours and (driven or run not in self._runs.served):
             await self._runs.follow(run)
         elif summary != self._seen.get(run) and (served := self._runs.served.get(run)):
             await served.catch_up()
-            if ours and summary.stopping:
-                await served.stop()
+            if ours:
+                await self._fulfil(run, summary)
+
+    async def _fulfil(self, run: str, summary: RunSummary) -> None:
+        """Fulfil an operator's request to another replica."""
+        served = self._runs.served.get(run)
+        if served and summary.request == "stop":
+            await served.stop()
+        elif served and summary.request:
+            await served.set_paused(paused=summary.request == "pause")
 
 
 async def _retrying(work: Coroutine[Any, Any, None], problem: str) -> None:

@@ -56,11 +56,12 @@ class Presence:
     async def _publish(self) -> None:
         local = self._sessions.local()
         arrived = {name: session for name, session in local.items() if self._published_session(name) is not session}
-        left = {name: since for name, (_, since) in self._published.items() if name not in local}
-        if arrived or left:
+        gone = {name: since for name, (_, since) in self._published.items() if name not in local}
+        if arrived or gone:
             documents = {name: to_document(session.info) for name, session in arrived.items()}
-            since = await in_thread(self._store.publish, documents, left)
-            for name in left:
+            left = [name for name in gone if self._sessions.has_left(name)]
+            since = await in_thread(self._store.publish, documents, gone, left)
+            for name in gone:
                 self._published.pop(name, None)
             self._published |= {name: (session, since[name]) for name, session in arrived.items()}
 
@@ -70,13 +71,15 @@ class Presence:
 
     def _apply(self, online: OnlineByDevice) -> set[str]:
         remote = {name: device for name, device in online.items() if device.replica != self._replica}
-        for name, device in remote.items():
-            self._close_superseded(name, device)
+        left = {name for name, device in remote.items() if device.left}
+        for name in remote.keys() - left:
+            self._close_superseded(name, remote[name])
         for name in self._published.keys() - online.keys():  # our sessions expired
             del self._published[name]
         changed = {name for name in {*remote, *self._known} if remote.get(name) != self._known.get(name)}
         self._known = remote
-        self._sessions.set_remote({name: _session(name, device) for name, device in remote.items()})
+        sessions = {name: _session(name, device) for name, device in remote.items() if not device.left}
+        self._sessions.set_remote(sessions, left)
         return changed
 
     def _close_superseded(self, device: str, newer: OnlineDevice) -> None:
@@ -89,9 +92,9 @@ class Presence:
 
 
 def to_document(info: DeviceInfo) -> dict[str, Any]:
-    """Return what other replicas need to know of a device as JSON values; the registry has the platform."""
+    """Return what other replicas need to know of a device as JSON values; the registry has the rest."""
     document = asdict(info)
-    del document["device"], document["platform"]
+    del document["device"], document["platform"], document["operator_labels"]
     return document
 
 

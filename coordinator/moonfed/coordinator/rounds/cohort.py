@@ -10,14 +10,32 @@ from moonfed.coordinator.rounds.settings import RunSettings
 
 
 def draw_cohort(
-    settings: RunSettings, round_: int, attempt: int, online: Collection[str], samples: Mapping[str, int]
+    settings: RunSettings,
+    round_: int,
+    attempt: int,
+    online: Collection[str],
+    samples: Mapping[str, int],
+    delivered: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Draw a round's cohort, sorted by name; a function of seed, round, attempt, devices and samples.
+
+    `delivered`: the devices whose update of an earlier attempt counts; they are drawn first, online or not.
+    """
+    devices = {*online, *delivered}
+    order = draw_order(settings, round_, attempt, devices, samples)
+    first = sorted(order, key=lambda device: device not in delivered)
+    return tuple(sorted(first[: settings.drawn(len(devices))]))
+
+
+def draw_order(
+    settings: RunSettings, round_: int, attempt: int, devices: Collection[str], samples: Mapping[str, int]
+) -> list[str]:
+    """Return the devices in the order in which a round draws them, and then their replacements.
 
     Sampling by samples is weighted and without replacement (Efraimidis and Spirakis 2006: the smallest keys
     -ln(u)/weight). A device whose samples are unknown has the mean weight of the others.
     """
-    known = [samples[device] for device in online if device in samples]
+    known = [samples[device] for device in devices if device in samples]
     mean_weight = sum(known) / len(known) if known else 1.0
 
     def rank(device: str) -> tuple[float, bytes]:
@@ -26,7 +44,7 @@ def draw_cohort(
             return 0.0, digest
         return -math.log(_unit(digest)) / samples.get(device, mean_weight), digest
 
-    return tuple(sorted(sorted(online, key=rank)[: settings.drawn(len(online))]))
+    return sorted(devices, key=rank)
 
 
 def ranked(settings: RunSettings, round_: int, attempt: int, devices: Collection[str]) -> list[str]:

@@ -17,7 +17,15 @@ class DeviceOnline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceOffline:
-    """A device went offline."""
+    """A device went offline, or is online and not eligible."""
+
+    device: str
+    ineligible: str = ""  # if it is online: why it is not eligible
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceLeft:
+    """A device announced that it stops, and went offline."""
 
     device: str
 
@@ -32,6 +40,16 @@ class Resumed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
     """An operator stopped the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRequested:
+    """An operator paused the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRequested:
+    """An operator resumed the paused run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +85,11 @@ class Declined(InAttempt):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlinePassed(InAttempt):
     """The round's deadline has passed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitTimedOut(InAttempt):
+    """The run has waited for an eligible device for as long as the deadline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +134,16 @@ class ReductionFailed(InAttempt):
 Event = (
     DeviceOnline
     | DeviceOffline
+    | DeviceLeft
     | Resumed
     | StopRequested
+    | PauseRequested
+    | ResumeRequested
     | UpdateAccepted
     | UpdateRejected
     | Declined
     | DeadlinePassed
+    | WaitTimedOut
     | Stalled
     | Progressed
     | RetryDue
@@ -131,6 +158,7 @@ class Open(InAttempt):
     """Record the round with its cohort."""
 
     cohort: tuple[str, ...]
+    reused: Mapping[str, int] = field(default_factory=dict)  # devices whose update of an earlier attempt counts in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +169,20 @@ class Join(InAttempt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replace(InAttempt):
+    """Record that these devices join the cohort of the open round, as replacements."""
+
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assign(InAttempt):
     """Send a device its assignment."""
 
     device: str
 
 
-TimedEvent = DeadlinePassed | RetryDue
+TimedEvent = DeadlinePassed | WaitTimedOut | RetryDue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,9 +195,10 @@ class StartTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lose(InAttempt):
-    """Report that a device is lost."""
+    """Report that a device is lost, or has left."""
 
     device: str
+    left: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +214,7 @@ class Reduce(InAttempt):
 
     devices: tuple[str, ...]
     bases: Mapping[str, int] = field(default_factory=dict)  # asynchronous: the round that each device started from
+    reused: Mapping[str, int] = field(default_factory=dict)  # the earlier attempts that some of the updates are from
 
 
 STOPPED = "the run was stopped"  # the one reason for abandoning a round that is not logged as a warning
@@ -189,13 +226,21 @@ class Abandon(InAttempt):
 
     missing: tuple[str, ...]
     reason: str
+    reusable: Mapping[str, int] = field(default_factory=dict)  # devices whose updates the next attempt may count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPaused:
+    """Record whether the run is paused."""
+
+    paused: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
     """Record that the run has ended."""
 
-    status: Literal["finished", "stopped"]
+    status: Literal["finished", "stopped", "failed"]
 
 
-Command = Open | Join | Assign | StartTimer | Lose | Discard | Reduce | Abandon | End
+Command = Open | Join | Replace | Assign | StartTimer | Lose | Discard | Reduce | Abandon | SetPaused | End

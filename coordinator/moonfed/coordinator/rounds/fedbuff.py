@@ -19,6 +19,7 @@ from moonfed.coordinator.rounds.events import (
     Damaged,
     DeadlinePassed,
     Declined,
+    DeviceLeft,
     DeviceOffline,
     DeviceOnline,
     Discard,
@@ -28,22 +29,28 @@ from moonfed.coordinator.rounds.events import (
     Join,
     Lose,
     Open,
+    PauseRequested,
     Progressed,
     Reduce,
     Reduced,
     ReductionFailed,
     Resumed,
+    ResumeRequested,
     RetryDue,
+    SetPaused,
     Stalled,
     StartTimer,
     StopRequested,
     UpdateAccepted,
     UpdateRejected,
+    WaitTimedOut,
 )
 from moonfed.coordinator.rounds.fedbuff_state import ATTEMPT, FedBuffState, asynchronous, buffered
+from moonfed.coordinator.rounds.presence import waits_in_vain, with_offline, with_online
+from moonfed.coordinator.rounds.progression import Step, limit_wait, retry_seconds
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import NOBODY, OpenRound, State
-from moonfed.coordinator.rounds.synchronous import Step, retry_seconds
+from moonfed.coordinator.rounds.status_text import nobody_eligible
 
 Next = tuple[FedBuffState, tuple[Command, ...]]
 
@@ -63,25 +70,34 @@ def _apply(settings: RunSettings, state: FedBuffState, event: Event) -> Next:
     match event:
         case DeviceOnline(device=device):
             return _connected(state, device)
-        case DeviceOffline(device=device):
-            return replace(state, online=state.online - {device}), ()
+        case DeviceOffline(device=device, ineligible=ineligible):
+            return with_offline(state, device, ineligible), ()
+        case DeviceLeft(device=device):
+            return _left(with_offline(state, device), device)
         case Resumed(online=online):
             return _resumed(settings, replace(state, online=frozenset(online)))
         case StopRequested():
             return _stopped(state)
+        case PauseRequested():
+            return replace(state, paused=True), (SetPaused(paused=True),)
+        case ResumeRequested():
+            return _unpaused(settings, state)
+        case WaitTimedOut():
+            return _wait_timed_out(settings, state), ()
         case UpdateAccepted() | UpdateRejected() | Declined():
             return _answered(state, event), ()
         case Progressed(device=device):  # of any round: an idle device may send no other heartbeat
-            return replace(state, lost=state.lost - {device}), ()
+            returns = device in state.online  # the last heartbeat of one that left may come later
+            return (replace(state, lost=state.lost - {device}) if returns else state), ()
     if state.open is None or (event.round, event.attempt) != (state.number, ATTEMPT):
         return state, ()
-    return _reduction_ended(state, event) if state.open.reducing else _in_round(state, event)
+    return _reduction_ended(settings, state, event) if state.open.reducing else _in_round(settings, state, event)
 
 
 def _connected(state: FedBuffState, device: str) -> Next:
     """Resume a reconnecting device's pending assignment."""
     reconnects = device not in state.online
-    state = replace(state, online=state.online | {device}, lost=state.lost - {device})
+    state = replace(with_online(state, device), lost=state.lost - {device})
     if reconnects:  # its reason for declining may be gone
         state = replace(state, declined=state.declined - {device})
     if device not in state.tasks:
@@ -99,13 +115,41 @@ def _resumed(settings: RunSettings, state: FedBuffState) -> Next:
     return state, commands
 
 
+def _left(state: FedBuffState, device: str) -> Next:
+    if device not in state.working:
+        return state, ()
+    lose = Lose(round=state.number, attempt=ATTEMPT, device=device, left=True)
+    return replace(state, lost=state.lost | {device}), (lose,)
+
+
+def _unpaused(settings: RunSettings, state: FedBuffState) -> Next:
+    """Resume a paused run; its open round gets a new deadline."""
+    again = (_deadline(settings, state),) if state.paused and state.open else ()
+    return replace(state, paused=False, overdue=state.overdue and not again), (SetPaused(paused=False), *again)
+
+
+def _wait_timed_out(settings: RunSettings, state: FedBuffState) -> FedBuffState:
+    if state.open:
+        return state
+    state = replace(state, wait_limited=False)
+    return _fruitless(state, nobody_eligible(settings, state)) if waits_in_vain(state) else state
+
+
+def _fruitless(state: FedBuffState, setback: str) -> FedBuffState:
+    """Count an attempt that made no model."""
+    return replace(state, fruitless=state.fruitless + 1, setback=setback)
+
+
 def _stopped(state: FedBuffState) -> Next:
     state = replace(state, stopping=True)
     if state.open is None or state.open.reducing:  # a round that is being reduced is still committed
         return state, ()
-    missing = _with_open_round(state).open
-    abandon = Abandon(**_attempt(state), missing=missing.cohort if missing else (), reason=STOPPED)
-    return replace(state, open=None, buffer={}), (abandon,)
+    return replace(state, open=None, buffer={}), (_abandon(state, STOPPED),)
+
+
+def _abandon(state: FedBuffState, reason: str) -> Abandon:
+    shown = _with_open_round(state).open
+    return Abandon(round=state.number, attempt=ATTEMPT, missing=shown.cohort if shown else (), reason=reason)
 
 
 def _answered(state: FedBuffState, event: UpdateAccepted | UpdateRejected | Declined) -> FedBuffState:
@@ -123,35 +167,49 @@ def _answered(state: FedBuffState, event: UpdateAccepted | UpdateRejected | Decl
             return replace(state, declined=state.declined | {device})
 
 
-def _in_round(state: FedBuffState, event: InAttempt) -> Next:
+def _in_round(settings: RunSettings, state: FedBuffState, event: InAttempt) -> Next:
     match event:
         case DeadlinePassed():
-            return replace(state, overdue=True), ()
+            return _deadline_passed(settings, replace(state, overdue=True))
         case RetryDue():
             return replace(state, reduction_error=""), ()
         case Stalled(device=device) if device in state.working:
-            return replace(state, lost=state.lost | {device}), (Lose(**_attempt(state), device=device),)
+            return replace(state, lost=state.lost | {device}), (
+                Lose(round=state.number, attempt=ATTEMPT, device=device),
+            )
     return state, ()
 
 
-def _reduction_ended(state: FedBuffState, event: InAttempt) -> Next:
+def _deadline_passed(settings: RunSettings, state: FedBuffState) -> Next:
+    """Count a deadline without a quorum, unless no device could have delivered; another one begins."""
+    needed = settings.quorum.of(asynchronous(settings).buffer)
+    if len(state.buffer) >= needed and not state.reduction_error:
+        return state, ()
+    if len(state.buffer) < needed and not state.paused and (state.online or state.ineligible):
+        state = _fruitless(state, f"{len(state.buffer)} of the {needed} updates needed by the deadline")
+    return state, (_deadline(settings, state),)
+
+
+def _reduction_ended(settings: RunSettings, state: FedBuffState, event: InAttempt) -> Next:
     match event:
         case Reduced():
-            return replace(state, open=None, committed=state.number, closing={}, failures=0), ()
+            return replace(state, open=None, committed=state.number, closing={}, failures=0, fruitless=0), ()
         case Damaged(devices=devices):  # drop those; the others wait for more
             whole = {name: begun for name, begun in state.closing.items() if name not in devices}
             discards = tuple(Discard(round=state.closing[name], attempt=ATTEMPT, device=name) for name in devices)
             state = replace(state, rejected=state.rejected | set(devices), buffer={**whole, **state.buffer})
-            return _reopened(state), discards
-        case ReductionFailed(reason=reason):  # acknowledged updates stay
+            again = (_deadline(settings, state),) if state.overdue else ()
+            return _reopened(state), (*discards, *again)
+        case ReductionFailed(reason=reason, transient=transient):  # acknowledged updates stay
             failures = state.failures + 1
+            state = state if transient else _fruitless(state, reason)
             retry = StartTimer(seconds=retry_seconds(failures), event=RetryDue(**_attempt(state)))
             state = replace(state, buffer={**state.closing, **state.buffer}, reduction_error=reason, failures=failures)
             return _reopened(state), (retry,)
         case DeadlinePassed():
             return replace(state, overdue=True), ()
         case Stalled():
-            return _in_round(state, event)
+            return _in_round(settings, state, event)
     return state, ()
 
 
@@ -167,20 +225,32 @@ def _proceed(settings: RunSettings, state: FedBuffState) -> Next:
             return replace(state, status="finished"), (End(status="finished"),)
         if state.stopping:
             return replace(state, status="stopped"), (*_abandon_buffer(state), End(status="stopped"))
+        if state.fruitless >= settings.max_attempts:
+            opened = Open(round=state.number, attempt=ATTEMPT, cohort=())
+            return _failed(state, opened, _abandon(state, state.setback))
         if state.committed == 0 and len(state.online) < settings.devices_needed:
-            return state, ()  # from then on some device is always training
+            return limit_wait(settings, state)  # once a round was open, some device is always training
+        if state.paused and not (state.tasks or state.buffer):
+            return state, ()  # nobody is at work whose update a round could count
         state, commands = _open(settings, state)
+    elif state.fruitless >= settings.max_attempts and not state.open.reducing:
+        return _failed(state, _abandon(state, state.setback))
     elif not state.open.reducing:
         state, commands = _assign_idle(settings, state)
     state, more = _close(settings, state)
     return state, commands + more
 
 
+def _failed(state: FedBuffState, *commands: Command) -> Next:
+    """End a run that makes no models; its updates are abandoned with the round, whose reason is recorded."""
+    return replace(state, open=None, buffer={}, status="failed"), (*commands, End(status="failed"))
+
+
 def _abandon_buffer(state: FedBuffState) -> tuple[Command, ...]:
     """Record the round that the buffered updates were acknowledged for, with the reason why it was abandoned."""
     if not state.buffer:
         return ()
-    return Open(**_attempt(state), cohort=()), Abandon(**_attempt(state), missing=(), reason=STOPPED)
+    return Open(round=state.number, attempt=ATTEMPT, cohort=()), _abandon(state, STOPPED)
 
 
 def _open(settings: RunSettings, state: FedBuffState) -> Next:
@@ -201,11 +271,13 @@ def _open(settings: RunSettings, state: FedBuffState) -> Next:
     state, commands = _assign_idle(settings, state)
     cohort = tuple(sorted(state.tasks.keys() - before.keys()))
     assigns = (command for command in commands if isinstance(command, Assign))
-    return state, (Open(**_attempt(state), cohort=cohort), _deadline(settings, state), *assigns)
+    return state, (Open(round=state.number, attempt=ATTEMPT, cohort=cohort), _deadline(settings, state), *assigns)
 
 
 def _assign_idle(settings: RunSettings, state: FedBuffState) -> Next:
-    """Assign work to idle devices until the cohort's number are training."""
+    """Assign work to idle devices until the cohort's number are training, unless the run is paused."""
+    if state.paused:
+        return state, ()
     engaged = {*state.tasks, *state.buffer, *state.closing, *state.rejected, *state.declined, *state.lost}
     free = settings.cohort_size(len(state.online)) - len(state.working)
     drawn = sorted(ranked(settings, state.number, ATTEMPT, state.online - engaged)[: max(0, free)])
@@ -220,7 +292,7 @@ def _close(settings: RunSettings, state: FedBuffState) -> Next:
     if state.open is None or state.open.reducing or state.reduction_error or len(state.buffer) < wanted:
         return state, ()
     closing = dict(sorted(state.buffer.items()))
-    reduce = Reduce(**_attempt(state), devices=tuple(closing), bases=closing)
+    reduce = Reduce(round=state.number, attempt=ATTEMPT, devices=tuple(closing), bases=closing)
     return replace(state, open=replace(state.open, reducing=True), closing=closing, buffer={}), (reduce,)
 
 

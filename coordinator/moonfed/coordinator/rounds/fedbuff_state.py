@@ -1,4 +1,4 @@
-"""The state of an asynchronous run, what it waits for, and which updates it accepts."""
+"""The state of an asynchronous run, the reason that it waits, and the updates that it accepts."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ class FedBuffState(State):
     rejected: Names = NOBODY  # these two are not assigned until the next model
     declined: Names = NOBODY
     overdue: bool = False
+    fruitless: int = 0  # attempts in a row, each until a deadline or a reduction, that made no model
+    setback: str = ""  # why the last of them made none
 
     @property
     def working(self) -> Collection[str]:
@@ -56,6 +58,11 @@ def needed_attempts(settings: RunSettings, state: State) -> frozenset[tuple[int,
         return frozenset()
     oldest = max(1, now.number - asynchronous(settings).max_staleness)
     return frozenset((round_, ATTEMPT) for round_ in range(oldest, now.number + 1))
+
+
+def awaited(state: State) -> dict[str, tuple[int, int]]:
+    """Return the devices that are training, the lost included, with the (round, attempt) that each started from."""
+    return {device: (round_, ATTEMPT) for device, round_ in buffered(state).tasks.items()}
 
 
 def rejection_reason(settings: RunSettings, state: State, round_: int, attempt: int, device: str) -> str | None:
@@ -92,6 +99,10 @@ def waiting(
         return status_text.reduction_failure(now)
     wanted = asynchronous(settings).buffer
     has = f"round {now.number} has {len(now.buffer)} of {wanted} updates"
+    if now.paused:
+        has = f"{has}; paused: no device is assigned until run resume"
+    if not now.working and now.paused:
+        return has
     if not now.working:
         return f"{has} and waits for more devices: none is training{status_text.not_eligible(ineligible)}"
     late = status_text.listed(sorted(now.working), status_text.absence(state, silence))

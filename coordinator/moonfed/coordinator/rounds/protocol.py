@@ -9,13 +9,14 @@ from typing import ClassVar
 from moonfed.coordinator.aggregation.staleness import require_bufferable
 from moonfed.coordinator.rounds import fedbuff, fedbuff_state, status_text, synchronous
 from moonfed.coordinator.rounds.events import Event
+from moonfed.coordinator.rounds.progression import Step
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import State
 from moonfed.manifest import Manifest
 
 
 class RoundProtocol(ABC):
-    """A state machine, the meaning of its states, and what the rest of the coordinator must know of the protocol."""
+    """A state machine, the meaning of its states, and the properties of the protocol that the coordinator needs."""
 
     first: ClassVar[State]
     leaseholder_only: ClassVar[bool]  # True: only devices connected to the run's lease holder participate
@@ -23,7 +24,7 @@ class RoundProtocol(ABC):
     can_roll_back: ClassVar[bool]  # True: an earlier global state can replace a damaged one
 
     @abstractmethod
-    def step(self, settings: RunSettings, state: State, event: Event) -> synchronous.Step:
+    def step(self, settings: RunSettings, state: State, event: Event) -> Step:
         """Return the state after an event, and the commands to carry out, in order."""
 
     @abstractmethod
@@ -47,6 +48,10 @@ class RoundProtocol(ABC):
         """Return the (round, attempt) pairs whose updates may still arrive or are in the spool."""
 
     @abstractmethod
+    def awaited(self, state: State) -> Mapping[str, tuple[int, int]]:
+        """Return the devices that may still deliver an update, with its (round, attempt)."""
+
+    @abstractmethod
     def check_manifest(self, manifest: Manifest) -> None:
         """Raise InvalidInput for a bundle whose method this protocol cannot run."""
 
@@ -59,7 +64,7 @@ class SynchronousRounds(RoundProtocol):
     reports_outlive_rounds = False
     can_roll_back = True
 
-    def step(self, settings: RunSettings, state: State, event: Event) -> synchronous.Step:
+    def step(self, settings: RunSettings, state: State, event: Event) -> Step:
         """See `synchronous.step`."""
         return synchronous.step(settings, state, event)
 
@@ -80,8 +85,21 @@ class SynchronousRounds(RoundProtocol):
         return status_text.waiting(settings, state, ineligible, silence)
 
     def needed_attempts(self, settings: RunSettings, state: State) -> frozenset[tuple[int, int]]:
-        """Return the open attempt, if any."""
-        return frozenset({(state.open.round, state.open.attempt)} if state.open else ())
+        """Return the open attempt, if any, and those whose updates it counts, or the next attempt may count."""
+        if state.status != "running":
+            return frozenset()
+        if state.open is None:
+            return frozenset((state.committed + 1, attempt) for attempt in state.reusable.values())
+        attempts = {state.open.attempt, *state.open.reused.values()}
+        return frozenset((state.open.round, attempt) for attempt in attempts)
+
+    def awaited(self, state: State) -> Mapping[str, tuple[int, int]]:
+        """Return the devices of the open round that have neither delivered nor declined."""
+        current = state.open
+        if current is None or current.reducing:
+            return {}
+        undecided = (device for device in current.missing if device not in current.declined)
+        return dict.fromkeys(undecided, (current.round, current.attempt))
 
     def check_manifest(self, manifest: Manifest) -> None:
         """Accept every method."""
@@ -95,7 +113,7 @@ class FedBuffRounds(RoundProtocol):
     reports_outlive_rounds = True
     can_roll_back = False  # devices are training on many global models
 
-    def step(self, settings: RunSettings, state: State, event: Event) -> synchronous.Step:
+    def step(self, settings: RunSettings, state: State, event: Event) -> Step:
         """See `fedbuff.step`."""
         return fedbuff.step(settings, state, event)
 
@@ -118,6 +136,10 @@ class FedBuffRounds(RoundProtocol):
     def needed_attempts(self, settings: RunSettings, state: State) -> frozenset[tuple[int, int]]:
         """See `fedbuff_state.needed_attempts`."""
         return fedbuff_state.needed_attempts(settings, state)
+
+    def awaited(self, state: State) -> Mapping[str, tuple[int, int]]:
+        """See `fedbuff_state.awaited`."""
+        return fedbuff_state.awaited(state)
 
     def check_manifest(self, manifest: Manifest) -> None:
         """Raise InvalidInput for a method that exchanges more than models."""

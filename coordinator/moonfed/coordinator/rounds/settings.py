@@ -19,6 +19,7 @@ Sampling = Literal["uniform", "samples"]
 MAX_SEED = 2**64 - 1
 MAX_NUMBER = 1_000_000  # of rounds or devices
 MAX_OVER_SELECTION = 10.0
+MAX_ATTEMPTS = 10  # at one round, unless an operator chooses another number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +52,8 @@ class Amount:
 class RunSettings:
     """One run's settings.
 
-    `cohort` is a share of the online devices, `quorum` of the cohort. Times are in seconds. A device of the cohort
-    that sends no heartbeat for `heartbeat_timeout_seconds` is lost. `over_selection`: devices drawn beyond the
+    `cohort` is a share of the eligible devices online, `quorum` of the cohort. Times are in seconds. A device of the
+    cohort that sends no heartbeat for `heartbeat_timeout_seconds` is lost. `over_selection`: devices drawn beyond the
     cohort, as a fraction of it; the round closes with as many updates as the cohort has devices. With `asynchronous`
     rounds `cohort` is the number of devices that train concurrently, and `quorum` is of the buffer.
     """
@@ -69,12 +70,15 @@ class RunSettings:
     retention: Retention = field(default_factory=Retention)
     over_selection: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict)  # that a device needs to be selected
+    trusted_labels: bool = False  # the labels must have been set by operators
     robust: RobustSettings = field(default_factory=RobustSettings)
     asynchronous: FedBuffSettings | None = None  # None: rounds are synchronous
+    max_attempts: int = MAX_ATTEMPTS  # abandoned attempts at one round that fail the run
 
     def __post_init__(self) -> None:
         require_whole("rounds", self.rounds, 1, MAX_NUMBER)
         require_whole("minimum_devices", self.minimum_devices, 1, MAX_NUMBER)
+        require_whole("max_attempts", self.max_attempts, 1, MAX_NUMBER)
         self.cohort.check("cohort")
         self.quorum.check("quorum")
         _seconds("deadline_seconds", self.deadline_seconds)
@@ -86,6 +90,8 @@ class RunSettings:
                 f"over_selection is {self.over_selection}; it must be from 0 to {MAX_OVER_SELECTION:g} times the cohort"
             )
         check_labels(self.labels)
+        if self.trusted_labels and not self.labels:
+            raise InvalidInput("trusted_labels is given without a label; name the labels that devices must have")
         if self.asynchronous:
             self._check_asynchronous(self.asynchronous)
         elif self.cohort.count and self.quorum.count and self.quorum.count > self.cohort.count:
@@ -111,7 +117,7 @@ class RunSettings:
 
     @property
     def devices_needed(self) -> int:
-        """Number of devices that must be online before a round opens, so that its cohort can reach the quorum."""
+        """Number of eligible devices online that a round needs to open, so that its cohort can reach the quorum."""
         needed = self.minimum_devices
         if self.asynchronous:
             return max(needed, self.asynchronous.buffer)  # each has one update for each model
@@ -145,6 +151,10 @@ class RunSettings:
         This is the cohort's size at the draw, which follows from `drawn` alone.
         """
         return max(math.floor(round(drawn / (1 + self.over_selection), 9)), self.cohort_size(drawn))
+
+    def updates_closing(self, drawn: int) -> int:
+        """Return the number of updates that closes a round; in asynchronous rounds, whatever was drawn."""
+        return self.asynchronous.buffer if self.asynchronous else self.updates_wanted(drawn)
 
     def to_document(self) -> dict[str, Any]:
         """Return the settings as JSON values, for the store."""

@@ -7,10 +7,15 @@ from types import MappingProxyType
 from typing import Any
 
 from moonfed.coordinator.rounds.settings import RunSettings
-from moonfed.coordinator.rounds.state import OpenRound, State
+from moonfed.coordinator.rounds.state import NOBODY, OpenRound, RunStatus, State
+from moonfed.formatting import count
 
 NAMES_SHOWN = 8
 NOT_KNOWN: Mapping[str, Any] = MappingProxyType({})
+CHECKING = "still checking the run"  # in place of the reason why a device is not eligible
+REASONS_SHOWN = 3
+HAS_ENDED: Mapping[RunStatus, str] = {"finished": "finished", "stopped": "been stopped", "failed": "failed"}
+PAUSED = "paused: no round opens until run resume"
 SILENCE_SHOWN = 15.0  # seconds without a heartbeat, from which on the status text mentions them
 
 
@@ -21,6 +26,8 @@ def rejection_reason(state: State, round_: int, attempt: int, device: str) -> st
         return f"round {round_}, attempt {attempt} is not open; {position(state)}"
     if device not in current.cohort:
         return f"device {device!r} is not in the cohort of round {round_}, attempt {attempt}"
+    if device in current.reused:
+        return f"the update of {device!r} from attempt {current.reused[device]} counts in round {round_}"
     if device in current.declined:
         return f"device {device!r} has declined round {round_}, attempt {attempt}"
     if current.reducing or current.overdue:
@@ -36,7 +43,8 @@ def waiting(
 ) -> str:
     """Describe what the run waits for in one sentence; empty if nothing.
 
-    `ineligible`: online devices that cannot participate, and what they lack, such as "without the encoding int8".
+    `ineligible`: online devices that cannot participate, with the reason, such as "without the encoding int8", or
+    CHECKING.
     `silence`: seconds since the last heartbeat of each device that the round waits for, if known.
     """
     if state.status != "running":
@@ -47,14 +55,17 @@ def waiting(
         late = state.open.outstanding
         if state.open.reducing or not late:
             return stops_after(state)
-        devices = f"{len(late)} of {len(state.open.cohort)} devices"
-        return f"round {state.open.round} waits for {devices}: {listed(late, absence(state, silence))}"
+        devices = f"{len(late)} of {count(len(state.open.cohort), 'device')}"
+        then = "; no further round opens until run resume" if state.paused else ""
+        return f"round {state.open.round} waits for {devices}: {listed(late, absence(state, silence))}{then}"
+    if state.paused:
+        return PAUSED
     if state.backing_off:
         return f"round {state.committed + 1} was abandoned; attempt {state.attempt} starts within a minute"
-    online, needed = len(state.online), settings.devices_needed
-    lacking = needed - online
-    devices = "device" if lacking == 1 else "devices"
-    return f"waiting for {lacking} more {devices}: {online} online, {needed} needed{not_eligible(ineligible)}"
+    eligible, needed = len(state.online), settings.devices_needed
+    lacking = needed - eligible
+    more = count(lacking, "more device") if lacking > 0 else "answers"
+    return f"waiting for {more}: {eligible} eligible, {needed} needed{not_eligible(ineligible)}"
 
 
 def stops_after(state: State) -> str:
@@ -67,13 +78,24 @@ def reduction_failure(state: State) -> str:
     return f"the reduction of round {state.committed + 1} failed; retrying within a minute: {state.reduction_error}"
 
 
+def nobody_eligible(settings: RunSettings, state: State) -> str:
+    """Describe why an attempt could not open within the deadline."""
+    number = len(state.ineligible)
+    devices = "device is" if number == 1 else "devices are"
+    return (
+        f"no eligible device within {settings.deadline_seconds:g} s: {number} {devices} online"
+        f"{not_eligible(state.ineligible)}"
+    )
+
+
 def shortage(current: OpenRound) -> str:
     """Describe why a round lacks updates: the devices that did not deliver, by outcome."""
     groups = {
         "rejected": current.rejected,
         "declined": current.declined,
         "lost": current.lost,
-        "late": current.outstanding,
+        "left": current.left,
+        "late": [device for device in current.outstanding if device not in current.left],
     }
     outcomes = [f"{word}: {listed(sorted(names))}" for word, names in groups.items() if names]
     when = "by the deadline" if current.outstanding else "once every device had answered"
@@ -83,25 +105,31 @@ def shortage(current: OpenRound) -> str:
 def position(state: State) -> str:
     """Describe the run's current round."""
     if state.status != "running":
-        return f"the run has {'finished' if state.status == 'finished' else 'been stopped'}"
+        return f"the run has {HAS_ENDED[state.status]}"
     number, attempt = state.committed + 1, state.attempt
     return f"the run is at round {number}, attempt {attempt}"
 
 
 def not_eligible(ineligible: Mapping[str, str]) -> str:
-    """List the online devices that are not eligible, by reason."""
+    """List the online devices that are not eligible, by the most frequent reasons."""
     groups: dict[str, list[str]] = {}
-    for device, lack in sorted(ineligible.items()):
-        groups.setdefault(lack, []).append(device)
-    return "".join(f"; not eligible: {listed(devices)} ({lack})" for lack, devices in sorted(groups.items()))
+    for device, reason in sorted(ineligible.items()):
+        groups.setdefault(reason, []).append(device)
+    checking = groups.pop(CHECKING, [])
+    reasons = sorted(groups, key=lambda reason: (-len(groups[reason]), reason))
+    parts = [f"not eligible: {listed(groups[reason])} ({reason})" for reason in reasons[:REASONS_SHOWN]]
+    parts += [f"{len(reasons) - REASONS_SHOWN} more reasons"] if len(reasons) > REASONS_SHOWN else []
+    parts += [f"{CHECKING}: {listed(checking)}"] if checking else []
+    return "".join(f"; {part}" for part in parts)
 
 
 def absence(state: State, silence: Mapping[str, float]) -> Callable[[str], str]:
     """Return a function that annotates a device that the round waits for: offline, or without a recent heartbeat."""
+    left = state.open.left if state.open else NOBODY
 
     def remark(device: str) -> str:
         seconds = silence.get(device, 0.0)
-        words = [] if device in state.online else ["offline"]
+        words = [] if device in state.online else ["has left" if device in left else "offline"]
         words += [f"no heartbeat for {seconds:.0f} s"] if seconds >= SILENCE_SHOWN else []
         return f" ({', '.join(words)})" if words else ""
 

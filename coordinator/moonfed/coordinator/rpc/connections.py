@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from moonfed.coordinator.rpc.sockets import Peer, accepted, network_of, parse_peer, shut_down
 from moonfed.coordinator.support.flood_log import FloodLog
+from moonfed.errors import Untrusted
 from moonfed.identity import Certificate
 
 CHECK_SECONDS = 0.4
@@ -74,12 +75,12 @@ class _Established:
 
 
 class ConnectionGuard:
-    """Closes connections to the given ports. `rejection` returns the reason if a certificate is no longer accepted."""
+    """Closes connections to the given ports. `rejection` returns an error if a certificate is no longer accepted."""
 
     def __init__(
         self,
         file_limit: int,
-        rejection: Callable[[Certificate], str | None],
+        rejection: Callable[[Certificate], Untrusted | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._file_limit, self._rejection, self._clock = file_limit, rejection, clock
@@ -87,7 +88,7 @@ class ConnectionGuard:
         self._established: dict[Peer, _Established] = {}
         self._pending: dict[Peer, None] = {}  # the oldest first
         self._log = FloodLog(_audit, clock)
-        self._stopped = threading.Event()
+        self._stopped, self._awake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
 
     def start(self, ports: Collection[int]) -> None:
@@ -98,8 +99,13 @@ class ConnectionGuard:
     def stop(self) -> None:
         """Stop guarding, if it has started."""
         self._stopped.set()
+        self._awake.set()
         if self._thread.is_alive():
             self._thread.join()
+
+    async def check_again(self, _registry: object) -> None:
+        """Check the connections now rather than later: the registry has changed."""
+        self._awake.set()
 
     def authenticated(self, peer: str, certificate: Certificate | None) -> None:
         """Note an authenticated call."""
@@ -133,7 +139,7 @@ class ConnectionGuard:
         found = {}
         for peer, one in established.items():
             if one.certificate and (reason := self._rejection(one.certificate)):
-                found[peer] = reason
+                found[peer] = str(reason)
         return found
 
     def _close(self, found: dict[Peer, int], unwanted: dict[Peer, str], level: int = logging.WARNING) -> None:
@@ -144,7 +150,7 @@ class ConnectionGuard:
 
     def _run(self) -> None:
         wait = CHECK_SECONDS
-        while not self._stopped.wait(wait):
+        while not self._wait(wait):
             began = time.monotonic()
             try:
                 hurry = self.check()
@@ -154,12 +160,19 @@ class ConnectionGuard:
             self._log.summarise()
             wait = max(HURRY_SECONDS if hurry else CHECK_SECONDS, (time.monotonic() - began) / BUSY_SHARE)
 
+    def _wait(self, seconds: float) -> bool:
+        """Wait for the next check; return whether to stop."""
+        self._awake.wait(seconds)
+        self._awake.clear()
+        return self._stopped.is_set()
+
 
 def surplus(pending: Iterable[Peer], room: int) -> list[Peer]:
     """Return the connections to close so that at most `room` remain, and at most half as many of one address.
 
-    `pending` are all connections, the oldest first. The oldest of the address with the most are closed first; if
-    several addresses have as many, the oldest of these. An IPv6 network of 64 bits, which one host has, is one address.
+    `pending` are all connections, the oldest first. The oldest of the address with the most are closed first; among
+    addresses with equally many, the oldest of all. An IPv6 /64 network counts as one address, because one host can use
+    all of it.
     """
     by_address: defaultdict[str, deque[tuple[int, Peer]]] = defaultdict(deque)
     for age, peer in enumerate(pending):
@@ -181,6 +194,6 @@ def _of_greedy_devices(established: dict[Peer, _Established]) -> list[Peer]:
     """Return each device's connections beyond CONNECTIONS_OF_ONE, the least recently used ones."""
     by_device: defaultdict[str, list[tuple[float, Peer]]] = defaultdict(list)
     for peer, one in established.items():
-        if one.certificate and one.certificate.role == "device":
+        if one.certificate and one.certificate.kind == "device":
             by_device[one.certificate.name].append((one.last_call, peer))
     return [peer for calls in by_device.values() for _, peer in sorted(calls)[:-CONNECTIONS_OF_ONE]]

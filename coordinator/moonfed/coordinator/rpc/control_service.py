@@ -2,59 +2,81 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 
 import grpc
 
 from moonfed.blobs import BlobRef
+from moonfed.coordinator.api.admin_api import AdminApi
 from moonfed.coordinator.api.operator_api import OperatorApi
+from moonfed.coordinator.api.release_api import ReleaseApi
 from moonfed.coordinator.pki.enrolment import Enrolment
+from moonfed.coordinator.pki.operators import OperatorIdentities
+from moonfed.coordinator.records import RunEvent
+from moonfed.coordinator.rpc import convert_admin
 from moonfed.coordinator.rpc import convert_control as convert
+from moonfed.coordinator.rpc.audit import Auditor
 from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.blob_stream import chunks
+from moonfed.coordinator.rpc.control_devices import DeviceCalls
+from moonfed.coordinator.rpc.control_evaluations import EvaluationCalls
+from moonfed.coordinator.rpc.control_operators import OperatorCalls
+from moonfed.coordinator.rpc.control_releases import ReleaseCalls
 from moonfed.coordinator.rpc.convert_settings import retention, run_settings
 from moonfed.coordinator.rpc.flow_control import SMALL_PART, FlowControl, receive
 from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.updates.transfer import Transfer
-from moonfed.errors import InvalidInput, WrongState
-from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
+from moonfed.errors import InvalidInput
+from moonfed.formatting import count
+from moonfed.sizes import human
+from moonfed.v1 import blob_pb2, control_pb2
 
-_audit = logging.getLogger("moonfed.coordinator.audit")
 
+class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, ReleaseCalls):
+    """Serves operators. Every call checks the operator's role, and the audit trail records every change."""
 
-class ControlService(control_pb2_grpc.ControlServicer):
-    """Serves operators; every call needs an operator's certificate."""
-
-    def __init__(self, operators: OperatorApi, authenticator: Authenticator, enrolment: Enrolment | None) -> None:
-        self._operators, self._authenticator, self._enrolment = operators, authenticator, enrolment
-        self._downlink, self._uplink = FlowControl(), FlowControl()
+    def __init__(
+        self,
+        operators: OperatorApi,
+        admin: AdminApi,
+        releases: ReleaseApi,
+        authenticator: Authenticator,
+        auditor: Auditor,
+        *,
+        enrolment: Enrolment | None,
+        identities: OperatorIdentities | None,
+    ) -> None:
+        OperatorCalls.__init__(self, authenticator, auditor, operators, identities)
+        DeviceCalls.__init__(self, authenticator, auditor, admin, enrolment)
+        EvaluationCalls.__init__(self, authenticator, auditor, operators)
+        ReleaseCalls.__init__(self, authenticator, auditor, releases)
+        self._operators = operators
+        self._downlink, self._uplink = FlowControl(stalled_part=SMALL_PART), FlowControl()
 
     async def Upload(  # noqa: N802, D102 - named and described in the .proto
         self, request_iterator: AsyncIterator[control_pb2.UploadRequest], context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.UploadReply]:
-        operator = self._authenticator.operator(context)
+        self._require(context, "Upload")
         requests = receive(request_iterator, self._uplink, object())
         refs = convert.upload_header(await anext(requests, control_pb2.UploadRequest()))
-        transfer, offsets = await self._operators.upload(refs)
-        try:
-            yield convert.resume(offsets)
-            await _receive_parts(requests, transfer)
-            await self._operators.store(transfer, refs)
-            size = sum(ref.size for ref in refs)
-            _audit.info("%s uploaded %d files of %d bytes: %s", operator, len(refs), size, _digests(refs))
-            yield convert.stored(refs)
-        finally:
-            await transfer.close()
+        details = f"upload {count(len(refs), 'file')} of {human(sum(ref.size for ref in refs))}: {_digests(refs)}"
+        async with self._change(context, "Upload", details):
+            transfer, offsets = await self._operators.upload(refs)
+            try:
+                yield convert.resume(offsets)
+                await _receive_parts(requests, transfer)
+                await self._operators.store(transfer, refs)
+            finally:
+                await transfer.close()
+        yield convert.stored(refs)
 
     async def Fetch(  # type: ignore[override]  # noqa: N802, D102 - serialized already
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[bytes]:
-        self._authenticator.operator(context)
+        self._require(context, "Fetch")
         slot = self._downlink.stream(
-            object(),  # operators and evaluators share one identity
+            object(),  # an operator may have several programs
             smallest=SMALL_PART,
             stalled=lambda: self._authenticator.disconnect(context, "it does not read its download"),
         )
@@ -65,98 +87,102 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def StartRun(  # noqa: N802, D102
         self, request: control_pb2.StartRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.Run:
-        operator = self._authenticator.operator(context)
-        new = NewRun(
-            manifest=request.manifest,
-            signature=request.signature,
-            settings=run_settings(request.settings),
-            name=request.name,
-            model=request.model,
-        )
-        view = await self._operators.start_run(new)
-        _audit.info("%s started run %r of bundle %s", operator, view.record.run, request.manifest[:12])
+        details = f"start run {request.name!r} of bundle {request.manifest[:12]!r}"
+        async with self._change(context, "StartRun", details) as change:
+            new = NewRun(
+                manifest=request.manifest,
+                signature=request.signature,
+                settings=run_settings(request.settings),
+                name=request.name,
+                model=request.model,
+            )
+            view = await self._operators.start_run(new)
+            change.details = f"start run {view.record.run!r} of bundle {request.manifest[:12]}"
         return convert.run(view)
 
     async def ListRuns(  # noqa: N802, D102
         self, request: control_pb2.ListRunsRequest, context: grpc.ServicerContext
     ) -> control_pb2.ListRunsReply:
-        self._authenticator.operator(context)
+        self._require(context, "ListRuns")
         views = await self._operators.runs()
         return control_pb2.ListRunsReply(runs=[convert.run(view) for view in views])
 
     async def GetRun(  # noqa: N802, D102
         self, request: control_pb2.GetRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.Run:
-        self._authenticator.operator(context)
+        self._require(context, "GetRun")
         return convert.run(await self._operators.run(request.run))
 
     async def ListRounds(  # noqa: N802, D102
         self, request: control_pb2.ListRoundsRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.Round]:
-        self._authenticator.operator(context)
-        async with aclosing(self._operators.rounds(request.run)) as rounds:
+        self._require(context, "ListRounds")
+        async with aclosing(self._operators.rounds(request.run, request.last)) as rounds:
             async for found in rounds:
                 yield convert.round_message(found)
 
     async def StopRun(  # noqa: N802, D102
         self, request: control_pb2.StopRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.Run:
-        operator = self._authenticator.operator(context)
-        view = await self._operators.stop_run(request.run)
-        _audit.info("%s stopped run %r", operator, view.record.run)
+        async with self._change(context, "StopRun", f"stop run {request.run!r}"):
+            view = await self._operators.stop_run(request.run)
+        return convert.run(view)
+
+    async def PauseRun(  # noqa: N802, D102
+        self, request: control_pb2.PauseRunRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Run:
+        async with self._change(context, "PauseRun", f"pause run {request.run!r}"):
+            view = await self._operators.pause_run(request.run)
+        return convert.run(view)
+
+    async def ResumeRun(  # noqa: N802, D102
+        self, request: control_pb2.ResumeRunRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Run:
+        async with self._change(context, "ResumeRun", f"resume run {request.run!r}"):
+            view = await self._operators.resume_run(request.run)
         return convert.run(view)
 
     async def DeleteRun(  # noqa: N802, D102
         self, request: control_pb2.DeleteRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.DeleteRunReply:
-        operator = self._authenticator.operator(context)
-        freed = await self._operators.delete_run(request.run)
-        _audit.info("%s deleted run %r, %d bytes", operator, request.run, freed)
+        async with self._change(context, "DeleteRun", f"delete run {request.run!r}") as change:
+            freed = await self._operators.delete_run(request.run)
+            change.details += f", freeing {human(freed)}"
         return control_pb2.DeleteRunReply(bytes=freed)
 
     async def PruneRun(  # noqa: N802, D102
         self, request: control_pb2.PruneRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.PruneRunReply:
-        operator = self._authenticator.operator(context)
-        kept = retention(request.retention)
-        models, freed = await self._operators.prune_run(request.run, kept)
-        line = "%s pruned run %r to the last %d models and every %dth: %d models, %d bytes"
-        _audit.info(line, operator, request.run, kept.last, kept.every, models, freed)
+        kept = request.retention
+        details = f"prune run {request.run!r} to the last {kept.last} models and every {kept.every}th"
+        async with self._change(context, "PruneRun", details) as change:
+            models, freed = await self._operators.prune_run(request.run, retention(kept))
+            change.details += f": {count(models, 'model')}, freeing {human(freed)}"
         return control_pb2.PruneRunReply(models=models, bytes=freed)
 
     async def WatchRun(  # noqa: N802, D102
         self, request: control_pb2.WatchRunRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.RunEvent]:
-        self._authenticator.operator(context)
+        self._require(context, "WatchRun")
         async with aclosing(self._operators.watch(request.run)) as events:
             async for event in events:
-                yield convert.event(event)
+                if request.progress or not (isinstance(event, RunEvent) and event.kind == "progress"):
+                    yield convert.event(event)
 
     async def RecordMetrics(  # noqa: N802, D102
         self, request: control_pb2.RecordMetricsRequest, context: grpc.ServicerContext
     ) -> control_pb2.RecordMetricsReply:
-        operator = self._authenticator.operator(context)
-        await self._operators.record_metrics(request.run, request.round, dict(request.metrics))
-        _audit.info("%s recorded metrics of model %d of run %r", operator, request.round, request.run)
+        details = f"record metrics of model {request.round} of run {request.run!r}"
+        async with self._change(context, "RecordMetrics", details):
+            await self._operators.record_metrics(request.run, request.round, dict(request.metrics))
         return control_pb2.RecordMetricsReply()
 
     async def ListDevices(  # noqa: N802, D102
         self, request: control_pb2.ListDevicesRequest, context: grpc.ServicerContext
-    ) -> control_pb2.ListDevicesReply:
-        self._authenticator.operator(context)
-        devices = await self._operators.devices()
-        return control_pb2.ListDevicesReply(devices=[convert.device(device) for device in devices])
-
-    async def CreateToken(  # noqa: N802, D102
-        self, request: control_pb2.CreateTokenRequest, context: grpc.ServicerContext
-    ) -> control_pb2.CreateTokenReply:
-        operator = self._authenticator.operator(context)
-        if self._enrolment is None:
-            raise WrongState("this coordinator runs with --insecure: devices need no join token")
-        token, expires = await asyncio.to_thread(self._enrolment.create_token, request.uses, request.valid_seconds)
-        line = "%s created a join token for %d devices, valid for %.0f s"
-        _audit.info(line, operator, request.uses, request.valid_seconds)
-        return control_pb2.CreateTokenReply(token=str(token), expires=expires)
+    ) -> AsyncIterator[control_pb2.Device]:
+        self._require(context, "ListDevices")
+        for device in await self._operators.devices(convert_admin.device_query(request)):
+            yield convert_admin.device(device)
 
 
 def _digests(refs: Sequence[BlobRef]) -> str:

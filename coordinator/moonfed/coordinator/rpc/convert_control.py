@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.records import DeviceRecord, RoundRecord, RunEvent, RunView
+from moonfed.coordinator.records import RoundRecord, RunEvent, RunView
 from moonfed.coordinator.rounds.state import OpenRound
 from moonfed.coordinator.rpc.convert_settings import settings_message
 from moonfed.errors import InvalidInput
@@ -16,6 +16,8 @@ _RUN_STATUS = {
     "running": control_pb2.RUN_STATUS_RUNNING,
     "finished": control_pb2.RUN_STATUS_FINISHED,
     "stopped": control_pb2.RUN_STATUS_STOPPED,
+    "failed": control_pb2.RUN_STATUS_FAILED,
+    "paused": control_pb2.RUN_STATUS_PAUSED,
 }
 _ROUND_STATUS = {
     "committed": control_pb2.ROUND_STATUS_COMMITTED,
@@ -29,6 +31,10 @@ _EVENT_KINDS = {
     "update_rejected": control_pb2.EVENT_KIND_UPDATE_REJECTED,
     "device_declined": control_pb2.EVENT_KIND_DEVICE_DECLINED,
     "device_lost": control_pb2.EVENT_KIND_DEVICE_LOST,
+    "device_left": control_pb2.EVENT_KIND_DEVICE_LEFT,
+    "devices_joined": control_pb2.EVENT_KIND_DEVICES_JOINED,
+    "paused": control_pb2.EVENT_KIND_PAUSED,
+    "resumed": control_pb2.EVENT_KIND_RESUMED,
     "round_committed": control_pb2.EVENT_KIND_ROUND_COMMITTED,
     "round_abandoned": control_pb2.EVENT_KIND_ROUND_ABANDONED,
     "metrics": control_pb2.EVENT_KIND_METRICS,
@@ -64,16 +70,22 @@ def run(view: RunView) -> control_pb2.Run:
         method=record.method,
         round=view.committed,
         model=_blob(view.model),
-        open_round=_open_round(view.open_round) if view.open_round else None,
+        open_round=_open_round(view, view.open_round) if view.open_round else None,
         waiting=view.waiting,
         created=record.created,
         initial_metrics=dict(view.initial_metrics),
         initial_model=to_message(record.initial),
         signature=_blob(record.signature),
+        eligible=view.eligible,
+        checking=view.checking,
+        ineligible=[
+            control_pb2.IneligibleDevices(reason=reason, devices=devices) for reason, devices in view.ineligible.items()
+        ],
+        reason=record.reason,
     )
 
 
-def _open_round(current: OpenRound) -> control_pb2.OpenRound:
+def _open_round(view: RunView, current: OpenRound) -> control_pb2.OpenRound:
     return control_pb2.OpenRound(
         round=current.round,
         attempt=current.attempt,
@@ -82,6 +94,11 @@ def _open_round(current: OpenRound) -> control_pb2.OpenRound:
         rejected=sorted(current.rejected),
         lost=sorted(current.lost),
         declined=sorted(current.declined),
+        seconds=view.open_seconds,
+        target=view.record.settings.updates_closing(current.drawn),
+        progress=dict(view.progress),
+        replacements=sorted(current.replacements),
+        left=sorted(current.left),
     )
 
 
@@ -97,6 +114,7 @@ def round_message(record: RoundRecord) -> control_pb2.Round:
         reason=record.reason,
         metrics=dict(record.metrics),
         seconds=record.seconds,
+        updates=record.updates,
         incidents=[
             control_pb2.Incident(device=incident.device, description=incident.description)
             for incident in record.incidents
@@ -119,19 +137,8 @@ def event(item: RunEvent | RunView) -> control_pb2.RunEvent:
         metrics=dict(item.metrics),
         fraction=item.fraction,
         run=run(item.run) if item.run else None,
-    )
-
-
-def device(record: DeviceRecord) -> control_pb2.Device:
-    """Convert a known device."""
-    return control_pb2.Device(
-        device=record.device,
-        online=record.online,
-        enrolled=record.enrolled,
-        last_seen=record.last_seen,
-        certificate_expires=record.certificate_expires,
-        platform=dict(record.platform),
-        labels=dict(record.labels),
+        pending=item.pending,
+        reused=item.reused,
     )
 
 

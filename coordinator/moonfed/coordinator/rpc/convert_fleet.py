@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moonfed.assignment import Assignment, RunEnded
-from moonfed.coordinator.devices.sessions import DeviceInfo
+from moonfed.assignment import Assignment, EligibilityCheck
+from moonfed.coordinator.devices.sessions import DeviceInfo, Message
 from moonfed.coordinator.records import AttemptId, DeviceReport
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.encodings import parse_encoding
 from moonfed.errors import TooLate, WrongState
-from moonfed.fleet_messages import write_assignment, write_run_ended
+from moonfed.evaluation import EvaluationTask
+from moonfed.fleet_messages import (
+    read_installed,
+    write_assignment,
+    write_check,
+    write_evaluation,
+    write_run_ended,
+    write_target,
+)
+from moonfed.target_release import InstalledRelease, TargetRelease
 from moonfed.transport import from_message
 from moonfed.v1 import blob_pb2, fleet_pb2
 from moonfed.version import CONTRACT_VERSION, RELEASE
@@ -29,7 +38,14 @@ def device_info(device: str, request: fleet_pb2.ConnectRequest) -> DeviceInfo:
         runs=tuple(request.runs),
         labels=dict(request.labels),
         encodings=tuple(request.encodings),
+        fingerprint=request.fingerprint,
+        release=request.release,
     )
+
+
+def installed(request: fleet_pb2.ConnectRequest) -> tuple[InstalledRelease, ...]:
+    """Convert the releases that a device answers with."""
+    return tuple(read_installed(release) for release in request.installed)
 
 
 def attempt(
@@ -60,21 +76,27 @@ def welcome() -> fleet_pb2.ConnectReply:
     return fleet_pb2.ConnectReply(welcome=fleet_pb2.Welcome(contract_version=CONTRACT_VERSION, coordinator=RELEASE))
 
 
-def connect_reply(message: Assignment | RunEnded) -> fleet_pb2.ConnectReply:
+def connect_reply(message: Message) -> fleet_pb2.ConnectReply:
     """Convert a later message of a session."""
     if isinstance(message, Assignment):
         return fleet_pb2.ConnectReply(assignment=write_assignment(message))
+    if isinstance(message, EligibilityCheck):
+        return fleet_pb2.ConnectReply(check=write_check(message))
+    if isinstance(message, EvaluationTask):
+        return fleet_pb2.ConnectReply(evaluation=write_evaluation(message))
+    if isinstance(message, TargetRelease):
+        return fleet_pb2.ConnectReply(target=write_target(message))
     return fleet_pb2.ConnectReply(ended=write_run_ended(message))
 
 
 def report_reply(problem: WrongState | None) -> fleet_pb2.ReportReply:
-    """Tell a device whether to stop, why, and when to return."""
+    """Build the reply to a report: whether to stop, why, and when to return."""
     seconds = problem.retry_after_seconds if isinstance(problem, TooLate) else 0.0
     return fleet_pb2.ReportReply(stop=problem is not None, reason=str(problem or ""), retry_after_seconds=seconds)
 
 
 def resume(offsets: Mapping[str, int], part_size: int) -> fleet_pb2.SubmitReply:
-    """Tell a device how many bytes of each file of its update are stored, by sha256, and how many a part may have."""
+    """Build the reply with the stored bytes of each file of an update, by sha256, and the largest size of a part."""
     return fleet_pb2.SubmitReply(resume=blob_pb2.Resume(offsets=dict(offsets), part_size=part_size))
 
 

@@ -8,7 +8,7 @@ from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER
 from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.retention import Retention
-from moonfed.coordinator.rounds.settings import Amount, RunSettings, Sampling
+from moonfed.coordinator.rounds.settings import MAX_ATTEMPTS, Amount, RunSettings, Sampling
 from moonfed.encodings import parse_encodings
 from moonfed.errors import InvalidInput
 from moonfed.registry import Selection
@@ -37,8 +37,10 @@ def run_settings(message: control_pb2.RunSettings) -> RunSettings:
         retention=retention(message.retention) if message.HasField("retention") else Retention(),
         over_selection=message.over_selection,
         labels=dict(message.labels),
+        trusted_labels=message.trusted_labels,
         asynchronous=_asynchronous(message),
         robust=_robust(message.robust),
+        max_attempts=message.max_attempts or MAX_ATTEMPTS,
     )
 
 
@@ -96,8 +98,10 @@ def settings_message(values: RunSettings) -> control_pb2.RunSettings:
         retention=control_pb2.Retention(last=values.retention.last, every=values.retention.every),
         over_selection=values.over_selection,
         labels=dict(values.labels),
+        trusted_labels=values.trusted_labels,
         asynchronous=_asynchronous_message(values),
         robust=_robust_message(values.robust) if values.robust else None,
+        max_attempts=values.max_attempts,
     )
 
 

@@ -10,6 +10,8 @@ import grpc
 from moonfed.coordinator.devices.sessions import require_contract
 from moonfed.coordinator.pki.enrolment import Enrolment
 from moonfed.coordinator.records import MAX_REASON
+from moonfed.coordinator.rpc.audit import Auditor
+from moonfed.coordinator.rpc.authentication import Caller, stranger
 from moonfed.coordinator.rpc.interceptor import host_of
 from moonfed.coordinator.support.flood_log import FloodLog
 from moonfed.errors import MoonfedError
@@ -22,8 +24,8 @@ _audit = logging.getLogger("moonfed.coordinator.audit")
 class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
     """Enrols devices, and tells them the `fleet_port`."""
 
-    def __init__(self, enrolment: Enrolment, fleet_port: int) -> None:
-        self._enrolment, self._fleet_port = enrolment, fleet_port
+    def __init__(self, enrolment: Enrolment, fleet_port: int, auditor: Auditor) -> None:
+        self._enrolment, self._fleet_port, self._auditor = enrolment, fleet_port, auditor
         self._audit = FloodLog(_audit)
 
     async def Enrol(  # noqa: N802, D102 - named and described in the .proto
@@ -37,9 +39,12 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         except MoonfedError as error:
             device, reason = request.device[:MAX_NAME], str(error)[:MAX_REASON]  # the caller's words
             self._log(context, logging.WARNING, "enrolment of %r from %s rejected: %s", device, context.peer(), reason)
+            await self._auditor.denied(stranger(context, device), "Enrol", error)
             raise
         line = "device %r enrolled from %s with certificate %s"
         self._log(context, logging.INFO, line, request.device, context.peer(), signed.serial)
+        caller = Caller(name=request.device, role="device", serial=signed.serial, peer=context.peer())
+        await self._auditor.done(caller, "Enrol", f"enrol until {signed.expiry:%Y-%m-%d %H:%M} UTC")
         return enrolment_pb2.EnrolReply(
             device=request.device, certificate=signed.certificate, fleet_port=self._fleet_port
         )

@@ -13,13 +13,19 @@ import grpc
 from moonfed.coordinator.api.device_api import DeviceApi
 from moonfed.coordinator.pki.authority import Signed
 from moonfed.coordinator.pki.enrolment import Enrolment
+from moonfed.coordinator.records import MAX_REASON, EligibilityReport
+from moonfed.coordinator.rpc import convert_evaluations
 from moonfed.coordinator.rpc import convert_fleet as convert
-from moonfed.coordinator.rpc.authentication import Authenticator, caller_of
+from moonfed.coordinator.rpc.audit import Auditor
+from moonfed.coordinator.rpc.authentication import Authenticator, caller_of, identify
 from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.rpc.flow_control import SMALL_PART, FlowControl, receive
 from moonfed.coordinator.support.flood_log import FloodLog
 from moonfed.coordinator.updates.submission import Updates, UpdateSession
 from moonfed.errors import InvalidInput, WrongState
+from moonfed.fleet_messages import read_release_report
+from moonfed.identity import Certificate
+from moonfed.printable import printable
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 
 FORMER_SECONDS = 2.0  # delay before a device's former connection is closed
@@ -30,12 +36,17 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     """Serves devices; every call is made in the name of the certificate's device."""
 
     def __init__(
-        self, devices: DeviceApi, updates: Updates, authenticator: Authenticator, enrolment: Enrolment | None
+        self,
+        devices: DeviceApi,
+        updates: Updates,
+        authenticator: Authenticator,
+        auditor: Auditor,
+        enrolment: Enrolment | None,
     ) -> None:
-        self._devices, self._updates = devices, updates
+        self._devices, self._updates, self._auditor = devices, updates, auditor
         self._authenticator, self._enrolment = authenticator, enrolment
         self._downlink, self._uplink = (
-            FlowControl(),
+            FlowControl(stalled_part=SMALL_PART),
             FlowControl(of_one=2),
         )  # a newer upload takes over from a stuck one
         self._renewals = FloodLog(_audit)
@@ -45,7 +56,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self, request: fleet_pb2.ConnectRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[fleet_pb2.ConnectReply]:
         device = self._authenticator.device(context, request.device)
-        async with self._devices.connect(convert.device_info(device, request)) as session:
+        certificate = self._authenticator.certificate(context)
+        info, installed = convert.device_info(device, request), convert.installed(request)
+        async with self._devices.connect(info, certificate, installed) as session:
             with self._sole_connection(device, context):
                 yield convert.welcome()
                 async for message in session.messages():
@@ -78,7 +91,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             suspended=lambda: self._devices.suspended(device),
             stalled=lambda: self._authenticator.disconnect(context, "it does not read its download"),
         )
-        require_access = partial(self._devices.access.require, device)
+        certificate = self._authenticator.certificate(context)
+        require_access = partial(self._devices.access.require, device, certificate.serial if certificate else "")
         async with aclosing(chunks(self._devices.blobs, request, slot, require_access)) as parts:
             async for part in parts:
                 yield part
@@ -125,6 +139,23 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             await session.write(request.part.sha256, request.part.offset, request.part.data)
         raise InvalidInput("the stream ended without a commit; the parts received are kept and can be resumed")
 
+    async def ReportEligibility(  # noqa: N802, D102
+        self, request: fleet_pb2.ReportEligibilityRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.ReportEligibilityReply:
+        device = self._authenticator.device(context, request.device)
+        report = EligibilityReport(
+            device=device, fingerprint=request.fingerprint, reason=printable(request.reason[:MAX_REASON])
+        )
+        await self._devices.report_eligibility(request.run, request.manifest, report)
+        return fleet_pb2.ReportEligibilityReply()
+
+    async def ReportEvaluation(  # noqa: N802, D102
+        self, request: fleet_pb2.ReportEvaluationRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.ReportEvaluationReply:
+        device = self._authenticator.device(context, request.device)
+        await self._devices.report_evaluation(convert_evaluations.report(device, request))
+        return fleet_pb2.ReportEvaluationReply()
+
     async def Decline(  # noqa: N802, D102
         self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.DeclineReply:
@@ -132,18 +163,32 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         await self._devices.decline(convert.attempt(request), device, request.reason, permanent=request.permanent)
         return fleet_pb2.DeclineReply()
 
+    async def ReportRelease(  # noqa: N802, D102
+        self, request: fleet_pb2.ReportReleaseRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.ReportReleaseReply:
+        device = self._authenticator.device(context, request.device)
+        await self._devices.report_release(read_release_report(device, request))
+        return fleet_pb2.ReportReleaseReply()
+
+    async def Leave(  # noqa: N802, D102
+        self, request: fleet_pb2.LeaveRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.LeaveReply:
+        await self._devices.leave(self._authenticator.device(context, request.device))
+        return fleet_pb2.LeaveReply()
+
     async def Renew(  # noqa: N802, D102
         self, request: fleet_pb2.RenewRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.RenewReply:
-        device = self._authenticator.device(context, request.device)
         if self._enrolment is None:
             raise WrongState("this coordinator runs with --insecure: there are no certificates to renew")
-        signed = await asyncio.to_thread(self._enrolment.renew, device, request.signing_request)
-        self._log_renewal(context, device, signed)
+        certificate = self._authenticator.renewing_device(context, request.device)
+        signed = await asyncio.to_thread(self._enrolment.renew, certificate, request.signing_request)
+        self._log_renewal(context, certificate, signed)
+        details = f"renew its certificate until {signed.expiry:%Y-%m-%d %H:%M} UTC as {signed.serial}"
+        await self._auditor.done(identify(context), "Renew", details)
         return fleet_pb2.RenewReply(certificate=signed.certificate)
 
-    def _log_renewal(self, context: grpc.ServicerContext, device: str, signed: Signed) -> None:
+    def _log_renewal(self, context: grpc.ServicerContext, before: Certificate, signed: Signed) -> None:
         line = "device %r at %s renewed its certificate %s; the new one is %s, valid until %s UTC"
-        serials = (self._authenticator.serial(context), signed.serial)
-        until = f"{signed.expiry:%Y-%m-%d %H:%M}"
-        self._renewals.write(logging.INFO, device, line, device, context.peer(), *serials, until)
+        values = (before.name, context.peer(), before.serial, signed.serial, f"{signed.expiry:%Y-%m-%d %H:%M}")
+        self._renewals.write(logging.INFO, before.name, line, *values)

@@ -2,8 +2,8 @@
 
 gRPC and the coordinator hold a few copies of each stream's current part. So only a few streams proceed at a time, each
 for a short turn, and at most one or two of each caller: a device that opens many streams, and reads or sends nothing,
-delays only its own streams. Uploads that stall give way to other callers within seconds, and a caller that has stalled
-shares half of the room with others that have, for ten minutes.
+delays only its own streams. Stalled streams are aborted within seconds if other callers wait. For ten minutes, all
+callers that have stalled share half of the capacity.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from itertools import count
 from typing import TypeVar
 
@@ -31,26 +32,30 @@ SLOW_BYTES = 16 << 20  # that slow streams in one direction may have under way
 SMALL_PART = PART_SIZE // 16
 PART_SECONDS = 120.0  # for the next message, which is at most a part of 1 MiB: 9 KB/s
 STREAM_SECONDS = 4 * 3600.0  # for all of them
-PATIENCE_SECONDS = 10.0  # for the next message of an upload whose place another caller needs
-RELIEF_SECONDS = 1.0  # between two searches for uploads that must give way
+PATIENCE_SECONDS = 10.0  # for the next part of a stream whose slot another caller needs
+RELIEF_SECONDS = 1.0  # between two searches for stalled streams to abort
 # A caller that sends a message more slowly than this has stalled. At this rate, a small part takes eight seconds.
-MIN_RATE, GRACE_SECONDS = SMALL_PART / 8, 2.0  # bytes per second, and seconds in addition
+MIN_RATE, GRACE_SECONDS = SMALL_PART / 8, 2.0  # bytes per second, and an allowance in seconds
 STALL_MEMORY_SECONDS = 600.0
 Suspended = Callable[[], AbstractContextManager[None]]
+Abort = Callable[[], object]
 T = TypeVar("T")
 
 
 class FlowControl:
     """The slots of the streams in one direction. Few streams of a caller proceed at a time; callers take turns."""
 
-    def __init__(self, slots: int = SLOTS, slow_bytes: int = SLOW_BYTES, of_one: int = 1) -> None:
-        """`of_one`: the number of streams of one caller that may proceed at a time."""
+    def __init__(
+        self, slots: int = SLOTS, slow_bytes: int = SLOW_BYTES, of_one: int = 1, stalled_part: int = PART_SIZE
+    ) -> None:
+        """`of_one`: streams of one caller that may proceed at a time; `stalled_part`: bytes of a stalled one's part."""
         self.free, self.slow_bytes, self._of_one = slots, slow_bytes, of_one
-        self._places = slots + slow_bytes // PART_SIZE  # streams under way whose parts are large
+        self._places = slots + slow_bytes // stalled_part  # capacity: stalled streams that can be under way
         self._under_way: Counter[Hashable] = Counter()  # streams with a slot, or a slow part, by caller
         self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}  # by caller; the first one is next
         self._stalled: dict[Hashable, float] = {}  # callers that have stalled, and until when this is remembered
-        self._receiving: dict[asyncio.Timeout, tuple[Hashable, float]] = {}  # the caller, and when its part began
+        # Parts under way that can be aborted: the caller, when the part began, and how to abort it.
+        self._parts: dict[object, tuple[Hashable, float, Abort]] = {}
         self._stuck: set[StreamSlot] = set()  # slow streams that keep their slots
         self._relief: asyncio.TimerHandle | None = None
 
@@ -60,18 +65,18 @@ class FlowControl:
         *,
         smallest: int = PART_SIZE,
         suspended: Suspended = nullcontext,
-        stalled: Callable[[], object] = lambda: None,
+        stalled: Abort | None = None,
     ) -> StreamSlot:
         """Register a stream with parts of at least `smallest` bytes.
 
-        `suspended` is entered while it waits. `stalled` is called when a part takes longer than PART_SECONDS; it must
-        end the stream.
+        `suspended` is entered while it waits. `stalled` is called when a part takes longer than PART_SECONDS, or
+        PATIENCE_SECONDS if another caller needs its slot; it must abort the stream.
         """
         return StreamSlot(self, caller, smallest, suspended, stalled)
 
     def part_size(self, caller: Hashable) -> int:
         """Return the most bytes that a part of this caller should have: few, if it has stalled."""
-        return SMALL_PART if self._has_stalled(caller) else PART_SIZE
+        return SMALL_PART if self.has_stalled(caller) else PART_SIZE
 
     def note_stall(self, caller: Hashable) -> None:
         """Remember that a caller has stalled."""
@@ -80,13 +85,13 @@ class FlowControl:
         self._stalled[caller] = now + STALL_MEMORY_SECONDS
 
     @contextmanager
-    def may_give_way(self, caller: Hashable, limit: asyncio.Timeout) -> Iterator[None]:
-        """Let `limit` expire if the part that is received meanwhile takes long and others wait."""
-        self._receiving[limit] = caller, asyncio.get_running_loop().time()
+    def abortable(self, caller: Hashable, limit: asyncio.Timeout) -> Iterator[None]:
+        """Let `limit` expire if the part that is received in this context takes too long while others wait."""
+        self._parts[limit] = caller, asyncio.get_running_loop().time(), partial(_expire, limit)
         try:
             yield
         finally:
-            del self._receiving[limit]
+            self._parts.pop(limit, None)
 
     async def acquire(self, caller: Hashable) -> None:
         """Wait for a slot, and for the caller's other streams."""
@@ -125,9 +130,14 @@ class FlowControl:
         self.free += 1
         self._grant()
 
+    def begin_part(self, stream: StreamSlot, caller: Hashable, abort: Abort) -> None:
+        """Note that a stream's part is under way, and how to abort it if the part takes long and others wait."""
+        self._parts[stream] = caller, asyncio.get_running_loop().time(), abort
+
     def end_part(self, stream: StreamSlot) -> None:
         """Note that a stream's part is complete."""
         self._stuck.discard(stream)
+        self._parts.pop(stream, None)
 
     def _grant(self) -> None:
         while self.free and (caller := next(self._grantable(), None)) is not None:
@@ -144,31 +154,30 @@ class FlowControl:
     def _grantable(self) -> Iterator[Hashable]:
         """Return the waiting callers that may have a slot, in their order."""
         for caller in self._waiting:
-            if self._under_way[caller] < self._of_one and not (self._has_stalled(caller) and self._is_half_stalled()):
+            if self._under_way[caller] < self._of_one and not (self.has_stalled(caller) and self._is_half_stalled()):
                 yield caller
 
-    def _has_stalled(self, caller: Hashable) -> bool:
+    def has_stalled(self, caller: Hashable) -> bool:
+        """Return whether a caller has stalled within STALL_MEMORY_SECONDS."""
         return self._stalled.get(caller, 0.0) > asyncio.get_running_loop().time()
 
     def _is_half_stalled(self) -> bool:
-        stalled = sum(count for caller, count in self._under_way.items() if self._has_stalled(caller))
+        stalled = sum(count for caller, count in self._under_way.items() if self.has_stalled(caller))
         return stalled >= self._places // 2
 
     def _relieve(self) -> None:
-        """End the oldest stalled uploads, as many as there are callers that wait for their places."""
+        """Abort the oldest stalled streams, as many as there are callers that wait for their slots."""
         now = asyncio.get_running_loop().time()
-        late = [
-            (limit, caller) for limit, (caller, began) in self._receiving.items() if now - began >= PATIENCE_SECONDS
-        ]
+        late = [(part, caller) for part, (caller, began, _) in self._parts.items() if now - began >= PATIENCE_SECONDS]
         grantable = list(self._grantable())
         others = [] if grantable else [caller for caller in self._waiting if self._under_way[caller] < self._of_one]
         ended = late[: min(len(self._stuck), len(grantable))]
-        ended += [each for each in late if self._has_stalled(each[1])][: len(others)]
-        for _, caller in late if ended else ():  # those that stay must not take more places
+        ended += [each for each in late if self.has_stalled(each[1])][: len(others)]
+        for _, caller in late if ended else ():  # those that continue must not get more slots
             self.note_stall(caller)
-        for limit, _ in ended:
-            if not limit.expired():
-                limit.reschedule(now)
+        for part, _ in ended:
+            if part in self._parts:
+                self._parts.pop(part)[2]()
         self._relief = None
         self._grant()
 
@@ -182,7 +191,7 @@ class StreamSlot:
         caller: Hashable,
         smallest: int,
         suspended: Suspended,
-        stalled: Callable[[], object],
+        stalled: Abort | None,
     ) -> None:
         self._control, self._caller, self._loop = control, caller, asyncio.get_running_loop()
         self._smallest, self._suspended, self._stalled = smallest, suspended, stalled
@@ -200,15 +209,19 @@ class StreamSlot:
         if self._timer and not (self._slow or self._last_part):
             self._timer.cancel()
             self._last_part = self._loop.time() >= self._turn_ends
-            self._part = self._smallest if self._last_part else min(2 * self._part, PART_SIZE)
+            small = self._last_part or self._control.has_stalled(self._caller)
+            self._part = self._smallest if small else min(2 * self._part, PART_SIZE)
         else:
-            part = self._smallest if self._slow else max(self._smallest, PART_SIZE // 2)
+            small = self._slow or not self._part or self._control.has_stalled(self._caller)
+            part = self._smallest if small else max(self._smallest, PART_SIZE // 2)
             self.release()
             with self._suspended():
                 await self._control.acquire(self._caller)
             self._turn_ends, self._part = self._loop.time() + TURN_SECONDS, part
         self._processor_time = time.process_time()
         self._timer = self._loop.call_later(SLOW_SECONDS, self._check_speed, self._loop.time() + PART_SECONDS)
+        if self._stalled:
+            self._control.begin_part(self, self._caller, self._stalled)
         return self._part
 
     def release(self) -> None:
@@ -230,10 +243,16 @@ class StreamSlot:
             self._slow = self._control.set_slow(self, self._part)
         if left <= 0:
             self._control.note_stall(self._caller)
-            self._stalled()
+            if self._stalled:
+                self._stalled()
             deadline += PART_SECONDS
         wait = deadline - self._loop.time() if self._slow else SLOW_SECONDS
         self._timer = self._loop.call_later(wait, self._check_speed, deadline)
+
+
+def _expire(limit: asyncio.Timeout) -> None:
+    if not limit.expired():
+        limit.reschedule(asyncio.get_running_loop().time())
 
 
 async def receive(
@@ -257,7 +276,7 @@ async def receive(
             began = clock()
             try:
                 async with asyncio.timeout(min(PART_SECONDS, end - began)) as limit:
-                    with control.may_give_way(caller, limit) if number else nullcontext():
+                    with control.abortable(caller, limit) if number else nullcontext():
                         message = await anext(messages)
             except StopAsyncIteration:
                 return

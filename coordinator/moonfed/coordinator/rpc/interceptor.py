@@ -11,16 +11,19 @@ from urllib.parse import unquote
 
 import grpc
 
-from moonfed.coordinator.rpc.authentication import caller_of
+from moonfed.coordinator.rpc.audit import Auditor
+from moonfed.coordinator.rpc.authentication import caller_of, identify
 from moonfed.coordinator.rpc.rate_limit import RateLimiter
 from moonfed.coordinator.rpc.request_parser import ParsedRequests, parse_or_reject, request_parser
 from moonfed.coordinator.rpc.sockets import network_of
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.error_log import ErrorLog
+from moonfed.errors import Denied, Untrusted
 from moonfed.grpc_status import to_status
 
 Handler = Any  # grpc.RpcMethodHandler, which has no type hints
 Admit = Callable[[Any], AbstractContextManager[None]]
+Abort = Callable[[Any, Exception], Awaitable[NoReturn]]
 Parse = Callable[[Any], Any]  # from a request's bytes, or a stream of parsed ones
 ENROLMENT = "/moonfed.v1.Enrolment/"
 RATE_LIMITED = ("/moonfed.v1.Fleet/", ENROLMENT)
@@ -33,10 +36,10 @@ _FACTORIES = (
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its types only
-    """Conversion of our errors to statuses; other errors are logged and hidden from the caller."""
+    """Conversion of our errors to statuses; records denied calls; logs other errors and hides them from the caller."""
 
-    def __init__(self, limiter: RateLimiter) -> None:
-        self._limiter, self._errors = limiter, ErrorLog()
+    def __init__(self, limiter: RateLimiter, auditor: Auditor) -> None:
+        self._limiter, self._auditor, self._errors = limiter, auditor, ErrorLog()
 
     async def intercept_service(
         self,
@@ -48,6 +51,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         limited = handler_call_details.method.startswith(RATE_LIMITED)
         admit_one = _admit_enrolment if handler_call_details.method.startswith(ENROLMENT) else _admit
         admit = partial(admit_one, self._limiter) if limited else _unlimited
+        abort = partial(self._abort, handler_call_details.method)
         for kind, factory in _FACTORIES:
             if handler is not None and getattr(handler, kind):
                 wrap = _wrapped_call if kind == "unary_unary" else _wrapped_stream
@@ -57,11 +61,22 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
                     deserialize = partial(parse_or_reject, parse)
                     parse = ParsedRequests
                 return factory(
-                    wrap(getattr(handler, kind), parse, admit, self._errors),
+                    wrap(getattr(handler, kind), parse, admit, abort),
                     request_deserializer=deserialize,
                     response_serializer=partial(_serialize, handler.response_serializer),
                 )
         return handler
+
+    async def _abort(self, method: str, context: Any, error: Exception) -> NoReturn:  # noqa: ANN401
+        if isinstance(error, grpc.aio.AbortError):
+            raise error
+        if isinstance(error, (Denied, Untrusted)) and not method.startswith(ENROLMENT):  # which records its own
+            await self._auditor.denied(identify(context), method.rpartition("/")[2], error)
+        self._errors.failed(context.peer(), error)
+        error = as_transient(error) or error
+        code, details, metadata = to_status(error)
+        await context.abort(code, details[:MAX_DETAILS], metadata)
+        raise asyncio.CancelledError  # abort has raised
 
 
 def _serialize(serialize: Callable[[Any], bytes], reply: object) -> bytes:
@@ -89,20 +104,20 @@ def _unlimited(_context: object) -> AbstractContextManager[None]:
 
 
 def _wrapped_call(
-    method: Callable[..., Awaitable[Any]], parse: Parse, admit: Admit, errors: ErrorLog
+    method: Callable[..., Awaitable[Any]], parse: Parse, admit: Admit, abort: Abort
 ) -> Callable[..., Awaitable[Any]]:
     async def call(request: Any, context: Any) -> Any:  # noqa: ANN401 - any method's messages
         try:
             with admit(context):
                 return await method(parse(request), context)
         except Exception as error:
-            await _abort(context, error, errors)
+            await abort(context, error)
 
     return call
 
 
 def _wrapped_stream(
-    method: Callable[..., Any], parse: Parse, admit: Admit, errors: ErrorLog
+    method: Callable[..., Any], parse: Parse, admit: Admit, abort: Abort
 ) -> Callable[..., AsyncIterator[Any]]:
     async def stream(request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: ANN401
         try:
@@ -111,16 +126,6 @@ def _wrapped_stream(
                     async for reply in replies:
                         yield reply
         except Exception as error:
-            await _abort(context, error, errors)
+            await abort(context, error)
 
     return stream
-
-
-async def _abort(context: Any, error: Exception, errors: ErrorLog) -> NoReturn:  # noqa: ANN401
-    if isinstance(error, grpc.aio.AbortError):
-        raise error
-    errors.failed(context.peer(), error)
-    error = as_transient(error) or error
-    code, details, metadata = to_status(error)
-    await context.abort(code, details[:MAX_DETAILS], metadata)
-    raise asyncio.CancelledError  # abort has raised

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from moonfed.errors import Overloaded
 
-EVICTION_SECONDS = 1.0  # between two looks at all callers, of whom an attacker with many addresses makes many
+EVICTION_SECONDS = 1.0  # between two scans of all callers, since an attacker may have many addresses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ def request_parser(deserialize: Callable[[bytes], M]) -> Callable[[bytes], M]:
 
 
 def _parse(deserialize: Callable[[bytes], M], descriptor: Any, content: bytes) -> M:  # noqa: ANN401 - without type hints
-    """Parse a request; InvalidInput if it has too many fields, or is something else."""
+    """Parse a request; InvalidInput if it has too many fields or is malformed."""
     try:
         _require_few_fields(content, descriptor)
         return deserialize(content)
@@ -36,7 +36,7 @@ def _parse(deserialize: Callable[[bytes], M], descriptor: Any, content: bytes) -
 
 
 def parse_or_reject(parse: Callable[[bytes], M], content: bytes) -> M | InvalidInput:
-    """Parse a stream's request; return the problem instead of raising it, which gRPC would hide from the caller.
+    """Parse a stream's request; return an error instead of raising it, because gRPC would not report it to the caller.
 
     gRPC keeps a stream's last request until the next one: it must keep the parsed one, not its bytes as well.
     """
@@ -47,7 +47,7 @@ def parse_or_reject(parse: Callable[[bytes], M], content: bytes) -> M | InvalidI
 
 
 class ParsedRequests(Generic[M]):
-    """The messages of a stream of requests; raises the problem of an invalid one."""
+    """The messages of a stream of requests; raises the error of an invalid one."""
 
     def __init__(self, messages: AsyncIterator[M | InvalidInput]) -> None:
         self._messages = messages

@@ -26,7 +26,7 @@ def parse_peer(text: str) -> Peer | None:
 
 @lru_cache(maxsize=4096)
 def network_of(address: str) -> str:
-    """Return the IPv6 network of 64 bits that an address belongs to, since one host has all of it; IPv4 as it is."""
+    """Return the /64 network of an IPv6 address, since one host can use all of it; IPv4 addresses are unchanged."""
     if ":" not in address:
         return address
     try:
@@ -95,7 +95,7 @@ def _peer(connection: socket.socket, ports: Collection[int]) -> Peer | None:
 
 @lru_cache(maxsize=4096)
 def _plain(address: str) -> str:
-    """Return an address in one form: IPv4 addresses that IPv6 sockets see are IPv4 addresses."""
+    """Return an address in canonical form: an IPv4-mapped IPv6 address becomes the IPv4 address."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -31,6 +31,7 @@ def rejection_reason(
     if problem is None:
         return None
     sentence, current = f"run {record.run!r}: {problem}", state.open
-    if current and attempt in needed_attempts(record, state) and not (current.reducing or current.overdue):
+    is_open = current and attempt.attempt == current.attempt and attempt in needed_attempts(record, state)
+    if current and is_open and not (current.reducing or current.overdue):
         return WrongState(sentence)  # the device is not in the round
     return TooLate(sentence, eta.until_next_round(state))

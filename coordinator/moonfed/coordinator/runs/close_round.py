@@ -101,8 +101,8 @@ def with_all_receipts(storage: Storage, command: Reduce, attempt: AttemptId) -> 
     """Extend the command to every update with a receipt, some of which other replicas may have issued."""
     if command.bases:  # an asynchronous round counts these; others wait for the next one
         return command
-    accepted = (report.device for report in storage.store.reports.of_attempt(attempt) if report.outcome == "accepted")
-    return replace(command, devices=tuple(accepted))
+    accepted = {report.device for report in storage.store.reports.of_attempt(attempt) if report.outcome == "accepted"}
+    return replace(command, devices=tuple(sorted(accepted | command.reused.keys())))
 
 
 def _commit(
@@ -118,6 +118,7 @@ def _commit(
             metrics_before=result.holdout,
             incidents=result.incidents,
             bases=command.bases,
+            reused=command.reused,
             retention=settings.retention,
             needed=settings.states_needed,
         )
@@ -166,19 +167,29 @@ def reduce_round(
         blobs={role: _put_blob(storage, attempt, path) for role, path in files.items()},
         incidents=aggregated.incidents,
         metrics=train_metrics(counted),
-        holdout=holdout_metrics([report for report in counted if report.id == attempt]),  # others scored older models
+        # Others scored older models.
+        holdout=holdout_metrics([report for report in counted if report.id.round == attempt.round]),
     )
 
 
 def _counted(storage: Storage, attempt: AttemptId, command: Reduce) -> list[DeviceReport]:
     """Return the receipts of the devices' updates."""
-    named = {device: replace(attempt, round=command.bases.get(device, attempt.round)) for device in command.devices}
+    named = {device: trained_attempt(attempt, command, device) for device in command.devices}
     reports = {
         (report.id, report.device): report
         for begun in set(named.values())
         for report in storage.store.reports.of_attempt(begun)
     }
     return [reports[begun, device] for device, begun in named.items()]
+
+
+def trained_attempt(attempt: AttemptId, command: Reduce, device: str) -> AttemptId:
+    """Return the attempt that a device's update was trained in, of a round closed in this one."""
+    return replace(
+        attempt,
+        round=command.bases.get(device, attempt.round),
+        attempt=command.reused.get(device, attempt.attempt),
+    )
 
 
 def _discounted(

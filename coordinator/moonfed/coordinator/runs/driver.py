@@ -6,7 +6,7 @@ Nothing becomes visible before it is durable. The database and the arithmetic ru
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,19 +16,22 @@ from moonfed.coordinator.devices.eligibility import EligibleDevices
 from moonfed.coordinator.devices.liveness import Liveness, StallDetector
 from moonfed.coordinator.devices.notifications import notify_participants
 from moonfed.coordinator.devices.sessions import Sessions
-from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord, RunView, attempt_id
+from moonfed.coordinator.records import AttemptId, DeviceReport, EligibilityReport, RunRecord, RunView, attempt_id
 from moonfed.coordinator.rounds.events import (
     Abandon,
     Assign,
     Command,
     Declined,
+    DeviceLeft,
     DeviceOffline,
     DeviceOnline,
     End,
     Event,
+    PauseRequested,
     Reduce,
     Reduced,
     Resumed,
+    ResumeRequested,
     StartTimer,
     StopRequested,
     UpdateAccepted,
@@ -38,7 +41,7 @@ from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.runs.acceptance import needed_attempts, phase, rejection_reason
 from moonfed.coordinator.runs.assignments import build_assignment, devices_keep_state
-from moonfed.coordinator.runs.close_round import RoundResult, close_round
+from moonfed.coordinator.runs.close_round import RoundResult, close_round, trained_attempt
 from moonfed.coordinator.runs.events import EventPublisher
 from moonfed.coordinator.runs.persistence import CommandRecorder
 from moonfed.coordinator.runs.resume import RunContext
@@ -57,6 +60,9 @@ from moonfed.coordinator.updates.receipts import event_of, is_news
 from moonfed.coordinator.updates.validation import largest_files
 from moonfed.errors import MoonfedError, Unavailable, WrongState
 from moonfed.manifest import MODEL
+
+REMOVED = "an operator removed or renamed the device, or changed its labels"
+CHECK_SECONDS = 60.0  # that a run waits at most for the answers of the devices online when it starts
 
 
 class RunDriver:
@@ -85,7 +91,10 @@ class RunDriver:
         )
         self._eta = RoundEta()
         self._publisher = EventPublisher(record.run)
-        self._devices = EligibleDevices(sessions, context.manifest, record.settings)
+        eligibility = storage.store.eligibility
+        self._devices = EligibleDevices(sessions, record, context.manifest, eligibility, driven=True)
+        self._devices.load(context.eligibility)
+        self._begun = False  # whether the state machine knows the devices
         self._recorder = CommandRecorder(storage.store, record.run)
         self.largest_files = largest_files(context.manifest, record.settings.encodings.up)
         self._admissions = Admissions(self._rejection_reason, ByteQuota(sum(self.largest_files.values())))
@@ -96,10 +105,27 @@ class RunDriver:
     # Devices and other replicas
 
     async def start(self) -> None:
-        """Begin, or resume after a restart, with the devices that are online."""
+        """Begin, or resume after a restart, with the devices that are online, once they have answered."""
         self._stall_detector.watch_round(self.state.open, resumed=True)
+        async with self._lock:
+            await self._vacate()
+        self._devices.sessions()  # asks those that have yet to answer
+        if self.state.open or self._devices.all_answered.is_set():
+            await self._begin()
+        else:
+            self._publisher.waiting(self._waiting())
+            self._background.spawn(self._begin_when_answered())
+
+    async def _begin_when_answered(self) -> None:
+        with suppress(asyncio.TimeoutError):  # the others join later rounds
+            await asyncio.wait_for(self._devices.all_answered.wait(), CHECK_SECONDS)
+        if not self._recorder.closed:
+            await self._begin()
+
+    async def _begin(self) -> None:
         online = {session.device: session.info.samples for session in self._devices.sessions()}
         await self._deliver(Resumed(online=online))  # all at once: a cohort is drawn from all of them
+        self._begun = True
         for session in self._sessions.all():
             await self.refresh(session.device)
         for device in online:  # including those that have left since
@@ -111,15 +137,22 @@ class RunDriver:
             await self._refresh(device)
 
     async def _refresh(self, device: str) -> None:
+        session = self._devices.find(device)
+        if not self._begun:
+            return
         with suppress(LeaseLost):  # its new driver knows the device, too
-            if session := self._devices.find(device):
+            if session:
                 await self._advance(DeviceOnline(device=device, samples=session.info.samples))
+            elif self._sessions.has_left(device):
+                await self._advance(DeviceLeft(device=device))
             else:
-                await self._advance(DeviceOffline(device=device))
+                await self._advance(DeviceOffline(device=device, ineligible=self._devices.ineligibility(device)))
 
     async def catch_up(self) -> None:
         """Apply the reports that other replicas have recorded."""
         async with self._lock:
+            for device in await self._devices.catch_up():
+                await self._refresh(device)
             current = self.state.open
             if not self._replicas_report or current is None or current.reducing:
                 return
@@ -169,15 +202,37 @@ class RunDriver:
             if not self._has_reported(report):
                 await self._record_report(report)
 
-    async def decline(self, report: DeviceReport, *, permanent: bool = False) -> None:
-        """Record that a device will deliver no update; repeating it changes nothing.
+    async def report_eligibility(self, report: EligibilityReport) -> bool:
+        """Record whether a device is eligible for the run; return False for a repetition."""
+        is_news = await self._devices.record(report)
+        await self.refresh(report.device)
+        return is_news
 
-        `permanent`: the device is not eligible for this run until it connects again.
+    async def forget_removed(self, known: Collection[str]) -> None:
+        """Forget the answers of devices that operators removed or renamed, and expect no update from them.
+
+        `known`: the names of the others.
         """
+        self._devices.forget_removed(known)
         async with self._lock:
-            if permanent:
-                self._devices.exclude(report.device, report.reason)
-                await self._refresh(report.device)
+            await self._vacate()
+
+    async def _vacate(self) -> None:
+        """Decline for cohort members that are no participants, so that no device takes their place by its name."""
+        awaited = self._protocol.awaited(self.state)
+        if not awaited or self._recorder.closed:
+            return
+        participants = await in_thread(self._store.participants, self.record.run)
+        for device in sorted(awaited.keys() - participants):
+            round_, attempt = awaited[device]
+            id_ = AttemptId(run=self.record.run, round=round_, attempt=attempt)
+            report = DeviceReport(id=id_, device=device, outcome="declined", reason=REMOVED)
+            with suppress(WrongState, LeaseLost):  # it has delivered its update, or its driver is another replica
+                await self._record_report(report)
+
+    async def decline(self, report: DeviceReport) -> None:
+        """Record that a device will deliver no update. Idempotent."""
+        async with self._lock:
             current = self.state.open
             if current and self.needs(report.id) and report.device in current.declined:
                 return
@@ -223,6 +278,11 @@ class RunDriver:
         async with self._lock:
             await self._advance(StopRequested())
 
+    async def set_paused(self, *, paused: bool) -> None:
+        """Assign no more work while `paused`; work in progress is finished and counts."""
+        async with self._lock:
+            await self._advance(PauseRequested() if paused else ResumeRequested())
+
     def publish_metrics(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Publish new metrics of a global model."""
         self._publisher.metrics(round_, metrics)
@@ -230,6 +290,10 @@ class RunDriver:
     def base_model(self, attempt: AttemptId) -> BlobRef:
         """Return the global model that the attempt started from; raises WrongState if that round has ended."""
         return self._global_states[attempt.round].blobs[MODEL]
+
+    def progress(self) -> dict[str, float]:
+        """Return the reported progress of each device that the open round waits for, as a fraction; 0 if none yet."""
+        return self._stall_detector.progress()
 
     def needs(self, attempt: AttemptId) -> bool:
         """Return True if updates of that attempt may still arrive, or wait to be reduced."""
@@ -240,9 +304,12 @@ class RunDriver:
 
     async def view(self) -> RunView:
         """Return the run as operators see it."""
-        record, ineligible = replace(self.record, status=self.state.status), dict(self._devices.ineligible)
-        silence = self._stall_detector.silence()
-        return await asyncio.to_thread(run_view, self._store, record, self.state, ineligible, silence)
+        record, problems = replace(self.record, status=self.state.run_status), self._devices.problems()
+        silence, progress = self._stall_detector.silence(), self.progress()
+        if record.status == "failed":
+            record = await asyncio.to_thread(self._store.run, record.run)  # which has the reason
+        view = await asyncio.to_thread(run_view, self._store, record, self._shown_state(), problems, silence, progress)
+        return self._devices.complete(view)
 
     async def watch(self) -> tuple[RunView, Subscriber]:
         """Return a snapshot, and a subscriber to every later event."""
@@ -288,9 +355,16 @@ class RunDriver:
         for command in commands:
             self._perform(command)
         within_round = state.open and not state.reduction_error
-        ineligible = self._devices.ineligible
-        waiting = "" if within_round else self._protocol.waiting(self.record.settings, state, ineligible)
-        self._publisher.waiting(waiting)
+        self._publisher.waiting("" if within_round else self._waiting())
+
+    def _waiting(self) -> str:
+        return self._protocol.waiting(self.record.settings, self._shown_state(), self._devices.problems())
+
+    def _shown_state(self) -> State:
+        """Return the state with the eligible devices, which the state machine learns of when the run begins."""
+        if self._begun:
+            return self.state
+        return replace(self.state, online=frozenset(session.device for session in self._devices.sessions()))
 
     def _review_admissions(self, previous: State, event: Event) -> None:
         if phase(previous) != phase(self.state):
@@ -341,7 +415,7 @@ class RunDriver:
         """Make a durable global state the newest one."""
         attempt = attempt_id(self.record.run, command)
         stateful = result.devices if devices_keep_state(self.manifest, self.record.settings) else ()
-        counted = {device: replace(attempt, round=command.bases.get(device, attempt.round)) for device in stateful}
+        counted = {device: trained_attempt(attempt, command, device) for device in stateful}
         self._global_states.add(attempt, self._global_states[command.round].successor(counted, result.blobs))
         self._publisher.commit(attempt, result.devices, result.blobs[MODEL], result.metrics, result.incidents)
         if result.holdout:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.records import AttemptId, DeviceReport, EventKind, RunEvent, RunView, attempt_id
-from moonfed.coordinator.rounds.events import STOPPED, Abandon, Command, Discard, Lose, Open
+from moonfed.coordinator.rounds.events import STOPPED, Abandon, Command, Discard, Lose, Open, Replace, SetPaused
 from moonfed.coordinator.rounds.state import OpenRound
 from moonfed.coordinator.runs.persistence import discarded
 from moonfed.coordinator.runs.subscribers import Subscribers
 from moonfed.coordinator.updates.receipts import KINDS
+from moonfed.formatting import count
 
+NO_METRICS: Mapping[str, float] = MappingProxyType({})
 _log = logging.getLogger(__name__)
 
 
@@ -30,24 +33,21 @@ class EventPublisher:
         level = logging.INFO if report.outcome == "accepted" else logging.WARNING
         why = f": {report.reason}" if report.reason else ""
         _log.log(level, "%s: %s's update %s%s", report.id, report.device, report.outcome, why)
-        if not self.subscribers:  # the outstanding devices are a long list in a large round
+        if not self.subscribers:  # counting the outstanding devices takes a while in a large round
             return
-        outstanding = current.outstanding if current else ()
-        self.subscribers.publish(
-            _event(
-                KINDS[report.outcome],
-                report.id,
-                device=report.device,
-                devices=tuple(device for device in outstanding if device != report.device),
-                reason=report.reason,
-            )
-        )
+        pending = len(current.outstanding) - (report.device in current.outstanding) if current else 0
+        kind = KINDS[report.outcome]
+        self.subscribers.publish(_event(kind, report.id, device=report.device, reason=report.reason, pending=pending))
 
     def command(self, command: Command) -> None:
         """Publish a command of the state machine, if it concerns operators."""
         match command:
             case Open():
                 self._opened(command)
+            case Replace():
+                self._joined(command)
+            case SetPaused():
+                self._set_paused(paused=command.paused)
             case Lose():
                 self._lost(command)
             case Discard():
@@ -62,12 +62,27 @@ class EventPublisher:
     def _opened(self, command: Open) -> None:
         attempt = attempt_id(self._run, command)
         _log.info("%s opened for %s", attempt, ", ".join(command.cohort))
-        self.subscribers.publish(_event("round_opened", attempt, devices=command.cohort))
+        reused = tuple(sorted(command.reused))
+        self.subscribers.publish(_event("round_opened", attempt, devices=command.cohort, reused=reused))
+
+    def _joined(self, command: Replace) -> None:
+        attempt = attempt_id(self._run, command)
+        _log.info("%s: replacements: %s", attempt, ", ".join(command.devices))
+        self.subscribers.publish(_event("devices_joined", attempt, devices=command.devices))
+
+    def _set_paused(self, *, paused: bool) -> None:
+        _log.info("run %r is %s", self._run, "paused" if paused else "resumed")
+        self.subscribers.publish(RunEvent(kind="paused" if paused else "resumed"))
 
     def _lost(self, command: Lose) -> None:
         attempt = attempt_id(self._run, command)
-        _log.warning("%s: %s is lost", attempt, command.device)
-        self.subscribers.publish(_event("device_lost", attempt, device=command.device))
+        if command.left:
+            _log.info("%s: %s has left", attempt, command.device)
+        else:
+            _log.warning("%s: %s is lost", attempt, command.device)
+        self.subscribers.publish(
+            _event("device_left" if command.left else "device_lost", attempt, device=command.device)
+        )
 
     def _abandoned(self, command: Abandon) -> None:
         attempt = attempt_id(self._run, command)
@@ -87,9 +102,11 @@ class EventPublisher:
         for incident in incidents:
             _log.warning("%s: %s: %s", attempt, incident.device, incident.description)
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
-        _log.info("%s committed with %d updates; %s", attempt, len(devices), shown)
+        _log.info("%s committed with %s; %s", attempt, count(len(devices), "update"), shown)
         reason = f"incidents of {', '.join(sorted({incident.device for incident in incidents}))}" if incidents else ""
-        self.subscribers.publish(_event("round_committed", attempt, devices=devices, model=model, reason=reason))
+        self.subscribers.publish(
+            _event("round_committed", attempt, devices=devices, model=model, reason=reason, metrics=metrics)
+        )
         self.metrics(attempt.round, metrics)
 
     def metrics(self, round_: int, metrics: Mapping[str, float]) -> None:
@@ -97,7 +114,7 @@ class EventPublisher:
         self.subscribers.publish(RunEvent(kind="metrics", round=round_, metrics=metrics))
 
     def waiting(self, reason: str) -> None:
-        """Publish what the run waits for between two rounds, whenever that changes."""
+        """Publish the reason that the run waits between two rounds, whenever it changes."""
         if reason and reason != self._waiting:
             _log.info("run %r: %s", self._run, reason)
             self.subscribers.publish(RunEvent(kind="waiting", reason=reason))
@@ -105,7 +122,10 @@ class EventPublisher:
 
     def end(self, view: RunView) -> None:
         """Publish the end of the run, after which nothing happens."""
-        _log.info("run %r has %s", self._run, "finished" if view.record.status == "finished" else "been stopped")
+        if view.record.status == "failed":
+            _log.error("run %r has failed: %s", self._run, view.record.reason)
+        else:
+            _log.info("run %r has %s", self._run, "finished" if view.record.status == "finished" else "been stopped")
         self.subscribers.publish(RunEvent(kind="ended", run=view))
         self.subscribers.close()
 
@@ -119,6 +139,9 @@ def _event(
     reason: str = "",
     model: BlobRef | None = None,
     fraction: float = 0.0,
+    metrics: Mapping[str, float] = NO_METRICS,
+    pending: int = 0,
+    reused: tuple[str, ...] = (),
 ) -> RunEvent:
     return RunEvent(
         kind=kind,
@@ -129,4 +152,7 @@ def _event(
         reason=reason,
         model=model,
         fraction=fraction,
+        metrics=metrics,
+        pending=pending,
+        reused=reused,
     )

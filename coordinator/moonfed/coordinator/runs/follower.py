@@ -6,19 +6,27 @@ It reads the run's state from the database, slightly late, and records reports i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.devices.eligibility import ineligibility
+from moonfed.coordinator.devices.eligibility import EligibleDevices
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import notify_participants
-from moonfed.coordinator.devices.sessions import DeviceSession, Sessions
-from moonfed.coordinator.records import AttemptId, DeviceReport, RunEvent, RunRecord, RunView, attempt_id
+from moonfed.coordinator.devices.sessions import Sessions
+from moonfed.coordinator.records import (
+    AttemptId,
+    DeviceReport,
+    EligibilityReport,
+    RunEvent,
+    RunRecord,
+    RunView,
+    attempt_id,
+)
 from moonfed.coordinator.rounds.protocol import round_protocol
-from moonfed.coordinator.rounds.state import OpenRound, State
+from moonfed.coordinator.rounds.state import OpenRound, State, Status
 from moonfed.coordinator.runs.acceptance import needed_attempts, rejection_reason
 from moonfed.coordinator.runs.assignments import GlobalState, build_assignment, load_global_state
 from moonfed.coordinator.runs.round_eta import RoundEta
@@ -27,6 +35,7 @@ from moonfed.coordinator.runs.subscribers import Subscriber, Subscribers
 from moonfed.coordinator.runs.view import run_view
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.opening import Storage
+from moonfed.coordinator.storage.run_summaries import Request
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.coordinator.updates.admission import Admission, Admissions
@@ -35,7 +44,7 @@ from moonfed.coordinator.updates.validation import largest_files
 from moonfed.errors import MoonfedError, NotFound, Unavailable, WrongState
 from moonfed.manifest import MODEL, Manifest
 
-STOP_SECONDS = 10.0  # that an operator's stop waits for the run's holder
+REQUEST_SECONDS = 10.0  # that an operator's request waits for the run's holder
 
 
 class RunFollower:
@@ -54,6 +63,7 @@ class RunFollower:
         self.record, self.manifest, self.state = record, manifest, round_protocol(record.settings).first
         self._store, self._blobs, self._spool = storage.store, storage.blobs, storage.spool
         self._sessions, self._background = sessions, background
+        self._devices = EligibleDevices(sessions, record, manifest, storage.store.eligibility, driven=False)
         self._liveness, self._protocol = liveness, round_protocol(record.settings)
         self._lock = asyncio.Lock()
         self._seen: RunSnapshot | None = None
@@ -64,15 +74,17 @@ class RunFollower:
         self.largest_files = largest_files(manifest, record.settings.encodings.up)
         self._admissions = Admissions(self._local_rejection, ByteQuota(sum(self.largest_files.values())))
         self._fractions: dict[str, float] = {}  # each device's largest reported progress in the open round
-        self._ended = asyncio.Event()
+        self._ended, self._changed = asyncio.Event(), asyncio.Event()
 
     async def start(self) -> None:
-        """Start following."""
+        """Start following, and ask the devices that have yet to answer whether they are eligible."""
         await self.catch_up()
+        self._devices.sessions()
 
     async def refresh(self, device: str) -> None:
         """Offer work to a device whose connection changed; the run's holder learns of it from the database."""
         async with self._lock:
+            self._devices.find(device)
             self._offer([device])
 
     async def catch_up(self) -> None:
@@ -86,6 +98,8 @@ class RunFollower:
                 await self._end(replace(self.record, status="stopped"))
                 return
             await self._load_global_state(seen.state)
+            for device in await self._devices.catch_up():
+                self._devices.find(device)
             await self._apply(seen)
 
     async def _load_global_state(self, state: State) -> None:
@@ -101,13 +115,15 @@ class RunFollower:
 
     async def _apply(self, seen: RunSnapshot) -> None:
         before, self._seen = self._seen, seen
-        if seen.record.status != "running":
+        if not seen.record.active:
             await self._end(seen.record, before)
             return
+        self.record = seen.record
         if self._opens(seen.state.open):
             self._fractions.clear()
         self.state = seen.state
         self._eta.observe(self.state.open)
+        self._changed.set()
         self._admissions.review()
         self._publish(before, seen)
         self._offer(self.state.open.outstanding if self.state.open else ())
@@ -119,9 +135,10 @@ class RunFollower:
     async def _end(self, record: RunRecord, before: RunSnapshot | None = None) -> None:
         if before and self._seen:
             self._publish(before, self._seen)
-        self.record, self.state = record, replace(self.state, open=None, status=record.status)
+        self.record, self.state = record, replace(self.state, open=None, status=_ended(record))
         self._admissions.review()
         self._ended.set()
+        self._changed.set()
         with suppress(NotFound):
             view = await self.view()
             self._subscribers.publish(RunEvent(kind="ended", run=view))
@@ -145,7 +162,7 @@ class RunFollower:
         id_ = attempt_id(self.record.run, current)
         for device in devices:
             session = local.get(device)
-            if session and device in current.outstanding and self._ineligibility(session) is None:
+            if session and device in current.outstanding and self._devices.find(device):
                 session.assign(build_assignment(id_, device, self.record, self.manifest, self._global_state))
 
     def admit(self, attempt: AttemptId, device: str) -> Admission:
@@ -172,11 +189,18 @@ class RunFollower:
         with suppress(WrongState):  # an earlier update of this device counts
             await self._record(report)
 
-    async def decline(self, report: DeviceReport, *, permanent: bool = False) -> None:
-        """Record that a device will deliver no update; repeating it changes nothing.
+    async def report_eligibility(self, report: EligibilityReport) -> bool:
+        """Record whether a device is eligible for the run; the holder learns of it from the database."""
+        is_news = await self._devices.record(report)
+        await self.refresh(report.device)
+        return is_news
 
-        The run's holder assigns the next round to a device that declines permanently, which declines that, too.
-        """
+    async def forget_removed(self, known: Collection[str]) -> None:
+        """Forget the answers of devices that operators removed or renamed; `known`: the others."""
+        self._devices.forget_removed(known)
+
+    async def decline(self, report: DeviceReport) -> None:
+        """Record that a device will deliver no update. Idempotent."""
         current = self.state.open
         if current and self.needs(report.id) and report.device in current.declined:
             return
@@ -204,10 +228,22 @@ class RunFollower:
         return problem
 
     async def stop(self) -> None:
-        """Ask the run's holder to stop it, and wait up to STOP_SECONDS."""
-        await asyncio.to_thread(self._store.run_summaries.request_stop, self.record.run)
-        with suppress(asyncio.TimeoutError):  # the holder will stop it, or its successor will
-            await asyncio.wait_for(self._ended.wait(), STOP_SECONDS)
+        """Ask the run's holder to stop it, and wait up to REQUEST_SECONDS."""
+        await self._request("stop", lambda: False)
+
+    async def set_paused(self, *, paused: bool) -> None:
+        """Ask the run's holder to pause or resume it, and wait up to REQUEST_SECONDS."""
+        await self._request("pause" if paused else "resume", lambda: self.state.paused == paused)
+
+    async def _request(self, action: Request, done: Callable[[], bool]) -> None:
+        await asyncio.to_thread(self._store.run_summaries.request, self.record.run, action)
+        with suppress(asyncio.TimeoutError):  # the holder will fulfil it, or its successor will
+            await asyncio.wait_for(self._until(done), REQUEST_SECONDS)
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        while not (self._ended.is_set() or done()):
+            self._changed.clear()
+            await self._changed.wait()
 
     def publish_metrics(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Publish new metrics to subscribers."""
@@ -218,9 +254,6 @@ class RunFollower:
         if self._global_state is None or self._global_state_round != attempt.round - 1:
             raise WrongState(f"{attempt} is no longer open")
         return self._global_state.blobs[MODEL]
-
-    def _ineligibility(self, session: DeviceSession) -> str | None:
-        return ineligibility(session.info, self.manifest, self.record.settings)
 
     def _rejection_reason(self, attempt: AttemptId, device: str) -> WrongState | None:
         return rejection_reason(self.record, self.state, self._eta, attempt, device)
@@ -237,17 +270,21 @@ class RunFollower:
         if problem := self._local_rejection(report.id, report.device):
             raise problem
 
+    def progress(self) -> dict[str, float]:
+        """Return the progress reported here of each device that the open round waits for; a fraction, 0 if none yet."""
+        outstanding = self.state.open.outstanding if self.state.open and not self.state.open.reducing else ()
+        return {device: self._fractions.get(device, 0.0) for device in outstanding}
+
     def needs(self, attempt: AttemptId) -> bool:
         """Return True if updates of that attempt may still arrive, or wait to be reduced."""
         return attempt in needed_attempts(self.record, self.state)
 
     async def view(self) -> RunView:
         """Return the operator's view of the run."""
-        problems = {session.device: self._ineligibility(session) for session in self._sessions.all()}
-        online = frozenset(device for device, problem in problems.items() if problem is None)
-        ineligible = {device: problem for device, problem in problems.items() if problem}
-        state = replace(self.state, online=online)
-        return await asyncio.to_thread(run_view, self._store, self.record, state, ineligible)
+        state = replace(self.state, online=frozenset(session.device for session in self._devices.sessions()))
+        problems, progress = self._devices.problems(), self.progress()
+        view = await asyncio.to_thread(run_view, self._store, self.record, state, problems, progress=progress)
+        return self._devices.complete(view)
 
     async def watch(self) -> tuple[RunView, Subscriber]:
         """Return a snapshot, and a subscriber that receives later events."""
@@ -265,6 +302,12 @@ class RunFollower:
         """Stop following: the coordinator stops, or now drives the run."""
         self._subscribers.close(reason)
         self._ended.set()
+        self._changed.set()
+
+
+def _ended(record: RunRecord) -> Status:
+    """Return the status of a run that is no longer active."""
+    return "running" if record.status == "paused" else record.status
 
 
 def _load_committed(

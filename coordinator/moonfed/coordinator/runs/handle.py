@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from moonfed.coordinator.records import AttemptId, DeviceReport, RunView
+from moonfed.coordinator.records import AttemptId, DeviceReport, EligibilityReport, RunView
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.runs.subscribers import Subscriber
 from moonfed.coordinator.updates.receiving_run import ReceivingRun
@@ -26,11 +26,17 @@ class RunHandle(ReceivingRun, Protocol):
     async def catch_up(self) -> None:
         """Apply what other replicas have recorded."""
 
-    async def decline(self, report: DeviceReport, *, permanent: bool = False) -> None:
-        """Record that a device will deliver no update; repeating it changes nothing.
+    async def report_eligibility(self, report: EligibilityReport) -> bool:
+        """Record whether a device is eligible for the run; return False for a repetition."""
 
-        `permanent`: the device is not eligible for this run until it connects again.
+    async def forget_removed(self, known: Collection[str]) -> None:
+        """Forget the answers of devices that operators removed or renamed, and expect no update from them.
+
+        `known`: the names of the others.
         """
+
+    async def decline(self, report: DeviceReport) -> None:
+        """Record that a device will deliver no update. Idempotent."""
 
     def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
         """Publish a device's progress; return why the run no longer counts its update, if so."""
@@ -38,8 +44,14 @@ class RunHandle(ReceivingRun, Protocol):
     async def stop(self) -> None:
         """End the run; a round that is being reduced is still committed."""
 
+    async def set_paused(self, *, paused: bool) -> None:
+        """Assign no more work while `paused`; work in progress is finished and counts."""
+
     def publish_metrics(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Publish new metrics of a global model."""
+
+    def progress(self) -> dict[str, float]:
+        """Return the progress reported here of each device that the open round waits for; a fraction, 0 if none yet."""
 
     async def view(self) -> RunView:
         """Return the run as operators see it."""

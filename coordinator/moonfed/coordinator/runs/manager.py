@@ -7,12 +7,13 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from moonfed.coordinator.devices.eligibility import incompatibility
+from moonfed.coordinator.devices.eligibility import by_reason, incompatibility, ineligible
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import notify_participants
 from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
 from moonfed.coordinator.records import AttemptId, RunRecord, RunView
 from moonfed.coordinator.rounds.state import State
+from moonfed.coordinator.rounds.status_text import HAS_ENDED
 from moonfed.coordinator.runs.acceptance import needed_attempts
 from moonfed.coordinator.runs.create import NewRun, add_run
 from moonfed.coordinator.runs.driver import RunDriver
@@ -25,7 +26,7 @@ from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.recovery import recovered_state
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
-from moonfed.errors import MoonfedError, NotFound, Unavailable, VersionMismatch
+from moonfed.errors import MoonfedError, NotFound, Unavailable, VersionMismatch, WrongState
 from moonfed.manifest import Manifest
 
 _log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class RunManager:
             await self._resume_or_wait(record, state)
 
     def _running_states(self) -> list[tuple[RunRecord, State]]:
-        running = [record for record in self._store.runs() if record.status == "running"]
+        running = [record for record in self._store.runs() if record.active]
         return [(record, recovered_state(self._store, record.run)) for record in running]
 
     def dismiss(self, reason: MoonfedError) -> None:
@@ -86,7 +87,7 @@ class RunManager:
         served = self._served.get(run)
         if served is None:
             record = await asyncio.to_thread(self._store.run, run)
-            served = await self._settled(run) if record.status == "running" else None
+            served = await self._settled(run) if record.active else None
         elif attempt and not served.needs(attempt):
             await served.catch_up()
         if served and served.state.status != "running":
@@ -118,7 +119,8 @@ class RunManager:
         return await (served.view() if served else asyncio.to_thread(self._past_view, run))
 
     def _past_view(self, run: str) -> RunView:
-        return run_view(self._store, self._store.run(run), None)
+        problems = ineligible(self._store.eligibility.of_run(run))
+        return replace(run_view(self._store, self._store.run(run), None), ineligible=by_reason(problems))
 
     def incompatibility(self, info: DeviceInfo) -> VersionMismatch | None:
         """Return why a device can participate in none of the running runs, naming both sides' interfaces."""
@@ -143,6 +145,14 @@ class RunManager:
             await notify_participants(await self.view(run), self._store, self._sessions)
         elif served := await self.find(run):
             await served.stop()
+
+    async def set_paused(self, run: str, *, paused: bool) -> None:
+        """Pause or resume a run; raises WrongState if it has ended."""
+        if served := await self.find(run):
+            await served.set_paused(paused=paused)
+            return
+        record = await asyncio.to_thread(self._store.run, run)
+        raise WrongState(f"run {run!r} has {HAS_ENDED[record.status]}; it cannot be paused or resumed")
 
     async def delete(self, run: str) -> int:
         """Delete a run that has ended, with its models and every blob that nothing else needs; returns bytes freed."""
@@ -188,7 +198,7 @@ class RunManager:
             record = await asyncio.to_thread(self._store.run, run)
         except NotFound:
             return None
-        return record if record.status == "running" and not self.dismissed else None
+        return record if record.active and not self.dismissed else None
 
     def _release(self, run: str) -> None:
         """Stop serving a run, which changes hands."""

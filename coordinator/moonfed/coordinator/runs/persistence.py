@@ -8,10 +8,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from moonfed.coordinator.records import DeviceReport, attempt_id
-from moonfed.coordinator.rounds.events import Abandon, Command, Discard, End, Join, Open, Reduce
+from moonfed.coordinator.rounds.events import (
+    Abandon,
+    Command,
+    Discard,
+    End,
+    Join,
+    Open,
+    Reduce,
+    Replace,
+    SetPaused,
+)
 from moonfed.coordinator.storage.leases import LeaseLost
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.support.error_log import log_error
+from moonfed.formatting import count
 
 _log = logging.getLogger(__name__)
 RETRY_SECONDS = 5.0  # between attempts, for example while the disk is full
@@ -63,18 +74,23 @@ def record(store: Store, run: str, command: Command) -> None:
     """Record one command. Blocking."""
     match command:
         case Open():
-            store.open_round(attempt_id(run, command), command.cohort)
+            store.open_round(attempt_id(run, command), command.cohort, command.reused)
         case Join():
             store.join_round(attempt_id(run, command), command.device)
+        case Replace():
+            store.replace_devices(attempt_id(run, command), command.devices)
         case Reduce() if not command.bases:  # no receipts are issued from here on; all issued ones are reduced
             store.begin_reducing(attempt_id(run, command))
         case Abandon():
             attempt = attempt_id(run, command)
-            store.abandon_round(attempt, with_reasons(command.reason, store.reports.of_attempt(attempt)))
+            reason = with_reasons(command.reason, store.reports.of_attempt(attempt))
+            store.abandon_round(attempt, reason, command.reusable)
         case Discard():
             store.reports.replace(discarded(run, command))
+        case SetPaused():
+            store.set_paused(run, paused=command.paused)
         case End():
-            store.end_run(run, command.status)
+            store.end_run(run, command.status, failure_reason(store, run) if command.status == "failed" else "")
 
 
 def with_reasons(why: str, reports: Sequence[DeviceReport]) -> str:
@@ -82,6 +98,15 @@ def with_reasons(why: str, reports: Sequence[DeviceReport]) -> str:
     given = [f"{report.device}: {report.reason}" for report in reports if report.reason]
     rest = f"; and {len(given) - REASONS_SHOWN} more" if len(given) > REASONS_SHOWN else ""
     return "; ".join([why, *given[:REASONS_SHOWN]]) + rest
+
+
+def failure_reason(store: Store, run: str) -> str:
+    """Return why a run has failed: the reason why its last attempt was abandoned."""
+    last, settings = store.latest_round(run), store.run(run).settings
+    if last is None:
+        return ""
+    tries = count(settings.max_attempts, "attempt")
+    return f"{last.reason}; round {last.id.round} was given up after {tries} in a row"
 
 
 def discarded(run: str, command: Discard) -> DeviceReport:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from moonfed.coordinator.records import RunRecord
+from moonfed.coordinator.records import EligibilityReport, RunRecord
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.runs.acceptance import needed_attempts
@@ -23,6 +24,7 @@ class RunContext:
     state: State
     manifest: Manifest
     global_states: GlobalStates
+    eligibility: Mapping[str, EligibilityReport]  # by device
 
 
 def new_run_context(storage: Storage, record: RunRecord) -> RunContext:
@@ -47,5 +49,8 @@ def resumed_run_context(storage: Storage, record: RunRecord, state: State) -> Ru
 def _load(storage: Storage, record: RunRecord, state: State) -> RunContext:
     manifest = Manifest.from_bytes(storage.blobs.read(record.manifest))
     return RunContext(
-        state=state, manifest=manifest, global_states=load_global_states(storage.store, storage.blobs, record, manifest)
+        state=state,
+        manifest=manifest,
+        global_states=load_global_states(storage.store, storage.blobs, record, manifest),
+        eligibility=storage.store.eligibility.of_run(record.run),
     )

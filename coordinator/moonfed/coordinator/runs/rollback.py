@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.protocol import round_protocol
+from moonfed.coordinator.runs.acceptance import needed_attempts
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.opening import Storage
+from moonfed.coordinator.storage.recovery import recovered_state
 from moonfed.coordinator.storage.rounds import UNDER_WAY
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.storage.transient_errors import as_transient
@@ -25,9 +27,9 @@ Blobs = Mapping[str, BlobRef]
 def roll_back(storage: Storage, record: RunRecord) -> bool:
     """Replace the damaged files of the newest global state with those of the state before it. Blocking.
 
-    Returns True if anything was replaced. An open round started from the damaged state, and is abandoned. Raises
-    Corrupt, NotFound or OSError if the previous state is not intact, or if the run is asynchronous: its devices train
-    on many states.
+    Returns True if anything was replaced. An open round started from the damaged state, and is abandoned, with all
+    updates of its earlier attempts. Raises Corrupt, NotFound or OSError if the previous state is not intact, or if the
+    run is asynchronous: its devices train on many states.
     """
     store = storage.store
     newest = store.latest_round(record.run, "committed")
@@ -37,13 +39,14 @@ def roll_back(storage: Storage, record: RunRecord) -> bool:
     if not round_protocol(record.settings).can_roll_back:
         raise next(iter(problems.values()))
     roles, replacements = _replacements(store, storage.blobs, newest, problems)
+    spooled = needed_attempts(record, recovered_state(store, record.run))
     what, before = ", ".join(sorted(problems)), newest.id.round - 1
     reason = f"the {what} of round {before + 1} is damaged ({next(iter(problems.values()))}); round {before}'s is used"
     open_attempt = _open_attempt(store, record.run)
     released = store.replace_global_state(newest.id, roles, replacements, open_attempt, reason)
     storage.garbage_collector.collect(released)
-    if open_attempt:
-        storage.spool.delete(open_attempt)
+    for attempt in spooled:
+        storage.spool.delete(attempt)
     _log.critical("run %r: %s; check the disk", record.run, reason)
     return True
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from moonfed.coordinator.records import AttemptId, DeviceReport, RoundRecord, RunEvent, RunRecord, attempt_id
-from moonfed.coordinator.rounds.state import OpenRound, State
+from moonfed.coordinator.rounds.state import NOBODY, OpenRound, State
 from moonfed.coordinator.storage.recovery import recovered_state
 from moonfed.coordinator.storage.rounds import UNDER_WAY
 from moonfed.coordinator.storage.store import Store
@@ -51,12 +51,23 @@ def events_between(before: RunSnapshot, after: RunSnapshot) -> Iterator[RunEvent
     """Yield the events that led from one snapshot to the next."""
     for ended in after.past:
         yield from _ended(ended)
+    if after.record.active and before.state.paused != after.state.paused:
+        yield RunEvent(kind="paused" if after.state.paused else "resumed")
     current = after.state.open
     if current is None:
         return
     opens = before.state.open is None or _attempt(before.state.open) != _attempt(current)
+    joined = tuple(sorted(current.replacements - (before.state.open.replacements if before.state.open else NOBODY)))
     if opens:
-        yield RunEvent(kind="round_opened", round=current.round, attempt=current.attempt, devices=current.cohort)
+        yield RunEvent(
+            kind="round_opened",
+            round=current.round,
+            attempt=current.attempt,
+            devices=current.cohort,
+            reused=tuple(sorted(current.reused)),
+        )
+    elif joined:
+        yield RunEvent(kind="devices_joined", round=current.round, attempt=current.attempt, devices=joined)
     known = {} if opens else before.reports
     for device, report in after.reports.items():
         if device not in known or known[device].outcome != report.outcome:
@@ -70,7 +81,14 @@ def _ended(found: RoundRecord) -> Iterator[RunEvent]:
             kind="round_abandoned", round=round_, attempt=attempt, devices=found.missing, reason=found.reason
         )
         return
-    yield RunEvent(kind="round_committed", round=round_, attempt=attempt, devices=found.counted, model=found.model)
+    yield RunEvent(
+        kind="round_committed",
+        round=round_,
+        attempt=attempt,
+        devices=found.counted,
+        model=found.model,
+        metrics=found.metrics,
+    )
     if found.metrics:
         yield RunEvent(kind="metrics", round=round_, metrics=found.metrics)
 
@@ -81,7 +99,7 @@ def _answered(report: DeviceReport, current: OpenRound) -> RunEvent:
         round=current.round,
         attempt=current.attempt,
         device=report.device,
-        devices=current.outstanding,
+        pending=len(current.outstanding),
         reason=report.reason,
     )
 

@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 
 from moonfed.coordinator.records import RunRecord, RunView, attempt_id
+from moonfed.coordinator.rounds.events import STOPPED
 from moonfed.coordinator.runs.view import run_view
 from moonfed.coordinator.storage.recovery import recovered_state
 from moonfed.coordinator.storage.spool import Spool
@@ -52,7 +53,7 @@ class SuspendedRuns:
         """End a run for good and abandon its open round. Blocking."""
         state = recovered_state(self._store, run)
         if state.open:
-            self._store.abandon_round(attempt_id(run, state.open), "the run was stopped")
-            self._spool.delete_run(run)
+            self._store.abandon_round(attempt_id(run, state.open), STOPPED)
+        self._spool.delete_run(run)
         self._store.end_run(run, "stopped")
         self._reasons.pop(run, None)

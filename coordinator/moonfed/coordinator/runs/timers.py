@@ -9,7 +9,10 @@ from moonfed.coordinator.rounds.events import StartTimer, TimedEvent
 
 
 class Timers:
-    """Timers that deliver events. The first timer of a new attempt cancels those of earlier attempts."""
+    """Timers that deliver events. The first timer of a new attempt cancels those of earlier attempts.
+
+    A new timer for the same event replaces the former one.
+    """
 
     def __init__(self, deliver: Callable[[TimedEvent], object]) -> None:
         self._deliver = deliver
@@ -20,7 +23,10 @@ class Timers:
         """Deliver the command's event after its seconds."""
         if self._cancelled:
             return
-        self._stop([event for event in self._running if _attempt(event) != _attempt(command.event)])
+        replaced = [
+            event for event in self._running if event == command.event or _attempt(event) != _attempt(command.event)
+        ]
+        self._stop(replaced)
         loop = asyncio.get_running_loop()
         self._running[command.event] = loop.call_later(command.seconds, self._fire, command.event)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
-from moonfed.coordinator.records import RunRecord, RunView, attempt_id
+from moonfed.coordinator.records import RoundRecord, RunRecord, RunView, attempt_id
 from moonfed.coordinator.rounds import status_text
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import OpenRound, State
@@ -18,23 +19,27 @@ def run_view(
     state: State | None,
     ineligible: Mapping[str, str] = status_text.NOT_KNOWN,
     silence: Mapping[str, float] = status_text.NOT_KNOWN,
+    progress: Mapping[str, float] = status_text.NOT_KNOWN,
 ) -> RunView:
     """Build the view of a run; `state` is None once it has ended. Blocking.
 
-    `ineligible` and `silence`: see `status_text.waiting`.
+    `ineligible` and `silence`: see `status_text.waiting`; `progress`: see `RunView`.
     """
     newest = store.latest_round(record.run, "committed")
+    under_way = _under_way(store, record.run, state.open) if state and state.open else None
     return RunView(
         record=record,
-        open_round=_open_round(store, record.run, state.open) if state and state.open else None,
+        open_round=state.open if state and under_way else None,
         waiting=round_protocol(record.settings).waiting(record.settings, state, ineligible, silence) if state else "",
         initial_metrics=store.metrics(record.run, 0),
         committed=newest.id.round if newest else 0,
         model=newest.model if newest else record.initial,
+        open_seconds=max(0.0, time.time() - under_way.opened) if under_way else 0.0,
+        progress=progress,
     )
 
 
-def _open_round(store: Store, run: str, current: OpenRound) -> OpenRound | None:
-    """Return the round, unless it has just ended and the state machine has yet to learn of it."""
+def _under_way(store: Store, run: str, current: OpenRound) -> RoundRecord | None:
+    """Return the round's record, unless it has just ended and the state machine has yet to learn of it."""
     found = store.round(attempt_id(run, current))
-    return current if found and found.status in UNDER_WAY else None
+    return found if found and found.status in UNDER_WAY else None

@@ -9,7 +9,7 @@ import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.records import AttemptId, DeviceReport
-from moonfed.coordinator.storage import rounds
+from moonfed.coordinator.storage import participants, rounds
 from moonfed.coordinator.storage.db import row_mapping, tables
 from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.db.upsert import insert_or_replace, insert_or_replace_if
@@ -22,11 +22,7 @@ _of_device = sql.and_(_of_attempt, _columns.device == sql.bindparam("of_device")
 _REJECTED = _columns.outcome == "rejected"
 _OF_ATTEMPT = sql.select(tables.reports).where(_of_attempt).order_by(_columns.device)
 _OF_DEVICE = sql.select(tables.reports).where(_of_device)
-_ACCEPTED = (
-    sql.select(tables.reports)
-    .join(tables.rounds, sql.and_(*(tables.rounds.c[name] == _columns[name] for name in ("run", "round", "attempt"))))
-    .where(_of_device, _columns.outcome == "accepted", tables.rounds.c.status != "abandoned")
-)
+_ACCEPTED = _OF_DEVICE.where(_columns.outcome == "accepted")
 _FORGET = sql.delete(tables.reports).where(
     _columns.run == sql.bindparam("of_run"), _columns.round <= sql.bindparam("newest")
 )
@@ -48,6 +44,7 @@ class DeviceReports:
         """Record a device's report in place of any earlier one."""
         with self._transactions.write() as connection:
             self._leases.require(connection, report.id.run)  # else the run's holder would not know of it
+            _require_participant(connection, report)
             insert_or_replace(connection, tables.reports, [row_mapping.report_row(report)])
 
     def record(self, report: DeviceReport) -> None:
@@ -74,15 +71,16 @@ class DeviceReports:
             return [row_mapping.report(row) for row in found.mappings()]
 
     def has_receipt(self, attempt: AttemptId, device: str, blobs: Mapping[str, BlobRef]) -> bool:
-        """Return True if exactly this update of the device was accepted in an attempt that was not abandoned.
+        """Return True if exactly this update of the device was accepted, and its round was not abandoned without it.
 
         Raises AlreadyExists if a different one was.
         """
         with self._transactions.read() as connection:
             row = connection.execute(_ACCEPTED, _parameters(attempt, device)).mappings().first()
-        if row is not None:
-            _require_same_update(row_mapping.report(row), attempt, device, blobs)
-        return row is not None
+            if row is None or not rounds.holds_update(connection, attempt, device):
+                return False
+        _require_same_update(row_mapping.report(row), attempt, device, blobs)
+        return True
 
 
 def forget(connection: sql.Connection, run: str, newest: int) -> None:
@@ -92,6 +90,7 @@ def forget(connection: sql.Connection, run: str, newest: int) -> None:
 
 def _record(connection: sql.Connection, report: DeviceReport) -> None:
     """Record a report, replacing only a rejected one; raises WrongState or AlreadyExists if another one counts."""
+    _require_participant(connection, report)
     if insert_or_replace_if(connection, tables.reports, row_mapping.report_row(report), _REJECTED):
         return
     found = connection.execute(_OF_DEVICE, _parameters(report.id, report.device))
@@ -101,6 +100,12 @@ def _record(connection: sql.Connection, report: DeviceReport) -> None:
     if report.outcome != "accepted":
         raise WrongState(f"{report.device!r} has already delivered its update for {report.id}")
     _require_same_update(standing, report.id, report.device, report.blobs)
+
+
+def _require_participant(connection: sql.Connection, report: DeviceReport) -> None:
+    """Raise WrongState for an update from a device that only has the name of the one that the round waits for."""
+    if report.outcome == "accepted":
+        participants.require(connection, report.id.run, report.device)
 
 
 def _parameters(attempt: AttemptId, device: str) -> dict[str, Any]:

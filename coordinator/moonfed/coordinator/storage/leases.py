@@ -8,6 +8,7 @@ from typing import Protocol
 import sqlalchemy as sql
 from sqlalchemy.dialects import postgresql
 
+from moonfed.coordinator.rounds.state import ACTIVE
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.clock import NOW
 from moonfed.coordinator.storage.db.transactions import Transactions
@@ -109,7 +110,7 @@ class SharedLeases:
 
     def renew(self, seconds: float) -> Set[str]:
         """Renew the leases of our running runs that nobody has acquired meanwhile; return those runs."""
-        running = sql.select(tables.runs.c.run).where(tables.runs.c.status == "running")
+        running = sql.select(tables.runs.c.run).where(tables.runs.c.status.in_(ACTIVE))
         which = sql.and_(_columns.holder == self.holder, _columns.run.in_(running))
         ours = sql.update(tables.leases).where(which).values(expires=NOW + seconds)
         with self._transactions.write() as connection:

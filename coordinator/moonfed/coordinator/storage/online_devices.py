@@ -18,6 +18,7 @@ from moonfed.coordinator.storage.db.upsert import insert_or_replace
 
 _replicas, _columns = tables.replicas.c, tables.online_devices.c
 _MICROSECONDS = sql.cast(NOW * 1e6, sql.BigInteger)
+LEFT_SECONDS = 60.0  # for which replicas can read that a device has left; each polls four times a second
 OnlineByDevice = Mapping[str, "OnlineDevice"]
 
 
@@ -28,6 +29,7 @@ class OnlineDevice:
     replica: str
     since: int
     info: Mapping[str, Any]  # as JSON values
+    left: bool = False  # it is offline, having announced that
 
 
 class OnlineDevices:
@@ -45,19 +47,27 @@ class OnlineDevices:
             had_not_expired = connection.execute(alive.where(_replicas.replica == self._replica)).first() is not None
             row = {"replica": self._replica, "expires": connection.execute(sql.select(NOW + seconds)).scalar_one()}
             insert_or_replace(connection, tables.replicas, [row])
-            connection.execute(sql.delete(tables.online_devices).where(_columns.replica.not_in(alive)))
+            past = sql.and_(_columns.left, _columns.since < _MICROSECONDS - int(LEFT_SECONDS * 1e6))
+            connection.execute(sql.delete(tables.online_devices).where(_columns.replica.not_in(alive) | past))
         return had_not_expired
 
-    def publish(self, arrived: Mapping[str, Mapping[str, Any]], left: Mapping[str, int]) -> dict[str, int]:
+    def publish(
+        self, arrived: Mapping[str, Mapping[str, Any]], gone: Mapping[str, int], left: Collection[str] = ()
+    ) -> dict[str, int]:
         """Publish devices that came online here and remove those that went offline; return the new `since`.
 
-        A device's newest session wins, at whichever replica it is.
+        A device's newest session wins, at whichever replica it is. `left`: those of the gone that announced it, which
+        the others can read for LEFT_SECONDS.
         """
         with self._transactions.write() as connection:
             since = connection.execute(sql.select(_MICROSECONDS)).scalar_one()
-            for device in sorted(left):  # in one order, so that replicas do not deadlock
-                which = sql.and_(_columns.device == device, _columns.since == left[device])
-                connection.execute(sql.delete(tables.online_devices).where(which, _columns.replica == self._replica))
+            for device in sorted(gone):  # in one order, so that replicas do not deadlock
+                which = sql.and_(_columns.device == device, _columns.since == gone[device])
+                ours = sql.and_(which, _columns.replica == self._replica)
+                if device in left:
+                    connection.execute(sql.update(tables.online_devices).where(ours).values(left=True, since=since))
+                else:
+                    connection.execute(sql.delete(tables.online_devices).where(ours))
             rows = [
                 {
                     "device": device,
@@ -65,6 +75,7 @@ class OnlineDevices:
                     "info": arrived[device],
                     "since": since,
                     "last_heartbeat": 0.0,
+                    "left": False,
                 }
                 for device in sorted(arrived)
             ]
@@ -79,10 +90,13 @@ class OnlineDevices:
         return count, int(since)
 
     def all(self) -> OnlineByDevice:
-        """Return all online devices."""
+        """Return all online devices, and those that have just left."""
         with self._transactions.read() as connection:
             found = connection.execute(sql.select(tables.online_devices))
-            return {row.device: OnlineDevice(replica=row.replica, since=row.since, info=row.info) for row in found}
+            return {
+                row.device: OnlineDevice(replica=row.replica, since=row.since, info=row.info, left=row.left)
+                for row in found
+            }
 
     def record_heartbeats(self, devices: Collection[str]) -> None:
         """Record heartbeats of devices that are online here."""

@@ -5,9 +5,11 @@ An asynchronous run's buffer is what no committed round has counted.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import singledispatch
 
 from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.rounds.events import STOPPED
 from moonfed.coordinator.rounds.fedbuff_state import ATTEMPT, FedBuffState, asynchronous
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.settings import RunSettings
@@ -17,8 +19,9 @@ from moonfed.coordinator.storage.store import Store
 
 def recovered_state(store: Store, run: str) -> State:
     """Reconstruct a run's state when the coordinator ended, within a round or between two."""
-    settings = store.run(run).settings
-    return _recover(round_protocol(settings).first, store, run, settings)
+    record = store.run(run)
+    state = _recover(round_protocol(record.settings).first, store, run, record.settings)
+    return replace(state, paused=record.status == "paused")
 
 
 @singledispatch
@@ -31,7 +34,7 @@ def _recover(first: State, store: Store, run: str, settings: RunSettings) -> Sta
         return State(committed=last.id.round)
     committed = last.id.round - 1
     if last.status == "abandoned":
-        return State(committed=committed, attempt=last.id.attempt + 1)
+        return State(committed=committed, attempt=last.id.attempt + 1, reusable=last.reusable)
     reports = store.reports.of_attempt(last.id)
     devices = {
         outcome: frozenset(report.device for report in reports if report.outcome == outcome)
@@ -41,7 +44,9 @@ def _recover(first: State, store: Store, run: str, settings: RunSettings) -> Sta
         round=last.id.round,
         attempt=last.id.attempt,
         cohort=last.cohort,
-        reported=devices["accepted"],
+        replacements=frozenset(last.replacements),
+        reused=last.reused,
+        reported=devices["accepted"] | (last.reused.keys() - devices["rejected"]),  # unless it was found damaged
         rejected=devices["rejected"],
         declined=devices["declined"],
         overdue=last.status == "reducing",  # it has closed, and must be reduced again
@@ -55,8 +60,10 @@ def _recover_fedbuff(first: FedBuffState, store: Store, run: str, settings: RunS
     last = store.latest_round(run)
     if last is None:
         return first
-    if last.status == "abandoned":  # as the run was being stopped
-        return FedBuffState(committed=last.id.round - 1, stopping=True)
+    if last.status == "abandoned":  # as the run was being stopped, or failed
+        if last.reason.startswith(STOPPED):
+            return FedBuffState(committed=last.id.round - 1, stopping=True)
+        return FedBuffState(committed=last.id.round - 1, fruitless=settings.max_attempts, setback=last.reason)
     committed = last.id.round - (last.status == "open")
     oldest = max(1, committed + 1 - asynchronous(settings).max_staleness)
     found = (

@@ -36,9 +36,25 @@ _STATUS = sql.select(_columns.status).where(_of_attempt).with_for_update(read=Tr
 _CHANGE = sql.update(tables.rounds).where(_of_attempt)
 _BEGIN_REDUCING = _CHANGE.where(_columns.status == "open").values(status="reducing")
 _FORGET_REPORTS = sql.delete(tables.reports).where(row_mapping.of_attempt(tables.reports))
+_COHORT = sql.select(_columns.cohort, _columns.replacements).where(_of_attempt).with_for_update()
+_of_round = sql.and_(_of_run, _columns.round == sql.bindparam("of_round"))
+_UPDATES_KEPT = (
+    sql.select(_columns.attempt, _columns.status, _columns.reused, _columns.reusable)
+    .where(_of_round)
+    .order_by(_columns.attempt.desc())
+    .limit(1)
+)
+_FORGET_REUSABLE = sql.update(tables.rounds).where(_of_round).values(reusable={})
+_PAST_BEFORE = (
+    sql.select(*_position)
+    .where(_of_run, _columns.status.in_(PAST))
+    .order_by(*(part.desc() for part in _position))
+    .offset(sql.bindparam("newest"))
+    .limit(1)
+)
 
 
-def add(connection: sql.Connection, attempt: AttemptId, cohort: Sequence[str]) -> None:
+def add(connection: sql.Connection, attempt: AttemptId, cohort: Sequence[str], reused: Mapping[str, int]) -> None:
     """Record an open round; idempotent."""
     row = {
         **row_mapping.key(attempt),
@@ -50,6 +66,9 @@ def add(connection: sql.Connection, attempt: AttemptId, cohort: Sequence[str]) -
         "seconds": 0.0,
         "incidents": [],
         "bases": {},
+        "replacements": [],
+        "reused": dict(reused),
+        "reusable": {},
     }
     insert_or_ignore(connection, tables.rounds, [row])
 
@@ -59,6 +78,30 @@ def join(connection: sql.Connection, attempt: AttemptId, device: str) -> None:
     which = row_mapping.parameters(attempt)
     cohort = connection.execute(_HELD, which).one().cohort
     connection.execute(_CHANGE, {**which, "cohort": sorted({*cohort, device})})
+
+
+def replace_devices(connection: sql.Connection, attempt: AttemptId, devices: Sequence[str]) -> None:
+    """Add replacements to the round's cohort; idempotent."""
+    which = row_mapping.parameters(attempt)
+    found = connection.execute(_COHORT, which).one()
+    joined = {
+        "cohort": sorted({*found.cohort, *devices}),
+        "replacements": sorted({*found.replacements, *devices}),
+    }
+    connection.execute(_CHANGE, {**which, **joined})
+
+
+def holds_update(connection: sql.Connection, attempt: AttemptId, device: str) -> bool:
+    """Return True if a device's accepted update of an attempt counts, or may still, in this attempt or a later one."""
+    newest = connection.execute(_UPDATES_KEPT, {"of_run": attempt.run, "of_round": attempt.round}).one()
+    if newest.status == "abandoned":
+        return bool(newest.reusable.get(device) == attempt.attempt)
+    return bool(newest.reused.get(device, newest.attempt) == attempt.attempt)
+
+
+def forget_reusable(connection: sql.Connection, run: str, round_: int) -> None:
+    """Exclude the updates of abandoned attempts from later attempts at the round."""
+    connection.execute(_FORGET_REUSABLE, {"of_run": run, "of_round": round_})
 
 
 def require_open(connection: sql.Connection, attempt: AttemptId) -> None:
@@ -79,7 +122,7 @@ def reopen(connection: sql.Connection, attempt: AttemptId) -> None:
     if connection.execute(_HELD, which).scalar() not in UNDER_WAY:
         raise WrongState(f"{attempt} has ended; it cannot be opened again")
     connection.execute(_FORGET_REPORTS, which)
-    connection.execute(_CHANGE, {**which, "status": "open"})
+    connection.execute(_CHANGE, {**which, "status": "open", "reused": {}})
 
 
 def close(connection: sql.Connection, attempt: AttemptId, status: str, changes: Mapping[str, Any]) -> None:
@@ -118,6 +161,12 @@ def past(connection: sql.Connection, run: str, after: AttemptId | None, limit: i
         return _found(connection, _FIRST_PAST, {"of_run": run, "limit": limit})
     values = {"of_run": run, "limit": limit, "round": after.round, "attempt": after.attempt}
     return _found(connection, _NEXT_PAST, values)
+
+
+def past_before(connection: sql.Connection, run: str, newest: int) -> AttemptId | None:
+    """Return the last committed or abandoned round before the `newest` ones; None if there are no more."""
+    row = connection.execute(_PAST_BEFORE, {"of_run": run, "newest": newest}).first()
+    return AttemptId(run=run, round=row.round, attempt=row.attempt) if row else None
 
 
 def _found(connection: sql.Connection, query: sql.Select[Any], values: Mapping[str, Any]) -> list[RoundRecord]:

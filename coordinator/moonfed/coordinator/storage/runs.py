@@ -9,6 +9,7 @@ import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.records import RunRecord
+from moonfed.coordinator.rounds.state import ACTIVE
 from moonfed.coordinator.storage.blobs import references
 from moonfed.coordinator.storage.db import row_mapping, tables
 from moonfed.errors import AlreadyExists, NotFound
@@ -39,6 +40,7 @@ def add(
         "run": record.run,
         "created": record.created,
         "status": record.status,
+        "reason": record.reason,
         "settings": record.settings.to_document(),
         "method": record.method,
         **row_mapping.ref_columns("manifest", record.manifest),
@@ -74,9 +76,15 @@ def status_held(connection: sql.Connection, run: str) -> str:
     return status
 
 
-def end(connection: sql.Connection, run: str, status: str) -> None:
-    """Record that the run has finished or was stopped."""
-    connection.execute(sql.update(tables.runs).where(_columns.run == run).values(status=status))
+def end(connection: sql.Connection, run: str, status: str, reason: str) -> None:
+    """Record that the run has finished, was stopped or failed."""
+    connection.execute(sql.update(tables.runs).where(_columns.run == run).values(status=status, reason=reason))
+
+
+def set_paused(connection: sql.Connection, run: str, *, paused: bool) -> None:
+    """Record whether an active run is paused."""
+    which = sql.and_(_columns.run == run, _columns.status.in_(ACTIVE))
+    connection.execute(sql.update(tables.runs).where(which).values(status="paused" if paused else "running"))
 
 
 def delete(connection: sql.Connection, run: str) -> list[BlobRef]:

@@ -11,15 +11,13 @@ lock             locked while a coordinator runs
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from moonfed.directory_lock import directory_lock
 from moonfed.errors import WrongState
-from moonfed.files import make_directories, make_private
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +64,8 @@ class StateDirectory:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Create the directory if needed and hold its lock; raises WrongState if another coordinator holds it."""
-        make_directories(self.root, mode=0o700)
-        make_private(self.root)
-        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                process = os.read(descriptor, 32).decode().strip() or "unknown"
-                raise WrongState(
-                    f"another coordinator (process {process}) uses {self.root}; stop it, or give another --state"
-                ) from error
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"{os.getpid()}\n".encode())
+        with directory_lock(self.root, self._taken):
             yield
-        finally:
-            os.close(descriptor)
+
+    def _taken(self, process: str) -> WrongState:
+        return WrongState(f"another coordinator (process {process}) uses {self.root}; stop it, or give another --state")

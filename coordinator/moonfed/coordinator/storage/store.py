@@ -14,17 +14,33 @@ from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
-from moonfed.coordinator.storage import device_reports, online_devices, participants, rounds, runs
+from moonfed.coordinator.rounds.state import ACTIVE, NOTHING
+from moonfed.coordinator.storage import (
+    device_reports,
+    device_results,
+    online_devices,
+    participants,
+    rounds,
+    run_summaries,
+    runs,
+)
+from moonfed.coordinator.storage.audit_trail import AuditTrail
 from moonfed.coordinator.storage.blobs import references
 from moonfed.coordinator.storage.blobs.ownership import BlobLocation, claim
 from moonfed.coordinator.storage.blobs.pins import SharedPins
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
+from moonfed.coordinator.storage.deployments import Deployments
 from moonfed.coordinator.storage.device_registry import DeviceRegistry
 from moonfed.coordinator.storage.device_reports import DeviceReports
+from moonfed.coordinator.storage.eligibility import EligibilityReports
+from moonfed.coordinator.storage.evaluations import EvaluationRecords
 from moonfed.coordinator.storage.leases import ExclusiveLeases, Leases, SharedLeases
 from moonfed.coordinator.storage.metrics import metrics_by_round, put_metrics
 from moonfed.coordinator.storage.online_devices import OnlineDevices
+from moonfed.coordinator.storage.operator_registry import OperatorRegistry
+from moonfed.coordinator.storage.registry_view import RegistryViews
+from moonfed.coordinator.storage.releases import Releases
 from moonfed.coordinator.storage.run_summaries import RunSummaries
 from moonfed.errors import WrongState
 
@@ -41,9 +57,16 @@ class Store:
         self._transactions = Transactions(engine)
         self.leases: Leases = SharedLeases(self._transactions, holder) if holder else ExclusiveLeases()
         self.devices = DeviceRegistry(self._transactions)
+        self.operators = OperatorRegistry(self._transactions)
+        self.registry = RegistryViews(self._transactions)
+        self.audit = AuditTrail(self._transactions)
         self.reports = DeviceReports(self._transactions, self.leases)
+        self.eligibility = EligibilityReports(self._transactions)
+        self.evaluations = EvaluationRecords(self._transactions)
         self.online_devices = OnlineDevices(self._transactions, holder)
         self.run_summaries = RunSummaries(self._transactions)
+        self.releases = Releases(self._transactions)
+        self.deployments = Deployments(self._transactions)
         self.pins = SharedPins(self._transactions, holder) if holder else None
 
     def close(self) -> None:
@@ -95,11 +118,18 @@ class Store:
         with self._transactions.read() as connection:
             return runs.one(connection, run)
 
-    def end_run(self, run: str, status: str) -> None:
-        """Record that the run has finished or was stopped."""
+    def end_run(self, run: str, status: str, reason: str = "") -> None:
+        """Record that the run has finished, was stopped, or failed for that reason."""
         with self._transactions.write() as connection:
             self.leases.require(connection, run)
-            runs.end(connection, run, status)
+            runs.end(connection, run, status, reason)
+
+    def set_paused(self, run: str, *, paused: bool) -> None:
+        """Record whether the run is paused, which fulfils operators' requests for that; idempotent."""
+        with self._transactions.write() as connection:
+            self.leases.require(connection, run)
+            runs.set_paused(connection, run, paused=paused)
+            run_summaries.fulfil(connection, run)
 
     def delete_run(self, run: str) -> list[BlobRef]:
         """Delete a run that has ended, with its rounds; return the blobs that are no longer referenced.
@@ -107,8 +137,8 @@ class Store:
         Raises NotFound, or WrongState while it runs.
         """
         with self._transactions.write() as connection:
-            if runs.status_held(connection, run) == "running":
-                raise WrongState(f"run {run!r} is running; stop it before you delete it")
+            if (status := runs.status_held(connection, run)) in ACTIVE:
+                raise WrongState(f"run {run!r} is {status}; stop it before you delete it")
             return runs.delete(connection, run)
 
     def prune_run(self, run: str, retention: Retention, needed: int = 1) -> tuple[int, list[BlobRef]]:
@@ -122,12 +152,16 @@ class Store:
 
     # Rounds
 
-    def open_round(self, attempt: AttemptId, cohort: Sequence[str]) -> None:
-        """Record that a round opened with this cohort; idempotent."""
+    def open_round(self, attempt: AttemptId, cohort: Sequence[str], reused: Mapping[str, int] = NOTHING) -> None:
+        """Record that a round opened with this cohort; idempotent.
+
+        `reused`: the devices whose update of an earlier attempt counts in it, with that attempt.
+        """
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
-            rounds.add(connection, attempt, cohort)
-            participants.drawn(connection, attempt.run, cohort)
+            rounds.add(connection, attempt, cohort, reused)
+            # The others are participants already, unless they were removed.
+            participants.drawn(connection, attempt.run, [device for device in cohort if device not in reused])
 
     def join_round(self, attempt: AttemptId, device: str) -> None:
         """Record that one more device starts from the open round's model."""
@@ -135,6 +169,13 @@ class Store:
             self.leases.require(connection, attempt.run)
             rounds.join(connection, attempt, device)
             participants.drawn(connection, attempt.run, [device])
+
+    def replace_devices(self, attempt: AttemptId, devices: Sequence[str]) -> None:
+        """Record that these devices join the open round's cohort as replacements; idempotent."""
+        with self._transactions.write() as connection:
+            self.leases.require(connection, attempt.run)
+            rounds.replace_devices(connection, attempt, devices)
+            participants.drawn(connection, attempt.run, devices)
 
     def begin_reducing(self, attempt: AttemptId) -> None:
         """Make every replica reject further reports of the round; idempotent."""
@@ -157,22 +198,24 @@ class Store:
         metrics: Mapping[str, float],
         metrics_before: Mapping[str, float],
         incidents: Sequence[Incident] = (),
-        bases: Mapping[str, int] | None = None,
+        bases: Mapping[str, int] = NOTHING,
+        reused: Mapping[str, int] = NOTHING,
         retention: Retention = KEEP_ALL,
         needed: int = 1,
     ) -> list[BlobRef]:
         """Record, atomically, a round's global state by role, its devices, and metrics of its and the previous model.
 
-        `bases`: the rounds whose models an asynchronous round's updates started from, by device. Returns the blobs of
-        older global states that are no longer referenced: `retention` does not keep them, and they are not among the
-        `needed` newest.
+        `bases`: the rounds whose models an asynchronous round's updates started from, by device. `reused`: the earlier
+        attempts that some updates are from. Returns the blobs of older global states that are no longer referenced:
+        `retention` does not keep them, and they are not among the `needed` newest.
         """
         found = [[incident.device, incident.description] for incident in incidents]
-        changes = {"counted": list(counted), "incidents": found, "bases": dict(bases or {})}
+        changes = {"counted": list(counted), "incidents": found, "bases": dict(bases), "updates": len(counted)}
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
             rounds.close(connection, attempt, "committed", changes)
-            participants.counted(connection, attempt, counted, bases)
+            device_results.committed(connection, attempt, counted, asynchronous=bool(bases))
+            participants.counted(connection, attempt, counted, bases, reused)
             references.add(connection, attempt.run, attempt.round, blobs)
             put_metrics(connection, attempt.run, attempt.round, metrics)
             put_metrics(connection, attempt.run, attempt.round - 1, metrics_before)
@@ -190,19 +233,24 @@ class Store:
         """Replace some roles' blobs in a committed round's global state; return the unreferenced ones.
 
         `under_way`: the attempt that started from that state, which is abandoned. The reason is recorded with both.
+        The updates of earlier attempts started from that state, too, so no further attempt counts them.
         """
         with self._transactions.write() as connection:
             self.leases.require(connection, committed.run)
             if under_way:
-                rounds.close(connection, under_way, "abandoned", {"reason": reason})
+                _abandon(connection, under_way, reason)
+            rounds.forget_reusable(connection, committed.run, committed.round + 1)
             rounds.note(connection, committed, reason)
             return references.replace(connection, committed.run, committed.round, roles, blobs)
 
-    def abandon_round(self, attempt: AttemptId, reason: str) -> None:
-        """Record that a round was abandoned; idempotent."""
+    def abandon_round(self, attempt: AttemptId, reason: str, reusable: Mapping[str, int] = NOTHING) -> None:
+        """Record that a round was abandoned; idempotent.
+
+        `reusable`: the devices whose updates the next attempt may count, with the attempt that each is from.
+        """
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
-            rounds.close(connection, attempt, "abandoned", {"reason": reason})
+            _abandon(connection, attempt, reason, reusable)
 
     def round(self, attempt: AttemptId) -> RoundRecord | None:
         """Return one attempt at a round; None if it is unknown."""
@@ -219,15 +267,25 @@ class Store:
         with self._transactions.read() as connection:
             return rounds.past(connection, run, after, limit)
 
+    def past_round_before(self, run: str, newest: int) -> AttemptId | None:
+        """Return the last committed or abandoned attempt before the `newest` ones; None if there are no more."""
+        with self._transactions.read() as connection:
+            return rounds.past_before(connection, run, newest)
+
     def participants(self, run: str) -> set[str]:
-        """Return the devices that were in any cohort of the run."""
+        """Return the devices that were in any cohort of the run, by their present names."""
         with self._transactions.read() as connection:
             return participants.all_of(connection, run)
 
-    def participants_with(self, sha256: str, device: str | None = None) -> set[str]:
-        """Return the devices that were in any cohort of a run that refers to the blob; only `device`, if given."""
+    def certificates_for(self, sha256: str) -> set[str]:
+        """Return the serial numbers of the certificates with which the blob may be fetched; names without TLS."""
         with self._transactions.read() as connection:
-            return participants.with_blob(connection, sha256, device)
+            return participants.certificates_for(connection, sha256)
+
+    def may_fetch(self, sha256: str, device: str) -> bool:
+        """Return True if the device was in any cohort of a run that refers to the blob."""
+        with self._transactions.read() as connection:
+            return participants.may_fetch(connection, sha256, device)
 
     def latest_counted(self, run: str) -> dict[str, AttemptId]:
         """Return each device's latest attempt that counted its update."""
@@ -237,7 +295,7 @@ class Store:
     # Blobs
 
     def refers_to(self, sha256: str) -> bool:
-        """Return True if any run refers to the blob."""
+        """Return True if any run or release refers to the blob."""
         with self._transactions.read() as connection:
             return references.any_to(connection, sha256)
 
@@ -252,3 +310,11 @@ class Store:
         """Return a global model's metrics by name; round 0 is the initial model."""
         with self._transactions.read() as connection:
             return metrics_by_round(connection, run, round_, round_).get(round_, {})
+
+
+def _abandon(
+    connection: sql.Connection, attempt: AttemptId, reason: str, reusable: Mapping[str, int] = NOTHING
+) -> None:
+    updates = max(device_results.abandoned(connection, attempt), len(reusable))
+    changes = {"reason": reason, "updates": updates, "reusable": dict(reusable)}
+    rounds.close(connection, attempt, "abandoned", changes)

@@ -59,6 +59,7 @@ class ChildProcess:
         self._commands: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._output = _LoggedOutput(program.name)
         self._log_messages = 0  # since the last command
+        self._ended = threading.Event()  # this process, or what is left of it
         self._watch: _Watch | None = None
 
     @property
@@ -87,20 +88,20 @@ class ChildProcess:
                 start_new_session=True,
             )
             self._messages, self._commands = queue.Queue(PENDING), queue.SimpleQueue()
+            self._ended = threading.Event()
             _start_thread(_write_commands, self._process.stdin, self._commands)
-            _start_thread(_read_messages, self._process.stdout, self._messages)
+            _start_thread(_read_messages, self._process.stdout, self._messages, self._ended)
             if self._process.stderr:
                 _start_thread(self._output.read, self._process.stderr)
             if program.check:
-                self._watch = _Watch(self._process, program.check)
+                self._watch = _Watch(self._process, program.check, self._ended)
 
     def end(self) -> None:
         """Kill the child and everything it started; its files are always consistent."""
         process, self._process = self._process, None
         if process is None:
             return
-        if self._watch:
-            self._watch.ended.set()
+        self._ended.set()
         with suppress(ProcessLookupError, PermissionError):  # macOS denies signals to a group of zombies
             os.killpg(process.pid, signal.SIGKILL)  # it leads its own session
         process.wait()
@@ -207,15 +208,15 @@ class _Deadline:
 
 
 class _Watch:
-    """A thread that kills a child for what it does, whether it has a command or not."""
+    """A thread that runs a check periodically, even between commands, and kills the child if it fails."""
 
-    def __init__(self, process: subprocess.Popen[bytes], check: Callable[[], None]) -> None:
-        self.ended, self.violation = threading.Event(), ""
-        _start_thread(self._run, process, check)
+    def __init__(self, process: subprocess.Popen[bytes], check: Callable[[], None], ended: threading.Event) -> None:
+        self.violation = ""
+        _start_thread(self._run, process, check, ended)
 
-    def _run(self, process: subprocess.Popen[bytes], check: Callable[[], None]) -> None:
+    def _run(self, process: subprocess.Popen[bytes], check: Callable[[], None], ended: threading.Event) -> None:
         try:
-            while not self.ended.wait(WATCH_SECONDS):
+            while not ended.wait(WATCH_SECONDS):
                 check()
         except errors.TrainingFailed as error:
             self.violation = str(error)
@@ -250,10 +251,12 @@ def _write_commands(stream: IO[bytes], commands: queue.SimpleQueue[bytes | None]
             stream.flush()
 
 
-def _read_messages(stream: IO[bytes], messages: queue.Queue[bytes | None]) -> None:
+def _read_messages(stream: IO[bytes], messages: queue.Queue[bytes | None], ended: threading.Event) -> None:
+    """Pass messages on; once the child has ended, discard those that are still in the pipe."""
     with stream:
         while line := stream.readline(LINE_BYTES):
-            messages.put(line)
+            if not ended.is_set():
+                messages.put(line)
     messages.put(None)
 
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 from pathlib import Path
 
+from moonfed.blobs import BlobRef
+from moonfed.edge_client.installed_packages import installed_packages
 from moonfed.edge_client.resources.available_memory import ROOT
 from moonfed.edge_client.resources.platform_info import cuda_of_torch, hardware
-from moonfed.errors import VersionMismatch
-from moonfed.manifest import Manifest
+from moonfed.errors import UntrustedBundle, VersionMismatch
+from moonfed.manifest import MANIFEST_BYTES, Manifest
+from moonfed.signing.bundle_signature import MAX_BYTES
 from moonfed.version import PLAN_INTERFACE
 
 
 def torch_version() -> str:
     """Return the installed torch's version without importing it; empty if there is none."""
-    try:
-        return importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+    return installed_packages().torch
 
 
 def describe_platform(accelerator: str, threads: int | None = None, root: Path = ROOT) -> dict[str, str]:
@@ -40,10 +39,7 @@ def describe_platform(accelerator: str, threads: int | None = None, root: Path =
 
 def _torch_folder() -> Path:
     """Return the installed torch's folder without importing it."""
-    try:
-        return Path(str(importlib.metadata.distribution("torch").locate_file("torch")))
-    except importlib.metadata.PackageNotFoundError:
-        return Path("torch is not installed")
+    return Path(installed_packages().torch_folder or "torch is not installed")
 
 
 def _usual_threads() -> int:
@@ -65,6 +61,17 @@ def _cores() -> set[int]:
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))  # not Linux
+
+
+def require_signature(signature: BlobRef | None, manifest: BlobRef) -> BlobRef:
+    """Return the reference of a bundle's signature; raise UntrustedBundle if there is none, or a file is too large."""
+    if signature is None:
+        raise UntrustedBundle("the bundle is not signed")
+    if signature.size > MAX_BYTES:
+        raise UntrustedBundle(f"the bundle's signature has {signature.size} bytes; it must be at most {MAX_BYTES}")
+    if manifest.size > MANIFEST_BYTES:
+        raise UntrustedBundle(f"the manifest has {manifest.size} bytes; it must be at most {MANIFEST_BYTES}")
+    return signature
 
 
 def require_runnable(manifest: Manifest) -> None:

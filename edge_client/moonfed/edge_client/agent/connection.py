@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -11,21 +12,25 @@ import grpc
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from moonfed import transport
-from moonfed.assignment import Assignment
+from moonfed.assignment import Assignment, EligibilityCheck
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.edge_client.agent.stream_timeout import replies_while
+from moonfed.edge_client.agent.stream_timeout import Stream, replies_while
 from moonfed.edge_client.agent.throttle import Throttle, throttled
 from moonfed.edge_client.agent.upload import UpdateUpload, submit
+from moonfed.edge_client.installed_packages import installed_packages
 from moonfed.edge_client.state.round_store import StoredRound
-from moonfed.encodings import known_encodings
 from moonfed.errors import MoonfedError, TooLate, Unavailable
+from moonfed.evaluation import EvaluationTask, HoldoutCounts
+from moonfed.fleet_messages import write_counts, write_installed, write_release_report
 from moonfed.identity import Identity, signing_request
+from moonfed.target_release import InstalledRelease, ReleaseReport
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
-from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
+from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE, RELEASE
 
 REPORT_TIMEOUT = 10.0  # seconds; a late report is worthless
 DECLINE_ATTEMPTS = 3
 CLOSE_SECONDS = 3.0  # closing takes milliseconds
+LEAVE_SECONDS = 2.0  # so long may the end of the process be delayed; a coordinator that is not told notices later
 
 Reply = TypeVar("Reply")
 
@@ -53,6 +58,8 @@ class FleetConnection:
         self.online = threading.Event()  # set while the device is online
         self.identity = identity
         self._closed = False
+        self._stream: Stream[fleet_pb2.ConnectReply] | None = None  # of the session
+        self._restarting = False
         self._channel = transport.open_channel(address, identity, proxy)
         self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
 
@@ -75,6 +82,19 @@ class FleetConnection:
         closing.start()
         closing.join(CLOSE_SECONDS)
 
+    def leave(self) -> None:
+        """Announce, if this device is online, that it stops, so that the coordinator need not wait for it."""
+        if not self.online.is_set():
+            return
+        leaving = threading.Thread(target=self._leave, name="leave", daemon=True)  # see `close`
+        leaving.start()
+        leaving.join(LEAVE_SECONDS)
+
+    def _leave(self) -> None:
+        request = fleet_pb2.LeaveRequest(device=self.device)
+        with suppress(grpc.RpcError, MoonfedError):
+            self._method(lambda fleet: fleet.Leave)(request, timeout=LEAVE_SECONDS)
+
     def connect(
         self,
         platform: Mapping[str, str],
@@ -83,12 +103,15 @@ class FleetConnection:
         runs: Sequence[str] = (),
         should_continue: Callable[[], bool] | None = None,
         labels: Mapping[str, str] | None = None,
+        fingerprint: str = "",
+        installed: Sequence[InstalledRelease] = (),
     ) -> Iterator[fleet_pb2.ConnectReply]:
-        """Stream the coordinator's messages: a welcome, then assignments and ended runs.
+        """Stream the coordinator's messages: a welcome, then checks, assignments, ended runs and target releases.
 
-        Ends after `seconds`; call it again then. Also ends soon after `should_continue`, if given, returns False.
+        Ends after `seconds`, or `restart_session`; call it again then. Also ends soon after `should_continue`, if
+        given, returns False.
         `samples`: size of the training set; 0: unknown. `runs`: runs whose state this device keeps. `labels`: for
-        selection by runs.
+        selection by runs. `fingerprint`: of what decides for which runs the device is eligible. `installed`: releases.
         """
         request = fleet_pb2.ConnectRequest(
             device=self.device,
@@ -98,20 +121,29 @@ class FleetConnection:
             samples=samples,
             runs=runs,
             labels=labels or {},
-            encodings=known_encodings(),
+            encodings=installed_packages().encodings,
+            fingerprint=fingerprint,
+            release=RELEASE,
+            installed=map(write_installed, installed),
         )
+        self._restarting = False
         try:
-            replies = self._method(lambda fleet: fleet.Connect)(request, timeout=seconds)
+            replies = self._stream = self._method(lambda fleet: fleet.Connect)(request, timeout=seconds)
             yield from (
                 replies_while(replies, should_continue, reply_pending=lambda: False) if should_continue else replies
             )
         except grpc.RpcError as error:
-            if cast(grpc.Call, error).code() == grpc.StatusCode.DEADLINE_EXCEEDED or (
-                should_continue and not should_continue()
-            ):
+            expired = cast(grpc.Call, error).code() == grpc.StatusCode.DEADLINE_EXCEEDED
+            if expired or self._restarting or (should_continue and not should_continue()):
                 return
             raise self._explained(error) from error
         raise Unavailable("the coordinator is shutting down")
+
+    def restart_session(self) -> None:
+        """End the session's stream, so that the device connects and describes itself again."""
+        self._restarting = True
+        if self._stream:
+            self._stream.cancel()
 
     def fetch(self, ref: BlobRef, blobs: BlobDirectory, should_continue: Callable[[], bool]) -> Path:
         """Fetch a blob into the directory; return its verified file.
@@ -135,8 +167,34 @@ class FleetConnection:
         reply = transport.call(self._method(lambda fleet: fleet.Report), request, timeout=REPORT_TIMEOUT)
         return TooLate(reply.reason or "no reason given", reply.retry_after_seconds) if reply.stop else None
 
+    def report_eligibility(self, check: EligibilityCheck, fingerprint: str, reason: str) -> None:
+        """Answer a check; `reason`: why this device is ineligible, empty if it is eligible."""
+        request = fleet_pb2.ReportEligibilityRequest(
+            device=self.device,
+            run=check.run,
+            manifest=check.manifest.sha256,
+            fingerprint=fingerprint,
+            reason=reason,
+        )
+        transport.call(self._method(lambda fleet: fleet.ReportEligibility), request)
+
+    def report_evaluation(self, task: EvaluationTask, answer: HoldoutCounts | str) -> None:
+        """Answer an evaluation, with counts or the reason why there are none."""
+        request = fleet_pb2.ReportEvaluationRequest(
+            device=self.device,
+            run=task.run,
+            round=task.round,
+            number=task.number,
+            model=task.model.sha256,
+        )
+        if isinstance(answer, str):
+            request.declined = answer
+        else:
+            request.counts.CopyFrom(write_counts(answer))
+        transport.call(self._method(lambda fleet: fleet.ReportEvaluation), request)
+
     def decline(self, assignment: Assignment, reason: str, *, permanent: bool = False) -> None:
-        """Decline an assignment; if `permanent`, decline all others of its run, too."""
+        """Decline an assignment; if `permanent`, this device is ineligible for the run from then on."""
         id_ = assignment.id
         request = fleet_pb2.DeclineRequest(
             device=self.device,
@@ -147,6 +205,10 @@ class FleetConnection:
             permanent=permanent,
         )
         transport.call(self._method(lambda fleet: fleet.Decline), request, attempts=DECLINE_ATTEMPTS)
+
+    def report_release(self, report: ReleaseReport) -> None:
+        """Report what became of a target release."""
+        transport.call(self._method(lambda fleet: fleet.ReportRelease), write_release_report(report))
 
     def submit(self, assignment: Assignment, stored: StoredRound, should_continue: Callable[[], bool]) -> None:
         """Upload an update; return once it is durable. Raise Unavailable soon after `should_continue` returns False."""

@@ -10,9 +10,10 @@ import hashlib
 import os
 import shutil
 import socket
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -21,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from moonfed import transport
 from moonfed.edge_client.state.round_store import writing
 from moonfed.edge_client.state.trust import pin
-from moonfed.errors import AlreadyExists, InvalidInput, NotFound, Untrusted
+from moonfed.errors import AlreadyExists, Denied, InvalidInput, NotFound, Untrusted, VersionMismatch, WrongState
 from moonfed.files import sync_directory, write_durably
 from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
 from moonfed.join_token import PREFIX, JoinToken, parse_token
@@ -35,6 +36,9 @@ from moonfed.version import CONTRACT_VERSION
 IDENTITY = "identity"  # in the state directory
 PENDING_KEY = "pending-key.pem"  # next to it: the key of a pending request
 ATTEMPTS = 4
+REJECTIONS = (AlreadyExists, Denied, InvalidInput, Untrusted, VersionMismatch, WrongState)
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
 
 
 def read_token(text_or_file: str) -> JoinToken:
@@ -58,21 +62,30 @@ def enrol(
 ) -> Identity:
     """Request a certificate for this device's key; save the identity in STATE/identity and the trust next to it.
 
-    An identity whose certificate has expired is re-enrolled under its name, with its key. `name` defaults to the name
-    in that identity, or else to the host's. `address` overrides the token's address, `trust_file` its trust file;
-    `proxy` is the URL of an HTTP proxy. Raises InvalidInput for a malformed `address` or without a trust file,
-    AlreadyExists if STATE holds a valid identity or one with another name, Untrusted if the coordinator rejects the
-    token or the token's authority did not sign the server's certificate, Unavailable if the coordinator is unreachable.
+    An identity whose certificate has expired is re-enrolled under its name, with its key. A token that was created for
+    one device replaces that device's identity, and its key, which may have leaked. `name` defaults to the token's, to
+    that in an expired identity, or else to the host's. `address` overrides the token's address, `trust_file` its trust
+    file; `proxy` is the URL of an HTTP proxy. Raises InvalidInput for a malformed `address`, without a trust file, or
+    for another `name` than the token's; AlreadyExists if STATE holds a valid identity or one with another name;
+    Untrusted if the coordinator rejects the token or the token's authority did not sign the server's certificate;
+    Unavailable if the coordinator is unreachable.
     """
     if address:
         transport.parse_address(address, "coordinator")
     trust = _trust(token, trust_file)
-    expired = _expired_identity(state, name)
-    name = name or (expired.name if expired else socket.gethostname())
+    expired = None
+    if token.device:
+        _require_replaceable(state, name, token.device)
+    else:
+        expired = _expired_identity(state, name)
+    name = name or token.device or (expired.name if expired else socket.gethostname())
     address = address or token.address
-    with writing(state):
-        keys = _candidates(state, expired)
-    key, reply = _enrol_with_any(keys, name, token, address, proxy)
+    service = _EnrolmentService(token, address, proxy)
+    service.require_reachable()  # so far, a failure leaves nothing behind
+    with _discarding_rejected_key(state):
+        with writing(state):
+            keys = _candidates(state, expired)
+        key, reply = _enrol_with_any(keys, name, service)
     host, _ = transport.parse_address(address)
     fleet = f"[{host}]:{reply.fleet_port}" if ":" in host else f"{host}:{reply.fleet_port}"
     with writing(state):
@@ -148,6 +161,17 @@ def _expired_identity(state: Path, name: str) -> Identity | None:
     return existing
 
 
+def _require_replaceable(state: Path, name: str, device: str) -> None:
+    """Raise unless a token for one device may replace the identity in STATE, if there is one."""
+    if name not in ("", device):
+        raise InvalidInput(f"name is {name!r}; it must be {device!r}, because the join token is for this device")
+    if (state / IDENTITY).exists() and (held := read_identity(state)).name != device:
+        raise AlreadyExists(
+            f"{state} holds the identity of {held.name!r}, and the join token is for {device!r}; "
+            "name another directory with --state"
+        )
+
+
 def _candidates(state: Path, expired: Identity | None) -> list[EllipticCurvePrivateKey]:
     """Return the keys that the coordinator may have on record for this device, or else a new one."""
     own = [_private_key(expired.key)] if expired else []
@@ -161,36 +185,70 @@ def _private_key(pem: bytes) -> EllipticCurvePrivateKey:
     return key
 
 
+@contextmanager
+def _discarding_rejected_key(state: Path) -> Iterator[None]:
+    """Remove a new pending key, and a new state directory, if the coordinator rejects the request."""
+    new_directory, new_key = not state.exists(), not (state / PENDING_KEY).exists()
+    try:
+        yield
+    except REJECTIONS:
+        with suppress(OSError):  # it was never written, or the directory is not empty
+            if new_key:
+                (state / PENDING_KEY).unlink(missing_ok=True)
+            if new_directory:
+                state.rmdir()
+        raise
+
+
 def _enrol_with_any(
-    keys: list[EllipticCurvePrivateKey], name: str, token: JoinToken, address: str, proxy: str
+    keys: list[EllipticCurvePrivateKey], name: str, service: _EnrolmentService
 ) -> tuple[EllipticCurvePrivateKey, enrolment_pb2.EnrolReply]:
     """Return the first key that the coordinator certifies; any of them may be on record for the name."""
     *others, last = keys
     for key in others:
         with suppress(AlreadyExists):
-            return key, _request_certificate(key, name, token, address, proxy)
-    return last, _request_certificate(last, name, token, address, proxy)
+            return key, service.request_certificate(key, name)
+    return last, service.request_certificate(last, name)
 
 
-def _request_certificate(
-    key: EllipticCurvePrivateKey, name: str, token: JoinToken, address: str, proxy: str
-) -> enrolment_pb2.EnrolReply:
-    # Only now: a running agent seldom asks for a certificate, and must stay small.
-    from moonfed.connection_diagnosis import explain_enrolment_unavailable
-    from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc
+class _EnrolmentService:
+    """The coordinator's enrolment service, as a device without an identity calls it."""
 
-    transport.parse_address(address)
-    request = enrolment_pb2.EnrolRequest(
-        secret=token.secret,
-        device=name,
-        signing_request=signing_request(key, name),
-        contract_version=CONTRACT_VERSION,
-    )
-    channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(token.ca), transport.client_options(proxy))
-    with channel:
+    def __init__(self, token: JoinToken, address: str, proxy: str) -> None:
+        transport.parse_address(address)
+        self._token, self._address, self._proxy = token, address, proxy
+
+    def require_reachable(self) -> None:
+        """Raise Unavailable, or Untrusted, unless the coordinator's server answers a call."""
+        with self._open_channel() as channel:
+            check: Callable[..., bytes] = channel.unary_unary("/grpc.health.v1.Health/Check", None, None)
+            with suppress(VersionMismatch):  # a server without that service has answered, too
+                self._call(check, b"")
+
+    def request_certificate(self, key: EllipticCurvePrivateKey, name: str) -> enrolment_pb2.EnrolReply:
+        """Request a certificate for the key."""
+        # Only now: a running agent seldom asks for a certificate, and must stay small.
+        from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc
+
+        request = enrolment_pb2.EnrolRequest(
+            secret=self._token.secret,
+            device=name,
+            signing_request=signing_request(key, name),
+            contract_version=CONTRACT_VERSION,
+        )
+        with self._open_channel() as channel:
+            return self._call(enrolment_pb2_grpc.EnrolmentStub(channel).Enrol, request)
+
+    def _open_channel(self) -> grpc.Channel:
+        credentials = grpc.ssl_channel_credentials(self._token.ca)
+        return grpc.secure_channel(self._address, credentials, transport.client_options(self._proxy))
+
+    def _call(self, method: Callable[..., Reply], request: Request) -> Reply:
+        from moonfed.connection_diagnosis import explain_enrolment_unavailable
+
         return transport.call(
-            enrolment_pb2_grpc.EnrolmentStub(channel).Enrol,
+            method,
             request,
             attempts=ATTEMPTS,
-            explain=lambda: explain_enrolment_unavailable(address, token.ca, proxy),
+            explain=lambda: explain_enrolment_unavailable(self._address, self._token.ca, self._proxy),
         )

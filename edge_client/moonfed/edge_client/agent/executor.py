@@ -1,6 +1,6 @@
 """The executor: fetches, checks, trains and submits each assignment, or declines it with a reason.
 
-When a run has ended, it fetches the finished model and deletes the run's state.
+It also follows target releases, and deletes the state of runs that have ended.
 """
 
 from __future__ import annotations
@@ -12,30 +12,51 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from moonfed.assignment import Assignment, RunEnded
+from moonfed.assignment import Assignment, EligibilityCheck, RunEnded
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.edge_client.agent.compatibility import require_runnable
+from moonfed.edge_client.agent.compatibility import require_runnable, require_signature
 from moonfed.edge_client.agent.connection import FleetConnection
+from moonfed.edge_client.agent.eligibility import EligibilityChecks
+from moonfed.edge_client.agent.evaluation import Evaluations
+from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.progress import ProgressReporter, retry_advice
 from moonfed.edge_client.agent.redact import without_paths
-from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Superseded, WindowClosed
+from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Superseded
 from moonfed.edge_client.agent.worker_process import FILE_HEADER, WorkerProcess
 from moonfed.edge_client.job import Job
-from moonfed.edge_client.state.finished_models import MODEL_FILE, finished_models, remove_partial_models, store_finished
+from moonfed.edge_client.resources.free_disk import require_disk
 from moonfed.edge_client.state.gc import collect_garbage, drop_run
-from moonfed.edge_client.state.round_store import RunState, StoredRound, run_directory
+from moonfed.edge_client.state.local_models import keep_local_model, remove_partial_local_models
+from moonfed.edge_client.state.repository import has_releases
+from moonfed.edge_client.state.round_store import RunState, StoredRound
 from moonfed.edge_client.state.trust import accept
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.edge_client.worker.messages import WorkerSettings
-from moonfed.errors import Corrupt, InvalidInput, MoonfedError, TooLate, TrainingFailed, UnsafePlan, UntrustedBundle
-from moonfed.manifest import MANIFEST_BYTES, MANIFEST_FILE, MODEL, PLAN_FILE, Manifest
+from moonfed.errors import (
+    Corrupt,
+    InvalidInput,
+    MoonfedError,
+    TooLate,
+    TrainingFailed,
+    UnsafePlan,
+    UntrustedBundle,
+    VersionMismatch,
+)
+from moonfed.evaluation import EvaluationTask
+from moonfed.manifest import MODEL, PLAN_FILE, Manifest
 from moonfed.schema import model_size
-from moonfed.signing.bundle_signature import MAX_BYTES, SIGNATURE_FILE, require_name
+from moonfed.signing.bundle_signature import require_name
 from moonfed.signing.statement import Statement
+from moonfed.target_release import TargetRelease
+
+if TYPE_CHECKING:
+    from moonfed.edge_client.agent.releases import ReleaseInstaller
 
 VALUE_BYTES = 5  # at most, in any encoding of a file
+UNFIT = (InvalidInput, VersionMismatch)  # the device's data or software do not fit the run
 IDLE_SECONDS = 5 * 60.0  # without work, after which the worker exits to free its memory
 
 log = logging.getLogger(__name__)
@@ -50,23 +71,31 @@ class Executor:
         connection: FleetConnection,
         worker: WorkerProcess,
         inbox: Inbox,
+        fingerprint: DeviceFingerprint,
         window: TrainingWindow | None = None,
     ) -> None:
         """`window`: when to fetch and train; trained updates are submitted at any time."""
         state = Path(settings.state)
         self._settings, self._between = settings, str(window) if window else ""
-        self._runs, self._finished = state / "runs", state / "finished"
+        self._runs = state / "runs"
         self._blobs = BlobDirectory(state / "blobs")  # manifests and plans, small; fetched once
         self._globals = BlobDirectory(state / "models")  # global models and state, each used in one round
         self._connection, self._worker, self._inbox = connection, worker, inbox
         self._transfers = BlobTransfers(connection, inbox, window)
+        self._checks = EligibilityChecks(settings, connection, worker, self._transfers, fingerprint)
+        self._evaluations = Evaluations(settings, connection, worker, self._transfers, inbox)
+        self._fingerprint = fingerprint
+        self._releases: ReleaseInstaller | None = None  # until there are releases
+        self._thread = threading.Thread(target=self._run, name="executor", daemon=True)
         self._failure: BaseException | None = None
         self._rejected: deque[tuple[str, str]] = deque(maxlen=64)  # reasons already logged, by run
         self._unsafe: deque[tuple[str, str]] = deque(maxlen=64)  # manifests whose plans failed the inspection, and why
 
     def start(self) -> None:
-        """Start the thread; it ends with the process."""
-        threading.Thread(target=self._run, name="executor", daemon=True).start()
+        """Start the thread, which ends with the process, once the installed releases were checked."""
+        if has_releases(Path(self._settings.state)):
+            self._installer().repair()
+        self._thread.start()
 
     def require_running(self) -> None:
         """Raise TrainingFailed if the thread has died: a device must not stay online without training."""
@@ -77,9 +106,14 @@ class Executor:
             ) from self._failure
 
     def end(self) -> None:
-        """Kill the worker. Decline nothing, so that the coordinator may wait for this device to reconnect."""
+        """Kill the worker. Decline nothing: this device may soon return and go on with its assignment."""
         self._transfers.ending.set()
         self._worker.end()
+
+    def join(self) -> None:
+        """Wait for the thread after `end`, so that another executor may use the state directory."""
+        self._inbox.close()
+        self._thread.join()
 
     def _run(self) -> None:
         try:
@@ -92,15 +126,33 @@ class Executor:
 
     def _work(self) -> None:
         self._collect_garbage()
+        if self._releases:
+            self._releases.report_repairs()
         while not self._transfers.ending.is_set():
             task = self._inbox.next_task(IDLE_SECONDS)
+            self._checks.recheck(self._inbox)
             if task is None:
                 self._worker.end()
                 self._collect_garbage()
             elif isinstance(task, RunEnded):
                 self._end_run(task)
+            elif isinstance(task, EligibilityCheck):
+                self._checks.answer(task)
+            elif isinstance(task, EvaluationTask):
+                self._evaluations.answer(task)
+            elif isinstance(task, TargetRelease):
+                self._installer().process(task)
             else:
                 self._process(task)
+
+    def _installer(self) -> ReleaseInstaller:
+        if self._releases is None:
+            from moonfed.edge_client.agent.releases import ReleaseInstaller
+
+            self._releases = ReleaseInstaller(
+                self._settings, self._connection, self._worker, self._inbox, self._transfers, self._fingerprint
+            )
+        return self._releases
 
     def _process(self, assignment: Assignment) -> None:
         try:
@@ -109,6 +161,8 @@ class Executor:
             log.info("%s: dropped: %s", assignment, reason)
         except (UntrustedBundle, UnsafePlan) as error:
             self._reject(assignment, str(error))
+        except UNFIT as error:
+            self._decline(assignment, str(error), permanent=True)
         except MoonfedError as error:
             self._decline(assignment, str(error))
         except Exception as error:  # the next round may succeed
@@ -117,48 +171,18 @@ class Executor:
             self._decline(assignment, f"unexpected error on the device: {type(error).__name__}")
 
     def _end_run(self, ended: RunEnded) -> None:
-        """Fetch the finished model, then delete the run's state.
-
-        The state is deleted last: until then the device names the run when it connects, and the coordinator repeats
-        that it has ended.
-        """
+        """Delete a run's state; until then the device names the run when it connects, and is told again."""
         try:
-            run_directory(self._runs, ended.run)
-            if ended.manifest and ended.model:
-                self._store_finished(ended, ended.manifest, ended.model)
-        except (Superseded, WindowClosed) as reason:
-            log.info("run %s has ended; fetching its model later: %s", ended.run, reason)
-            return
+            keep_local_model(self._runs.parent, ended.run)
         except (MoonfedError, OSError) as error:
-            log.warning("run %s has ended; its model cannot be stored: %s", ended.run, error)
-        self._drop(ended.run)
-        kept = any(finished.run == ended.run for finished in finished_models(self._finished))
-        log.info(
-            "run %s has ended%s", ended.run, "; stored its model for predictions" if kept else "; deleted its files"
-        )
-
-    def _store_finished(self, ended: RunEnded, manifest: BlobRef, model: BlobRef) -> None:
-        signature_file, statement = self._verify(ended.signature, manifest, needed=False)
-        manifest_file = self._transfers.fetch(manifest, self._blobs, needed=False)
-        read = Manifest.from_bytes(manifest_file.read_bytes())
-        require_name(statement, read.name)
-        _require_sizes({MODEL: model}, read)
-        plan = read.files[PLAN_FILE]
-        self._delete_other_globals([model])
-        files = {
-            SIGNATURE_FILE: signature_file,
-            MANIFEST_FILE: manifest_file,
-            PLAN_FILE: self._transfers.fetch(plan, self._blobs, needed=False),
-            MODEL_FILE: self._transfers.fetch(model, self._globals, needed=False),
-        }
-        store_finished(self._finished, ended.run, ended.rounds, manifest=manifest, model=model, files=files)
-
-    def _drop(self, run: str) -> None:
+            log.warning("cannot keep this device's model of run %s for evaluations: %s", ended.run, error)
         try:
             self._delete_other_globals([])
-            drop_run(self._runs, run, self._blobs.root)
+            drop_run(self._runs, ended.run, self._blobs.root)
         except (InvalidInput, OSError) as error:
-            log.warning("cannot remove the files of run %s: %s", run, error)
+            log.warning("run %s has ended; its files cannot be removed: %s", ended.run, error)
+        else:
+            log.info("run %s has ended; deleted its files", ended.run)
 
     def _deliver(self, assignment: Assignment) -> None:
         run = RunState(self._runs, assignment.id.run, manifest=assignment.manifest.sha256, seed=assignment.seed)
@@ -198,15 +222,9 @@ class Executor:
                  stored.update.steps, stored.update.metrics["loss"])  # fmt: skip
         return stored
 
-    def _verify(self, signature: BlobRef | None, manifest: BlobRef, *, needed: bool = True) -> tuple[Path, Statement]:
+    def _verify(self, signature: BlobRef | None, manifest: BlobRef) -> tuple[Path, Statement]:
         """Fetch and verify a bundle's signature; UntrustedBundle if this device does not accept the bundle."""
-        if signature is None:
-            raise UntrustedBundle("the bundle is not signed")
-        if signature.size > MAX_BYTES:
-            raise UntrustedBundle(f"the bundle's signature has {signature.size} bytes; it must be at most {MAX_BYTES}")
-        if manifest.size > MANIFEST_BYTES:
-            raise UntrustedBundle(f"the manifest has {manifest.size} bytes; it must be at most {MANIFEST_BYTES}")
-        file = self._transfers.fetch(signature, self._blobs, needed=needed)
+        file = self._transfers.fetch(require_signature(signature, manifest), self._blobs)
         return file, accept(Path(self._settings.state), file.read_bytes(), manifest.sha256, time.time())
 
     def _prepare(self, assignment: Assignment, should_continue: Callable[[], bool] = lambda: True) -> Job:
@@ -225,9 +243,10 @@ class Executor:
         _require_known_roles(assignment, manifest)
         _require_sizes(assignment.blobs, manifest)
         _require_signed_training(assignment, manifest)
+        self._delete_other_globals(assignment.blobs.values())
+        require_disk(assignment, manifest, self._blobs, self._globals)
         plan_file = self._transfers.fetch(manifest.files[PLAN_FILE], self._blobs, should_continue=should_continue)
         os.utime(plan_file)
-        self._delete_other_globals(assignment.blobs.values())
         files = {
             role: self._transfers.fetch(ref, self._globals, should_continue=should_continue)
             for role, ref in assignment.blobs.items()
@@ -273,24 +292,27 @@ class Executor:
             log.error("run %s: rejected for good: %s", assignment.run, reason)
         self._report_decline(assignment, reason, permanent=True)
 
-    def _decline(self, assignment: Assignment, reason: str) -> None:
+    def _decline(self, assignment: Assignment, reason: str, *, permanent: bool = False) -> None:
         if not self._transfers.ending.is_set():
             log.warning("%s: declined: %s", assignment, reason)
-        self._report_decline(assignment, reason, permanent=False)
+        self._report_decline(assignment, reason, permanent=permanent)
 
     def _report_decline(self, assignment: Assignment, reason: str, *, permanent: bool) -> None:
         if self._transfers.ending.is_set():
             return
         told = without_paths(reason, [self._settings.data, self._settings.state])
+        outdated = self._checks.is_outdated()  # then it declines this round only, and is asked about the run again
+        if permanent and not outdated:
+            self._checks.declined(assignment)
         try:
-            self._connection.decline(assignment, told, permanent=permanent)
+            self._connection.decline(assignment, told, permanent=permanent and not outdated)
         except Exception as error:  # the round then ends without this device, at its deadline
             log.warning("%s: cannot report the rejection to the coordinator: %s", assignment, error)
 
     def _collect_garbage(self) -> None:
         try:
             collect_garbage(self._runs, self._blobs.root)
-            remove_partial_models(self._finished)
+            remove_partial_local_models(self._runs.parent)
         except OSError as error:
             log.warning("cannot remove unused files: %s", error)
 
@@ -317,9 +339,9 @@ def _require_sizes(blobs: Mapping[str, BlobRef], manifest: Manifest) -> None:
 
 
 def _require_signed_training(assignment: Assignment, manifest: Manifest) -> None:
-    """Raise InvalidInput unless the training is what the manifest, which is signed, says about the round.
+    """Raise InvalidInput unless the training equals that of the signed manifest for the round.
 
-    Otherwise the coordinator could choose batches of one sample, whose gradients tell much about the sample.
+    Otherwise the coordinator could choose batches of one sample, whose gradients reveal much about the sample.
     """
     signed, given = (spec.to_document() for spec in (manifest.training_at(assignment.id.round), assignment.training))
     for name, value in signed.items():

@@ -1,6 +1,7 @@
-"""Memory of the first contact with the coordinator: before it, another server at the address means a wrong setting.
+"""Record of the first contact with the coordinator.
 
-Afterwards it means that the network answers in the coordinator's place, like a captive portal, which will pass.
+Before it, another server at the address means a wrong setting. Afterwards, it means that the network answers in the
+coordinator's place, like a captive portal, which is temporary.
 """
 
 from __future__ import annotations

@@ -1,29 +1,30 @@
 """The agent: the long-lived process that `moonfed-client run` execs, with its settings in the environment.
 
 The command line execs this program because typer would cost 19 MB of memory. The agent imports neither torch nor
-numpy; only the training worker does.
+numpy; only the training worker does. Nor does it import what gRPC and importlib.metadata bring along.
 """
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from moonfed.command_line import INTERRUPTED, errors_as_exit_codes
+from moonfed.directory_lock import directory_lock
+from moonfed.edge_client.agent.grpc_import import import_grpc
+from moonfed.edge_client.agent.process_title import set_process_title
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.edge_client.state.round_store import writing
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import NotFound, WrongState
-from moonfed.files import make_private
 from moonfed.labels import SANDBOX_LABEL
 from moonfed.printable import printable
 from moonfed.sandbox.policy import require_unreadable
@@ -43,14 +44,16 @@ def main() -> None:
     os.umask(0o077)  # models and samples are for this user alone; the worker inherits it
     with errors_as_exit_codes(NAME):
         settings = DeviceSettings.from_environment()
+        import_grpc()
         if settings.sandbox == "strict":
             require_unreadable(Path(settings.state))
         with _sole_user(Path(settings.state)):
-            _run_session(settings)
+            while True:  # a session ends by itself once the device has another name
+                _run_session(settings)
 
 
 class _OneLine(logging.Formatter):
-    """Keeps each message on one line of printable text: parts of it are a coordinator's words."""
+    """Formats each message as one printable line, because it may contain text from the coordinator."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format the record; a traceback, which is our own, follows on further lines."""
@@ -85,12 +88,14 @@ def _run_session(settings: DeviceSettings) -> None:
     from moonfed.signing.key_files import KEYS_VARIABLE
 
     connection = _open_connection(settings)
+    set_process_title(f"{NAME}: {connection.device}")
     _require_trust(settings)
     os.environ.pop(KEYS_VARIABLE, None)  # the training process needs to know nothing about keys
     worker = WorkerSettings(
         state=settings.state,
         device=connection.device,
         data=settings.data,
+        target=settings.target,
         accelerator=settings.accelerator,
         holdout=settings.holdout,
         threads=settings.threads,
@@ -126,16 +131,14 @@ def _open_connection(settings: DeviceSettings) -> FleetConnection:
 @contextmanager
 def _sole_user(state: Path) -> Iterator[None]:
     """Hold STATE's lock; raise WrongState if another process runs with this directory."""
-    with writing(state):
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        make_private(state)
-        lock = (state / "lock").open("w")
-    with lock as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise WrongState(f"another {NAME} runs with the state directory {state}") from error
+    with ExitStack() as stack:
+        with writing(state):
+            stack.enter_context(directory_lock(state, lambda process: _taken(state, process)))
         yield
+
+
+def _taken(state: Path, process: str) -> WrongState:
+    return WrongState(f"another {NAME} (process {process}) runs with the state directory {state}")
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:

@@ -11,16 +11,19 @@ _CALLABLE = re.compile(r"[\w.]+:\w+")  # data from the user's code, not a path
 _QUOTED = re.compile(r"(?<!\w)b?(?:'[^'\n]*/[^'\n]*'|\"[^\"\n]*/[^\"\n]*\")")  # an apostrophe opens nothing
 _BARE = re.compile(r"(?<![\w.])(?:\w+:)?(?:~\w*|\.{1,2})?/+[^\s'\",;/][^\s'\",;]*")
 
+_FINAL = re.compile(rf": ['\"]?{HIDDEN}['\"]?$")  # which only named the path
+
 
 def without_paths(reason: str, paths_to_hide: Sequence[str]) -> str:
     """Replace every path in a reason by PATH: those of `paths_to_hide`, what is below them, and any other.
 
-    A path is quoted text with a slash, or text that begins with one; names such as `torchscript/3` are left alone.
+    A path is quoted text with a slash, or text that begins with one; names such as `torchscript/3` are left alone. One
+    that only follows the reason, after a colon, is left out.
     """
     reason = _QUOTED.sub(lambda found: f"{found[0][-1]}{HIDDEN}{found[0][-1]}", reason)
     for path in sorted(_spellings(paths_to_hide), key=len, reverse=True):
         reason = re.sub(rf"(?<![\w./-]){re.escape(path)}(?![\w-])(?:/[^\s'\",;]*)?", HIDDEN, reason)
-    return _BARE.sub(HIDDEN, reason)
+    return _FINAL.sub("", _BARE.sub(HIDDEN, reason))
 
 
 def _spellings(paths_to_hide: Sequence[str]) -> set[str]:

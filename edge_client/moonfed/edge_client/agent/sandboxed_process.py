@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -65,6 +65,11 @@ class JobDirectory:
                     _remove_tree(entry)
                 else:
                     entry.unlink()
+
+    def create(self, names: Iterable[str]) -> None:
+        """Create the empty files that the process will write to; in the sandbox it cannot create files itself."""
+        for name in names:
+            (self.output / name).touch(0o600)
 
     def add(self, file: str | Path, name: str) -> str:
         """Make a file readable for the job, under a new name; return its path."""
@@ -152,7 +157,8 @@ def shared_file() -> tuple[int, int]:
 
 def _environment(home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name.startswith(KEPT_VARIABLES)}
-    return {**kept, "HOME": str(home), "TMPDIR": str(home), "PATH": os.defpath}
+    # No program can be started, so none can be found: torch's imports look for a compiler, which needs new files.
+    return {**kept, "HOME": str(home), "TMPDIR": str(home), "PATH": ""}
 
 
 def _search_path(directory: JobDirectory) -> list[str]:

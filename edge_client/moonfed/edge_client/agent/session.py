@@ -11,16 +11,28 @@ from moonfed.edge_client.agent.compatibility import describe_platform
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import pending_key, store_identity
 from moonfed.edge_client.agent.executor import Executor
+from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
 from moonfed.edge_client.agent.first_contact import FirstContact
-from moonfed.edge_client.agent.inbox import Inbox
+from moonfed.edge_client.agent.inbox import Inbox, Task
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.state.gc import kept_runs
+from moonfed.edge_client.state.repository import has_releases
 from moonfed.edge_client.state.round_store import newest_samples
 from moonfed.edge_client.training_window import TrainingWindow, now
 from moonfed.edge_client.worker.messages import WorkerSettings
-from moonfed.errors import Denied, InvalidInput, MoonfedError, Unavailable, Untrusted, VersionMismatch, WrongServer
-from moonfed.fleet_messages import read_assignment, read_run_ended
+from moonfed.errors import (
+    Denied,
+    InvalidInput,
+    MoonfedError,
+    Renamed,
+    Unavailable,
+    Untrusted,
+    VersionMismatch,
+    WrongServer,
+)
+from moonfed.fleet_messages import read_assignment, read_check, read_evaluation, read_run_ended, read_target
 from moonfed.identity import Identity, key_bytes
+from moonfed.target_release import InstalledRelease
 from moonfed.transport import Backoff
 from moonfed.v1 import fleet_pb2
 
@@ -30,6 +42,13 @@ RENEWAL_RETRY = 3600.0  # seconds between two attempts to renew a certificate
 # A shorter session does not reset the backoff: two devices with one name would evict each other in a tight loop.
 STEADY_SECONDS = 60.0
 FINAL = (Denied, InvalidInput, Untrusted, VersionMismatch)  # retrying is pointless
+SUBJECTS = {
+    "assignment": "an assignment",
+    "check": "a check",
+    "evaluation": "an evaluation",
+    "ended": "an ended run",
+    "target": "a target release",
+}
 
 log = logging.getLogger(__name__)
 
@@ -49,20 +68,24 @@ class Session:
         self._platform = describe_platform(settings.accelerator, settings.threads)
         self._labels = settings.labels
         self._worker, self._inbox = worker, Inbox()
-        self._executor = Executor(settings, connection, worker, self._inbox, window)
+        self._fingerprint = DeviceFingerprint(settings, self._platform)
+        self._executor = Executor(settings, connection, worker, self._inbox, self._fingerprint, window)
         self._backoff = Backoff()
         self._first_contact = FirstContact(self._state, connection.identity)
         self._unreachable = False  # whether the log already says that the coordinator is unreachable
         self._outside_window = False  # whether the log already says that the window is closed
+        self._renamed = False  # whether an operator has renamed this device
 
     def run(self) -> None:
-        """Stay online until a permanent error, which is raised, or a signal's exception."""
+        """Stay online until a permanent error, which is raised, a signal's exception, or until the device is renamed.
+
+        In the last case, the state directory holds an identity with the new name, for another session.
+        """
         try:
             self._worker.check()
             self._executor.start()
-            while True:
+            while not self._is_renamed():
                 self._executor.require_running()
-                self._renew_if_due()
                 if self._should_connect():
                     self._outside_window = False
                     self._connect_once()
@@ -70,7 +93,15 @@ class Session:
                     self._wait_for_window()
         finally:
             self._executor.end()
+            self._connection.leave()
             self._connection.close()
+        self._executor.join()
+
+    def _is_renamed(self) -> bool:
+        """Renew the certificate if it is due; return whether this device has another name now."""
+        if not self._renamed:
+            self._renew_if_due()
+        return self._renamed
 
     def _should_connect(self) -> bool:
         """Return whether to be online: within the window, and afterwards until all work is submitted."""
@@ -93,31 +124,48 @@ class Session:
         should_stay = self._should_connect if self._window else None
         try:
             samples, kept = newest_samples(runs), kept_runs(runs)
-            seconds = self._session_seconds()
-            for reply in self._connection.connect(self._platform, samples, seconds, kept, should_stay, self._labels):
+            replies = self._connection.connect(
+                self._platform,
+                samples,
+                self._session_seconds(),
+                kept,
+                should_stay,
+                self._labels,
+                self._fingerprint.announce(),
+                self._inventory(),
+            )
+            for reply in replies:
                 self._handle(reply)
             return
         except MoonfedError as error:
             reason = error
         self._connection.online.clear()
         self._executor.require_running()
-        if isinstance(reason, FINAL) and not self._first_contact.may_retry(reason):
+        if isinstance(reason, Renamed) and self._connection.identity:
+            if self._try_to_renew(self._connection.identity):
+                return
+        elif isinstance(reason, FINAL) and not self._first_contact.may_retry(reason):
             raise reason
         self._log_unreachable(reason)
         if time.monotonic() - began > STEADY_SECONDS:
             self._backoff.reset()
         time.sleep(self._backoff.next())
 
+    def _inventory(self) -> list[InstalledRelease]:
+        if not has_releases(self._state):
+            return []
+        from moonfed.edge_client.state.releases import ReleaseStore
+
+        return ReleaseStore(self._state).inventory()
+
     def _handle(self, reply: fleet_pb2.ConnectReply) -> None:
         if reply.HasField("welcome"):
             self._on_welcome(reply.welcome)
             return
-        subject = "an ended run" if reply.HasField("ended") else "an assignment"
         try:
-            self._inbox.put(
-                read_run_ended(reply.ended) if reply.HasField("ended") else read_assignment(reply.assignment)
-            )
+            self._inbox.put(_read(reply))
         except InvalidInput as error:
+            subject = SUBJECTS.get(reply.WhichOneof("reply") or "", "a message")
             log.warning("%s is invalid and ignored: %s", subject, error)
 
     def _on_welcome(self, welcome: fleet_pb2.Welcome) -> None:
@@ -156,19 +204,30 @@ class Session:
         identity.require_valid()
         if not identity.is_due_for_renewal():
             return
+        renewed = self._try_to_renew(identity)
+        if renewed and not self._renamed:
+            self._connection.reopen(renewed)
+            log.info("renewed the certificate; it is valid until %s", _expiry(renewed))
+
+    def _try_to_renew(self, identity: Identity) -> Identity | None:
+        """Renew the certificate, which has a new name if an operator renamed this device; None if it must wait."""
         try:
             renewed = self._renew(identity)
         except (Unavailable, WrongServer) as error:  # the session logs it, once
             log.debug("cannot renew the certificate yet: %s", error)
+            return None
         except FINAL:
             raise
         except (MoonfedError, OSError) as error:  # such as a full disk, here or there
             log.warning(
                 "retrying later to renew the certificate, which is valid until %s: %s", _expiry(identity), error
             )
-        else:
-            self._connection.reopen(renewed)
-            log.info("renewed the certificate; it is valid until %s", _expiry(renewed))
+            return None
+        if renewed.name != identity.name:
+            log.info("an operator renamed this device from %s to %s; continuing under that name", identity.name,
+                     renewed.name)  # fmt: skip
+            self._renamed = True
+        return renewed
 
     def _renew(self, identity: Identity) -> Identity:
         key = pending_key(self._state)
@@ -176,6 +235,16 @@ class Session:
         return store_identity(
             self._state, address=identity.address, ca=identity.ca, certificate=certificate, key=key_bytes(key)
         )
+
+
+def _read(reply: fleet_pb2.ConnectReply) -> Task:
+    if reply.HasField("ended"):
+        return read_run_ended(reply.ended)
+    if reply.HasField("evaluation"):
+        return read_evaluation(reply.evaluation)
+    if reply.HasField("target"):
+        return read_target(reply.target)
+    return read_check(reply.check) if reply.HasField("check") else read_assignment(reply.assignment)
 
 
 def _expiry(identity: Identity) -> str:

@@ -59,13 +59,11 @@ class BlobTransfers:
         ref: BlobRef,
         blobs: BlobDirectory,
         *,
-        needed: bool = True,
         should_continue: Callable[[], bool] = lambda: True,
     ) -> Path:
         """Fetch a blob; return its verified file. Raise Superseded, WindowClosed or one of FETCH_ERRORS.
 
-        If not `needed`, it also gives up on the coordinator's own errors, and raises them. `should_continue` is polled;
-        Superseded once it returns False.
+        `should_continue` is polled; Superseded once it returns False.
         """
 
         def fetch() -> Path:
@@ -77,15 +75,19 @@ class BlobTransfers:
             )
 
         try:
-            return self._retry(fetch, FETCH_ERRORS, needed=needed)
+            return self._retry(fetch, FETCH_ERRORS)
         except Corrupt as error:  # in transit or on this disk: a fresh copy fixes both
             log.warning("%s; fetching it again", error)
             blobs.path(ref.sha256).unlink(missing_ok=True)
-            return self._retry(fetch, FETCH_ERRORS, needed=needed)
+            return self._retry(fetch, FETCH_ERRORS)
 
     def submit(self, assignment: Assignment, stored: StoredRound) -> None:
         """Submit the update; return once it is durable. Raise Superseded, or one of REJECTIONS."""
         self._retry(lambda: self._connection.submit(assignment, stored, self._is_current), REJECTIONS)
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Make a call until it succeeds. Raise Superseded, or one of REJECTIONS."""
+        self._retry(action, REJECTIONS)
 
     def seconds_open(self) -> float | None:
         """Return the seconds until the window closes, None without one; raise WindowClosed outside it."""
@@ -96,10 +98,14 @@ class BlobTransfers:
             raise WindowClosed(f"the training window of this device, {self._window}, has closed")
         return seconds
 
+    def may_continue(self) -> bool:
+        """Return whether the task is current and the window open."""
+        return self._is_current() and self._is_open()
+
     def _is_open(self) -> bool:
         return self._window is None or self._window.contains(now())
 
-    def _retry(self, action: Callable[[], Result], final: ErrorTypes, *, needed: bool = True) -> Result:
+    def _retry(self, action: Callable[[], Result], final: ErrorTypes) -> Result:
         """Retry until success, a final error, or a newer task.
 
         A coordinator's problems are transient: a full disk, a restart, an internal error.
@@ -111,8 +117,6 @@ class BlobTransfers:
             except final:
                 raise
             except MoonfedError as error:
-                if not needed and not isinstance(error, CONNECTION_ERRORS):
-                    raise
                 if not isinstance(error, CONNECTION_ERRORS) and str(error) != logged:
                     logged = str(error)
                     log.warning("retrying; the coordinator is temporarily unable to serve this device: %s", logged)

@@ -1,7 +1,8 @@
 """Local training in two children: the reader, which runs the device's data source, and the trainer in its sandbox.
 
 The reader writes samples to memory that the trainer maps. The trainer reads the job's files and writes results in
-STATE/job; everything else of the state, the identity and the network are the agent's.
+STATE/job; everything else of the state, the identity and the network are the agent's. A release is tried on the same
+samples, in a sandboxed process of its own.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moonfed.blobs import ref_of_bytes
 from moonfed.edge_client.agent.child_process import SILENCE_SECONDS, ChildProcess, Fields, Program
@@ -24,14 +25,19 @@ from moonfed.edge_client.agent.sandboxed_process import (
     sandboxed_process,
     shared_file,
 )
-from moonfed.edge_client.job import Job
-from moonfed.edge_client.resources.available_memory import host_available
-from moonfed.edge_client.state.round_results import RoundResults, save_results, with_kept_files
+from moonfed.edge_client.job import Job, ScoreJob
+from moonfed.edge_client.requirements import require_samples
+from moonfed.edge_client.resources.available_memory import Available, host_available
+from moonfed.edge_client.state.round_results import RoundResults, save_results, with_kept_files, written_files
 from moonfed.edge_client.state.round_store import RunState
-from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings, encode
-from moonfed.errors import TrainingFailed
-from moonfed.manifest import Manifest
+from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings, encode, wanted_samples
+from moonfed.errors import InvalidInput, TrainingFailed
+from moonfed.evaluation import MIN_HOLDOUT, HoldoutCounts
+from moonfed.manifest import InputSpec, Manifest
 from moonfed.schema import TensorSpec, model_size
+
+if TYPE_CHECKING:
+    from moonfed.edge_client.state.model_files import ModelFiles
 
 # Not from the working directory, where others may be able to write files.
 START_READER = (
@@ -48,6 +54,14 @@ class Heartbeat:
     fraction: float
     epoch: int
     loss: float | None  # the newest whole epoch's
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerMemory:
+    """Bytes that a trainer holds before its first round, and the device's memory."""
+
+    runtime: int
+    capacity: Available
 
 
 class WorkerProcess:
@@ -67,7 +81,9 @@ class WorkerProcess:
         reader = Program(name="the process that reads the data", command=command, files=(samples,))
         self._reader = ChildProcess(reader, silence_seconds)
         self._trainer: ChildProcess | None = None
-        self._plan_file = ""  # the trainer's
+        self._model: ChildProcess | None = None  # while a release is tried
+        self._manifest_file = ""  # the trainer's
+        self._memory: TrainerMemory | None = None  # once a trainer has reported it
 
     @property
     def running(self) -> bool:
@@ -78,9 +94,43 @@ class WorkerProcess:
         """Start the processes that check this device's settings, raise any error, and end them."""
         self._reader.answer(encode("check"), "ready")
         if self._settings.accelerator != "cpu":  # importing torch takes two seconds; cpu does not need it
-            self._trainer, self._plan_file = self._new_trainer(FILE_HEADER, 0), ""
-            self._trainer.answer(encode("check"), "ready")
+            self._trainer, self._manifest_file = self._new_trainer(FILE_HEADER, 0), ""
+            self._memory = _trainer_memory(self._trainer.answer(encode("check"), "ready"))
         self.end()
+
+    def check_run(self, manifest_file: str) -> SampleCounts:
+        """Read the samples for a bundle, and compare the memory of its rounds with this device's.
+
+        Returns the numbers of samples; raises the reason why the device cannot train the bundle, or TrainingFailed. The
+        processes are ready for a round of this bundle afterwards.
+        """
+        from moonfed.edge_client.resources.memory_estimate import require_fits, round_bytes  # seldom needed
+
+        manifest = Manifest.from_bytes(Path(manifest_file).read_bytes())
+        try:
+            read = self._reader.answer(_read(manifest), "read")
+            assert read is not None  # noqa: S101 - nobody stops it
+            counts = self._counts(read)
+            require_samples(manifest, counts.samples)
+            if self._memory is None:
+                trainer = self._trainer_of(manifest_file, manifest)
+                self._memory = _trainer_memory(trainer.answer(encode("check"), "ready"))
+            need = round_bytes(
+                manifest,
+                samples=counts.samples,
+                held_out=counts.held_out,
+                batch_size=manifest.training.batch_size,
+                epochs=manifest.training.epochs,
+                views=manifest.training.views,
+                precision=self._settings.precision,
+                accelerator=self._settings.accelerator,
+                runtime=self._memory.runtime,
+            )
+            require_fits(need, self._memory.capacity, self._settings.max_memory)
+        except BaseException:
+            self.end()
+            raise
+        return counts
 
     def train(self, job: Job, should_continue: Callable[[Heartbeat | None], bool]) -> bool:
         """Train one round and store its results; return False if `should_continue` stopped it.
@@ -97,11 +147,12 @@ class WorkerProcess:
         content = Path(job.manifest_file).read_bytes()
         manifest = Manifest.from_bytes(content)
         state = self._state(job, content)
-        trainer = self._trainer_of(job, manifest)
+        trainer = self._trainer_of(job.manifest_file, manifest)
         self._directory.clear()
         try:
+            self._directory.create(written_files(manifest, job.encodings))
             trainer.start()  # imports torch while the data are read
-            read = self._reader.answer(encode("read", manifest_file=job.manifest_file), "read", on_progress)
+            read = self._reader.answer(_read(manifest), "read", on_progress)
             if read is None:
                 return False
             counts = self._counts(read)
@@ -117,21 +168,86 @@ class WorkerProcess:
         finally:
             self._directory.clear()
 
+    def score(self, job: ScoreJob, should_continue: Callable[[], bool]) -> HoldoutCounts | None:
+        """Score models on the holdout; return None if `should_continue`, which is polled, stopped it.
+
+        Raises InvalidInput if the holdout is too small to be scored, and as `train`.
+        """
+
+        def on_progress(fields: Fields | None) -> bool:
+            return should_continue()
+
+        manifest = Manifest.from_bytes(Path(job.manifest_file).read_bytes())
+        read = self._reader.answer(_read(manifest), "read", on_progress)
+        if read is None:
+            return None
+        counts = self._counts(read)
+        _require_holdout(counts.held_out)
+        try:
+            trainer = self._trainer_of(job.manifest_file, manifest)
+            self._directory.clear()
+            command = encode("score", job=asdict(self._staged_scores(job)), samples=asdict(counts), other_work=0)
+            scored = trainer.answer(command, "scored", on_progress)
+            return None if scored is None else _holdout_counts(scored, counts.held_out, len(job.models))
+        except BaseException:
+            self.end()
+            raise
+        finally:
+            self._directory.clear()
+
+    def read_samples(self, spec: InputSpec, classes: Sequence[str]) -> SampleCounts:
+        """Read the samples in a form; return their numbers, or raise the reason why they do not have it."""
+        try:
+            read = self._reader.answer(encode("read", **wanted_samples(spec, classes)), "read")
+        except BaseException:
+            self.end()
+            raise
+        assert read is not None  # noqa: S101 - nobody stops it
+        return self._counts(read)
+
+    def score_release(self, model: ModelFiles, counts: SampleCounts) -> int:
+        """Return how many samples of the holdout a model classifies correctly; without a holdout, only try it.
+
+        `counts`: of the samples that were read in the model's form. Raises the reason why the model does not work.
+        """
+        from moonfed.edge_client.agent.model_process import model_process  # seldom needed
+
+        directory, settings = JobDirectory(self._directory.root.with_name("release-job")), self._settings
+        self._model = model_process(
+            model,
+            directory,
+            self._readable_samples,
+            accelerator=settings.accelerator,
+            threads=settings.threads,
+            level=settings.sandbox,
+            max_memory=settings.max_memory or self._free_memory(),
+            silence_seconds=self._silence_seconds,
+        )
+        try:
+            command = encode("score", samples=counts.samples, held_out=counts.held_out)
+            scored = self._model.answer(command, "scored")
+        finally:
+            self._model.end()
+            directory.clear()
+        return _correct(scored, counts.held_out)
+
     def end(self) -> None:
-        """Kill both processes and everything they started; their files are always consistent."""
+        """Kill all processes and everything they started; their files are always consistent."""
         self._reader.end()
-        if self._trainer is not None:
-            self._trainer.end()
+        for process in (self._trainer, self._model):
+            if process is not None:
+                process.end()
 
     def _state(self, job: Job, manifest: bytes) -> RunState:
         runs = Path(self._settings.state, "runs")
         return RunState(runs, job.id.run, manifest=ref_of_bytes(manifest).sha256, seed=job.seed)
 
-    def _trainer_of(self, job: Job, manifest: Manifest) -> ChildProcess:
-        if self._trainer is None or self._plan_file != job.plan_file:
+    def _trainer_of(self, manifest_file: str, manifest: Manifest) -> ChildProcess:
+        if self._trainer is None or self._manifest_file != manifest_file:
             if self._trainer is not None:
                 self._trainer.end()
-            self._trainer, self._plan_file = self._new_trainer(_file_size(manifest), _files(manifest)), job.plan_file
+            self._trainer = self._new_trainer(_file_size(manifest), _files(manifest))
+            self._manifest_file = manifest_file
         return self._trainer
 
     def _new_trainer(self, file_size: int, files: int) -> ChildProcess:
@@ -173,6 +289,15 @@ class WorkerProcess:
             kept={role: add(file, f"{role}.kept") for role, file in job.kept.items()},
         )
 
+    def _staged_scores(self, job: ScoreJob) -> ScoreJob:
+        add = self._directory.add
+        return ScoreJob(
+            manifest_file=add(job.manifest_file, "manifest.json"),
+            plan_file=add(job.plan_file, "plan.pt"),
+            model=add(job.model, "model.received"),
+            local_model=add(job.local_model, "local.previous") if job.local_model else None,
+        )
+
     def _seconds(self, job: Job) -> float | None:
         """Return the seconds until the trainer is killed; None: as long as it reports progress."""
         if job.max_seconds is None:
@@ -192,6 +317,10 @@ class WorkerProcess:
         )
 
 
+def _read(manifest: Manifest) -> bytes:
+    return encode("read", **wanted_samples(manifest.input, manifest.classes))
+
+
 def _file_size(manifest: Manifest) -> int:
     """Return the bytes of the largest file that a round writes."""
     roles = [manifest.tensors, *manifest.uplink.values(), *manifest.device_state.values()]
@@ -199,12 +328,52 @@ def _file_size(manifest: Manifest) -> int:
 
 
 def _files(manifest: Manifest) -> int:
-    """Return the most files that a round's results have: a model, its encoded form and that one's error, and others."""
+    """Return the most files that a round's results have: a model, its encoded form, the encoding error, and others."""
     return 3 + len(manifest.uplink) + len(manifest.device_state)
 
 
 def _bytes(specs: tuple[TensorSpec, ...]) -> int:
     return 4 * model_size(specs)
+
+
+def _require_holdout(samples: int) -> None:
+    """Raise InvalidInput unless a holdout may be scored."""
+    if samples == 0:
+        raise InvalidInput("this device has no holdout")
+    if samples < MIN_HOLDOUT:
+        raise InvalidInput(f"the holdout of this device has less than {MIN_HOLDOUT} samples")
+
+
+def _holdout_counts(scored: Fields, samples: int, models: int) -> HoldoutCounts:
+    """Convert a trainer's report; raise TrainingFailed unless it has a number of samples for each model."""
+    correct = scored.get("correct")
+    try:
+        if not isinstance(correct, list) or len(correct) != models or not all(type(one) is int for one in correct):
+            raise InvalidInput("correct must be one number for each model")
+        return HoldoutCounts(samples=samples, correct=correct[0], local_correct=correct[1] if models > 1 else None)
+    except InvalidInput as error:
+        raise TrainingFailed("the training process sent invalid results") from error
+
+
+def _trainer_memory(fields: Fields | None) -> TrainerMemory:
+    """Convert a trainer's report; raise TrainingFailed unless its values are sizes."""
+    try:
+        assert fields  # noqa: S101 - nobody stops it
+        runtime, capacity = int(fields["runtime"]), Available(**fields["capacity"])
+        sizes = [size for size in (runtime, capacity.host, capacity.accelerator) if size is not None]
+        if not all(isinstance(size, int) and size >= 0 for size in sizes):
+            raise ValueError(sizes)
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        raise TrainingFailed("the training process sent an invalid answer") from error
+    return TrainerMemory(runtime, capacity)
+
+
+def _correct(scored: Fields | None, held_out: int) -> int:
+    """Return a score; raise TrainingFailed unless it is a number of samples."""
+    correct = scored.get("correct") if scored else None
+    if not isinstance(correct, int) or not 0 <= correct <= held_out:
+        raise TrainingFailed("the training process sent an invalid answer")
+    return correct
 
 
 def _heartbeat(fields: Mapping[str, Any]) -> Heartbeat:

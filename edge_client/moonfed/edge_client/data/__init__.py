@@ -1,1 +1,1 @@
-"""Sources of the device's samples: a folder of images, an .npz file, or a user's function."""
+"""A device's samples between the data layer and the trainer: cache and holdout."""

@@ -15,9 +15,9 @@ from typing import Literal
 
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.connection_diagnosis import explain_unavailable
+from moonfed.data.open_source import open_source
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity
-from moonfed.edge_client.data.source import open_source
 from moonfed.edge_client.resources.available_memory import host_available, total_memory
 from moonfed.errors import MoonfedError, NotFound, Unavailable
 from moonfed.identity import Identity
@@ -153,7 +153,7 @@ def _onnxruntime() -> tuple[Status, str]:
     import numpy as np
     import onnxruntime
 
-    onnxruntime.set_default_logger_severity(4)  # a provider whose libraries are missing is no error here
+    onnxruntime.set_default_logger_severity(4)  # a provider whose libraries are missing is not an error here
     working = []
     for provider in onnxruntime.get_available_providers():
         try:

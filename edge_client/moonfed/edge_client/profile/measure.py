@@ -6,8 +6,6 @@ Legend: N samples, B a batch's samples, E epochs, k previous models.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,7 +18,9 @@ from moonfed.bundle import Bundle, read_bundle
 from moonfed.edge_client.agent.child_process import SILENCE_SECONDS
 from moonfed.edge_client.agent.compatibility import describe_platform, require_runnable
 from moonfed.edge_client.agent.sandboxed_process import JobDirectory, Sandbox, sandboxed_process
+from moonfed.edge_client.data.class_counts import count_samples
 from moonfed.edge_client.profile.task import MeasureSettings, Times
+from moonfed.edge_client.resources import trainer_runtime
 from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.edge_client.resources.available_memory import Available, available_memory
 from moonfed.edge_client.resources.memory_estimate import Need, require_fits, round_bytes
@@ -34,12 +34,8 @@ from moonfed.plan import default_memory_format
 from moonfed.sandbox.policy import Level, require_level
 from moonfed.validate import require_whole
 
+SAMPLES = 5000
 BATCHES = 4  # of samples that the measured steps cycle through
-TRAINER_SCRIPT = """\
-import moonfed.edge_client.worker.sandboxed, moonfed.edge_client.worker.trainer
-from moonfed.edge_client.resources.available_memory import resident_memory
-print(resident_memory())
-"""  # the trainer until it measures its own memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +47,9 @@ class ProfileSettings:
     threads: int | None = None  # torch's threads; None: torch chooses
     precision: str = "float32"
     memory_format: str | None = None
-    samples: int = 5000  # of the round that is estimated
+    samples: int | None = None  # of the round that is estimated; None: those of `data`, or SAMPLES
+    data: str = ""  # see moonfed.data.formats; samples are read only to count them
+    target: str = ""  # column of a table with the labels; empty: the bundle's
     batch_size: int | None = None  # None: the bundle's, as for the epochs
     epochs: int | None = None
     max_memory: int | None = None  # bytes
@@ -66,6 +64,10 @@ class ProfileSettings:
             value = getattr(self, option)
             if value is not None:
                 require_whole(option.replace("_", "-"), value, 1)
+        if self.data and self.samples is not None:
+            raise InvalidInput(
+                f"samples is {self.samples}; with --data, whose samples are counted, it must not be given"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +133,11 @@ def profile(
     try:
         require_runnable(bundle.manifest)
         require_accelerator(settings.accelerator)
-        require_enough_samples(bundle.manifest, settings.samples)
+        if settings.data:
+            found = replace(found, samples=count_samples(settings.data, bundle.manifest, target=settings.target).total)
+        require_enough_samples(bundle.manifest, found.samples)
         need, available = (
-            _need(found, settings, found.samples, trainer_memory()),
+            _need(found, settings, found.samples, trainer_runtime.trainer_memory()),
             available_memory(settings.accelerator),
         )
         found = replace(found, need=need.placed(available), available=available)
@@ -143,11 +147,6 @@ def profile(
     except MoonfedError as rejection:
         return replace(found, rejection=rejection)
     return replace(found, times=times, peak=_peak(peaks, _need(found, settings, measured, peaks["own"])))
-
-
-def trainer_memory() -> int:
-    """Return the bytes that a fresh trainer of `moonfed-client run` holds; this process holds more."""
-    return int(subprocess.run([sys.executable, "-c", TRAINER_SCRIPT], stdout=subprocess.PIPE, check=True).stdout)
 
 
 def _measured(
@@ -196,7 +195,7 @@ def _requested(settings: ProfileSettings, manifest: Manifest) -> Profile:
     return Profile(
         manifest=manifest,
         platform=describe_platform(settings.accelerator, settings.threads or torch.get_num_threads()),
-        samples=settings.samples,
+        samples=SAMPLES if settings.samples is None else settings.samples,
         batch_size=settings.batch_size or manifest.training.batch_size,
         epochs=settings.epochs or manifest.training.epochs,
         precision=settings.precision,

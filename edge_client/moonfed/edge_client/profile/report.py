@@ -10,6 +10,7 @@ from moonfed.command_line import print_json
 from moonfed.edge_client.profile.measure import Profile
 from moonfed.edge_client.profile.task import Times
 from moonfed.edge_client.resources.memory_estimate import Need
+from moonfed.formatting import count
 from moonfed.sizes import human
 
 
@@ -91,7 +92,8 @@ def _subject(found: Profile) -> Iterator[tuple[str, str]]:
     yield "runs in", f"{found.precision}, {found.memory_format}"
     yield (
         "round",
-        (f"{found.samples} samples in batches of {found.batch_size}, {found.epochs} epochs: {found.steps} steps"),
+        f"{count(found.samples, 'sample')} in batches of {found.batch_size}, {count(found.epochs, 'epoch')}: "
+        f"{count(found.steps, 'step')}",
     )
 
 

@@ -33,6 +33,25 @@ def available_memory(accelerator: str) -> Available:
     return Available(host=host, accelerator=free + torch.cuda.memory_reserved())
 
 
+def memory_capacity(accelerator: str) -> Available:
+    """Return the memory of this device, used or not: what a round may take at best."""
+    host = host_capacity()
+    if accelerator == "cpu":
+        return Available(host=host)
+    import torch
+
+    properties = torch.cuda.get_device_properties(0)
+    if properties.is_integrated:
+        return Available(host=host, shared=True)
+    return Available(host=host, accelerator=properties.total_memory)
+
+
+def host_capacity(root: Path = ROOT) -> int | None:
+    """Return the bytes of host memory: the minimum of the machine's and the process's control group limits."""
+    limits = [limit for directory in _own_groups(root) if (limit := _number(directory / "memory.max")) is not None]
+    return min((size for size in (total_memory(root), *limits) if size is not None), default=None)
+
+
 def host_available(root: Path = ROOT) -> int | None:
     """Return the available bytes of host memory, including this process's own.
 
@@ -91,13 +110,17 @@ def _all_pages(root: Path) -> int | None:
 
 def _cgroup_available(root: Path) -> Iterator[int]:
     """Return the bytes that each cgroup limit leaves, from the process's own group to the topmost visible one."""
-    mount = root / "sys/fs/cgroup"
-    group = _own_group(root)
-    while group is not None:
-        directory = mount / group
+    for directory in _own_groups(root):
         limit, used = _number(directory / "memory.max"), _number(directory / "memory.current")
         if limit is not None and used is not None:
             yield max(0, limit - used + _file_pages(directory / "memory.stat"))
+
+
+def _own_groups(root: Path) -> Iterator[Path]:
+    """Return the directories of the process's own group and of those above it."""
+    group = _own_group(root)
+    while group is not None:
+        yield root / "sys/fs/cgroup" / group
         group = None if group == Path() else group.parent
 
 

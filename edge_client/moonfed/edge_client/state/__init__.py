@@ -1,1 +1,1 @@
-"""The device's state on disk: rounds, finished models, garbage collection."""
+"""The device's state on disk: rounds, releases, garbage collection."""

@@ -14,9 +14,11 @@ from pathlib import Path
 
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import MODEL_ERROR, RunState, StoredRound, Write
-from moonfed.encodings import ENCODED_MODEL, Encodings
+from moonfed.encodings import ENCODED_MODEL, PLAIN, Encodings, temporary_file
 from moonfed.errors import TrainingFailed
 from moonfed.manifest import MODEL, Manifest
+
+INITIAL_MODEL = "initial_model"  # the decoded global model, if it was encoded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,18 @@ class RoundResults:
 def result_file(directory: Path, role: str) -> Path:
     """Return the file of a role's result."""
     return directory / f"{role}.safetensors"
+
+
+def written_files(manifest: Manifest, encodings: Encodings) -> tuple[str, ...]:
+    """Return the names of all files that a round writes, results and others."""
+    names = [result_file(Path(), role).name for role in result_roles(manifest, encodings)]
+    if encodings.down != PLAIN:
+        names.append(INITIAL_MODEL)
+    if encodings.down.compressed:
+        names.append(temporary_file(INITIAL_MODEL))
+    if encodings.up.compressed:
+        names.append(temporary_file(result_file(Path(), ENCODED_MODEL).name))
+    return tuple(names)
 
 
 def result_roles(manifest: Manifest, encodings: Encodings) -> tuple[str, ...]:
@@ -82,6 +96,8 @@ def _require_plain(file: Path) -> None:
         raise TrainingFailed(f"the training process left no {file.name}") from error
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
         raise TrainingFailed(f"the training process left a {file.name} that is not a plain file")
+    if facts.st_size == 0:  # it was created for the process
+        raise TrainingFailed(f"the training process left an empty {file.name}")
 
 
 def _mover(file: Path) -> Write:

@@ -67,6 +67,11 @@ class StoredRound:
         return self.file(MODEL)
 
     @property
+    def model(self) -> BlobRef:
+        """The trained model's."""
+        return {**self.update.blobs, **self.update.kept}[MODEL]
+
+    @property
     def outgoing(self) -> dict[str, tuple[BlobRef, Path]]:
         """Files to submit, by role: for the model the encoded file, if there is one."""
         blobs = self.update.blobs
@@ -92,6 +97,10 @@ class RunState:
         if stored is None or stored.update.assignment != assignment:
             return None
         return stored if _is_whole(stored, [*stored.update.blobs, *stored.update.kept]) else None
+
+    def newest(self) -> StoredRound | None:
+        """Return the round of the model that this device trained last; None if there is no intact one."""
+        return next((stored for stored in self._stored() if _is_whole(stored, [MODEL])), None)
 
     def previous(self, round_number: int, attempt: int, count: int) -> list[StoredRound]:
         """Return the newest `count` models trained before a round and attempt, newest first, counted or not."""
@@ -188,6 +197,12 @@ def run_directory(root: Path, run: str) -> Path:
             f"run is {run!r}; it must be 1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit"
         )
     return root / run
+
+
+def newest_round(run: Path) -> StoredRound | None:
+    """Return the last round with an intact model in a run's directory; None if there is none."""
+    rounds = sorted(read_rounds(run), key=lambda stored: stored.key, reverse=True)
+    return next((stored for stored in rounds if _is_whole(stored, [MODEL])), None)
 
 
 def newest_samples(runs: Path) -> int:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from moonfed.errors import Corrupt, InvalidInput, UntrustedBundle
 from moonfed.files import make_directories, read_regular, write_durably
+from moonfed.release_manifest import ReleaseManifest, verify_manifest
 from moonfed.signing import canonical
 from moonfed.signing.bundle_signature import Check, moment, signed_by, verify
 from moonfed.signing.key_files import read_trust, user_trust
@@ -57,9 +58,7 @@ def accept(state: Path, signature: bytes, manifest: str, now: float) -> Statemen
 
     `manifest`: the manifest's sha256. Raises UntrustedBundle, also if the device has no trust file.
     """
-    held = load(state)
-    if held is None:
-        raise UntrustedBundle("this device has no trust file; give it one with: moonfed-client trust FILE")
+    held = _require(state)
     found = verify(signature, manifest, now=now, trust=held.trust, accepted=held.accepted)
     statement = found.statement
     known = DeviceTrust(trust=found.trust, accepted={**held.accepted, statement.name: statement.version})
@@ -68,15 +67,30 @@ def accept(state: Path, signature: bytes, manifest: str, now: float) -> Statemen
     return statement
 
 
-def stored_check(state: Path) -> Check:
-    """Return a check for bundles that this device has accepted and stored.
+def would_accept(state: Path, signature: bytes, manifest: str, now: float) -> Statement:
+    """Verify a bundle's signature file as `accept` does, but remember nothing."""
+    held = _require(state)
+    return verify(signature, manifest, now=now, trust=held.trust, accepted=held.accepted).statement
 
-    It does not compare versions: a finished run's model stays usable when a newer bundle has arrived.
+
+def accept_release(state: Path, manifest: bytes, signature: bytes, now: float) -> ReleaseManifest:
+    """Verify a release's manifest, and remember a newer trust file durably.
+
+    Raises UntrustedRelease, or UntrustedBundle if the device has no trust file. Versions may decrease, as for a
+    roll-back.
     """
+    held = _require(state)
+    read, trust = verify_manifest(manifest, signature, now=now, trust=held.trust)
+    if trust != held.trust:
+        _store(state, replace(held, trust=trust))
+    return read
+
+
+def _require(state: Path) -> DeviceTrust:
     held = load(state)
     if held is None:
-        raise UntrustedBundle(f"{state} has no trust file; give it one with: moonfed-client trust FILE --state {state}")
-    return signed_by(held.trust)
+        raise UntrustedBundle("this device has no trust file; give it one with: moonfed-client trust FILE")
+    return held
 
 
 def bundle_check(trust: Path | None, state: Path) -> Check:

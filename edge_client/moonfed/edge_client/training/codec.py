@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from moonfed.edge_client.job import Job
-from moonfed.edge_client.state.round_results import result_file
+from moonfed.edge_client.state.round_results import INITIAL_MODEL, result_file
 from moonfed.edge_client.state.round_store import MODEL_ERROR
 from moonfed.encoded_models import decode_model, encode_model
 from moonfed.encodings import ENCODED_MODEL, PLAIN
@@ -18,8 +18,8 @@ def decoded_model(job: Job, manifest: Manifest, output: Path) -> Path:
     if encoding == PLAIN:
         return received
     output.mkdir(parents=True, exist_ok=True)
-    decode_model(received, output / "initial_model", manifest.tensors, encoding)
-    return output / "initial_model"
+    decode_model(received, output / INITIAL_MODEL, manifest.tensors, encoding)
+    return output / INITIAL_MODEL
 
 
 def encode_update(initial_model: Path, job: Job, manifest: Manifest, output: Path) -> None:

@@ -38,8 +38,13 @@ class Evaluation:
     """A model's loss and accuracy on some samples."""
 
     loss: float  # mean cross-entropy
-    accuracy: float  # 0 to 1
+    correct: int  # samples
     samples: int
+
+    @property
+    def accuracy(self) -> float:
+        """Top-1, 0 to 1."""
+        return self.correct / self.samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,4 +151,4 @@ def evaluate(plan: Plan, data: Samples, batch_size: int, heartbeat: Callable[[],
         sums.append(plan.evaluate(inputs, labels))
         heartbeat()
     loss, correct = torch.stack(sums).sum(0, dtype=torch.float64).tolist()
-    return Evaluation(loss=loss / len(data), accuracy=correct / len(data), samples=len(data))
+    return Evaluation(loss=loss / len(data), correct=round(correct), samples=len(data))

@@ -14,12 +14,21 @@ import numpy as np
 import torch
 
 from moonfed import tensors
-from moonfed.edge_client.job import Job
+from moonfed.edge_client.job import Job, ScoreJob
+from moonfed.edge_client.requirements import require_samples
 from moonfed.edge_client.state.round_results import RoundResults, result_file, save_results, with_kept_files
 from moonfed.edge_client.state.round_store import RunState, StoredRound
 from moonfed.edge_client.training.codec import decoded_model, encode_update
-from moonfed.edge_client.training.local_training import Model, Progress, RoundSettings, Samples, Trained, train_round
-from moonfed.errors import InvalidInput, TrainingFailed
+from moonfed.edge_client.training.local_training import (
+    Model,
+    Progress,
+    RoundSettings,
+    Samples,
+    Trained,
+    evaluate,
+    train_round,
+)
+from moonfed.errors import TrainingFailed
 from moonfed.manifest import MODEL, Manifest
 from moonfed.plan import Plan
 from moonfed.tensors import TensorSpec, Vector
@@ -68,9 +77,7 @@ def train_files(
     or a file does not fit, TrainingFailed if the plan fails or its results are not usable, and whatever `progress`
     raises.
     """
-    least = max(1, manifest.plan.minimum_samples)
-    if len(data) < least:
-        raise InvalidInput(f"this device has {len(data)} samples to train on; the plan needs at least {least}")
+    require_samples(manifest, len(data))
     initial_model = decoded_model(job, manifest, output)
     trained = train_round(
         plan,
@@ -92,6 +99,20 @@ def train_files(
     if job.encodings.updates_encoded:
         encode_update(initial_model, job, manifest, output)
     return RoundResults(directory=output, samples=trained.samples, steps=trained.steps, metrics=metrics)
+
+
+def score_files(
+    plan: Plan, holdout: Samples, job: ScoreJob, manifest: Manifest, heartbeat: Callable[[], None] = lambda: None
+) -> list[int]:
+    """Return the number of the holdout's samples that each of the job's models classifies correctly.
+
+    Raises InvalidInput if a file does not fit, TrainingFailed if the plan fails, and whatever `heartbeat` raises.
+    """
+    training, found = manifest.training, list[int]()
+    for file in job.models:
+        plan.begin_round(_load(Path(file), manifest.tensors), [], {}, training.hyperparameters)
+        found.append(evaluate(plan, holdout, training.batch_size, heartbeat).correct)
+    return found
 
 
 def _settings(job: Job, device: str) -> RoundSettings:

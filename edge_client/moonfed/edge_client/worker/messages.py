@@ -1,20 +1,21 @@
 """Messages between the agent and its reader and trainer: one JSON object per line.
 
 To both:         check, stop
-To the reader:   read (manifest_file)
-To the trainer:  train (job, samples: SampleCounts, other_work)
+To the reader:   read (spec, classes)
+To the trainer:  train (job, samples: SampleCounts, other_work), score (the same)
 To the agent:    ready, progress (fraction, epoch, loss), log (level, text), stopped, failed (error, reason)
 From the reader: read (samples, held_out, changed, other_work)
-From the trainer: trained (samples, steps, metrics)
+From the trainer: ready (runtime, capacity), trained (samples, steps, metrics), scored (correct)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from moonfed.manifest import InputSpec
 from moonfed.sandbox.policy import Level
 
 
@@ -24,9 +25,10 @@ class WorkerSettings:
 
     state: str  # the state directory
     device: str  # the device's name
-    data: str  # FOLDER, FILE.npz or module:callable
+    data: str  # see moonfed.data.formats
     accelerator: str  # cpu or cuda
     holdout: float  # fraction of the samples that only evaluate
+    target: str = ""  # column of a table with the labels; empty: the bundle's
     threads: int | None = None  # torch's threads; None: torch chooses
     precision: str = "float32"  # see moonfed.plan.load_plan, as for the memory format
     memory_format: str | None = None
@@ -44,6 +46,11 @@ class SampleCounts:
     samples: int  # to train on
     held_out: int
     version: int
+
+
+def wanted_samples(spec: InputSpec, classes: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of `read`: the form of the samples, and the names of the classes."""
+    return {"spec": spec.to_document(), "classes": list(classes)}
 
 
 def encode(kind: str, **fields: object) -> bytes:

@@ -9,15 +9,20 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from moonfed.edge_client.data.source import Reader, open_source
+from moonfed.data.bad_cells import UnusableTable
+from moonfed.data.open_source import open_source
+from moonfed.data.source import Source
+from moonfed.edge_client.data.cache import Reader
 from moonfed.edge_client.worker.heartbeat import Heartbeats
 from moonfed.edge_client.worker.ipc import LogForwarder, ParentPipe, die_with, serve
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.edge_client.worker.shared_samples import write_samples
-from moonfed.manifest import Manifest
+from moonfed.errors import InvalidInput
+from moonfed.manifest import InputSpec
 
 log = logging.getLogger(__name__)
 
@@ -35,17 +40,24 @@ class SampleReader:
         """Execute the agent's command, `check` or `read`; return its answer."""
         if kind == "read":
             return {"kind": "read", **self.read(**fields)}
-        open_source(self._settings.data).check()  # for errors that would fail every round, such as missing data
+        self._source().check()  # for errors that would fail every round, such as missing data
         return {"kind": "ready"}
 
-    def read(self, manifest_file: str) -> dict[str, Any]:
-        """Write the samples for a bundle, unless they are already written; return their numbers."""
-        manifest, heartbeats = Manifest.from_bytes(Path(manifest_file).read_bytes()), Heartbeats(self._parent)
-        source = self._reader or Reader(open_source(self._settings.data), Path(self._settings.state, "cache"))
+    def _source(self) -> Source:
+        return open_source(self._settings.data, self._settings.target)
+
+    def read(self, spec: Mapping[str, Any], classes: Sequence[str]) -> dict[str, Any]:
+        """Write the samples in this form, unless they are already written; return their numbers."""
+        form, heartbeats = InputSpec.from_document(spec), Heartbeats(self._parent)
+        source = self._reader or Reader(self._source(), Path(self._settings.state, "cache"))
         self._reader = None  # after a failure the source is read again
-        raw = source.read_if_changed(manifest.input, manifest.classes, heartbeats.work)
+        try:
+            raw = source.read_if_changed(form, tuple(classes), heartbeats.work)
+        except UnusableTable as error:  # the coordinator is told the reason, which must not quote data
+            log.warning("%s", error)
+            raise InvalidInput(error.public) from error
         if raw is not None:
-            self._counts = write_samples(self._file, raw, manifest.input, self._settings.holdout)
+            self._counts = write_samples(self._file, raw, form, self._settings.holdout)
             log.info("%d samples to train on, %d held out", *self._counts)
         self._reader = source
         return {

@@ -27,7 +27,8 @@ from moonfed.sandbox.policy import Level, Policy, confine_files, confine_process
 TASKS: Mapping[str, str] = {
     "train": "moonfed.edge_client.worker.trainer",
     "profile": "moonfed.edge_client.profile.task",
-    "predict": "moonfed.edge_client.predict_task",
+    "predict": "moonfed.edge_client.inference.plan_task",
+    "onnx": "moonfed.edge_client.inference.onnx_task",
 }
 THREAD_BYTES = 32 << 20  # address space per core for the stacks and heaps of threads, mostly unused
 Execute = Callable[[str, dict[str, Any]], dict[str, Any]]

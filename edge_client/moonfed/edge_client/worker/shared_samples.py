@@ -9,18 +9,26 @@ import mmap
 import os
 from collections.abc import Iterator
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
-from moonfed.edge_client.data.samples import Rows, split_rows
+from moonfed.data.data_set import DataSet, Inputs, Labels, Rows
+from moonfed.edge_client.data.split import split_rows
 from moonfed.manifest import InputSpec
-from moonfed.samples import Inputs, Labels, RawSamples
 
 ALIGNMENT = 64  # bytes
 _Part = tuple[int, np.dtype[np.generic], tuple[int, ...]]  # offset, dtype and shape
 
 
-def write_samples(file: int, samples: RawSamples, spec: InputSpec, holdout: float) -> tuple[int, int]:
+class MappedSamples(NamedTuple):
+    """Inputs [N, …] and labels [N] in shared memory."""
+
+    inputs: Inputs
+    labels: Labels
+
+
+def write_samples(file: int, samples: DataSet, spec: InputSpec, holdout: float) -> tuple[int, int]:
     """Replace the content of an open file with split samples; return the numbers to train on and held out."""
     trained, held_out = split_rows(samples, holdout)
     counts = len(samples) if trained is None else len(trained), len(held_out)
@@ -36,12 +44,12 @@ def write_samples(file: int, samples: RawSamples, spec: InputSpec, holdout: floa
     return counts
 
 
-def map_samples(file: int, spec: InputSpec, samples: int, held_out: int) -> tuple[RawSamples, RawSamples]:
-    """Map the samples from `write_samples`. The arrays are writable; changes stay in this process."""
+def map_samples(file: int, spec: InputSpec, samples: int, held_out: int) -> tuple[MappedSamples, MappedSamples]:
+    """Map what `write_samples` wrote. The arrays are writable; changes stay in this process."""
     *parts, end = _parts(spec, samples, held_out)
     memory = mmap.mmap(file, max(1, end[0]), access=mmap.ACCESS_COPY)
     arrays = [_array(memory, part) for part in parts]
-    return RawSamples(inputs=arrays[0], labels=arrays[1]), RawSamples(inputs=arrays[2], labels=arrays[3])
+    return MappedSamples(*arrays[:2]), MappedSamples(*arrays[2:4])
 
 
 def _parts(spec: InputSpec, *counts: int) -> Iterator[_Part]:

@@ -10,21 +10,22 @@ from typing import Any
 
 import torch
 
-from moonfed.edge_client.job import Job
+from moonfed.edge_client.job import Job, ScoreJob
 from moonfed.edge_client.resources.accelerator import require_accelerator
-from moonfed.edge_client.resources.available_memory import Available, available_memory, resident_memory
+from moonfed.edge_client.resources.available_memory import Available, available_memory, memory_capacity, resident_memory
 from moonfed.edge_client.resources.memory_estimate import require_fits, round_bytes
 from moonfed.edge_client.state.round_results import RoundResults
+from moonfed.edge_client.training.cuda_graph import own_stream
 from moonfed.edge_client.training.data_placement import DataPlacement
 from moonfed.edge_client.training.local_training import Progress, Samples
-from moonfed.edge_client.training.round_files import train_files
+from moonfed.edge_client.training.round_files import score_files, train_files
 from moonfed.edge_client.worker.heartbeat import Heartbeats
 from moonfed.edge_client.worker.ipc import ParentPipe
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
-from moonfed.edge_client.worker.shared_samples import map_samples
+from moonfed.edge_client.worker.shared_samples import MappedSamples, map_samples
 from moonfed.manifest import InputSpec, Manifest
 from moonfed.plan import Plan, load_plan
-from moonfed.samples import RawSamples
+from moonfed.training_spec import TrainingSpec
 
 
 class Trainer:
@@ -32,7 +33,7 @@ class Trainer:
 
     def __init__(self, settings: WorkerSettings, file: int, output: Path) -> None:
         """`file`: the descriptor of the samples; `output`: the directory for results."""
-        self._runtime = resident_memory()  # with torch, and nothing of a round yet
+        self.runtime = resident_memory()  # with torch, and nothing of a round yet
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
         self._settings, self._file, self._output = settings, file, output
@@ -48,7 +49,7 @@ class Trainer:
         started = time.monotonic() if job.began is None else job.began
         manifest = Manifest.from_bytes(Path(job.manifest_file).read_bytes())
         data, holdout = self._mapped(manifest.input, counts)
-        self._require_memory(manifest, job, data, holdout)
+        self._require_memory(manifest, job.training, data, holdout)
         return train_files(
             self._loaded_plan(job.plan_file),
             self._placement.place(data),
@@ -62,6 +63,14 @@ class Trainer:
             started=started,
         )
 
+    def score(self, job: ScoreJob, counts: SampleCounts, heartbeat: Callable[[], None]) -> list[int]:
+        """Return the correct predictions of each of the job's models on the holdout; see `score_files`."""
+        manifest = Manifest.from_bytes(Path(job.manifest_file).read_bytes())
+        data, holdout = self._mapped(manifest.input, counts)
+        self._require_memory(manifest, manifest.training, data, holdout)
+        with own_stream(self._accelerator):
+            return score_files(self._loaded_plan(job.plan_file), holdout, job, manifest, heartbeat)
+
     def _mapped(self, spec: InputSpec, counts: SampleCounts) -> tuple[Samples, Samples]:
         if self._samples is None or self._counts != counts:
             self._samples, self._placement = None, DataPlacement(self._accelerator)  # never both the old and the new
@@ -69,19 +78,19 @@ class Trainer:
             self._samples, self._counts = (_in_torch(trained), _in_torch(held_out)), counts
         return self._samples
 
-    def _require_memory(self, manifest: Manifest, job: Job, data: Samples, holdout: Samples) -> None:
+    def _require_memory(self, manifest: Manifest, training: TrainingSpec, data: Samples, holdout: Samples) -> None:
         """Raise ResourceExhausted if the round needs more memory than is available or allowed."""
         settings = self._settings
         need = round_bytes(
             manifest,
             samples=len(data),
             held_out=len(holdout),
-            batch_size=job.training.batch_size,
-            epochs=job.training.epochs,
-            views=job.training.views,
+            batch_size=training.batch_size,
+            epochs=training.epochs,
+            views=training.views,
             precision=settings.precision,
             accelerator=settings.accelerator,
-            runtime=self._runtime,
+            runtime=self.runtime,
         )
         shared = sum(part.bytes_on(torch.device("cpu")) for part in (data, holdout))
         require_fits(need, _with(available_memory(settings.accelerator), shared), settings.max_memory)
@@ -98,15 +107,19 @@ class Trainer:
 
 
 def open_task(settings: dict[str, Any], output: Path, parent: ParentPipe) -> Callable[..., dict[str, Any]]:
-    """Return the function that executes the agent's commands, `check` and `train`."""
+    """Return the function that executes the agent's commands, `check`, `train` and `score`."""
     file, settings_read = settings.pop("file"), WorkerSettings(**settings["worker"])
     require_accelerator(settings_read.accelerator)
     trainer = Trainer(settings_read, file, output)
 
     def execute(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
         if kind == "check":
-            return {"kind": "ready"}
+            capacity = memory_capacity(settings_read.accelerator)
+            return {"kind": "ready", "runtime": trainer.runtime, "capacity": asdict(capacity)}
         heartbeats = Heartbeats(parent, fields["other_work"])
+        if kind == "score":
+            correct = trainer.score(ScoreJob(**fields["job"]), SampleCounts(**fields["samples"]), heartbeats.work)
+            return {"kind": "scored", "correct": correct}
         results = trainer.train(
             Job.from_document(fields["job"]),
             SampleCounts(**fields["samples"]),
@@ -123,5 +136,5 @@ def _with(available: Available, shared: int) -> Available:
     return available if available.host is None else replace(available, host=available.host + shared)
 
 
-def _in_torch(raw: RawSamples) -> Samples:
-    return Samples(inputs=torch.from_numpy(raw.inputs), labels=torch.from_numpy(raw.labels))
+def _in_torch(mapped: MappedSamples) -> Samples:
+    return Samples(inputs=torch.from_numpy(mapped.inputs), labels=torch.from_numpy(mapped.labels))

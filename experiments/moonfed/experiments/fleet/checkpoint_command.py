@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from moonfed.command_line import print_json
+from moonfed.formatting import count
 
 
 def checkpoint_command(
@@ -27,4 +28,4 @@ def checkpoint_command(
     if as_json:
         print_json({"file": str(saved.file), "rounds": saved.rounds, "bytes": saved.size})
     else:
-        typer.echo(f"{saved.file}: {saved.rounds} rounds, {saved.size / 1e6:.1f} MB")
+        typer.echo(f"{saved.file}: {count(saved.rounds, 'round')}, {saved.size / 1e6:.1f} MB")

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.blobs import ref_of_bytes, ref_of_file
-from moonfed.experiments.datasets import DataSet, Inputs, Labels
+from moonfed.data.data_set import Inputs, Labels
+from moonfed.experiments.datasets import SplitDataSet
 from moonfed.experiments.partition import Indices, class_counts
 from moonfed.files import new_directory
 
@@ -23,25 +24,25 @@ COUNTS_FILE = "counts.json"
 Counts = npt.NDArray[np.int64]  # samples by party and class
 
 
-def write_parts(data: DataSet, parts: Sequence[Indices], directory: Path) -> None:
+def write_parts(data: SplitDataSet, parts: Sequence[Indices], directory: Path) -> None:
     """Write the parties' samples, the test set and the counts; the directory appears complete or not at all."""
-    counts = class_counts(data.train_labels, list(parts), len(data.classes))
+    counts = class_counts(data.train.labels, list(parts), len(data.classes))
     order = np.concatenate(list(parts))
     with new_directory(directory) as temporary:
         inputs = np.lib.format.open_memmap(
             temporary / "train-inputs.npy",
             mode="w+",
-            dtype=data.train_inputs.dtype,
-            shape=(len(order), *data.train_inputs.shape[1:]),
+            dtype=data.train.inputs.dtype,
+            shape=(len(order), *data.train.inputs.shape[1:]),
         )
         start = 0
         for part in parts:  # never the whole data set twice in memory
-            inputs[start : start + len(part)] = data.train_inputs[part]
+            inputs[start : start + len(part)] = data.train.inputs[part]
             start += len(part)
         inputs.flush()
-        np.save(temporary / "train-labels.npy", data.train_labels[order])
-        np.save(temporary / "test-inputs.npy", np.ascontiguousarray(data.test_inputs))
-        np.save(temporary / "test-labels.npy", data.test_labels)
+        np.save(temporary / "train-labels.npy", data.train.labels[order])
+        np.save(temporary / "test-inputs.npy", np.ascontiguousarray(data.test.inputs))
+        np.save(temporary / "test-labels.npy", data.test.labels)
         (temporary / COUNTS_FILE).write_text(json.dumps(counts.tolist()))
 
 

@@ -16,6 +16,7 @@ from moonfed.coordinator.storage.opening import Storage
 from moonfed.errors import MoonfedError, Unavailable
 from moonfed.experiments.fleet.engine import Engine
 from moonfed.experiments.fleet.layout import RUN, Layout
+from moonfed.experiments.fleet.parties import DROPPED_OUT
 from moonfed.experiments.fleet.results import SimulatedRound, write_rows
 from moonfed.experiments.simulation import Simulation
 
@@ -147,6 +148,7 @@ async def follow(coordinator: Coordinator, scorer: Scorer, clock: Clock, opened:
 
     `opened` is called with each round that opens or resumes and the number of parties in its cohort.
     """
+    lacking = set[tuple[int, int]]()  # attempts in which parties dropped out
     async for event in _events(coordinator):
         scorer.raise_failure()
         if isinstance(event, RunView):
@@ -159,6 +161,10 @@ async def follow(coordinator: Coordinator, scorer: Scorer, clock: Clock, opened:
             opened(event.round, len(event.devices))
         elif event.kind == "round_committed" and event.model:
             scorer.score(event.round, event.model, clock.times)
+        elif event.kind == "device_declined" and event.reason == DROPPED_OUT:
+            lacking.add((event.round, event.attempt))
+        elif event.kind == "round_abandoned" and (event.round, event.attempt) in lacking:
+            continue  # for lack of updates; the next attempt counts those that it had
         elif event.kind in FAILURES:
             who = f"{event.device}: " if event.device else f"round {event.round}: "
             raise MoonfedError(f"{who}{event.reason or event.kind.replace('_', ' ')}")

@@ -22,6 +22,11 @@ class Layout:
         return self.root / "simulation.json"
 
     @property
+    def run_recipe(self) -> Path:
+        """The recipe of a run on devices, which `run start --recipe` takes."""
+        return self.root / "recipe.toml"
+
+    @property
     def bundle(self) -> Path:
         """The bundle's directory."""
         return self.root / "bundle"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,16 +11,20 @@ from moonfed.assignment import Assignment
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.devices.sessions import DeviceInfo
 from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import RunState, StoredRound
 from moonfed.edge_client.training.rng import steps_per_epoch
 from moonfed.encodings import known_encodings
-from moonfed.errors import Corrupt, MoonfedError
+from moonfed.errors import Corrupt, MoonfedError, WrongState
+from moonfed.experiments.attendance import Attendance, Behaviour, attendance, partial_steps
 from moonfed.experiments.fleet.engine import Engine
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
+
+DROPPED_OUT = "simulated dropout"  # the reason of a party that drops out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +48,9 @@ class Fleet:
     directory: Storage
     engine: Engine
     layout: Layout
-    stragglers: float
-    seed: int
+    settings: RunSettings
+    behaviour: Behaviour
+    parties: Sequence[Party]
     delivered: Callable[[float], None]
 
     async def play(self, party: Party) -> None:
@@ -60,11 +65,18 @@ class Fleet:
         )
         async with self.coordinator.devices.connect(info) as session:
             async for assignment in session.assignments():
-                await self._deliver(party, assignment)
+                if self.behaviour.drops_out(assignment.id, party.name):
+                    with suppress(WrongState):  # the round did not need it
+                        await self.coordinator.devices.decline(assignment.id, party.name, DROPPED_OUT)
+                else:
+                    await self._deliver(party, assignment)
 
     async def _deliver(self, party: Party, assignment: Assignment) -> None:
+        attended = self._attendance(assignment.id)
+        if party.name not in attended.counted:
+            return  # too late: the round closes without it
         files = {role: self.directory.blobs.local(ref) for role, ref in assignment.blobs.items()}
-        budget = self._max_steps(party, assignment)
+        budget = self._max_steps(party, assignment) if party.name in attended.stragglers else None
         stored, seconds = await trained(self.engine, self.layout, party, assignment, files, budget)
         update = stored.update
         header = UpdateHeader(
@@ -79,35 +91,15 @@ class Fleet:
         await self.coordinator.updates.submit_files(header, {role: file for role, (_, file) in stored.outgoing.items()})
         self.delivered(seconds)
 
-    def _max_steps(self, party: Party, assignment: Assignment) -> int | None:
+    def _max_steps(self, party: Party, assignment: Assignment) -> int:
         """Return a straggler's work budget in this round."""
-        if not self.stragglers or party.name not in self._stragglers(assignment.id):
-            return None
         steps = assignment.training.epochs * steps_per_epoch(party.samples, assignment.training.batch_size)
-        return partial_steps(steps, self.seed, assignment.id.round, party.name)
+        return partial_steps(steps, self.behaviour.seed, assignment.id.round, party.name)
 
-    def _stragglers(self, attempt: AttemptId) -> list[str]:
-        """Return the stragglers of the round's cohort."""
-        found = self.directory.store.round(attempt)
-        cohort = found.cohort if found else ()
-        return draw_stragglers(cohort, self.stragglers, self.seed, attempt.round)
-
-
-def draw_stragglers(cohort: tuple[str, ...], share: float, seed: int, round_: int) -> list[str]:
-    """Draw a share of a cohort, the number rounded; the same for the same seed, round and cohort."""
-    ranked = sorted(cohort, key=lambda name: _draw(seed, round_, name, "straggles"))
-    return ranked[: round(share * len(cohort))]
-
-
-def partial_steps(steps: int, seed: int, round_: int, name: str) -> int:
-    """Draw a straggler's optimiser steps in a round, uniformly from 1 to all of them."""
-    return 1 + int(_draw(seed, round_, name, "steps") * steps)
-
-
-def _draw(seed: int, round_: int, name: str, purpose: str) -> float:
-    """Draw a number, uniform in [0, 1)."""
-    digest = hashlib.sha256(f"{seed}/{round_}/{purpose}/{name}".encode()).digest()
-    return (int.from_bytes(digest[:8], "little") >> 11) / 2**53
+    def _attendance(self, attempt: AttemptId) -> Attendance:
+        found = self.directory.store.round(attempt) if attempt.attempt > 1 else None
+        samples = {party.name: party.samples for party in self.parties}
+        return attendance(self.settings, attempt, samples, sorted(found.reused) if found else (), self.behaviour)
 
 
 async def trained(

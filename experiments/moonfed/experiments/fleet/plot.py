@@ -13,7 +13,8 @@ def draw_result(result: SimulationResult) -> None:
     """Write accuracy.png into the simulation's directory."""
     simulation, counts = result.simulation, result.counts
     few = len(counts) <= MOST_SHOWN
-    title = f"{simulation.name}: {simulation.method} on {simulation.dataset}, {len(counts)} parties"
+    source = f" on {simulation.dataset}" if simulation.dataset else ""
+    title = f"{simulation.name}: {simulation.method}{source}, {len(counts)} parties"
     with picture(result.layout.picture, 1, 2 if few else 1, width=5.5, height=3.8, title=title) as axes:
         if result.rounds:
             x, y = [entry.round for entry in result.rounds], [entry.accuracy for entry in result.rounds]

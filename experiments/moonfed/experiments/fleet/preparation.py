@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moonfed.bundle import write_bundle
+from moonfed.bundle import Bundle, read_bundle, write_bundle
+from moonfed.data.open_source import open_source
 from moonfed.errors import Corrupt, InvalidInput
-from moonfed.experiments.datasets import DataSet, load_dataset, preprocessing
+from moonfed.experiments.datasets import LOADERS, SplitDataSet, load_dataset, preprocessing
 from moonfed.experiments.fleet.data import digest_of, write_parts
 from moonfed.experiments.fleet.layout import Layout
-from moonfed.experiments.partition import MINIMUM_SAMPLES, partition
-from moonfed.experiments.simulation import TABLES, Simulation
+from moonfed.experiments.group import group_by
+from moonfed.experiments.own_data import OwnData, split_samples
+from moonfed.experiments.partition import MINIMUM_SAMPLES, Indices, partition
+from moonfed.experiments.simulation import OWN_DATA, TABLES, Simulation
 from moonfed.experiments.subsets import subset
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
@@ -23,43 +27,86 @@ from moonfed.files import write_durably
 from moonfed.signing.key_files import open_signer
 
 
-def prepare(simulation: Simulation, layout: Layout, data: Path | None, say: Callable[[str], None]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The inputs of a simulation besides its recipe."""
+
+    data: Path | None = None  # the user's samples, or the folder with the data set's files
+    bundle: Bundle | None = None  # that the simulation names
+
+
+def prepare(simulation: Simulation, layout: Layout, source: Source, say: Callable[[str], None]) -> None:
     """Create the missing files. An impossible recipe is rejected before anything is written.
 
     Raises InvalidInput if the directory holds something else, naming the key in which its recipe differs.
     """
     require_ours(simulation, layout)
     if not (layout.data.is_dir() and layout.bundle.is_dir()):
-        say(f"Preparing {simulation.dataset} for {simulation.trained_parties} parties and compiling the plan")
-        loaded = _load(simulation, data)
-        parts = partition(loaded.train_labels, simulation.partition_settings)
+        activity = "" if simulation.bundle else " and compiling the plan"
+        say(f"Preparing {simulation.dataset or source.data} for {simulation.trained_parties} parties{activity}")
         # A checkpoint brings its own bundle: another release of torch would compile another.
-        bundle = None if layout.bundle.is_dir() else build_bundle(bundle_recipe(simulation, loaded))
+        given = read_bundle(layout.bundle) if layout.bundle.is_dir() else source.bundle
+        loaded = _load(simulation, source.data, given)
+        parts = _split(simulation, loaded)
+        bundle = None if given else build_bundle(bundle_recipe(simulation, loaded))
         layout.root.mkdir(parents=True, exist_ok=True)
         write_durably(layout.recipe, json.dumps(simulation.to_document(), indent=1).encode() + b"\n")
         write_parts(loaded, parts, layout.data)
         _require_same_samples(layout)
         if bundle:
             write_bundle(layout.bundle, sign_new(bundle, open_signer([], say), SigningOptions()).bundle)
+        elif not layout.bundle.is_dir():
+            assert given is not None  # noqa: S101 - otherwise it was built
+            write_bundle(layout.bundle, given)
     for leftover in layout.root.glob("parties/*/runs/*/.*"):  # of a worker that was killed
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _load(simulation: Simulation, data: Path | None) -> DataSet:
+def _split(simulation: Simulation, data: SplitDataSet) -> list[Indices]:
+    """Return the training samples of each party."""
+    if not simulation.by:
+        return partition(data.train.labels, simulation.partition_settings)
+    if data.train.file is None or data.train.rows is None:
+        raise InvalidInput(f"by is {simulation.by!r}, which applies to tables only; leave it out")
+    parts = group_by(data.train.file, simulation.by, data.train.rows)
+    if len(parts) != simulation.parties:
+        raise InvalidInput(
+            f"parties is {simulation.parties}, and column {simulation.by!r} has {len(parts)} values; they must agree"
+        )
+    return parts
+
+
+def _load(simulation: Simulation, data: Path | None, bundle: Bundle | None) -> SplitDataSet:
     """Load the data set, or the recipe's part of it; InvalidInput if that is too small."""
     loaded = subset(
-        load_dataset(simulation.dataset, data),
+        load_dataset(simulation.dataset, data) if simulation.dataset else _load_own(simulation, data, bundle),
         train_samples=simulation.train_samples,
         test_samples=simulation.test_samples,
         seed=simulation.seed,
     )
-    most = len(loaded.train_labels) // MINIMUM_SAMPLES
-    if simulation.parties > most:
+    most = len(loaded.train.labels) // MINIMUM_SAMPLES
+    if simulation.parties > most and not simulation.by:
         raise InvalidInput(
-            f"parties is {simulation.parties}; {len(loaded.train_labels)} training samples are enough for at most "
+            f"parties is {simulation.parties}; {len(loaded.train.labels)} training samples are enough for at most "
             f"{most}"
         )
     return loaded
+
+
+def _load_own(simulation: Simulation, data: Path | None, bundle: Bundle | None) -> SplitDataSet:
+    if data is None and simulation.bundle:
+        raise InvalidInput("data is missing; it must name samples of your own, in the bundle's form")
+    if data is None:
+        raise InvalidInput(
+            f"dataset is not given; it must be one of {', '.join(LOADERS)}, or --data must name samples of your own"
+        )
+    if simulation.bundle and bundle:
+        manifest = bundle.manifest
+        samples = open_source(str(data), simulation.target).read(manifest.input, manifest.classes)
+        samples.require_samples()
+        return split_samples(simulation.name, samples)
+    described = {key: getattr(simulation, key) for key in OWN_DATA}
+    return OwnData(text=str(data), **described).read_split(simulation.name)
 
 
 def _require_same_samples(layout: Layout) -> None:
@@ -107,11 +154,11 @@ def _said(document: Mapping[str, Any], key: str) -> str:
     return repr(document[key]) if key in document else "not given"
 
 
-def bundle_recipe(simulation: Simulation, data: DataSet) -> BundleRecipe:
+def bundle_recipe(simulation: Simulation, data: SplitDataSet) -> BundleRecipe:
     """Return the recipe of the simulation's bundle."""
     customary = preprocessing(data)
     return BundleRecipe(
-        name=simulation.dataset,
+        name=simulation.dataset or simulation.name,
         model=simulation.model,
         input=data.input,
         classes=data.classes,

@@ -59,7 +59,9 @@ async def open_ray_workers(stack: AsyncExitStack, number: int, output: Path, acc
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise NotFound("the package 'ray' is not installed; engine 'ray' needs: pip install 'moonfed[ray]'") from error
+        raise NotFound(
+            "the package 'ray' is not installed; engine 'ray' needs, in moonfed's sources: pip install '.[ray]'"
+        ) from error
     if not ray.is_initialized():
         local: dict[str, Any] = (
             {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": number, "include_dashboard": False}

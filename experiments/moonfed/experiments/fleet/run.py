@@ -17,29 +17,27 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from moonfed.blobs import BlobRef
-from moonfed.bundle import read_bundle
+from moonfed.bundle import Bundle, read_bundle
 from moonfed.coordinator.app import Coordinator
-from moonfed.coordinator.rounds.retention import KEEP_ALL
-from moonfed.coordinator.rounds.settings import Amount, RunSettings
+from moonfed.coordinator.rounds.run_recipe import to_toml
+from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.edge_client.resources.accelerator import require_accelerator
-from moonfed.errors import NotFound
+from moonfed.errors import NotFound, RunFailed
 from moonfed.experiments.fleet.checkpoint import restore_checkpoint
 from moonfed.experiments.fleet.data import read_counts
 from moonfed.experiments.fleet.engine import EngineSettings, open_engine
 from moonfed.experiments.fleet.follow_run import Clock, Scorer, follow
 from moonfed.experiments.fleet.layout import RUN, Layout
 from moonfed.experiments.fleet.parties import Fleet, Party
-from moonfed.experiments.fleet.preparation import prepare, require_ours
+from moonfed.experiments.fleet.preparation import Source, prepare, require_ours
 from moonfed.experiments.fleet.results import PartyResult, SimulatedRound, SimulationResult, finish, finished
 from moonfed.experiments.fleet.solo import simulate_solo
 from moonfed.experiments.simulation import SOLO, Simulation
-from moonfed.files import sync_directory, sync_file
+from moonfed.files import sync_directory, sync_file, write_durably
 from moonfed.signing.bundle_signature import signed_by
 from moonfed.signing.key_files import user_trust
-
-FOREVER = 10 * 365 * 86400.0  # seconds: a party is never too late
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +57,7 @@ def run_simulation(
     output: Path,
     *,
     data: Path | None = None,
+    bundle: Bundle | None = None,
     checkpoint: Path | None = None,
     engine: EngineSettings | None = None,
     progress: ReportProgress = lambda _: None,
@@ -66,7 +65,8 @@ def run_simulation(
 ) -> SimulationResult:
     """Run a simulation, or return its result at once if it has finished in `output` before.
 
-    `data`: the folder with the data set's files. `checkpoint`: the checkpoint to resume, unless `output` holds the
+    `data`: the user's samples, or the folder with the data set's files. `bundle`: the one that the simulation names, if
+    it names one. `checkpoint`: the checkpoint to resume, unless `output` holds the
     simulation already, which then resumes. `trust`: the trust file of the engineer who signed a checkpoint's bundle; by
     default, this user's. Raises InvalidInput for an impossible recipe or a directory with other content,
     UntrustedBundle for a bundle that is not signed by a trusted key, and the error of a party that failed: there are no
@@ -79,8 +79,11 @@ def run_simulation(
     if result := finished(simulation, layout):
         return result
     require_accelerator(settings.device)
-    prepare(simulation, layout, data, lambda sentence: progress(SimulationProgress(fraction=0.0, sentence=sentence)))
-    read_bundle(layout.bundle, signed_by(user_trust(trust)))
+    source = Source(data=data, bundle=bundle)
+    prepare(simulation, layout, source, lambda sentence: progress(SimulationProgress(fraction=0.0, sentence=sentence)))
+    trusted = read_bundle(layout.bundle, signed_by(user_trust(trust)))
+    if simulation.method != SOLO:
+        write_durably(layout.run_recipe, to_toml(simulation.recipe(trusted.manifest)).encode())
     if simulation.method == SOLO:
         parties = asyncio.run(_solo(simulation, layout, settings, progress))
         return finish(SimulationResult(simulation=simulation, output=output, parties=parties))
@@ -174,21 +177,26 @@ async def _federated(
 
     async with open_engine(settings, layout.root, simulation.trained_parties) as engine:
         scorer = Scorer(simulation, layout, directory, coordinator, engine, scored)
+        parties, run = _parties(layout), simulation.run_settings(read_bundle(layout.bundle).manifest)
         fleet = Fleet(
             coordinator=coordinator,
             directory=directory,
             engine=engine,
             layout=layout,
-            stragglers=simulation.stragglers,
-            seed=simulation.seed,
+            settings=run,
+            behaviour=simulation.behaviour,
+            parties=parties,
             delivered=delivered,
         )
         try:
             await coordinator.open()
-            await _start_once(simulation, layout, directory, coordinator)
-            playing = [fleet.play(party) for party in _parties(layout)]
+            await _start_once(run, layout, directory, coordinator)
+            playing = [fleet.play(party) for party in parties]
             await _until_done(follow(coordinator, scorer, clock, reporter.opened), playing, coordinator.dismiss)
-            _keep_model((await coordinator.operators.run(RUN)).model, directory, layout)
+            ended = await coordinator.operators.run(RUN)
+            if ended.record.status == "failed":
+                raise RunFailed(f"the run has failed: {ended.record.reason}")
+            _keep_model(ended.model, directory, layout)
         finally:
             _ignore_interrupts()
             coordinator.dismiss()
@@ -197,26 +205,13 @@ async def _federated(
     return scorer.results
 
 
-async def _start_once(simulation: Simulation, layout: Layout, directory: Storage, coordinator: Coordinator) -> None:
+async def _start_once(settings: RunSettings, layout: Layout, directory: Storage, coordinator: Coordinator) -> None:
     """Start the run unless an earlier start of this simulation did. No round opens before all parties are online."""
     if any(record.run == RUN for record in directory.store.runs()):
         return
     bundle = read_bundle(layout.bundle)
     for content in bundle.files.values():
         directory.blobs.put_bytes(content)
-    settings = RunSettings(
-        rounds=simulation.rounds,
-        cohort=simulation.cohort_amount,
-        sampling=simulation.sampling,
-        minimum_devices=simulation.trained_parties,
-        quorum=Amount(fraction=1.0),
-        deadline_seconds=FOREVER,
-        heartbeat_timeout_seconds=FOREVER,
-        seed=simulation.seed,
-        encodings=simulation.encodings,
-        robust=simulation.robust_settings,
-        retention=KEEP_ALL,  # scoring may be far behind
-    )
     new = NewRun(name=RUN, manifest=bundle.ref.sha256, signature=bundle.signature_sha256, settings=settings)
     await coordinator.operators.start_run(new)
 

@@ -11,34 +11,51 @@ from typing import TYPE_CHECKING
 import typer
 
 from moonfed.command_line import print_json
+from moonfed.data.formats import METAVAR
+from moonfed.formatting import count
 
 if TYPE_CHECKING:
+    from moonfed.bundle import Bundle
     from moonfed.experiments.fleet.results import SimulationResult
     from moonfed.experiments.fleet.run import SimulationProgress
+    from moonfed.experiments.simulation import Simulation
 
 
 def simulate_command(
-    recipe: Path = typer.Argument(
-        ..., help="A TOML file; see examples/.", metavar="RECIPE.toml", exists=True, dir_okay=False
+    recipe: Path | None = typer.Argument(
+        None,
+        help="A TOML file; see examples/. Not needed with --bundle.",
+        metavar="RECIPE.toml",
+        exists=True,
+        dir_okay=False,
     ),
     output: Path = typer.Option(..., "--output", help="Directory of the simulation; an interrupted one is resumed."),
-    data: Path | None = typer.Option(None, "--data", help="Folder with the data set's files."),
+    data: Path | None = typer.Option(
+        None, "--data", metavar=METAVAR, help="Your own samples; with a recipe's data set, the folder of its files."
+    ),
+    bundle: Path | None = typer.Option(
+        None, "--bundle", help="Simulate runs of this bundle, with the settings of `run start` in the recipe."
+    ),
+    parties: int | None = typer.Option(None, "--parties", help="Number of parties, between which --data is split."),
+    beta: float | None = typer.Option(None, "--beta", help="Dirichlet concentration; smaller is more uneven."),
+    by: str = typer.Option("", "--by", metavar="COLUMN", help="Of a table: each value of this column is a party."),
+    target: str = typer.Option("", "--target", metavar="COLUMN", help="Of a table: the column with the labels."),
     checkpoint: Path | None = typer.Option(
         None, "--checkpoint", help="Resume this checkpoint, unless --output already contains the simulation."
     ),
     trust: Path | None = typer.Option(
-        None, "--trust", metavar="FILE", help="The trust file of the engineer who signed the checkpoint's bundle."
+        None, "--trust", metavar="FILE", help="The engineer's trust file. Default: your own."
     ),
     changes: list[str] = typer.Option(
         [], "--set", metavar="KEY=VALUE",
-        help="Change a key: rounds=3, mu=1 (a method's setting), server.server_momentum=0.7; mu= removes it.",
+        help="Override a key: rounds=3, mu=1 (a method's setting), server.server_momentum=0.7; mu= removes it.",
     ),
     engine: str = typer.Option(
         "processes", "--engine",
         help="processes on this machine, or ray (cluster at RAY_ADDRESS; --output on a shared file system).",
     ),
-    workers: int | None = typer.Option(None, "--workers", help="Parties trained at a time; by default one per core."),
-    device: str = typer.Option("cpu", "--device", help="cpu or cuda."),
+    workers: int | None = typer.Option(None, "--workers", help="Parties trained at a time. Default: one per core."),
+    device: str = typer.Option("cpu", "--device", metavar="cpu|cuda", help="Train on the CPU or on a CUDA GPU."),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:  # fmt: skip
     """Train virtual parties through a real coordinator in this process, and score every global model.
@@ -47,22 +64,50 @@ def simulate_command(
     and the coordinator's and the parties' state. The same command resumes an interrupted simulation, even after a kill.
 
     Example: moonfed-experiments simulate examples/digits-moon.toml --set rounds=5 --output build/digits-moon
+
+    Example: moonfed-experiments simulate --bundle churn-bundle --data customers.csv --parties 200 --beta 0.5
+    --set cohort=10% --set dropouts=0.1 --output build/churn
     """
     from moonfed.experiments.fleet.engine import EngineSettings
     from moonfed.experiments.fleet.plot import draw_result
     from moonfed.experiments.fleet.run import run_simulation
-    from moonfed.experiments.simulation import read_simulation
+    from moonfed.experiments.group import read_names
 
-    simulation = read_simulation(recipe, changes)
+    named = {"target": target, "parties": parties, "beta": beta, "by": by}
+    options = [f"{key}={value}" for key, value in named.items() if value not in (None, "")]
+    simulation, opened = _read([*changes, *options], recipe, bundle)
+    if simulation.by and data:
+        simulation = replace(simulation, parties=len(read_names(data, simulation.by)))
     settings = EngineSettings(kind=engine, device=device)  # type: ignore[arg-type] # both are checked
     if workers is not None:
         settings = replace(settings, workers=workers)
     with explain_interrupt(), _progress_bar() as progress:
         result = run_simulation(
-            simulation, output, data=data, checkpoint=checkpoint, engine=settings, progress=progress, trust=trust
+            simulation,
+            output,
+            data=data,
+            bundle=opened,
+            checkpoint=checkpoint,
+            engine=settings,
+            progress=progress,
+            trust=trust,
         )
     draw_result(result)
     _print_outcome(result, as_json)
+
+
+def _read(changes: list[str], recipe: Path | None, bundle: Path | None) -> tuple[Simulation, Bundle | None]:
+    """Read the recipe, and the bundle if there is one."""
+    from moonfed.bundle import read_bundle
+    from moonfed.errors import InvalidInput
+    from moonfed.experiments.simulation import from_document, read_simulation
+
+    opened = read_bundle(bundle) if bundle else None
+    if recipe:
+        return read_simulation(recipe, changes, opened), opened
+    if opened is None:
+        raise InvalidInput("recipe is missing; name a recipe, --bundle, or both")
+    return from_document({"name": opened.manifest.name}, changes, opened), opened
 
 
 @contextmanager
@@ -109,6 +154,6 @@ def _print_outcome(result: SimulationResult, as_json: bool) -> None:
         )
     else:
         typer.echo(
-            f"{result.simulation.name}: {len(result.rounds)} rounds, accuracy {result.accuracy:.4f}, "
+            f"{result.simulation.name}: {count(len(result.rounds), 'round')}, accuracy {result.accuracy:.4f}, "
             f"trained for {result.seconds:.0f} s; see {result.output}"
         )

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from moonfed.bundle import read_bundle
-from moonfed.experiments.datasets import DataSet, load_dataset
+from moonfed.experiments.datasets import SplitDataSet, load_dataset
 from moonfed.experiments.fleet.preparation import bundle_recipe
 from moonfed.experiments.fleet.results import SimulationResult
 from moonfed.experiments.fleet.run import party_model
@@ -37,7 +37,7 @@ def draw_vectors(
     with picture(path, rows, columns, width=3.4, height=3.4, title=f"{title}: t-SNE, marked by class") as grid:
         for axes, (label, result, file) in zip(grid, shown, strict=True):
             points = to_plane(hidden_vectors(result, file, loaded))
-            draw_points(axes, points, loaded.test_labels, len(loaded.classes))
+            draw_points(axes, points, loaded.test.labels, len(loaded.classes))
             axes.set_title(label, fontsize=9)
         share_legend(grid, title="class")
 
@@ -51,12 +51,12 @@ def _models(result: SimulationResult) -> list[tuple[str, Path]]:
     return [("global model", result.model), (f"{first}'s model", own)] if result.model else [(first, own)]
 
 
-def _test_samples(result: SimulationResult, data: Path | None, samples: int) -> DataSet:
+def _test_samples(result: SimulationResult, data: Path | None, samples: int) -> SplitDataSet:
     loaded = load_dataset(result.simulation.dataset, data)
-    return subset(loaded, train_samples=0, test_samples=min(samples, len(loaded.test_labels)), seed=0)
+    return subset(loaded, train_samples=0, test_samples=min(samples, len(loaded.test.labels)), seed=0)
 
 
-def hidden_vectors(result: SimulationResult, model_file: Path, data: DataSet) -> npt.NDArray[np.float32]:
+def hidden_vectors(result: SimulationResult, model_file: Path, data: SplitDataSet) -> npt.NDArray[np.float32]:
     """Compute z of the test samples [N, D] under the simulation's network with that model's weights."""
     recipe = bundle_recipe(result.simulation, data)
     network = build_network(
@@ -73,8 +73,8 @@ def hidden_vectors(result: SimulationResult, model_file: Path, data: DataSet) ->
     network.load_state_dict({**network.state_dict(), **tensors})  # BatchNorm's step counts are not exchanged
     network.eval()
     with torch.no_grad():
-        starts = range(0, len(data.test_inputs), BATCH)
-        batches = (torch.from_numpy(data.test_inputs[start : start + BATCH]) for start in starts)
+        starts = range(0, len(data.test.inputs), BATCH)
+        batches = (torch.from_numpy(data.test.inputs[start : start + BATCH]) for start in starts)
         return torch.cat([network.represent(batch) for batch in batches]).numpy()
 
 

@@ -38,10 +38,9 @@ class PaperValue:
 class Row:
     """A method with settings, under the paper's name for it.
 
-    `best`: the value of mu by data set. `grid`: what the paper tuned the setting `tuned` over for this very row; empty
-    if it did not. `printed`: whether the paper prints which value was best, here or in another table; if not, the one
-    here is our choice.
-    `keys` are `Simulation`'s own keys, `settings` and `server` its tables.
+    `best`: the value of mu by data set. `grid`: the values over which the paper tuned the setting `tuned` for this row;
+    empty if it did not. `printed`: whether the paper prints which value was best, here or in another table; if not, the
+    one here is our choice. `keys` are `Simulation`'s own keys, `settings` and `server` its tables.
     """
 
     label: str

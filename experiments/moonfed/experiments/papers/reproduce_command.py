@@ -48,10 +48,10 @@ def reproduce_command(
     tune: bool = typer.Option(False, "--tune", help="Try the paper's grid for each tuned setting; keep the best."),
     engine: str = typer.Option("processes", "--engine", help="processes, or ray."),
     workers: int | None = typer.Option(None, "--workers", help="Parties trained at a time. Default: one per core."),
-    device: str = typer.Option("cpu", "--device", help="cpu or cuda."),
-    as_json: bool = typer.Option(False, "--json", help="Print the results as JSON."),
+    device: str = typer.Option("cpu", "--device", metavar="cpu|cuda", help="Train on the CPU or on a CUDA GPU."),
+    as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Reproduce a table or figure of the papers; a report puts the paper's numbers next to ours.
+    """Reproduce a table or figure of the papers, and report the paper's numbers next to ours.
 
     Recipes with the same --output share simulations; the same command resumes an interrupted one.
 

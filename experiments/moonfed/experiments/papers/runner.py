@@ -1,7 +1,7 @@
 """Execution of a recipe: its simulations, the lines of raw results, the report and the figure.
 
 Simulations are in OUTPUT/simulations under their digests, so a recipe reuses another's finished simulations, and
-resumes what was interrupted.
+resumes interrupted ones.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import typer
 
 from moonfed.command_line import print_json
 from moonfed.export.cli.options import BundleVersionOption, ExpiresOption, SignersOption, print_step
-from moonfed.export.methods import METHODS
+from moonfed.export.methods import LOCAL_ONLY, METHODS
 from moonfed.operator import JsonOption
 from moonfed.registry import read_pairs
 from moonfed.server_rules import SERVER_RULES, read_server_rule
@@ -20,23 +20,33 @@ if TYPE_CHECKING:
 
 
 def bundle(
+    output: Annotated[Path, typer.Option(metavar="DIR|FILE.zip", help="The bundle to write.")],
     input_text: Annotated[
-        str, typer.Option("--input", metavar="HxWxC|features:N", help="One raw sample: 32x32x3 pixels, or N features.")
-    ],
-    classes: Annotated[str, typer.Option(help="Class names separated by commas, or their number.")],
-    output: Annotated[Path, typer.Option(metavar="DIR|FILE.zip", help="Where to write the bundle.")],
+        str | None,
+        typer.Option("--input", metavar="HxWxC|features:N", help="One raw sample: 32x32x3 pixels, or N features."),
+    ] = None,
+    classes: Annotated[str | None, typer.Option(help="Class names separated by commas, or their number.")] = None,
+    columns: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="COLUMNS.json",
+            help="For tables, instead of --input, --classes, --mean and --std: a file that `columns` has written.",
+        ),
+    ] = None,
     model: Annotated[
         str, typer.Option(help="cnn, mlp, resnet18, resnet50, torchvision:NAME or your MODULE:CALLABLE.")
     ] = "cnn",
     projection: Annotated[
         str, typer.Option(metavar="WIDTH|none", help="The projection head's output; none: no head.")
     ] = "256",
-    method: Annotated[str, typer.Option(help=f"The local objective: {', '.join(METHODS)}.")] = "fedavg",
+    method: Annotated[
+        str, typer.Option(help=f"The local objective: {', '.join(name for name in METHODS if name not in LOCAL_ONLY)}.")
+    ] = "fedavg",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method or of local training; see `methods`."),
     ] = None,
-    server_rule: Annotated[str, typer.Option(help=f"How updates are combined: {', '.join(SERVER_RULES)}.")] = "mean",
+    server_rule: Annotated[str, typer.Option(help=f"Combination of updates: {', '.join(SERVER_RULES)}.")] = "mean",
     server_settings: Annotated[
         list[str] | None,
         typer.Option("--server-set", metavar="KEY=VALUE", help="A setting of the server rule; see `methods`."),
@@ -49,7 +59,8 @@ def bundle(
     ] = None,
     std: Annotated[str | None, typer.Option(help="Divisor per channel or feature.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights.", min=0)] = 0,
-    name: Annotated[str | None, typer.Option(help="The bundle's name; by default, the output's.")] = None,
+    name: Annotated[str | None, typer.Option(help="The bundle's name. Default: the output's.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a bundle that exists at --output.")] = False,
     signers: SignersOption = None,
     expires_days: ExpiresOption = 365.0,
     version: BundleVersionOption = None,
@@ -63,22 +74,25 @@ def bundle(
 
     Example: moonfed-export bundle --model cnn --input 32x32x3 --classes 10 --method moon --set mu=5 --output my-bundle
     """
+    from moonfed.bundle import require_output
     from moonfed.export import bundle_recipe as recipes
     from moonfed.export.bundle_signing import SigningOptions
 
+    require_output(output, replace=force)  # before a minute of compiling
     options = SigningOptions(version=version, expires_days=expires_days)
+    samples = recipes.read_samples(columns, {"input": input_text, "classes": classes, "mean": mean, "std": std})
     recipe = recipes.BundleRecipe(
         name=name or output.stem,
         model=model,
-        input=recipes.read_input(input_text),
-        classes=recipes.read_classes(classes),
+        input=samples.input,
+        classes=samples.classes,
         projection=recipes.read_projection(projection),
         method=recipes.read_federated(method),
         settings=read_pairs("--set", settings or []),
         server_rule=read_server_rule({**read_pairs("--server-set", server_settings or []), "name": server_rule}),
         augmentation=augmentation,
-        mean=recipes.read_numbers("mean", mean),
-        deviation=recipes.read_numbers("std", std),
+        mean=samples.mean,
+        deviation=samples.deviation,
         seed=seed,
     )
     _write_bundle(recipe, output, signers or [], options, as_json=as_json)
@@ -98,7 +112,7 @@ def methods(as_json: JsonOption = False) -> None:
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's directory or .zip.")],
+    path: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle: a directory or a .zip.")],
     as_json: JsonOption = False,
 ) -> None:
     """Verify a bundle and describe its contents.

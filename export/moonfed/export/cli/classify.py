@@ -1,22 +1,25 @@
-"""The command that classifies images with a served model or an ONNX file."""
+"""The command that classifies images and rows of tables with a served model or an ONNX file."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from moonfed.command_line import print_json
 from moonfed.operator import JsonOption
+from moonfed.predictions import prediction_document
 
 if TYPE_CHECKING:
-    from moonfed.export.image_client import Classifier, ClientCredentials, Prediction
+    from moonfed.export.classifiers import Classifier, ClientCredentials, Prediction
 
 
 def classify(
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGE", help="Image files of any size.")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH", help="Images, or one folder or .npz, .csv or .parquet file."),
+    ],
     server: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The gRPC address of `serve` or Triton.")
     ] = None,
@@ -43,31 +46,33 @@ def classify(
         list[Path] | None,
         typer.Option(metavar="KEY.pub", help="With --file: a public key that must have signed the model; repeatable."),
     ] = None,
-    top: Annotated[int, typer.Option(help="How many classes to print.", min=1)] = 3,
+    top: Annotated[int, typer.Option(help="Number of classes to print.", min=1)] = 3,
     as_json: JsonOption = False,
 ) -> None:
-    """Classify images with a served model or an ONNX file.
+    """Classify images or rows of a table with a served model or an ONNX file.
 
-    Images are decoded and resized to the model's input. With --json, prints one line per image.
+    Images are decoded and resized to the model's input, and tables are encoded, as for training. --json uses the same
+    format as `moonfed-client predict`.
 
     Example: moonfed-export classify cat.jpg --server 127.0.0.1:8001 --model animals
     """
-    from moonfed.export.image_client import ClientCredentials, classify_images
+    from moonfed.export.classifiers import ClientCredentials, classify_paths
 
     credentials = ClientCredentials(tls_ca=tls_ca, tls_certificate=tls_certificate, tls_key=tls_key, api_key=api_key)
     classifier = _classifier(server, model, credentials, file, verify_key or [])
-    for image, predictions in classify_images(classifier, images, top):
-        if as_json:
-            print_json({"image": str(image), "classes": [asdict(prediction) for prediction in predictions]})
-        else:
-            print(f"{image}  {', '.join(map(_format, predictions))}", flush=True)
+    found = classify_paths(classifier, paths, top)
+    if as_json:
+        print_json({"predictions": [_document(name, predictions) for name, predictions in found]})
+        return
+    for name, predictions in found:
+        print(f"{name}  {', '.join(map(_format, predictions))}", flush=True)
 
 
 def _classifier(
     server: str | None, model: str | None, credentials: ClientCredentials, file: Path | None, verify_keys: list[Path]
 ) -> Classifier:
     from moonfed.errors import InvalidInput
-    from moonfed.export.image_client import ClientCredentials, FileClassifier, ServedClassifier
+    from moonfed.export.classifiers import ClientCredentials, FileClassifier, ServedClassifier
 
     needed = "a model is needed: --server HOST:PORT with --model NAME, or --file MODEL.onnx"
     if file is not None:
@@ -79,6 +84,10 @@ def _classifier(
     if server is None or model is None:
         raise InvalidInput(needed)
     return ServedClassifier(server, model, credentials)
+
+
+def _document(name: str, predictions: list[Prediction]) -> dict[str, Any]:
+    return prediction_document(name, ((found.index, found.label, found.confidence) for found in predictions))
 
 
 def _format(prediction: Prediction) -> str:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from moonfed.command_line import print_json
-from moonfed.export.cli.options import PROGRAM, RunArgument, print_unavailable
+from moonfed.export.cli.options import PROGRAM, RunArgument, TargetOption, TestDataOption, print_unavailable
 from moonfed.operator import (
     DEFAULT_IDENTITY,
     CoordinatorOption,
     IdentityOption,
     InsecureOption,
-    JsonOption,
     TrustOption,
 )
 
@@ -26,32 +24,57 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: RunArgument,
-    data: Annotated[Path, typer.Option(metavar="TEST.npz", help="Held-out `inputs` and `labels`.")],
+    data: TestDataOption,
+    target: TargetOption = "",
+    test_set: Annotated[
+        str, typer.Option("--test-set", metavar="NAME", help="Name of the data; a run's models may have several.")
+    ] = "test",
+    again: Annotated[bool, typer.Option("--again", help="Score models again that have a score on this set.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw the last scored model's confusion matrix.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Score every new global model until the run ends.")] = False,
     trust: TrustOption = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
-    as_json: JsonOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per model.")] = False,
 ) -> None:
-    """Score a run's global models on held-out data and record accuracy and loss with the run.
+    """Score a run's global models on a test set, and record the results with the run.
 
-    Models that already have metrics are skipped. With --json, prints one line per model.
+    Records accuracy, loss, precision and recall by class, the confusion matrix and the calibration error. Models that
+    already have a score on a test set of this name are skipped. With --json, prints one line per model.
 
-    Example: moonfed-export evaluate my-run --data test.npz --follow
+    Example: moonfed-export evaluate my-run --data night.npz --test-set night --follow
     """
+    from moonfed.data.open_source import open_source
+    from moonfed.export.confusion_picture import draw_confusion, require_picture
     from moonfed.export.coordinator_client import connect
-    from moonfed.export.evaluator import open_evaluator
+    from moonfed.export.evaluator import newest_score, open_evaluator
 
+    source = open_source(data, target)
+    if picture:
+        require_picture(picture)
     with connect(identity, insecure=insecure, address=coordinator, trust=trust) as runs:
         printer = _ScorePrinter(as_json)
-        evaluator = open_evaluator(runs, run, data, on_score=printer, on_unavailable=print_unavailable, wait=follow)
+        evaluator = open_evaluator(
+            runs,
+            run,
+            source,
+            test_set=test_set,
+            again=again,
+            on_score=printer,
+            on_unavailable=print_unavailable,
+            wait=follow,
+        )
         if follow:
             evaluator.follow()
         else:
             evaluator.catch_up()
-        if not printer.printed and not as_json:
-            print(f"{PROGRAM}: every global model of run {run!r} already has metrics", file=sys.stderr)
+        if not printer.last and not as_json:
+            print(f"{PROGRAM}: every global model of run {run!r} has a score on {test_set!r}", file=sys.stderr)
+        if picture and (last := printer.last or newest_score(runs.scores(run, test_set))):
+            draw_confusion(picture, last.score, f"run {run}, round {last.round}, test set {test_set}")
 
 
 class _ScorePrinter:
@@ -59,15 +82,15 @@ class _ScorePrinter:
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
-        self.printed = False
+        self.last: RoundScore | None = None
 
     def __call__(self, result: RoundScore) -> None:
-        self.printed = True
+        self.last = result
         if self._as_json:
-            print_json({"round": result.round, **asdict(result.score), "seconds": round(result.seconds, 3)})
+            print_json({"round": result.round, **result.score.to_json(), "seconds": round(result.seconds, 3)})
         else:
             print(
                 f"round {result.round:3d}  accuracy {result.score.accuracy:.4f}  loss {result.score.loss:.4f}  "
-                f"({result.seconds:.1f} s)",
+                f"calibration error {result.score.calibration_error:.4f}  ({result.seconds:.1f} s)",
                 flush=True,
             )

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line import print_json
+from moonfed.command_line import new_group, print_json
 from moonfed.export.cli.options import BundleVersionOption, ExpiresOption, SignersOption, print_step
+from moonfed.formatting import iso_time
 from moonfed.operator import JsonOption
 from moonfed.signing.key_files import KEYS_VARIABLE, TRUST_FILE, default_directory
 
 if TYPE_CHECKING:
     from moonfed.signing.trust import TrustChain
 
-HELP = """The keys that sign bundles, and the trust file that lists them.
+HELP = """Manage the keys that sign bundles, and the trust file that lists them.
 
 Example: moonfed-export keys show
 """
@@ -25,7 +26,7 @@ KeysOption = Annotated[
     Path | None,
     typer.Option("--keys", metavar="DIR", envvar=KEYS_VARIABLE, help="Your keys. Default: ~/.config/moonfed."),
 ]
-keys_app = typer.Typer(help=HELP, no_args_is_help=True)
+keys_app = new_group(HELP)
 
 
 @keys_app.command()
@@ -46,7 +47,7 @@ def create(keys: KeysOption = None, as_json: JsonOption = False) -> None:
 
 @keys_app.command()
 def show(keys: KeysOption = None, as_json: JsonOption = False) -> None:
-    """Show the trust file, and which of its private keys are here.
+    """Show the trust file, and the private keys in this directory.
 
     Example: moonfed-export keys show --json
     """
@@ -58,7 +59,12 @@ def show(keys: KeysOption = None, as_json: JsonOption = False) -> None:
     here = [(key, (directory / f"key-{key}.pem").exists()) for key in trust.keys]
     if as_json:
         listed = [{"id": key.id, "private": private} for key, private in here]
-        document = {"version": trust.version, "threshold": trust.threshold, "expires": trust.expires, "keys": listed}
+        document = {
+            "version": trust.version,
+            "threshold": trust.threshold,
+            "expires": iso_time(trust.expires or 0),
+            "keys": listed,
+        }
         print_json({"directory": str(directory), **document})
         return
     expires = f", expires {moment(trust.expires)}" if trust.expires else ""
@@ -79,7 +85,7 @@ def rotate(
         int | None, typer.Option(metavar="N", help="Keys that must sign a bundle. Default: as before.")
     ] = None,
     expires_days: Annotated[
-        float | None, typer.Option(metavar="DAYS", help="Lifetime of this trust file. Default: unlimited.")
+        float | None, typer.Option(metavar="DAYS", help="Lifetime of this trust file in days. Default: unlimited.")
     ] = None,
     keys: KeysOption = None,
     as_json: JsonOption = False,
@@ -108,7 +114,7 @@ def sign(
     expires_days: ExpiresOption = 365.0,
     version: BundleVersionOption = None,
     renew: Annotated[
-        bool, typer.Option("--renew", help="Replace the bundle's signatures; by default they are completed.")
+        bool, typer.Option("--renew", help="Replace the bundle's signatures. Default: add to them.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moonfed.data.formats import METAVAR, TARGET_HELP
+
 if TYPE_CHECKING:
     from moonfed.errors import Unavailable
 
@@ -22,17 +24,22 @@ SignersOption = Annotated[
     ),
 ]
 ExpiresOption = Annotated[
-    float, typer.Option("--expires-days", metavar="DAYS", help="Lifetime of the signature, after which it is rejected.")
+    float, typer.Option("--expires-days", metavar="DAYS", help="Lifetime of the signature in days.")
 ]
 BundleVersionOption = Annotated[
     int | None,
     typer.Option(
         "--bundle-version",
         metavar="N",
-        help="The signed version; devices reject versions older than one they have accepted. Default: the time.",
+        help="The signed version; devices reject versions older than one they have accepted. Default: the Unix time.",
         show_default=False,
     ),
 ]
+TestDataOption = Annotated[
+    str, typer.Option("--data", metavar=METAVAR, help="Held-out samples: a folder of images by class, a .npz, .csv or "
+                      ".parquet file, or a function.")
+]  # fmt: skip
+TargetOption = Annotated[str, typer.Option("--target", metavar="COLUMN", help=TARGET_HELP)]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")]
 
 

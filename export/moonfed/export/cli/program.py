@@ -11,11 +11,13 @@ from moonfed.command_line import new_app, run_program
 from moonfed.export.cli.api_key import api_key
 from moonfed.export.cli.bundle import bundle, inspect, methods
 from moonfed.export.cli.classify import classify
+from moonfed.export.cli.columns import columns
 from moonfed.export.cli.evaluate import evaluate
 from moonfed.export.cli.keys import keys_app, sign
 from moonfed.export.cli.onnx import onnx
 from moonfed.export.cli.options import PROGRAM
 from moonfed.export.cli.release import follow, repository, roll_back, sign_release
+from moonfed.export.cli.release_create import release_app
 from moonfed.export.cli.serve import serve
 
 HELP = """Compile models for a fleet of devices, score a run's models, write them as ONNX, release and serve them.
@@ -31,6 +33,7 @@ Example:
 
 app = new_app(HELP)
 for command in (
+    columns,
     bundle,
     methods,
     inspect,
@@ -47,6 +50,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(keys_app, name="keys")
+app.add_typer(release_app, name="release")
 
 
 def main() -> None:

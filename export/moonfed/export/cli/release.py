@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moonfed.command_line import print_json
-from moonfed.export.cli.options import PROGRAM, RunArgument, print_unavailable
+from moonfed.data.formats import METAVAR
+from moonfed.export.cli.options import PROGRAM, RunArgument, TargetOption, TestDataOption, print_unavailable
 from moonfed.operator import (
     DEFAULT_IDENTITY,
     CoordinatorOption,
@@ -21,6 +22,7 @@ from moonfed.operator import (
 )
 
 if TYPE_CHECKING:
+    from moonfed.data.source import Source
     from moonfed.release.follow import Decision
     from moonfed.release.publish import Candidate
 
@@ -54,14 +56,15 @@ def repository(
         typer.Option("--output", metavar="REPOSITORY", help="The model repository's directory; created if absent."),
     ],
     version: Annotated[
-        int | None, typer.Option(help="The version; by default the round, or for a file the next one.", min=1)
+        int | None, typer.Option(help="The version. Default: the round; for a file, the next version.", min=1)
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option(metavar="TEST.npz", help="Held-out `inputs` and `labels` for the model card; required for a run."),
+        str | None,
+        typer.Option(metavar=METAVAR, help="Held-out samples for the model card; required for a run."),
     ] = None,
+    target: TargetOption = "",
     round_number: Annotated[
-        int | None, typer.Option("--round", help="The run's round; by default, the newest.")
+        int | None, typer.Option("--round", metavar="N", help="The run's round. Default: the newest.")
     ] = None,
     max_batch_size: Annotated[int, typer.Option(help="Maximum batch size in a new config.pbtxt.", min=1)] = 32,
     instances: Annotated[int, typer.Option(help="Concurrent executions in a new config.pbtxt.", min=1)] = 2,
@@ -79,18 +82,23 @@ def repository(
 
     Example: moonfed-export repository my-run --data test.npz --name digits --output models
     """
+    from moonfed.data.open_source import open_source
+    from moonfed.errors import InvalidInput
     from moonfed.release.publish import publish
     from moonfed.release.repository import ModelDirectory
 
     directory = ModelDirectory(output, name)
+    if target and data is None:
+        raise InvalidInput(f"target is {target!r}; it names a column of --data, which is missing")
+    test_data = open_source(data, target) if data is not None else None
     candidate = _candidate(
-        source, data, round_number, identity, insecure=insecure, coordinator=coordinator, trust=trust
+        source, test_data, round_number, identity, insecure=insecure, coordinator=coordinator, trust=trust
     )
     published = publish(
         directory,
         candidate,
         version=version,
-        data=data,
+        data=test_data,
         key=sign,
         max_batch_size=max_batch_size,
         instances=instances,
@@ -110,10 +118,14 @@ def follow(
     run: RunArgument,
     repository: RepositoryOption,
     name: NameOption,
-    data: Annotated[Path, typer.Option(metavar="TEST.npz", help="Held-out `inputs` and `labels` for the gate.")],
+    data: TestDataOption,
+    target: TargetOption = "",
     margin: Annotated[
-        float, typer.Option(metavar="POINTS", help="How far top-1 may fall below the served version's.")
+        float, typer.Option(metavar="POINTS", help="Maximum loss of top-1 accuracy, compared with the served version.")
     ] = 0.5,
+    at_least: Annotated[
+        float, typer.Option(metavar="PERCENT", help="Top-1 that every version needs, the first one included.")
+    ] = 0.0,
     keep: Annotated[int, typer.Option(help="Versions to keep for rolling back.")] = 5,
     sign: SignOption = None,
     verify_key: VerifyOption = None,
@@ -121,23 +133,26 @@ def follow(
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
-    as_json: JsonOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per round.")] = False,
 ) -> None:
-    """Keep publishing a run's newest round that passes the gate until the run ends.
+    """Publish a run's newest round whenever it passes the gate, until the run ends.
 
-    A round passes if its top-1 accuracy on the data is at most the margin below the served version's. A version that
-    `roll-back` withdrew is not published again; a later round may be. With --verify-key, the served version, its
-    configuration and its labels must be as they were signed.
+    A round passes if its top-1 accuracy on the data is at most the margin below the served version's, and at least
+    --at-least, without which a first version of any quality is published. A version that `roll-back` withdrew is not
+    published again; a later round may be. With --verify-key, the served version, its configuration and its labels must
+    be as they were signed.
 
     Example: moonfed-export follow my-run --repository models --name digits --data test.npz
     """
+    from moonfed.data.open_source import open_source
     from moonfed.export.coordinator_client import connect
     from moonfed.export.run_watcher import watch_run
     from moonfed.release.follow import AccuracyGate, ReleaseFollower
     from moonfed.release.repository import ModelDirectory
     from moonfed.signing.release_signature import read_release_key
 
-    directory, gate = ModelDirectory(repository, name), AccuracyGate(data=data, margin=margin)
+    gate = AccuracyGate(data=open_source(data, target), margin=margin, at_least=at_least)
+    directory = ModelDirectory(repository, name)
     trusted = [read_release_key(path) for path in verify_key or []]
     if versions := directory.versions():
         print(
@@ -160,7 +175,7 @@ def follow(
 def roll_back(
     repository: RepositoryOption,
     name: NameOption,
-    version: Annotated[int | None, typer.Option(help="The version; by default, the one before the served one.")] = None,
+    version: Annotated[int | None, typer.Option(help="The version. Default: the one before the served one.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Roll back to an earlier version through the version policy in config.pbtxt.
@@ -182,7 +197,7 @@ def sign_release(
     key: Annotated[
         Path, typer.Option("--sign", metavar="KEY", help="The private key (PEM; Ed25519, P-256, P-384 or P-521).")
     ],
-    version: Annotated[int | None, typer.Option(help="The version to sign; default: all.")] = None,
+    version: Annotated[int | None, typer.Option(help="The version to sign. Default: all.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Sign published versions, for example after a change of config.pbtxt.
@@ -209,7 +224,7 @@ def sign_release(
 
 def _candidate(
     source: str,
-    data: Path | None,
+    data: Source | None,
     round_number: int | None,
     identity: Path,
     *,
@@ -227,7 +242,7 @@ def _candidate(
     if data is None and Path(source).is_file():
         raise InvalidInput(f"{source!r} is a file, whose name must end in .onnx; otherwise it must be a run's name")
     if data is None:
-        raise InvalidInput("data is missing; a run's model is compared with its plan on real samples: --data TEST.npz")
+        raise InvalidInput("data is missing; it must name samples, on which a run's model is compared with its plan")
     from moonfed.export.coordinator_client import connect
     from moonfed.export.model_file import check_model
 

@@ -10,7 +10,6 @@ import typer
 
 from moonfed.command_line import print_json
 from moonfed.errors import InvalidInput
-from moonfed.operator import JsonOption
 
 if TYPE_CHECKING:
     from moonfed.serving.server import ServingPorts
@@ -54,13 +53,13 @@ def serve(
         ),
     ] = "poll",
     poll_seconds: Annotated[
-        float, typer.Option(help="How often to check the repository for changes; 0: only at the start.")
+        float, typer.Option(help="Seconds between scans of the repository; 0: only at the start.")
     ] = 5.0,
     provider: Annotated[
         str,
         typer.Option(
             metavar="cpu|cuda|tensorrt",
-            help="Where models run; a missing provider is an error, not a fallback to the CPU.",
+            help="Execution provider; a missing one is an error, not a fallback to the CPU.",
         ),
     ] = "cpu",
     intra_op_threads: Annotated[int, typer.Option(help="Threads per run of a model; 0: one per core.", min=0)] = 1,
@@ -68,13 +67,13 @@ def serve(
     max_concurrent_requests: Annotated[
         int, typer.Option(help="Inference requests in flight; more are rejected as unavailable.", min=1)
     ] = 256,
-    drain_seconds: Annotated[float, typer.Option(help="How long a stop waits for requests in flight.")] = 30.0,
-    as_json: JsonOption = False,
+    drain_seconds: Annotated[float, typer.Option(help="Seconds to wait for requests in flight on shutdown.")] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the ports as one line of JSON.")] = False,
 ) -> None:
     """Serve the models of a repository over the Open Inference Protocol (KServe v2), as Triton does.
 
     It offers gRPC and HTTP with Triton's extensions; clients such as tritonclient and KServe's work unchanged. It runs
-    until SIGTERM or Ctrl-C, then finishes the requests in flight. With --json, prints the ports in one line.
+    until SIGTERM or Ctrl-C, then finishes the requests in flight.
 
     Example: moonfed-export serve models --host 0.0.0.0 --api-key-file keys
     """

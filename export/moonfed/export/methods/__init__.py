@@ -7,6 +7,7 @@ from typing import Any
 from moonfed.registry import Registry
 
 _PACKAGE = "moonfed.export.methods"
+LOCAL_ONLY = frozenset({"solo"})  # whose devices exchange nothing: for simulations, not for bundles
 METHODS: Registry[Any] = Registry(  # of methods; mypy cannot know the settings that each takes
     "method",
     "moonfed.methods",

@@ -10,7 +10,7 @@ problem is its inexactness
 with h over all the device's samples, in eval mode and without augmentation: 0 is a solution, 1 no progress. It takes
 two passes of gradients, so it is measured only if `measure_inexactness` is set.
 
-The term's gradient mu·(w_i − w) is added to the loss's, because autograd would take longer to find the same. A
+The term's gradient mu·(w_i − w) is added to the loss's, because autograd would take longer to compute it. A
 parameter that the loss does not depend on never leaves w, so it stays without a gradient.
 
 Source: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, Federated Optimization in Heterogeneous Networks (MLSys 2020),

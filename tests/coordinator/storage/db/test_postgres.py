@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sql
 
 from moonfed.coordinator.storage.db.postgres import open_store
+from moonfed.coordinator.storage.db.tables import SCHEMA_VERSION
 from moonfed.errors import Corrupt, InvalidInput, Unavailable, VersionMismatch
 from tests.support.postgresql import Server
 
@@ -55,13 +56,14 @@ def test_another_schema_is_rejected_with_both_versions(url: str) -> None:
     with store._transactions.write() as connection:
         connection.exec_driver_sql("UPDATE schema SET version = 99")
     store.close()
-    with pytest.raises(VersionMismatch, match="version 99; this release of moonfed reads version 7"):
+    expected = f"version 99; this release of moonfed reads version {SCHEMA_VERSION}"
+    with pytest.raises(VersionMismatch, match=expected):
         open_store(url, used_before=True)
 
 
 @contextmanager
 def asking_for_a_password(given: list[bytes]) -> Iterator[str]:
-    """A server of PostgreSQL's protocol, at this URL, that asks for a password in plain text and rejects each."""
+    """A server at this URL that speaks PostgreSQL's protocol, requests a plain-text password and rejects each."""
 
     def serve(listener: socket.socket) -> None:
         with listener.accept()[0] as connection, connection.makefile("rb") as stream:

@@ -49,6 +49,7 @@ def test_a_run_is_read_with_a_seed_beyond_63_bits(connection: sql.Connection) ->
         "run": RUN.run,
         "created": RUN.created,
         "status": RUN.status,
+        "reason": RUN.reason,
         "settings": RUN.settings.to_document(),
         "method": RUN.method,
         **row_mapping.ref_columns("manifest", RUN.manifest),
@@ -73,6 +74,9 @@ def test_only_a_committed_round_has_a_model_and_metrics(connection: sql.Connecti
         "seconds": 2.5,
         "incidents": [["b", "its change was scaled down"]],
         "bases": {"a": 1},
+        "replacements": ["b"],
+        "reused": {"a": 1},
+        "reusable": {},
     }
     found = row_mapping.round_record(stored(connection, tables.rounds, row), {"model": MODEL}, {"loss": 0.5})
     assert (found.id, found.status, found.cohort, found.counted) == (FIRST, status, ("a", "b"), ("a",))

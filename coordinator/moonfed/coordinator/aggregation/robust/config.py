@@ -97,6 +97,8 @@ def read_robust_settings(document: Mapping[str, Value]) -> RobustSettings:
     bounds: dict[str, Any] = {
         name: float(read_value(name, settings.pop(name), float)) for name in BOUNDS if name in settings
     }
+    if "bounds_from" in settings:
+        bounds["bounds_from"] = read_value("bounds_from", settings.pop("bounds_from"), int)
     name = str(settings.pop("reducer", DEFAULT_REDUCER.name))
     return RobustSettings(**bounds, reducer=Selection(name, settings))
 

@@ -1,7 +1,7 @@
 """Incidents: robust aggregation's findings about devices' updates, in words; only the most severe are kept.
 
 An incident is a fact, not a verdict: Multi-Krum always leaves devices out, and a device with unusual data is far from
-the others. A weight cap is not an incident: having much data is no fault.
+the others. A weight cap is not an incident: having much data is not a fault.
 """
 
 from __future__ import annotations

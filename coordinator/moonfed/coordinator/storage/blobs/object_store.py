@@ -85,11 +85,11 @@ class ObjectBlobStore:
 
     def local(self, ref: BlobRef) -> Path:
         """Return a local file with the blob's bytes; open it soon. Raises NotFound or Corrupt."""
-        return self._copy(ref, anew=False)
+        return self._copy(ref, verify=False)
 
     def verified_path(self, ref: BlobRef) -> Path:
         """Return a local file with the blob's bytes after checking them; a damaged copy is fetched again."""
-        return self._copy(ref, anew=True)
+        return self._copy(ref, verify=True)
 
     def delete(self, sha256: str) -> None:
         """Delete a blob and its local copy, if they exist."""
@@ -107,10 +107,10 @@ class ObjectBlobStore:
             if DIGEST.fullmatch(name) and stored is not None and stored < newest:
                 yield BlobRef(name, size)
 
-    def _copy(self, ref: BlobRef, *, anew: bool) -> Path:
+    def _copy(self, ref: BlobRef, *, verify: bool) -> Path:
         path = self._copies / ref.sha256
         with self._busy[ref.sha256]:
-            if not path.is_file() or ((anew or ref.sha256 not in self._checked) and ref_of_file(path) != ref):
+            if not path.is_file() or ((verify or ref.sha256 not in self._checked) and ref_of_file(path) != ref):
                 self._fetch(ref, path)
             self._checked.add(ref.sha256)
             os.utime(path)  # when it was used last

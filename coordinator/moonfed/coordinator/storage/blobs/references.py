@@ -11,11 +11,14 @@ from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage.db import tables
 from moonfed.manifest import MODEL
 
-_columns = tables.blob_references.c
+_columns, _releases = tables.blob_references.c, tables.release_blobs.c
 _BY_ROUND = sql.select(tables.blob_references).where(
     _columns.run == sql.bindparam("run"), _columns.round.between(sql.bindparam("first"), sql.bindparam("last"))
 )
-_ANY_TO = sql.select(_columns.run).where(_columns.sha256 == sql.bindparam("sha256")).limit(1)
+_ANY_TO = sql.union_all(
+    sql.select(sql.literal(1)).where(_columns.sha256 == sql.bindparam("sha256")),
+    sql.select(sql.literal(1)).where(_releases.sha256 == sql.bindparam("sha256")),
+).limit(1)
 _NEWEST = sql.select(sql.func.max(_columns.round)).where(_columns.run == sql.bindparam("run"))
 
 
@@ -37,8 +40,15 @@ def by_round(connection: sql.Connection, run: str, first: int, last: int) -> dic
     return found
 
 
+def held(connection: sql.Connection, run: str, round_: int, role: str) -> BlobRef | None:
+    """Return one blob of a round's global state, which stays referenced until the transaction ends; None if absent."""
+    which = sql.and_(_columns.run == run, _columns.round == round_, _columns.role == role)
+    row = connection.execute(sql.select(tables.blob_references).where(which).with_for_update()).first()
+    return BlobRef(row.sha256, row.size) if row else None
+
+
 def any_to(connection: sql.Connection, sha256: str) -> bool:
-    """Return True if anything refers to the blob."""
+    """Return True if a run or a release refers to the blob."""
     return connection.execute(_ANY_TO, {"sha256": sha256}).first() is not None
 
 

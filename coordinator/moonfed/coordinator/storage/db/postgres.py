@@ -21,7 +21,7 @@ from moonfed.validate import require
 CONNECT_SECONDS = 10
 PASSWORD_FILE = "PGPASSWORD_FILE"  # noqa: S105 - the variable that names a file with it, such as a container's secret
 _MAX_PASSWORD = 4096  # bytes
-_PREPARING = 0x6D6F6F6E  # a lock of the server's: two coordinators may start at the same time
+_PREPARING = 0x6D6F6F6E  # an advisory lock, because two coordinators may start at the same time
 _DURABLE = (  # an acknowledged update survives a power loss, whatever the server's default is
     "SELECT set_config('synchronous_commit', 'on', false)"
     " WHERE current_setting('synchronous_commit') IN ('off', 'local')"
@@ -69,7 +69,9 @@ def parse_url(url: str) -> sql.URL:
         shown = address.render_as_string(hide_password=True)
         raise InvalidInput(f"database is {shown!r}; it must be like postgresql://USER@HOST/NAME")
     if find_spec("psycopg") is None:
-        raise InvalidInput("database is a PostgreSQL URL, which needs psycopg: pip install 'moonfed[postgres]'")
+        raise InvalidInput(
+            "database is a PostgreSQL URL, which needs psycopg; in moonfed's sources: pip install '.[postgres]'"
+        )
     return address.set(drivername="postgresql+psycopg")
 
 

@@ -9,8 +9,18 @@ import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
-from moonfed.coordinator.records import AttemptId, DeviceRecord, DeviceReport, RoundRecord, RunRecord
+from moonfed.coordinator.records import (
+    AttemptId,
+    DeviceRecord,
+    DeviceReport,
+    DeviceResult,
+    RoundRecord,
+    RunRecord,
+    TokenRecord,
+)
 from moonfed.coordinator.rounds.settings import RunSettings
+
+TOKEN_ID = 12  # characters of the hash of a token's secret
 
 
 def key(attempt: AttemptId) -> dict[str, Any]:
@@ -61,6 +71,7 @@ def run_record(row: sql.RowMapping) -> RunRecord:
         method=row["method"],
         initial=_ref(row, "initial"),
         signature=_ref(row, "signature") if row["signature_sha256"] else None,
+        reason=row["reason"],
     )
 
 
@@ -78,10 +89,15 @@ def round_record(row: sql.RowMapping, blobs: Mapping[str, BlobRef], metrics: Map
         counted=tuple(row["counted"]),
         reason=row["reason"],
         blobs=blobs if committed else {},
+        opened=row["opened"],
         seconds=row["seconds"],
+        updates=row["updates"],
         metrics=metrics if committed else {},
         incidents=tuple(Incident(device=device, description=description) for device, description in row["incidents"]),
         bases=row["bases"],
+        replacements=tuple(row["replacements"]),
+        reused=row["reused"],
+        reusable=row["reusable"],
     )
 
 
@@ -123,4 +139,22 @@ def device_record(row: sql.RowMapping) -> DeviceRecord:
         last_seen=row["last_seen"],
         certificate_expires=row["certificate_expires"],
         platform=row["platform"],
+        operator_labels=row["labels"],
+        revoked=row["revoked"],
+        release=row["release"],
+        rounds=row["rounds"],
+        last_result=_device_result(row["last_result"]),
     )
+
+
+def token_record(row: sql.RowMapping) -> TokenRecord:
+    """Read a row of tokens."""
+    columns = ("created", "operator", "expires", "uses", "uses_left", "device", "revoked")
+    return TokenRecord(id=row["secret_sha256"][:TOKEN_ID], **{name: row[name] for name in columns})
+
+
+def _device_result(document: Mapping[str, Any]) -> DeviceResult | None:
+    if not document:
+        return None
+    rest = {name: document[name] for name in ("outcome", "reason", "time")}
+    return DeviceResult(id=AttemptId(**{name: document[name] for name in ("run", "round", "attempt")}), **rest)

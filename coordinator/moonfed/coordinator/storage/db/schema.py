@@ -22,6 +22,8 @@ def prepare(connection: sql.Connection, database: str) -> None:
     if is_new(connection):
         tables.metadata.create_all(connection)
         connection.execute(sql.insert(tables.schema).values(version=tables.SCHEMA_VERSION))
+        connection.execute(sql.insert(tables.registry_version).values(version=0))
+        connection.execute(sql.insert(tables.deployments_version).values(version=0))
         name_database(connection)
     version = connection.execute(sql.select(tables.schema.c.version)).scalar_one()
     if version != tables.SCHEMA_VERSION:

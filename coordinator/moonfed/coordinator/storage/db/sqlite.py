@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from moonfed.coordinator.storage.db.schema import prepare
+from moonfed.coordinator.storage.db.transactions import WRITES
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import Corrupt
 
@@ -42,7 +43,9 @@ def _configure(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DB
 
 
 def _begin(connection: sql.Connection) -> None:
-    connection.exec_driver_sql("BEGIN")
+    # A transaction that reads first and then writes fails at once if another connection has written in between, such as
+    # that of a coordinator that is closing; one that is immediate waits for the other.
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get(WRITES) else "BEGIN")
 
 
 def _check(connection: sql.Connection, path: Path) -> None:
@@ -54,5 +57,5 @@ def _check(connection: sql.Connection, path: Path) -> None:
 def _instructions(path: Path, problem: str) -> str:
     return (
         f"the database {path} is damaged ({problem}): restore it and its -wal file from a backup, "
-        "or move the whole state directory away to start anew"
+        "or move the whole state directory away to start with a new one"
     )

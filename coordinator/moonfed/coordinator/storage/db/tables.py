@@ -17,10 +17,11 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 7
-NAME, DIGEST = 63, 64  # characters
+SCHEMA_VERSION = 10
+NAME, DIGEST, SERIAL = 63, 64, 64  # characters
 ROLE = 255
-BUNDLE, INITIAL = -1, 0  # in place of a round, what a run's first blobs belong to
+BUNDLE, INITIAL = -1, 0  # in place of a round: the owner of a run's first blobs
+EVALUATED = -2  # the same, of models that devices are asked to evaluate; the role is the round
 
 metadata = MetaData()
 
@@ -38,6 +39,7 @@ runs = Table(
     Column("run", name(), primary_key=True),
     Column("created", Double, nullable=False),
     Column("status", String(16), nullable=False),
+    Column("reason", Text, nullable=False),  # of a failed run
     Column("settings", JSON, nullable=False),
     Column("manifest_sha256", String(DIGEST), nullable=False),
     Column("manifest_size", BigInteger, nullable=False),
@@ -58,8 +60,12 @@ rounds = Table(
     Column("reason", Text, nullable=False),
     Column("opened", Double, nullable=False),
     Column("seconds", Double, nullable=False),
+    Column("updates", Integer, nullable=False, default=0),  # accepted, once the round has ended
     Column("incidents", JSON, nullable=False),  # [device, sentence]
     Column("bases", JSON, nullable=False),  # of an asynchronous round: device to base round
+    Column("replacements", JSON, nullable=False),  # devices of the cohort that joined after the draw
+    Column("reused", JSON, nullable=False),  # updates of earlier attempts that count: device to attempt
+    Column("reusable", JSON, nullable=False),  # of an abandoned round: those that the next attempt may count
 )
 
 # Why a blob is kept. Pruning deletes rows here; a blob without any is deleted.
@@ -83,6 +89,17 @@ participants = Table(
     Column("attempt", BigInteger, nullable=False),
 )
 
+# Each device's latest eligibility report for a run.
+eligibility = Table(
+    "eligibility",
+    metadata,
+    Column("run", ForeignKey("runs.run"), primary_key=True),
+    Column("device", name(), primary_key=True),
+    Column("fingerprint", String(DIGEST), nullable=False),  # of the device's data, limits and release
+    Column("reason", Text, nullable=False),  # why it is ineligible; empty: it is eligible
+    Column("answered", BigInteger, nullable=False),  # microseconds of the epoch
+)
+
 # The coordinator that may commit a run's rounds, if several share a database; by the database's clock.
 leases = Table(
     "leases",
@@ -92,8 +109,13 @@ leases = Table(
     Column("expires", Double, nullable=False),
 )
 
-# A run that an operator has asked any of the replicas to stop; its lease holder does so.
-stop_requests = Table("stop_requests", metadata, Column("run", ForeignKey("runs.run"), primary_key=True))
+# An operator's request about a run, to any of the replicas: stop, pause or resume; the run's lease holder fulfils it.
+operator_requests = Table(
+    "operator_requests",
+    metadata,
+    Column("run", ForeignKey("runs.run"), primary_key=True),
+    Column("action", String(16), nullable=False),
+)
 
 # The coordinators that serve this database, until when they count as alive; by the database's clock.
 replicas = Table(
@@ -112,6 +134,7 @@ online_devices = Table(
     Column("info", JSON, nullable=False),
     Column("since", BigInteger, nullable=False),  # microseconds of the epoch
     Column("last_heartbeat", Double, nullable=False),  # 0: none yet
+    Column("left", Boolean, nullable=False),  # it announced that it stops; the row is deleted a minute later
 )
 
 # The authority whose certificates all replicas show and trust; one row.
@@ -160,6 +183,44 @@ metrics = Table(
     Column("value", Double, nullable=False),
 )
 
+# Evaluators' results of global models on test sets.
+held_out_scores = Table(
+    "held_out_scores",
+    metadata,
+    Column("run", ForeignKey("runs.run"), primary_key=True),
+    Column("round", BigInteger, primary_key=True),
+    Column("test_set", String(NAME), primary_key=True),
+    Column("score", JSON, nullable=False),
+)
+
+# The newest evaluation of each global model on devices.
+evaluations = Table(
+    "evaluations",
+    metadata,
+    Column("run", ForeignKey("runs.run"), primary_key=True),
+    Column("round", BigInteger, primary_key=True),
+    Column("number", Integer, nullable=False),
+    Column("model_sha256", String(DIGEST), nullable=False),
+    Column("model_size", BigInteger, nullable=False),
+    Column("opened", Double, nullable=False),  # by the database's clock, if several coordinators share it
+    Column("deadline", Double, nullable=False),
+    Column("closed", Double, nullable=False, index=True),  # 0: open
+)
+
+# The devices that evaluations expect to answer, and their answers.
+evaluation_devices = Table(
+    "evaluation_devices",
+    metadata,
+    Column("run", ForeignKey("runs.run"), primary_key=True),
+    Column("round", BigInteger, primary_key=True),
+    Column("device", name(), primary_key=True),
+    Column("outcome", String(16), nullable=False),  # pending, scored or declined
+    Column("reason", Text, nullable=False),
+    Column("samples", BigInteger, nullable=False),
+    Column("correct", BigInteger, nullable=False),
+    Column("local_correct", BigInteger, nullable=True),
+)
+
 devices = Table(
     "devices",
     metadata,
@@ -170,20 +231,155 @@ devices = Table(
     Column("public_key_sha256", String(DIGEST), nullable=False),  # of its newest certificate; empty without TLS
     Column("secret_sha256", String(DIGEST), nullable=False),  # of the token that it used last; empty without TLS
     Column("platform", JSON, nullable=False),
+    Column("labels", JSON, nullable=False),  # set by operators
+    Column("reported_labels", JSON, nullable=False, default=dict),  # its own, when it last connected
+    Column("release", Text, nullable=False, default=""),  # of moonfed on the device
+    Column("rounds", Integer, nullable=False, default=0),  # committed ones that counted its update
+    Column("last_result", JSON, nullable=False, default=dict),  # of its last round that ended: see device_results
     Column("revoked", Double, nullable=False, index=True),  # time of revocation; 0: not revoked
 )
+
+# Every certificate of a device, since each is rejected by its serial number.
+certificates = Table(
+    "certificates",
+    metadata,
+    Column("serial", String(SERIAL), primary_key=True),
+    Column("device", name(), nullable=False, index=True),  # its present name, which differs after it was renamed
+    Column("expires", Double, nullable=False),
+    Column("rejected", Double, nullable=False, index=True),  # since when; 0: accepted
+    Column("reason", String(16), nullable=False),  # revoked, removed, replaced or renamed; empty: accepted
+)
+
+# Increases with every change of devices or operators that all replicas must follow at once; one row.
+registry_version = Table("registry_version", metadata, Column("version", BigInteger, primary_key=True))
 
 tokens = Table(
     "tokens",
     metadata,
     Column("secret_sha256", String(DIGEST), primary_key=True),
+    Column("uses", Integer, nullable=False),
     Column("uses_left", Integer, nullable=False),
     Column("expires", Double, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("operator", name(), nullable=False),  # who created it
+    Column("device", name(), nullable=False),  # the only one that may enrol with it; empty: any new one
+    Column("revoked", Double, nullable=False),  # time of revocation; 0: not revoked
 )
 
+# The certificates of operators.
+operators = Table(
+    "operators",
+    metadata,
+    Column("serial", String(SERIAL), primary_key=True),
+    Column("operator", name(), nullable=False, index=True),
+    Column("role", String(16), nullable=False),
+    Column("public_key_sha256", String(DIGEST), nullable=False),
+    Column("created", Double, nullable=False),
+    Column("created_by", Text, nullable=False),  # the operator; empty: the coordinator itself
+    Column("expires", Double, nullable=False),
+    Column("revoked", Double, nullable=False, index=True),  # time of revocation; 0: not revoked
+)
+
+# Operators' changes, devices' enrolments and renewals, and denied calls.
+audit_records = Table(
+    "audit_records",
+    metadata,
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("time", Double, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("role", String(16), nullable=False),
+    Column("serial", String(SERIAL), nullable=False),
+    Column("address", Text, nullable=False),
+    Column("call", String(64), nullable=False),
+    Column("details", Text, nullable=False),
+    Column("outcome", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    sqlite_autoincrement=True,  # numbers of deleted records are not used again
+)
+
+# Versions of named models.
+releases = Table(
+    "releases",
+    metadata,
+    Column("name", name(), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("created", Double, nullable=False),
+    Column("operator", Text, nullable=False),  # who created it
+    Column("manifest_sha256", String(DIGEST), nullable=False),
+    Column("manifest_size", BigInteger, nullable=False),
+    Column("signature_sha256", String(DIGEST), nullable=False),
+    Column("signature_size", BigInteger, nullable=False),
+    Column("content", Text, nullable=False),  # of the manifest
+)
+
+# The files of releases, which keep their blobs as `blob_references` does.
+release_blobs = Table(
+    "release_blobs",
+    metadata,
+    Column("name", name(), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("sha256", String(DIGEST), primary_key=True, index=True),
+    Column("size", BigInteger, nullable=False),
+    ForeignKeyConstraint(("name", "version"), ("releases.name", "releases.version")),
+)
+
+deployments = Table(
+    "deployments",
+    metadata,
+    Column("name", name(), primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("variant", String(NAME), nullable=False),
+    Column("labels", JSON, nullable=False),
+    Column("trusted_labels", Boolean, nullable=False),
+    Column("percent", Double, nullable=False),
+    Column("max_drop", Double, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("created", Double, nullable=False),
+    Column("operator", Text, nullable=False),  # who deployed it
+    ForeignKeyConstraint(("name", "version"), ("releases.name", "releases.version")),
+)
+
+# The devices that a deployment has chosen, with what each last reported about it.
+deployed_devices = Table(
+    "deployed_devices",
+    metadata,
+    Column("name", name(), primary_key=True),
+    Column("deployment", BigInteger, primary_key=True),
+    Column("device", name(), primary_key=True, index=True),
+    Column("state", String(16), nullable=False),
+    Column("had", Boolean, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("score", Double),
+    Column("current_score", Double),
+    Column("samples", BigInteger, nullable=False),
+    Column("fingerprint", String(DIGEST), nullable=False),
+    Column("time", Double, nullable=False),
+    ForeignKeyConstraint(("name", "deployment"), ("deployments.name", "deployments.number")),
+)
+
+# The version of each release that each device answers with, by its own account.
+installed_releases = Table(
+    "installed_releases",
+    metadata,
+    Column("name", name(), primary_key=True),
+    Column("device", name(), primary_key=True, index=True),
+    Column("version", Integer, nullable=False),  # 0: none
+    Column("variant", String(NAME), nullable=False),
+    Column("previous", Integer, nullable=False),  # that it retains; 0: none
+)
+
+# Increases when targets may change, apart from those of the device that calls; one row.
+deployments_version = Table("deployments_version", metadata, Column("version", BigInteger, primary_key=True))
+
 OF_A_RUN = (
-    stop_requests,
+    evaluation_devices,
+    evaluations,
+    held_out_scores,
+    operator_requests,
     leases,
+    eligibility,
     participants,
     metrics,
     reports,

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import sqlalchemy as sql
 
+WRITES = "moonfed_writes"  # execution option of connections that `write` begins a transaction on
+
 
 class Transactions:
     """Any number of readers. SQLite allows one writer at a time: one process owns the database, so writers queue here.
@@ -19,6 +21,7 @@ class Transactions:
         self.shared = shared = engine.dialect.name == "postgresql"  # with other coordinators
         self._engine = engine
         self._reading = engine.execution_options(isolation_level="REPEATABLE READ") if shared else engine
+        self._changing = engine.execution_options(**{WRITES: True})
         # A lock of our own, rather than fail on the database's.
         self._writing: AbstractContextManager[object] = nullcontext() if shared else threading.Lock()
 
@@ -29,7 +32,7 @@ class Transactions:
     @contextmanager
     def write(self) -> Iterator[sql.Connection]:
         """Begin a transaction that is durable when the context ends, or rolled back on an error."""
-        with self._writing, self._engine.begin() as connection:
+        with self._writing, self._changing.begin() as connection:
             yield connection
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from moonfed.server_rules.server_rule import Float64Array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanReducer(Reducer):
-    """The weighted mean: not robust by itself."""
+    """The weighted mean: not robust on its own."""
 
     name: ClassVar[str] = "mean"
     counts_devices: ClassVar[bool] = False

@@ -1,0 +1,113 @@
+"""The calls about releases and their deployments, independent of the transport. The Control service calls this."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ParamSpec
+
+from moonfed.blobs import BlobRef
+from moonfed.coordinator.deployments.state import Deployment
+from moonfed.coordinator.devices.sessions import Sessions
+from moonfed.coordinator.records import DeployedDevice, DeploymentView, ReleaseRecord
+from moonfed.coordinator.storage.opening import Storage
+from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
+from moonfed.errors import NotFound, UntrustedRelease, WrongState
+from moonfed.release_manifest import MAX_BYTES, verify_manifest
+from moonfed.signing.bundle_signature import MAX_BYTES as MAX_SIGNATURE_BYTES
+
+P = ParamSpec("P")
+
+
+class ReleaseApi:
+    """Releases and deployments. A change is durable when the call returns. Lives on one event loop."""
+
+    def __init__(self, storage: Storage, sessions: Sessions, background: BackgroundTasks) -> None:
+        self._storage, self._sessions, self._background = storage, sessions, background
+        self._releases, self._deployments = storage.store.releases, storage.store.deployments
+
+    # Releases
+
+    async def create(self, manifest: str, signature: str, operator: str) -> ReleaseRecord:
+        """Create the next version of a release from uploaded blobs, named by their sha256.
+
+        Raises NotFound for a blob that was not uploaded, UntrustedRelease for a manifest that is not signed, WrongState
+        while the run is active, and what `Releases.add` raises.
+        """
+        return await self._background.finish(in_thread(self._create, manifest, signature, operator))
+
+    def _create(self, manifest: str, signature: str, operator: str) -> ReleaseRecord:
+        storage, owner = self._storage, object()
+        storage.pins.add(owner, [manifest, signature])
+        try:
+            record = self._read(storage.blobs.find(manifest), signature, operator)
+            storage.pins.add(owner, [blob.sha256 for blob in record.manifest.blobs])
+            for blob in record.manifest.blobs:
+                if not storage.blobs.has(blob):
+                    raise NotFound(f"blob {blob.sha256[:12]} of the release was not uploaded")
+            run = storage.store.run(record.manifest.run)
+            if run.active:
+                raise WrongState(f"run {run.run!r} is {run.status}; a release is made of a run that has ended")
+            self._releases.add(record)
+        finally:
+            storage.pins.drop(owner)
+        return self._releases.one(record.manifest.name, record.manifest.version)
+
+    def _read(self, ref: BlobRef, signature: str, operator: str) -> ReleaseRecord:
+        """Check that the signature agrees with its own trust file; whom to trust is up to the devices."""
+        signed = self._storage.blobs.find(signature) if signature else None
+        if signed is None:
+            raise UntrustedRelease("the release is not signed")
+        for name, found, most in (("manifest", ref, MAX_BYTES), ("signature", signed, MAX_SIGNATURE_BYTES)):
+            if found.size > most:
+                raise UntrustedRelease(f"the release's {name} has {found.size} bytes; it must be at most {most}")
+        read, now = self._storage.blobs.read, time.time()
+        manifest, _ = verify_manifest(read(ref), read(signed), now=now)
+        return ReleaseRecord(manifest=manifest, ref=ref, signature=signed, created=now, operator=operator)
+
+    async def releases(self, name: str = "") -> list[ReleaseRecord]:
+        """Return all releases, or those of one name, by name and version; raises NotFound for an unknown name."""
+        found = await asyncio.to_thread(self._releases.all, name)
+        if name and not found:
+            raise NotFound(f"there is no release {name!r}")
+        return found
+
+    async def release(self, name: str, version: int = 0) -> ReleaseRecord:
+        """Return one version of a release, or its newest; raises NotFound."""
+        return await asyncio.to_thread(self._releases.one, name, version)
+
+    # Deployments
+
+    async def deploy(self, deployment: Deployment) -> DeploymentView:
+        """Deploy a version to the devices that the deployment chooses."""
+        return await self._changed(self._deployments.deploy, deployment)
+
+    async def widen(self, name: str, percent: float) -> DeploymentView:
+        """Let the newest deployment of a release choose more devices."""
+        return await self._changed(self._deployments.widen, name, percent)
+
+    async def pause(self, name: str) -> DeploymentView:
+        """Tell no further device to install the version of the newest deployment."""
+        return await self._changed(self._deployments.pause, name)
+
+    async def resume(self, name: str) -> DeploymentView:
+        """Resume the newest deployment of a release."""
+        return await self._changed(self._deployments.resume, name)
+
+    async def roll_back(self, name: str, number: int = 0) -> DeploymentView:
+        """Return the devices of a release's newest deployment to what they had before."""
+        return await self._changed(self._deployments.roll_back, name, number)
+
+    async def deployments(self, name: str = "") -> list[DeploymentView]:
+        """Return all deployments of a release, or the newest of each."""
+        return await asyncio.to_thread(self._deployments.views, name)
+
+    async def devices(self, name: str, number: int = 0) -> list[DeployedDevice]:
+        """Return the devices that one deployment of a release has chosen, or any."""
+        found = await asyncio.to_thread(self._deployments.devices, name, number)
+        return [replace(one, online=self._sessions.find(one.choice.device) is not None) for one in found]
+
+    async def _changed(self, change: Callable[P, DeploymentView], *args: P.args, **kwargs: P.kwargs) -> DeploymentView:
+        return await self._background.finish(in_thread(change, *args, **kwargs))

@@ -1,0 +1,228 @@
+"""moonfed-coordinator device …: show, revoke, remove, rename and label a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from moonfed.command_line import new_group, print_json
+from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
+
+if TYPE_CHECKING:
+    from moonfed.v1 import control_pb2
+
+HELP = """List, show, label, rename, revoke and remove devices.
+
+Example: moonfed-coordinator device list
+"""
+
+device_app = new_group(HELP)
+DeviceArgument = Annotated[str, typer.Argument(metavar="DEVICE", help="The device's name.")]
+
+
+@device_app.command()
+def show(
+    device: DeviceArgument,
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show a device: status, labels, certificates and platform.
+
+    Example: moonfed-coordinator device show cam-7
+    """
+    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.v1 import control_pb2
+
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        found = console.ask(console.control.GetDevice, control_pb2.GetDeviceRequest(device=device))
+    _print(found, json=json)
+
+
+@device_app.command()
+def revoke(
+    device: DeviceArgument,
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Reject all certificates of a device and end its connections, for example after its key has leaked.
+
+    The device keeps its name. It can return only with a token from `token create --device`.
+
+    Example: moonfed-coordinator device revoke cam-7
+    """
+    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.v1 import control_pb2
+
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        found = console.ask(console.control.RevokeDevice, control_pb2.RevokeDeviceRequest(device=device))
+    advice = f"revoked {device}; it can return with: moonfed-coordinator token create --device {device}"
+    _report(found, advice, json=json)
+
+
+@device_app.command()
+def remove(
+    device: DeviceArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Remove a device for good: its certificates are rejected, and its name is free.
+
+    Runs keep the updates that they have counted.
+
+    Example: moonfed-coordinator device remove cam-7 --yes
+    """
+    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.v1 import control_pb2
+
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        if not yes:
+            found = console.ask(console.control.GetDevice, control_pb2.GetDeviceRequest(device=device))
+            typer.confirm(f"Remove device {found.device}?", abort=True, err=True)
+        console.ask_once(console.control.RemoveDevice, control_pb2.RemoveDeviceRequest(device=device))
+    if json:
+        print_json({"removed": device})
+    else:
+        typer.echo(f"removed {device}")
+
+
+@device_app.command()
+def rename(
+    device: DeviceArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new name.")],
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Rename a device, which automatically fetches a certificate with its new name.
+
+    Its update in progress is lost.
+
+    Example: moonfed-coordinator device rename cam-7 gate-north
+    """
+    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.v1 import control_pb2
+
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        request = control_pb2.RenameDeviceRequest(device=device, name=name)
+        found = console.ask_once(console.control.RenameDevice, request)
+    _report(found, f"renamed {device} to {name}; it renews its certificate at its next call", json=json)
+
+
+@device_app.command()
+def label(
+    device: DeviceArgument,
+    labels: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Labels to set.", show_default=False)
+    ] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Remove the label that an operator set under this name; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Set or remove labels of a device, which override those that it reports itself.
+
+    `run start --trusted-labels` considers no other labels.
+
+    Example: moonfed-coordinator device label cam-7 site=berlin tier=gold --remove camera
+    """
+    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.errors import InvalidInput
+    from moonfed.labels import parse_labels, write_labels
+    from moonfed.v1 import control_pb2
+
+    if not labels and not remove:
+        raise InvalidInput("labels are missing; give NAME=VALUE to set one, or --remove NAME")
+    request = control_pb2.LabelDeviceRequest(device=device, labels=parse_labels(labels or ()), removed=remove or ())
+    with connect(identity, insecure=insecure, address=coordinator) as console:
+        found = console.ask(console.control.LabelDevice, request)
+    _report(found, f"{device} has these labels: {write_labels(found.operator_labels) or 'none'}", json=json)
+
+
+def _report(device: control_pb2.Device, line: str, *, json: bool) -> None:
+    if json:
+        print_json(_document(device))
+    else:
+        typer.echo(line)
+
+
+def _print(device: control_pb2.Device, *, json: bool) -> None:
+    if json:
+        print_json(_document(device))
+    else:
+        typer.echo("\n".join(device_details(device)))
+
+
+def device_details(device: control_pb2.Device) -> list[str]:
+    """Format one device: a line for each fact."""
+    from moonfed.coordinator.cli.device_hardware import FORMATTED, hardware_rows
+    from moonfed.coordinator.cli.devices import activity, last_result
+    from moonfed.coordinator.cli.format import moment
+    from moonfed.labels import write_labels
+
+    own = {name: value for name, value in device.labels.items() if name not in device.operator_labels}
+    facts = {
+        "device": device.device,
+        "status": _status(device),
+        "enrolled": moment(device.enrolled),
+        "last seen": "now" if device.online else moment(device.last_seen),
+        "operator's labels": write_labels(device.operator_labels) or "-",
+        "own labels": write_labels(own) or "-",
+        "activity": activity(device),
+        "rounds": f"{device.rounds:,}",
+        "last result": last_result(device),
+        "release": device.release or "-",
+    }
+    facts |= dict(hardware_rows(device.platform))
+    facts |= {name: value for name, value in sorted(device.platform.items()) if name not in FORMATTED}
+    width = max(map(len, facts))
+    lines = [f"{name.ljust(width)}  {value}" for name, value in facts.items()]
+    return [*lines, *(f"{'certificate'.ljust(width)}  {_certificate_line(one)}" for one in device.certificates)]
+
+
+def _status(device: control_pb2.Device) -> str:
+    from moonfed.coordinator.cli.format import moment
+
+    if device.revoked:
+        return f"revoked on {moment(device.revoked)}"
+    return "online" if device.online else "offline"
+
+
+def _certificate_line(certificate: control_pb2.Certificate) -> str:
+    from moonfed.coordinator.cli.format import moment
+
+    if certificate.rejected:
+        return f"{certificate.serial}, {certificate.reason} on {moment(certificate.rejected)}"
+    return f"{certificate.serial}, valid until {moment(certificate.expires)}"
+
+
+def _document(device: control_pb2.Device) -> dict[str, Any]:
+    from moonfed.coordinator.cli.documents import device_document
+    from moonfed.formatting import iso_time
+
+    certificates = [
+        {
+            "serial": one.serial,
+            "expires": iso_time(one.expires),
+            "rejected": iso_time(one.rejected),
+            "reason": one.reason,
+        }
+        for one in device.certificates
+    ]
+    return device_document(device) | {"certificates": certificates}

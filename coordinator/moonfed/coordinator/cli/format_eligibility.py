@@ -1,0 +1,40 @@
+"""Formatting of the devices that are eligible for a run, and of those that are not, by reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moonfed.coordinator.cli.layout import listed, shorten
+from moonfed.formatting import count
+from moonfed.v1 import control_pb2
+
+LONG, SHORT = (8, 8), (3, 3)  # reasons, and names for each; --json has all
+
+
+def eligibility_document(run: control_pb2.Run) -> dict[str, Any]:
+    """Return the numbers of eligible devices and of those still checking, and the ineligible ones by reason."""
+    return {
+        "eligible": run.eligible,
+        "checking": run.checking,
+        "ineligible": {group.reason: list(group.devices) for group in run.ineligible},
+    }
+
+
+def eligibility_lines(run: control_pb2.Run, width: int | None = None) -> list[str]:
+    """Format the same, the most frequent reasons first; nothing while no device is ineligible or checking.
+
+    With a `width`, fewer reasons and names, in lines of at most that many columns.
+    """
+    number = sum(len(group.devices) for group in run.ineligible)
+    if not number and not run.checking:
+        return []
+    reasons, names = SHORT if width else LONG
+    parts = [f"eligible: {run.eligible:,}"]
+    parts += [f"still checking: {run.checking:,}"] if run.checking else []
+    parts += [f"not eligible: {number:,}"] if number else []
+    lines = [f"devices {', '.join(parts)}"]
+    groups = sorted(run.ineligible, key=lambda group: (-len(group.devices), group.reason))
+    lines += [f"  {len(group.devices):,}: {group.reason}: {listed(group.devices, names)}" for group in groups[:reasons]]
+    rest = len(run.ineligible) - reasons
+    lines += [f"  and {count(rest, 'more reason')}, which --json lists"] if rest > 0 else []
+    return [shorten(line, width) for line in lines] if width else lines

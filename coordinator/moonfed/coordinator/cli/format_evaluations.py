@@ -1,0 +1,108 @@
+"""Formatting of evaluations of global models, on test sets and on devices."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from moonfed.coordinator.cli.layout import listed, wrap
+from moonfed.formatting import count, iso_time
+from moonfed.held_out_score import HeldOutScore
+from moonfed.v1 import control_pb2
+
+TEST_SETS, CLASSES, GROUPS, NAMES = 3, 3, 4, 4  # shown at most
+WRAPPED = 3  # lines at most, of one that is too long for the terminal
+
+
+def evaluations_document(evaluations: Sequence[control_pb2.Evaluation]) -> dict[str, Any]:
+    """Return a run's evaluations as JSON values."""
+    return {
+        "test_sets": [
+            {"round": found.round, **HeldOutScore.from_message(found.test_set).to_json()}
+            for found in evaluations
+            if found.HasField("test_set")
+        ],
+        "device_evaluations": [
+            device_evaluation_document(found.devices) for found in evaluations if found.HasField("devices")
+        ],
+    }
+
+
+def device_evaluation_document(found: control_pb2.DeviceEvaluation) -> dict[str, Any]:
+    """Return an evaluation on devices as JSON values."""
+    summary = found.summary
+    return {
+        "run": found.run,
+        "round": found.round,
+        "number": found.number,
+        "opened": iso_time(found.opened),
+        "deadline": iso_time(found.deadline),
+        "closed": iso_time(found.closed),
+        "summary": {
+            "devices": summary.devices,
+            "median": summary.median,
+            "worst_decile": summary.worst_decile,
+            "compared": summary.compared,
+            "worse": summary.worse,
+        }
+        if found.HasField("summary")
+        else None,
+        "devices": [
+            {
+                "device": score.device,
+                "samples": score.samples,
+                "correct": score.correct,
+                "local_correct": score.local_correct if score.HasField("local_correct") else None,
+            }
+            for score in found.scores
+        ],
+        "skipped": {group.reason: list(group.devices) for group in found.skipped},
+        "waiting": list(found.waiting),
+    }
+
+
+def evaluation_lines(evaluations: Sequence[control_pb2.Evaluation], width: int | None = None) -> list[str]:
+    """Format the newest evaluated model on each test set, and the newest evaluation on devices.
+
+    With a `width`, lines have at most that many columns, and only the first sets and names are shown.
+    """
+    newest = {found.test_set.test_set: found for found in evaluations if found.HasField("test_set")}
+    shown = list(newest.values())[: TEST_SETS if width else None]
+    lines = [_score_line(found.round, HeldOutScore.from_message(found.test_set)) for found in shown]
+    if len(newest) > len(shown):
+        lines.append(f"{count(len(newest) - len(shown), 'more test set')}; --all shows them")
+    if on_devices := [found.devices for found in evaluations if found.HasField("devices")]:
+        lines += device_evaluation_lines(on_devices[-1], whole=width is None)
+    if width:
+        lines = [part for line in lines for part in wrap(line, width, WRAPPED)]
+    return ["", *lines] if lines else []
+
+
+def _score_line(round_: int, score: HeldOutScore) -> str:
+    lowest = sorted((found.recall, found.name) for found in score.by_class() if found.recall is not None)[:CLASSES]
+    classes = ", ".join(f"{name} {recall:.2f}" for recall, name in lowest)
+    return (
+        f"test set {score.test_set}, model {round_}: accuracy {score.accuracy:.4f}, loss {score.loss:.4f}, "
+        f"calibration error {score.calibration_error:.4f}, {count(score.samples, 'sample')}; lowest recall {classes}"
+    )
+
+
+def device_evaluation_lines(found: control_pb2.DeviceEvaluation, *, whole: bool = False) -> list[str]:
+    """Format an evaluation on devices: the distribution, and the devices that are not in it, all of them if `whole`."""
+    summary = found.summary
+    state = "" if found.closed else ", under way"
+    result = "no device has scored it"
+    if found.HasField("summary"):
+        result = (
+            f"accuracy median {summary.median:.4f}, worst decile {summary.worst_decile:.4f}; worse than the device's "
+            f"own model on {summary.worse:,} of {summary.compared:,}"
+        )
+    lines = [f"model {found.round} on {count(summary.devices, 'device')}{state}: {result}"]
+    names = sys.maxsize if whole else NAMES
+    groups = list(found.skipped)[: None if whole else GROUPS]
+    lines += [f"  {len(group.devices):,} skipped: {group.reason}: {listed(group.devices, names)}" for group in groups]
+    if found.waiting:
+        what = "did not answer" if found.closed else "to answer"
+        lines += [f"  {len(found.waiting):,} {what}: {listed(found.waiting, names)}"]
+    return lines

@@ -1,0 +1,151 @@
+"""Formatting of releases, deployments, and the devices that deployments have chosen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from moonfed.coordinator.cli.format import duration, moment
+from moonfed.coordinator.cli.layout import LINES, shorten, table, wrap
+from moonfed.coordinator.cli.release_documents import deployment_status
+from moonfed.formatting import count
+from moonfed.labels import write_labels
+from moonfed.v1 import control_pb2
+
+NAME = 24  # columns of a device's name at most, where the width is limited
+UNKNOWN = "-"
+# The states that need an operator's attention come first, those in which nothing happens last.
+STATES = ("fell-back", "failed", "declined", "accepted", "pending", "returning", "installed", "returned", "superseded")
+RELEASE_HEADS = ("release", "version", "created", "run", "round", "accuracy", "variants")
+DEPLOYMENT_HEADS = ("release", "number", "version", "status", "devices", "states")
+DEVICE_HEADS = ("device", "seen", "state", "has", "reported", "score", "reason")
+
+
+def release_lines(releases: Sequence[control_pb2.Release], width: int | None = None) -> list[str]:
+    """Format a table of releases."""
+    rows = [
+        [
+            release.name,
+            str(release.version),
+            moment(release.created),
+            release.run,
+            str(release.round),
+            _accuracy(release),
+            ", ".join(variant.name for variant in release.variants),
+        ]
+        for release in releases
+    ]
+    return table(RELEASE_HEADS, rows, width)
+
+
+def release_details(release: control_pb2.Release) -> list[str]:
+    """Format one release: a line for each fact."""
+    facts = {
+        "release": release.name,
+        "version": str(release.version),
+        "created": f"{moment(release.created)} by {release.operator}",
+        "run": f"{release.run}, round {release.round}",
+        "accuracy": _accuracy(release)
+        + (f" on {count(release.samples, 'sample')}" if release.HasField("accuracy") else ""),
+        "classes": ", ".join(release.classes),
+    }
+    facts |= {variant.name: f"{variant.model.size / 1e6:.2f} MB" for variant in release.variants}
+    facts |= {"manifest": release.manifest.sha256}
+    longest = max(map(len, facts))
+    return [f"{name.ljust(longest)}  {value}" for name, value in facts.items()]
+
+
+def deployment_line(deployment: control_pb2.Deployment) -> str:
+    """Format a deployment in one line."""
+    what = f"version {deployment.version} of {deployment.name}"
+    what += f" ({deployment.variant})" if deployment.variant != "float32" else ""
+    line = f"deployment {deployment.number}: {what} to {_selection(deployment)}, {deployment_status(deployment)}"
+    states = _states(deployment)
+    return f"{line}; {states}" if states else line
+
+
+def deployment_lines(deployments: Sequence[control_pb2.Deployment], width: int | None = None) -> list[str]:
+    """Format a table of deployments."""
+    rows = [
+        [
+            deployment.name,
+            str(deployment.number),
+            str(deployment.version),
+            deployment_status(deployment),
+            f"{deployment.chosen:,} of {deployment.matching:,}",
+            _states(deployment),
+        ]
+        for deployment in deployments
+    ]
+    return table(DEPLOYMENT_HEADS, rows, width)
+
+
+def status_lines(
+    deployments: Sequence[control_pb2.Deployment],
+    devices: Sequence[control_pb2.DeployedDevice],
+    width: int | None = None,
+) -> list[str]:
+    """Format the deployments of one release, newest first, and its devices, those with problems first.
+
+    With a `width`, lines have at most that many columns, and there are at most `LINES` lines.
+    """
+    newest, *earlier = sorted(deployments, key=lambda deployment: -deployment.number)
+    line = deployment_line(newest)
+    lines = [line] if width is None else wrap(line, width)
+    lines += [deployment_line(one) if width is None else shorten(deployment_line(one), width) for one in earlier][
+        : len(earlier) if width is None else 3
+    ]
+    return [*lines, *_device_lines(_ordered(devices), width, LINES - len(lines))] if devices else lines
+
+
+def _device_lines(devices: Sequence[control_pb2.DeployedDevice], width: int | None, most: int) -> list[str]:
+    """Format a table of devices; with a `width`, at most so many lines, with reasons that do not fit below."""
+    rows = [_device(device, width) for device in devices[: len(devices) if width is None else most]]
+    head, *lines = table(DEVICE_HEADS, rows)
+    if width is None:
+        return [head, *lines]
+    short = table(DEVICE_HEADS[:-1], [row[:-1] for row in rows], width)[1:]
+    entries = [
+        [line] if len(line) <= width else [without, *wrap(f"  {row[-1]}", width)]
+        for line, without, row in zip(lines, short, rows, strict=True)
+    ]
+    found, shown = [shorten(head, width)], 0
+    for number, entry in enumerate(entries, start=1):
+        if len(found) + len(entry) + (number < len(devices)) > most:  # with the line that counts the others
+            break
+        found, shown = [*found, *entry], number
+    rest = len(devices) - shown
+    return [*found, f"and {count(rest, 'more device')}: see --all"] if rest else found
+
+
+def _ordered(devices: Sequence[control_pb2.DeployedDevice]) -> list[control_pb2.DeployedDevice]:
+    place = {state: number for number, state in enumerate(STATES)}
+    return sorted(devices, key=lambda device: (place.get(device.state, len(STATES)), device.device))
+
+
+def _device(device: control_pb2.DeployedDevice, width: int | None) -> list[str]:
+    name = shorten(device.device, NAME) if width else device.device
+    ago = duration(max(0.0, time.time() - device.time)) if device.time else UNKNOWN
+    has = f"v{device.installed}" if device.installed else "none"
+    return [name, "online" if device.online else "offline", device.state, has, ago, _score(device), device.reason]
+
+
+def _score(device: control_pb2.DeployedDevice) -> str:
+    if not device.HasField("score"):
+        return UNKNOWN
+    before = f" from {device.current_score:.3f}" if device.HasField("current_score") else ""
+    return f"{device.score:.3f}{before}"
+
+
+def _states(deployment: control_pb2.Deployment) -> str:
+    return ", ".join(f"{deployment.states[state]:,} {state}" for state in STATES if deployment.states.get(state))
+
+
+def _selection(deployment: control_pb2.Deployment) -> str:
+    trusted = "trusted " if deployment.trusted_labels else ""
+    which = f" with {trusted}{write_labels(deployment.labels)}" if deployment.labels else ""
+    return f"{deployment.chosen:,} of {count(deployment.matching, 'device')}{which} ({deployment.percent:g} %)"
+
+
+def _accuracy(release: control_pb2.Release) -> str:
+    return f"{release.accuracy:.4f}" if release.HasField("accuracy") else UNKNOWN

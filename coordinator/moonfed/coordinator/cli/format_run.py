@@ -1,0 +1,184 @@
+"""Formatting of one run: its settings, devices, rounds and incidents, within a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from moonfed.coordinator.cli.format import amount_text, duration, metric, round_status, snapshot_line
+from moonfed.coordinator.cli.format_eligibility import eligibility_lines
+from moonfed.coordinator.cli.format_evaluations import evaluation_lines
+from moonfed.coordinator.cli.format_robust import incident_lines, robust_line
+from moonfed.coordinator.cli.layout import LINES, listed, shorten, table, wrap
+from moonfed.coordinator.rounds.settings import MAX_ATTEMPTS
+from moonfed.encodings import PLAIN
+from moonfed.formatting import count
+from moonfed.labels import write_labels
+from moonfed.v1 import control_pb2
+
+FIRST_METRICS = ("accuracy", "loss", "train_loss", "holdout_accuracy", "holdout_loss")  # if not all fit
+OUTCOME_COLUMNS = 22  # at least, of the column that names what happened to a round
+FEWEST_ROUNDS, INCIDENTS, SLOWEST = 5, 3, 5  # lines or names that are shown
+ROUNDS_READ = LINES  # more never fit
+
+
+def run_lines(
+    run: control_pb2.Run,
+    rule: Mapping[str, Any] | None,
+    rounds: Sequence[control_pb2.Round],
+    width: int | None = None,
+    evaluations: Sequence[control_pb2.Evaluation] = (),
+) -> list[str]:
+    """Format a run with its server rule, its rounds and the evaluations of its models.
+
+    With a `width`, lines have at most that many columns, and only the newest rounds and the first names are shown, so
+    that the lines are at most `LINES`.
+    """
+    head = [*_head(run, rule, width), *eligibility_lines(run, width)]
+    tail = [*_abandonment(rounds, width), *_incidents(rounds, width), *evaluation_lines(evaluations, width)]
+    tail += _open_round_lines(run, width)
+    most = max(FEWEST_ROUNDS, LINES - len(head) - len(tail) - 2) if width else len(rounds) + 1
+    return [*head, *_rounds(run, rounds, most, width), *tail]
+
+
+def _head(run: control_pb2.Run, rule: Mapping[str, Any] | None, width: int | None) -> list[str]:
+    """Format the run's state and settings."""
+    sentences = [(snapshot_line(run), 3), (_settings(run.settings), 3)]
+    if rule:
+        settings = ", ".join(f"{name} {value}" for name, value in rule.items() if name != "name")
+        sentences.append((f"server rule {rule['name']}: {settings}", 2))
+    if run.settings.HasField("robust"):
+        sentences.append((robust_line(run.settings.robust), 2))
+    if encodings := _encodings(run.settings):
+        sentences.append((encodings, 1))
+    return [line for text, most in sentences for line in (wrap(text, width, most) if width else [text])]
+
+
+def _settings(settings: control_pb2.RunSettings) -> str:
+    """Format the settings of cohorts and timeouts; optional ones only if set."""
+    parts = [f"cohort {amount_text(settings.cohort)}", f"minimum devices {settings.minimum_devices}"]
+    parts += [f"quorum {amount_text(settings.quorum)}"]
+    parts += [
+        f"deadline {settings.deadline_seconds:g} s",
+        f"heartbeat timeout {settings.heartbeat_timeout_seconds:g} s",
+    ]
+    parts += [f"max attempts {settings.max_attempts}"] if settings.max_attempts != MAX_ATTEMPTS else []
+    parts += [f"over-selection {100 * settings.over_selection:g}%"] if settings.over_selection else []
+    trusted = "trusted " if settings.trusted_labels else ""
+    parts += [f"{trusted}label {write_labels(settings.labels)}"] if settings.labels else []
+    parts += ["sampling samples"] if settings.sampling == control_pb2.SAMPLING_SAMPLES else []
+    if settings.HasField("asynchronous"):
+        chosen = settings.asynchronous
+        parts += [f"asynchronous {chosen.buffer}", f"max staleness {chosen.max_staleness}"]
+    return f"settings: {', '.join(parts)}"
+
+
+def _encodings(settings: control_pb2.RunSettings) -> str:
+    """Format the encodings of models; empty if they are sent unencoded."""
+    ways = {"up": settings.uplink_encoding, "down": settings.downlink_encoding}
+    parts = [f"{encoding} {way}" for way, encoding in ways.items() if encoding not in ("", str(PLAIN))]
+    return f"encodings: {', '.join(parts)}" if parts else ""
+
+
+def _rounds(run: control_pb2.Run, rounds: Sequence[control_pb2.Round], most: int, width: int | None) -> list[str]:
+    """Format a table of the newest rounds, in at most so many rows; the initial model's metrics precede the first."""
+    found = {name for round_ in rounds for name in round_.metrics} | set(run.initial_metrics)
+    retried = any(round_.attempt > 1 for round_ in rounds)
+    names = sorted(found) if width is None else _fitting(found, rounds, width - 9 * retried)
+    initial = run.initial_metrics if not rounds or rounds[0].round == 1 else {}
+    if not (rounds or initial):
+        return []
+    rows = [_row(round_, names, retried, width) for round_ in rounds]
+    if initial:
+        attempt = [""] if retried else []
+        rows.insert(0, ["0", *attempt, "", "", *_cells(initial, names), "start"])
+    heads = ["round", *(["attempt"] if retried else []), "updates", "seconds", *names, "outcome"]
+    return ["", *table(heads, rows[-most:], width)]
+
+
+def _fitting(found: Iterable[str], rounds: Sequence[control_pb2.Round], width: int) -> list[str]:
+    """Return the most important metrics, as many as fit next to the other columns."""
+    names, known = [], set(found)
+    updates = max((len(_updates(round_)) for round_ in rounds), default=0)
+    left = width - len("round") - max(updates, len("updates")) - len("seconds") - 3 * 2 - OUTCOME_COLUMNS
+    for name in [*(name for name in FIRST_METRICS if name in known), *sorted(known - set(FIRST_METRICS))]:
+        left -= max(len(name), 6) + 2
+        if left < 0:
+            break
+        names.append(name)
+    return names
+
+
+def _row(round_: control_pb2.Round, names: Sequence[str], retried: bool, width: int | None) -> list[str]:
+    attempt = [str(round_.attempt)] if retried else []
+    cells = _cells(round_.metrics, names)
+    return [str(round_.round), *attempt, _updates(round_), f"{round_.seconds:.1f}", *cells, _outcome(round_, width)]
+
+
+def _updates(round_: control_pb2.Round) -> str:
+    return f"{round_.updates} of {len(round_.counted) + len(round_.missing)}"
+
+
+def _outcome(round_: control_pb2.Round, width: int | None) -> str:
+    """Return the outcome: for a committed round with the missing devices, for an abandoned one with the reason."""
+    reason = f": {round_.reason}" if round_.reason else ""
+    missing = f", {len(round_.missing):,} missing: {_names(round_.missing, width)}" if round_.missing else ""
+    return round_status(round_) + (reason or missing)
+
+
+def _abandonment(rounds: Sequence[control_pb2.Round], width: int | None) -> list[str]:
+    """Give the whole reason of the newest round if it was abandoned, which the table has to cut."""
+    if not (width and rounds and rounds[-1].status == control_pb2.ROUND_STATUS_ABANDONED):
+        return []
+    last = rounds[-1]
+    text = f"round {last.round}, attempt {last.attempt} was abandoned: {last.reason}"
+    return ["", *wrap(text, width, 3)]
+
+
+def _incidents(rounds: Sequence[control_pb2.Round], width: int | None) -> list[str]:
+    lines = incident_lines(rounds)
+    if width and len(lines) > INCIDENTS:
+        lines = [f"the last {INCIDENTS} of {len(lines):,} incidents:", *lines[-INCIDENTS:]]
+    return ["", *_cut(lines, width)] if lines else []
+
+
+def _open_round_lines(run: control_pb2.Run, width: int | None) -> list[str]:
+    """Format the open round, with the devices that did not deliver and the slowest of the others."""
+    if not run.HasField("open_round"):
+        return []
+    current = run.open_round
+    groups = {
+        "rejected": current.rejected,
+        "declined": current.declined,
+        "lost": current.lost,
+        "left": current.left,
+        "joined": current.replacements,
+    }
+    numbers = "".join(f", {len(names):,} {what}" for what, names in groups.items() if names)
+    lines = [
+        f"round {current.round}, attempt {current.attempt} opened {duration(current.seconds)} ago: "
+        f"{len(current.reported):,} of {count(current.target, 'update')}{numbers}"
+    ]
+    lines += [f"  {what}: {_names(names, width)}" for what, names in groups.items() if names]
+    if current.progress:
+        slowest = slowest_devices(current.progress)
+        lines += [f"  slowest: {slowest}"]
+    return ["", *_cut(lines, width)]
+
+
+def slowest_devices(progress: Mapping[str, float]) -> str:
+    """Return the devices that have reported the least of their local training."""
+    slowest = sorted(progress.items(), key=lambda item: (item[1], item[0]))[:SLOWEST]
+    return ", ".join(f"{device} {100 * fraction:.0f}%" for device, fraction in slowest)
+
+
+def _names(names: Sequence[str], width: int | None) -> str:
+    return listed(names, 3) if width else ", ".join(names)
+
+
+def _cells(values: Mapping[str, float], names: Sequence[str]) -> list[str]:
+    return [metric(name, values[name]) if name in values else "" for name in names]
+
+
+def _cut(lines: Sequence[str], width: int | None) -> list[str]:
+    return [shorten(line, width) for line in lines] if width else list(lines)

@@ -1,0 +1,87 @@
+"""The state machine of one evaluation on devices, and the summary of its scores; no clock, no I/O.
+
+It depends on its state alone, which replicas share in the database, so any of them may take any step, more than once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+NOBODY: frozenset[str] = frozenset()
+DECILE = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationState:
+    """The devices of an open evaluation."""
+
+    pending: frozenset[str] = NOBODY  # expected to answer
+    answered: frozenset[str] = NOBODY
+    gone: frozenset[str] = NOBODY  # of the pending ones: revoked or removed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSteps:
+    """The steps to take, in this order."""
+
+    expect: frozenset[str] = NOBODY  # devices that become pending
+    ask: frozenset[str] = NOBODY  # pending devices that are online
+    close: bool = False
+
+
+def next_steps(state: EvaluationState, eligible: Collection[str], *, overdue: bool) -> EvaluationSteps:
+    """Return the steps to take; `eligible`: devices that are online, at any replica, and may be asked.
+
+    An evaluation ends when all devices that it expects have answered, or at its deadline. Devices that took part in the
+    run are expected even while they are offline, since many are online for a part of the day only.
+    """
+    if overdue:
+        return EvaluationSteps(close=True)
+    ask = frozenset(eligible) - state.answered
+    expect = ask - state.pending
+    waiting = (state.pending - state.gone) | ask
+    known = state.pending | state.answered | expect
+    return EvaluationSteps(expect=expect, ask=ask, close=bool(known) and not waiting)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceScore:
+    """One device's counts on its holdout."""
+
+    device: str
+    samples: int
+    correct: int
+    local_correct: int | None = None  # of its own latest model; None: it has none
+
+    @property
+    def accuracy(self) -> float:
+        """The global model's accuracy on this device."""
+        return self.correct / self.samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSummary:
+    """The distribution of a model's accuracy over devices, each of which counts the same."""
+
+    devices: int
+    median: float
+    worst_decile: float  # mean over the tenth of the devices, rounded up, with the lowest (Li et al. 2020, q-FFL)
+    compared: int  # devices with a model of their own
+    worse: int  # of those, devices on which the global model is less accurate than their own
+
+
+def summarise(scores: Sequence[DeviceScore]) -> EvaluationSummary | None:
+    """Summarise the scores; None if there are none."""
+    if not scores:
+        return None
+    accuracies = sorted(score.accuracy for score in scores)
+    own = [(score.correct, score.local_correct) for score in scores if score.local_correct is not None]
+    return EvaluationSummary(
+        devices=len(scores),
+        median=median(accuracies),
+        worst_decile=fmean(accuracies[: -(-len(accuracies) // DECILE)]),
+        compared=len(own),
+        worse=sum(correct < local for correct, local in own),
+    )

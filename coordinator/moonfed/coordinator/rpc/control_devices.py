@@ -1,0 +1,103 @@
+"""The Control service's calls that administer devices and join tokens."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+
+from moonfed.coordinator.api.admin_api import AdminApi
+from moonfed.coordinator.pki.enrolment import Enrolment
+from moonfed.coordinator.rpc import convert_admin as convert
+from moonfed.coordinator.rpc.audit import Auditor
+from moonfed.coordinator.rpc.authentication import Authenticator
+from moonfed.coordinator.rpc.control_calls import ControlCalls
+from moonfed.errors import WrongState
+from moonfed.formatting import count
+from moonfed.labels import write_labels
+from moonfed.v1 import control_pb2
+
+
+class DeviceCalls(ControlCalls):
+    """Administration of devices and join tokens. `enrolment`: None without TLS."""
+
+    def __init__(
+        self, authenticator: Authenticator, auditor: Auditor, admin: AdminApi, enrolment: Enrolment | None
+    ) -> None:
+        ControlCalls.__init__(self, authenticator, auditor)
+        self._admin, self._enrolment = admin, enrolment
+
+    async def GetDevice(  # noqa: N802, D102 - named and described in the .proto
+        self, request: control_pb2.GetDeviceRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Device:
+        self._require(context, "GetDevice")
+        return convert.device(await self._admin.device(request.device))
+
+    async def RevokeDevice(  # noqa: N802, D102
+        self, request: control_pb2.RevokeDeviceRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Device:
+        async with self._change(context, "RevokeDevice", f"revoke device {request.device!r}") as change:
+            self._require_certificates("revoke")
+            device = await self._admin.revoke_device(request.device)
+            change.details += f": certificates {', '.join(found.serial for found in device.certificates) or 'none'}"
+        return convert.device(device)
+
+    async def RemoveDevice(  # noqa: N802, D102
+        self, request: control_pb2.RemoveDeviceRequest, context: grpc.ServicerContext
+    ) -> control_pb2.RemoveDeviceReply:
+        async with self._change(context, "RemoveDevice", f"remove device {request.device!r}"):
+            await self._admin.remove_device(request.device)
+        return control_pb2.RemoveDeviceReply()
+
+    async def RenameDevice(  # noqa: N802, D102
+        self, request: control_pb2.RenameDeviceRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Device:
+        async with self._change(context, "RenameDevice", f"rename device {request.device!r} to {request.name!r}"):
+            self._require_certificates("rename")
+            return convert.device(await self._admin.rename_device(request.device, request.name))
+
+    async def LabelDevice(  # noqa: N802, D102
+        self, request: control_pb2.LabelDeviceRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Device:
+        details = f"label device {request.device!r} with {write_labels(request.labels) or 'nothing'!r}"
+        details += f" and remove {', '.join(request.removed)!r}" if request.removed else ""
+        async with self._change(context, "LabelDevice", details):
+            device = await self._admin.label_device(request.device, dict(request.labels), list(request.removed))
+        return convert.device(device)
+
+    async def CreateToken(  # noqa: N802, D102
+        self, request: control_pb2.CreateTokenRequest, context: grpc.ServicerContext
+    ) -> control_pb2.CreateTokenReply:
+        devices = f"device {request.device!r}" if request.device else count(request.uses, "device")
+        details = f"create a join token for {devices}, valid for {request.valid_seconds / 3600:g} h"
+        caller = self._require(context, "CreateToken", details)
+        async with self._change(context, "CreateToken", details) as change:
+            if self._enrolment is None:
+                raise WrongState("this coordinator runs with --insecure: devices need no join token")
+            token, record = await asyncio.to_thread(
+                self._enrolment.create_token,
+                request.uses,
+                request.valid_seconds,
+                device=request.device,
+                operator=caller.name,
+            )
+            change.details += f": {record.id}"
+        return control_pb2.CreateTokenReply(token=str(token), expires=record.expires, id=record.id)
+
+    async def ListTokens(  # noqa: N802, D102
+        self, request: control_pb2.ListTokensRequest, context: grpc.ServicerContext
+    ) -> control_pb2.ListTokensReply:
+        self._require(context, "ListTokens")
+        return control_pb2.ListTokensReply(tokens=[convert.token(token) for token in await self._admin.tokens()])
+
+    async def RevokeToken(  # noqa: N802, D102
+        self, request: control_pb2.RevokeTokenRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Token:
+        async with self._change(context, "RevokeToken", f"revoke the join token {request.id!r}"):
+            return convert.token(await self._admin.revoke_token(request.id))
+
+    def _require_certificates(self, verb: str) -> None:
+        if self._enrolment is None:
+            raise WrongState(
+                f"this coordinator runs with --insecure: there are no certificates, so it cannot {verb} a device"
+            )

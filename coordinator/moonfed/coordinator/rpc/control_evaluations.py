@@ -1,0 +1,53 @@
+"""The Control service's calls about evaluations of global models, on test sets and on devices."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import grpc
+
+from moonfed.coordinator.api.operator_api import OperatorApi
+from moonfed.coordinator.rpc import convert_evaluations as convert
+from moonfed.coordinator.rpc.audit import Auditor
+from moonfed.coordinator.rpc.authentication import Authenticator
+from moonfed.coordinator.rpc.control_calls import ControlCalls
+from moonfed.held_out_score import HeldOutScore
+from moonfed.v1 import control_pb2
+
+
+class EvaluationCalls(ControlCalls):
+    """Evaluations of global models."""
+
+    def __init__(self, authenticator: Authenticator, auditor: Auditor, operators: OperatorApi) -> None:
+        ControlCalls.__init__(self, authenticator, auditor)
+        self._evaluations = operators
+
+    async def RecordScore(  # noqa: N802, D102 - named and described in the .proto
+        self, request: control_pb2.RecordScoreRequest, context: grpc.ServicerContext
+    ) -> control_pb2.RecordScoreReply:
+        test_set = request.score.test_set
+        details = f"record the score of model {request.round} of run {request.run!r} on test set {test_set!r}"
+        async with self._change(context, "RecordScore", details):
+            score = HeldOutScore.from_message(request.score)
+            await self._evaluations.record_score(request.run, request.round, score)
+        return control_pb2.RecordScoreReply()
+
+    async def EvaluateRun(  # noqa: N802, D102
+        self, request: control_pb2.EvaluateRunRequest, context: grpc.ServicerContext
+    ) -> control_pb2.DeviceEvaluation:
+        round_ = request.round if request.HasField("round") else None
+        model = "the newest model" if round_ is None else f"model {round_}"
+        details = f"evaluate {model} of run {request.run!r} on devices, for up to {request.deadline_seconds:g} s"
+        async with self._change(context, "EvaluateRun", details) as change:
+            record = await self._evaluations.evaluate_run(
+                request.run, round_, request.deadline_seconds, again=request.again
+            )
+            change.details += f": evaluation {record.number} of model {record.round}"
+        return convert.device_evaluation(record)
+
+    async def ListEvaluations(  # noqa: N802, D102
+        self, request: control_pb2.ListEvaluationsRequest, context: grpc.ServicerContext
+    ) -> AsyncIterator[control_pb2.Evaluation]:
+        self._require(context, "ListEvaluations")
+        for round_, found in await self._evaluations.evaluations(request.run):
+            yield convert.evaluation(round_, found)

@@ -1,0 +1,113 @@
+"""The Control service's calls about releases and their deployments."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import grpc
+
+from moonfed.coordinator.api.release_api import ReleaseApi
+from moonfed.coordinator.deployments.state import Deployment
+from moonfed.coordinator.rpc import convert_releases as convert
+from moonfed.coordinator.rpc.audit import Auditor
+from moonfed.coordinator.rpc.authentication import Authenticator
+from moonfed.coordinator.rpc.control_calls import ControlCalls
+from moonfed.labels import write_labels
+from moonfed.v1 import control_pb2
+
+
+class ReleaseCalls(ControlCalls):
+    """Releases and deployments."""
+
+    def __init__(self, authenticator: Authenticator, auditor: Auditor, releases: ReleaseApi) -> None:
+        ControlCalls.__init__(self, authenticator, auditor)
+        self._releases = releases
+
+    async def CreateRelease(  # noqa: N802, D102 - named and described in the .proto
+        self, request: control_pb2.CreateReleaseRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Release:
+        details = f"create a release of manifest {request.manifest[:12]!r}"
+        operator = self._require(context, "CreateRelease", details).name
+        async with self._change(context, "CreateRelease", details) as change:
+            record = await self._releases.create(request.manifest, request.signature, operator)
+            manifest = record.manifest
+            change.details = (
+                f"create version {manifest.version} of release {manifest.name!r} from round {manifest.round} of run "
+                f"{manifest.run!r}, manifest {request.manifest[:12]}"
+            )
+        return convert.release(record)
+
+    async def ListReleases(  # noqa: N802, D102
+        self, request: control_pb2.ListReleasesRequest, context: grpc.ServicerContext
+    ) -> control_pb2.ListReleasesReply:
+        self._require(context, "ListReleases")
+        found = await self._releases.releases(request.name)
+        return control_pb2.ListReleasesReply(releases=[convert.release(record) for record in found])
+
+    async def GetRelease(  # noqa: N802, D102
+        self, request: control_pb2.GetReleaseRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Release:
+        self._require(context, "GetRelease")
+        return convert.release(await self._releases.release(request.name, request.version))
+
+    async def DeployRelease(  # noqa: N802, D102
+        self, request: control_pb2.DeployReleaseRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Deployment:
+        details = f"deploy version {request.version} of release {request.name!r} to {request.percent:g} % of "
+        details += f"the devices with {write_labels(request.labels)!r}" if request.labels else "all devices"
+        operator = self._require(context, "DeployRelease", details).name
+        async with self._change(context, "DeployRelease", details) as change:
+            view = await self._releases.deploy(convert.new_deployment(request, operator))
+            change.details += f": deployment {view.deployment.number}, {view.chosen} devices"
+        return convert.deployment(view)
+
+    async def WidenDeployment(  # noqa: N802, D102
+        self, request: control_pb2.WidenDeploymentRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Deployment:
+        details = f"widen the deployment of release {request.name!r} to {request.percent:g} %"
+        async with self._change(context, "WidenDeployment", details) as change:
+            view = await self._releases.widen(request.name, request.percent)
+            change.details += f": {_which(view.deployment)}, {view.chosen} devices"
+        return convert.deployment(view)
+
+    async def PauseDeployment(  # noqa: N802, D102
+        self, request: control_pb2.PauseDeploymentRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Deployment:
+        async with self._change(context, "PauseDeployment", f"pause release {request.name!r}") as change:
+            view = await self._releases.pause(request.name)
+            change.details += f": {_which(view.deployment)}"
+        return convert.deployment(view)
+
+    async def ResumeDeployment(  # noqa: N802, D102
+        self, request: control_pb2.ResumeDeploymentRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Deployment:
+        async with self._change(context, "ResumeDeployment", f"resume release {request.name!r}") as change:
+            view = await self._releases.resume(request.name)
+            change.details += f": {_which(view.deployment)}"
+        return convert.deployment(view)
+
+    async def RollBackDeployment(  # noqa: N802, D102
+        self, request: control_pb2.RollBackDeploymentRequest, context: grpc.ServicerContext
+    ) -> control_pb2.Deployment:
+        async with self._change(context, "RollBackDeployment", f"roll back release {request.name!r}") as change:
+            view = await self._releases.roll_back(request.name, request.number)
+            change.details += f": {_which(view.deployment)}, {view.chosen} devices"
+        return convert.deployment(view)
+
+    async def ListDeployments(  # noqa: N802, D102
+        self, request: control_pb2.ListDeploymentsRequest, context: grpc.ServicerContext
+    ) -> control_pb2.ListDeploymentsReply:
+        self._require(context, "ListDeployments")
+        found = await self._releases.deployments(request.name)
+        return control_pb2.ListDeploymentsReply(deployments=[convert.deployment(view) for view in found])
+
+    async def ListDeployedDevices(  # noqa: N802, D102
+        self, request: control_pb2.ListDeployedDevicesRequest, context: grpc.ServicerContext
+    ) -> AsyncIterator[control_pb2.DeployedDevice]:
+        self._require(context, "ListDeployedDevices")
+        for device in await self._releases.devices(request.name, request.deployment):
+            yield convert.deployed_device(device)
+
+
+def _which(deployment: Deployment) -> str:
+    return f"deployment {deployment.number} of version {deployment.version}"

@@ -1,0 +1,72 @@
+"""Join tokens, by the hash of their secret. Each function is part of a transaction."""
+
+from __future__ import annotations
+
+import time
+
+import sqlalchemy as sql
+
+from moonfed.coordinator.records import TokenRecord
+from moonfed.coordinator.storage.db import row_mapping, tables
+from moonfed.errors import InvalidInput, NotFound
+
+KEPT_SECONDS = 30 * 86400.0  # after its expiry
+MIN_ID = 6  # characters by which a token can be named
+_columns = tables.tokens.c
+
+
+def add(connection: sql.Connection, secret_sha256: str, token: TokenRecord) -> None:
+    """Record a new token, and delete long-expired ones."""
+    connection.execute(sql.delete(tables.tokens).where(_columns.expires < token.created - KEPT_SECONDS))
+    row = {name: getattr(token, name) for name in ("created", "operator", "expires", "uses", "uses_left", "device")}
+    connection.execute(sql.insert(tables.tokens).values(secret_sha256=secret_sha256, revoked=token.revoked, **row))
+
+
+def find(connection: sql.Connection, secret_sha256: str, *, lock: bool = False) -> TokenRecord | None:
+    """Return a token; None if it is unknown. `lock`: until the end of the transaction."""
+    query = sql.select(tables.tokens).where(_columns.secret_sha256 == secret_sha256)
+    row = connection.execute(query.with_for_update() if lock else query).mappings().first()
+    return row_mapping.token_record(row) if row else None
+
+
+def all_tokens(connection: sql.Connection) -> list[TokenRecord]:
+    """Return all tokens, oldest first."""
+    query = sql.select(tables.tokens).order_by(_columns.created, _columns.secret_sha256)
+    return [row_mapping.token_record(row) for row in connection.execute(query).mappings()]
+
+
+def use(connection: sql.Connection, secret_sha256: str) -> bool:
+    """Consume one use of a token; False if it has none left."""
+    unused = sql.and_(_columns.secret_sha256 == secret_sha256, _columns.uses_left > 0)
+    used = connection.execute(sql.update(tables.tokens).where(unused).values(uses_left=_columns.uses_left - 1))
+    return used.rowcount > 0
+
+
+def revoke(connection: sql.Connection, token_id: str) -> TokenRecord:
+    """Revoke the token whose id begins so; raises NotFound if there is none, InvalidInput if there are several."""
+    if len(token_id) < MIN_ID or not token_id.isalnum():
+        raise InvalidInput(
+            f"token is {token_id!r}; it must be at least {MIN_ID} characters of an id in the list of tokens"
+        )
+    which = _columns.secret_sha256.startswith(token_id)
+    found = connection.execute(sql.select(_columns.secret_sha256).where(which)).scalars().all()
+    if not found:
+        raise NotFound(f"there is no join token {token_id!r}")
+    if len(found) > 1:
+        raise InvalidInput(f"token is {token_id!r}, which {len(found)} ids begin with; give more characters")
+    valid = sql.and_(_columns.secret_sha256 == found[0], _columns.revoked == 0)
+    connection.execute(sql.update(tables.tokens).where(valid).values(revoked=time.time()))
+    token = find(connection, found[0])
+    assert token  # noqa: S101 - it was found above
+    return token
+
+
+def revoke_of(connection: sql.Connection, device: str) -> None:
+    """Revoke the tokens with which only this device may enrol."""
+    which = sql.and_(_columns.device == device, _columns.revoked == 0)
+    connection.execute(sql.update(tables.tokens).where(which).values(revoked=time.time()))
+
+
+def rename(connection: sql.Connection, device: str, name: str) -> None:
+    """Let the tokens that are for one device be for its new name."""
+    connection.execute(sql.update(tables.tokens).where(_columns.device == device).values(device=name))

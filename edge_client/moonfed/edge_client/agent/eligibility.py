@@ -1,0 +1,141 @@
+"""Checks of runs against this device's trust, software, data and memory, outside any round, and their answers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+
+from moonfed.assignment import Assignment, EligibilityCheck
+from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.edge_client.agent.compatibility import require_runnable, require_signature
+from moonfed.edge_client.agent.connection import FleetConnection
+from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
+from moonfed.edge_client.agent.inbox import Inbox
+from moonfed.edge_client.agent.redact import without_paths
+from moonfed.edge_client.agent.transfers import FETCH_ERRORS, REJECTIONS, BlobTransfers, Superseded, WindowClosed
+from moonfed.edge_client.agent.worker_process import WorkerProcess
+from moonfed.edge_client.state.trust import would_accept
+from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
+from moonfed.errors import MoonfedError, TrainingFailed, UntrustedBundle
+from moonfed.manifest import Manifest
+from moonfed.signing.bundle_signature import require_name
+
+RECHECK_SECONDS = 5 * 60.0  # between checks whether the reason for being ineligible is gone
+
+log = logging.getLogger(__name__)
+
+
+class _Unchecked(Exception):
+    """The run cannot be checked now."""
+
+
+UNANSWERED: tuple[type[Exception], ...] = (_Unchecked, *REJECTIONS)
+
+
+class EligibilityChecks:
+    """This device's answers to checks. All calls must come from the executor's thread."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        connection: FleetConnection,
+        worker: WorkerProcess,
+        transfers: BlobTransfers,
+        fingerprint: DeviceFingerprint,
+    ) -> None:
+        self._settings, self._connection, self._worker = settings, connection, worker
+        self._transfers, self._fingerprint = transfers, fingerprint
+        self._blobs = BlobDirectory(Path(settings.state) / "blobs")
+        self._ineligible: dict[str, tuple[EligibilityCheck, bool]] = {}  # by run; True: as it is, it may yet succeed
+        self._recheck_at = time.monotonic() + RECHECK_SECONDS
+
+    def answer(self, check: EligibilityCheck) -> None:
+        """Check a run, and report whether this device is eligible."""
+        fingerprint = self._fingerprint.announced
+        try:
+            reason = self._reason(check)
+            if not self._transfers.ending.is_set():
+                told = without_paths(reason, [self._settings.data, self._settings.state])
+                self._transfers.call(lambda: self._connection.report_eligibility(check, fingerprint, told))
+        except (Superseded, WindowClosed) as error:  # after that, the coordinator asks again
+            log.info("%s: not checked: %s", check, error)
+        except UNANSWERED as error:
+            self._ineligible[check.run] = check, True
+            log.info("%s: not checked; retrying later: %s", check, error)
+
+    def is_outdated(self) -> bool:
+        """Return True if the coordinator's answers are about other data or limits; the device then connects again."""
+        if not self._fingerprint.has_changed():
+            return False
+        self._ineligible.clear()
+        self._connection.restart_session()
+        return True
+
+    def declined(self, assignment: Assignment) -> None:
+        """Note that this device has permanently declined a run."""
+        check = EligibilityCheck(run=assignment.run, manifest=assignment.manifest, signature=assignment.signature)
+        self._ineligible[check.run] = check, not self._fingerprint.covers_data
+
+    def recheck(self, inbox: Inbox) -> None:
+        """Check again, every RECHECK_SECONDS, the runs for which this device is ineligible for a reason that may pass.
+
+        If its data or limits have changed, it connects again instead, and is asked about all runs.
+        """
+        if time.monotonic() < self._recheck_at:
+            return
+        self._recheck_at = time.monotonic() + RECHECK_SECONDS
+        if self._ineligible and not self.is_outdated():
+            for check, may_succeed in self._ineligible.values():
+                if may_succeed:
+                    inbox.put(check)
+
+    def _reason(self, check: EligibilityCheck) -> str:
+        """Return why this device is ineligible; empty if it is eligible."""
+        try:
+            counts = self._check(check)
+        except (Superseded, WindowClosed, _Unchecked):
+            raise
+        except Exception as error:
+            reason, may_succeed = self._explained(check, error)
+            self._ineligible[check.run] = check, may_succeed
+            return reason
+        self._ineligible.pop(check.run, None)
+        log.info("%s: this device is eligible, with %d samples to train on", check, counts.samples)
+        return ""
+
+    def _explained(self, check: EligibilityCheck, error: Exception) -> tuple[str, bool]:
+        """Log why this device is ineligible; return the reason, and whether another check may succeed as things are."""
+        reason, crashed = str(error), isinstance(error, TrainingFailed)
+        if isinstance(error, UntrustedBundle):
+            log.error("%s: rejected for good: %s", check, error)
+            return reason, False
+        if not isinstance(error, MoonfedError):
+            reason, crashed = f"unexpected error on the device: {type(error).__name__}", True
+            if not self._transfers.ending.is_set():
+                log.exception("%s: unexpected error on this device", check)
+        elif not self._transfers.ending.is_set():
+            log.warning("%s: this device is not eligible: %s", check, error)
+        return reason, crashed or not self._fingerprint.covers_data
+
+    def _check(self, check: EligibilityCheck) -> SampleCounts:
+        """Raise the reason why this device cannot train the run's bundle."""
+        signature_file = self._fetch(require_signature(check.signature, check.manifest))
+        state = Path(self._settings.state)
+        statement = would_accept(state, signature_file.read_bytes(), check.manifest.sha256, time.time())
+        manifest_file = self._fetch(check.manifest)
+        manifest = Manifest.from_bytes(manifest_file.read_bytes())
+        require_name(statement, manifest.name)
+        require_runnable(manifest)
+        return self._worker.check_run(str(manifest_file))
+
+    def _fetch(self, ref: BlobRef) -> Path:
+        try:
+            file = self._transfers.fetch(ref, self._blobs)
+        except WindowClosed:
+            raise
+        except FETCH_ERRORS as error:
+            raise _Unchecked(str(error)) from error
+        os.utime(file)  # for collect_garbage
+        return file

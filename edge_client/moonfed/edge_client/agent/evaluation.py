@@ -1,0 +1,140 @@
+"""Evaluations of global models on this device's holdout, of which only numbers of samples leave the device."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+
+from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.edge_client.agent.compatibility import require_runnable, require_signature
+from moonfed.edge_client.agent.connection import FleetConnection
+from moonfed.edge_client.agent.inbox import Inbox
+from moonfed.edge_client.agent.redact import without_paths
+from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Superseded, WindowClosed
+from moonfed.edge_client.agent.worker_process import FILE_HEADER, WorkerProcess
+from moonfed.edge_client.job import ScoreJob
+from moonfed.edge_client.resources.free_disk import require_free
+from moonfed.edge_client.state.local_models import find_local_model
+from moonfed.edge_client.state.trust import accept
+from moonfed.edge_client.worker.messages import WorkerSettings
+from moonfed.errors import InvalidInput, MoonfedError
+from moonfed.evaluation import EvaluationTask, HoldoutCounts
+from moonfed.manifest import PLAN_FILE, Manifest
+from moonfed.schema import ITEM_SIZE, model_size
+from moonfed.signing.bundle_signature import require_name
+
+log = logging.getLogger(__name__)
+
+
+class Evaluations:
+    """This device's answers to evaluations. All calls must come from the executor's thread."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        connection: FleetConnection,
+        worker: WorkerProcess,
+        transfers: BlobTransfers,
+        inbox: Inbox,
+    ) -> None:
+        state = Path(settings.state)
+        self._settings, self._connection, self._worker = settings, connection, worker
+        self._transfers, self._inbox = transfers, inbox
+        self._blobs, self._models = BlobDirectory(state / "blobs"), BlobDirectory(state / "models")
+
+    def answer(self, task: EvaluationTask) -> None:
+        """Score a global model and this device's own, and report the counts, or why there are none.
+
+        Makes way for other work, to go on afterwards. Outside the training window it answers nothing: the coordinator
+        asks again when the device connects.
+        """
+        try:
+            counts = self._score(task)
+        except WindowClosed as reason:
+            log.info("%s: not now: %s", task, reason)
+            return
+        except Superseded as reason:
+            if self._inbox.has_more_urgent():
+                self._inbox.put_back(task)
+            log.info("%s: interrupted: %s", task, reason)
+            return
+        except MoonfedError as error:
+            self._decline(task, str(error))
+        except Exception as error:
+            if not self._transfers.ending.is_set():
+                log.exception("%s: unexpected error on this device", task)
+            self._decline(task, f"unexpected error on the device: {type(error).__name__}")
+        else:
+            log.info("%s: %s", task, _described(counts))
+            self._report(task, counts)
+
+    def _decline(self, task: EvaluationTask, reason: str) -> None:
+        if not self._transfers.ending.is_set():
+            log.info("%s: declined: %s", task, reason)
+            self._report(task, without_paths(reason, [self._settings.data, self._settings.state]))
+
+    def _report(self, task: EvaluationTask, answer: HoldoutCounts | str) -> None:
+        try:
+            self._transfers.call(lambda: self._connection.report_evaluation(task, answer))
+        except Superseded as reason:  # the coordinator asks again
+            log.info("%s: not reported: %s", task, reason)
+        except REJECTIONS as error:
+            log.info("%s: too late: %s", task, error)
+
+    def _score(self, task: EvaluationTask) -> HoldoutCounts:
+        """Return the counts; raises MoonfedError, Superseded or WindowClosed."""
+        self._transfers.seconds_open()
+        signature_file = self._fetch(require_signature(task.signature, task.manifest), self._blobs)
+        state = Path(self._settings.state)
+        statement = accept(state, signature_file.read_bytes(), task.manifest.sha256, time.time())
+        manifest_file = self._fetch(task.manifest, self._blobs)
+        manifest = Manifest.from_bytes(manifest_file.read_bytes())
+        require_name(statement, manifest.name)
+        require_runnable(manifest)
+        plan = manifest.files[PLAN_FILE]
+        _require_size(task.model, manifest)
+        self._require_disk(plan, task.model)
+        local = find_local_model(state, task.run, manifest=task.manifest.sha256, seed=task.seed)
+        plan_file, model_file = self._fetch(plan, self._blobs), self._fetch(task.model, self._models)
+        try:
+            counts = self._worker.score(
+                ScoreJob(
+                    manifest_file=str(manifest_file),
+                    plan_file=str(plan_file),
+                    model=str(model_file),
+                    local_model=str(local) if local else None,
+                ),
+                self._may_continue,
+            )
+        finally:
+            model_file.unlink(missing_ok=True)
+        if counts is None:
+            self._transfers.seconds_open()
+            raise Superseded("other work has precedence")
+        return counts
+
+    def _may_continue(self) -> bool:
+        return self._transfers.may_continue() and not self._inbox.has_more_urgent()
+
+    def _fetch(self, ref: BlobRef, blobs: BlobDirectory) -> Path:
+        file = self._transfers.fetch(ref, blobs, should_continue=lambda: not self._inbox.has_more_urgent())
+        os.utime(file)  # for collect_garbage
+        return file
+
+    def _require_disk(self, plan: BlobRef, model: BlobRef) -> None:
+        absent = [ref.size for ref, blobs in ((plan, self._blobs), (model, self._models)) if not blobs.has(ref)]
+        require_free(sum(absent), self._models, "the evaluation")
+
+
+def _require_size(model: BlobRef, manifest: Manifest) -> None:
+    """Raise InvalidInput for a file that is larger than its tensors can be; it could fill this device's disk."""
+    limit = FILE_HEADER + ITEM_SIZE * model_size(manifest.tensors)
+    if model.size > limit:
+        raise InvalidInput(f"the model of the evaluation has {model.size} bytes; it must be at most {limit}")
+
+
+def _described(counts: HoldoutCounts) -> str:
+    own = "" if counts.local_correct is None else f", {counts.local_correct} by this device's own model"
+    return f"{counts.correct} of {counts.samples} held-out samples classified correctly{own}"

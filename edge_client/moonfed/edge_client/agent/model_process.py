@@ -1,0 +1,40 @@
+"""A released model in a sandboxed process of its own. The agent uses this module, so it needs no numpy."""
+
+from __future__ import annotations
+
+from moonfed.edge_client.agent.child_process import SILENCE_SECONDS, ChildProcess
+from moonfed.edge_client.agent.sandboxed_process import JobDirectory, Sandbox, sandboxed_process
+from moonfed.edge_client.state.model_files import CHUNK, ModelFiles
+from moonfed.sandbox.policy import Level
+
+
+def model_process(
+    model: ModelFiles,
+    directory: JobDirectory,
+    samples: int,
+    results: int | None = None,
+    *,
+    accelerator: str,
+    threads: int | None,
+    level: Level,
+    max_memory: int | None = None,
+    silence_seconds: float = SILENCE_SECONDS,
+) -> ChildProcess:
+    """Return a process for the commands of `inference.task`; it loads the model for the first of them.
+
+    `samples`: the descriptor of the file with the inputs, which the process inherits. `results`: that of the file which
+    the command `predict` writes, in memory, because a file on disk costs milliseconds.
+    """
+    directory.renew()
+    for name, file in model.files.items():
+        directory.add(file, name)
+    sandbox = Sandbox(
+        level=level,
+        accelerator=accelerator,
+        max_memory=max_memory,
+        file_size=4 * CHUNK * len(model.classes) + 1,
+    )
+    settings = {"directory": str(directory.input), "file": samples, "accelerator": accelerator, "threads": threads}
+    settings |= {"results": results, **model.settings()}
+    files = (samples,) if results is None else (samples, results)
+    return sandboxed_process(model.task, settings, sandbox, directory, files, silence_seconds)

@@ -1,0 +1,327 @@
+"""Target releases: verified, compared with this device's data and its current version, and installed, or declined."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.edge_client.agent.compatibility import require_runnable
+from moonfed.edge_client.agent.connection import FleetConnection
+from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
+from moonfed.edge_client.agent.inbox import Inbox
+from moonfed.edge_client.agent.redact import without_paths
+from moonfed.edge_client.agent.transfers import FETCH_ERRORS, REJECTIONS, BlobTransfers, Superseded, WindowClosed
+from moonfed.edge_client.agent.worker_process import WorkerProcess
+from moonfed.edge_client.resources.free_disk import require_space
+from moonfed.edge_client.state.model_files import ModelFiles, files_of, onnx_runtime_is_installed
+from moonfed.edge_client.state.release_files import NewRelease, StoredRelease
+from moonfed.edge_client.state.releases import ReleaseStore
+from moonfed.edge_client.state.trust import accept_release
+from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
+from moonfed.errors import (
+    InvalidInput,
+    MoonfedError,
+    TrainingFailed,
+    UnsafePlan,
+    UntrustedBundle,
+    UntrustedRelease,
+    VersionMismatch,
+)
+from moonfed.manifest import MANIFEST_FILE, Manifest
+from moonfed.model_repository import MODEL_FILE
+from moonfed.release_manifest import ReleaseManifest
+from moonfed.target_release import Outcome, ReleaseReport, TargetRelease
+
+UNUSED_SECONDS = 24 * 3600.0  # after which a file of an abandoned target is deleted
+REASON_LENGTH = 1000  # characters
+UNDELIVERABLE: tuple[type[Exception], ...] = (Superseded, *REJECTIONS)  # reports are not retried after these
+DECLINED = (InvalidInput, UnsafePlan, UntrustedBundle, UntrustedRelease, VersionMismatch)
+
+log = logging.getLogger(__name__)
+
+
+class _FetchFailed(MoonfedError):
+    """The coordinator does not have, or does not give, a file of the release."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """Accuracy on the device's holdout; None: not compared."""
+
+    target: float | None = None
+    current: float | None = None
+    samples: int = 0
+
+
+class ReleaseInstaller:
+    """Follows target releases. All calls but `repair` must come from the executor's thread."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        connection: FleetConnection,
+        worker: WorkerProcess,
+        inbox: Inbox,
+        transfers: BlobTransfers,
+        fingerprint: DeviceFingerprint,
+    ) -> None:
+        state = Path(settings.state)
+        self._settings, self._connection, self._worker = settings, connection, worker
+        self._inbox, self._transfers, self._fingerprint = inbox, transfers, fingerprint
+        self._store = ReleaseStore(state)
+        self._blobs = BlobDirectory(state / "release-blobs")  # until they are installed
+        self._unreported: list[ReleaseReport] = []
+
+    def repair(self) -> None:
+        """Go back to the previous version of each model whose current one is damaged."""
+        try:
+            self._store.remove_leftovers()
+            for name in self._store.names():
+                self._repair(name)
+        except OSError as error:
+            log.warning("cannot check the installed releases: %s", error)
+
+    def _repair(self, name: str) -> None:
+        deployment, version = self._store.deployment(name), self._store.installed(name).version
+        if damage := self._store.repair(name):
+            found = self._store.installed(name)
+            now = f"version {found.version} answers again" if found.version else "it was removed"
+            log.error("model %s: version %d is damaged; %s: %s", name, version, now, damage)
+            self._unreported.append(self._report(name, deployment, version, "fell-back", reason=damage))
+
+    def report_repairs(self) -> None:
+        """Report what `repair` did."""
+        while self._unreported:
+            self._send(replace(self._unreported.pop(0), fingerprint=self._fingerprint.announced))
+
+    def process(self, target: TargetRelease) -> None:
+        """Answer with a target from now on, unless this device declines it; report which."""
+        scores = Scores()
+        outcome: Outcome = "installed"
+        reason = ""
+        try:
+            scores = self._follow(target)
+        except Superseded as superseded:
+            self._give_way(target, superseded)
+            return
+        except WindowClosed as closed:
+            log.info("%s: fetching it later: %s", target, closed)
+            return
+        except _Worse as worse:
+            outcome, reason, scores = "declined", str(worse), worse.scores
+        except DECLINED as error:
+            outcome, reason = "declined", str(error)
+        except (MoonfedError, OSError) as error:
+            outcome, reason = "failed", str(error)
+        except Exception as error:
+            if not self._transfers.ending.is_set():
+                log.exception("%s: unexpected error on this device", target)
+            outcome, reason = "failed", f"unexpected error on the device: {type(error).__name__}"
+        if not self._transfers.ending.is_set():
+            self._conclude(target, outcome, reason, scores)
+
+    def _give_way(self, target: TargetRelease, reason: Superseded) -> None:
+        """Let a round go first, or drop the target for a newer one."""
+        if self._inbox.superseded() or self._transfers.ending.is_set():
+            log.info("%s: dropped: %s", target, reason)
+        else:
+            log.info("%s: postponed; a round goes first", target)
+            self._inbox.put_back(target)
+
+    def _conclude(self, target: TargetRelease, outcome: Outcome, reason: str, scores: Scores) -> None:
+        level = logging.INFO if outcome == "installed" else logging.WARNING
+        done = "done" if outcome == "installed" and not target.version else outcome
+        log.log(level, "%s: %s%s", target, done, f": {reason}" if reason else "")
+        report = self._report(target.name, target.deployment, target.version, outcome, reason=reason, scores=scores)
+        if self._send(report):
+            self._store.note_reported(target.name, target.deployment)
+        self._delete_blobs(target)
+
+    def _follow(self, target: TargetRelease) -> Scores:
+        """Install a target, unless it is installed; raise the reason against it."""
+        if target.version == 0:
+            self._store.remove(target.name)
+            return Scores()
+        installed = self._store.find(target.name, self._store.installed(target.name).version)
+        if installed and installed.manifest.version == target.version:
+            _require_same_variant(installed, target)
+            self._store.switch(target.name, target.version, target.deployment)
+            return Scores()
+        manifest_file, manifest = self._verified(target)
+        retained = self._store.find(target.name, target.version)
+        if target.roll_back and retained and (retained.ref, retained.variant) == (target.manifest, target.variant):
+            self._store.switch(target.name, target.version, target.deployment)
+            return Scores()
+        return self._install(target, manifest_file, manifest, installed)
+
+    def _verified(self, target: TargetRelease) -> tuple[Path, ReleaseManifest]:
+        """Return the target's manifest; raise UntrustedRelease if this device does not accept it."""
+        assert target.manifest and target.signature  # noqa: S101, PT018 - checked by TargetRelease
+        signature = self._fetch(target.signature).read_bytes()
+        file = self._fetch(target.manifest)
+        manifest = accept_release(Path(self._settings.state), file.read_bytes(), signature, time.time())
+        if (manifest.name, manifest.version) != (target.name, target.version):
+            raise UntrustedRelease(
+                f"the coordinator sent version {manifest.version} of {manifest.name!r} as version {target.version} of "
+                f"{target.name!r}"
+            )
+        return file, manifest
+
+    def _install(
+        self, target: TargetRelease, manifest_file: Path, manifest: ReleaseManifest, current: StoredRelease | None
+    ) -> Scores:
+        _require_same_form(manifest, current)
+        wanted = manifest.files(target.variant)
+        plan = {} if onnx_runtime_is_installed() else dict(manifest.plan)
+        counts = self._worker.read_samples(manifest.input, manifest.classes)
+        if plan:
+            require_runnable(Manifest.from_bytes(self._fetch(plan[MANIFEST_FILE]).read_bytes()))
+        require_space("the release", {*wanted.values(), *plan.values()}, self._blobs)
+        files, plan_files = self._fetch_all(wanted), self._fetch_all(plan)
+        model = ModelFiles(
+            input=manifest.input, classes=manifest.classes, onnx=files[MODEL_FILE], plan=plan_files or None
+        )
+        scores = self._compare(target, model, current, counts)
+        accepted = self._report(target.name, target.deployment, target.version, "accepted", scores=scores)
+        self._send(accepted)
+        self._store.install(
+            NewRelease(
+                manifest=manifest,
+                manifest_file=manifest_file,
+                variant=target.variant,
+                deployment=target.deployment,
+                files=files,
+                plan_files=plan_files,
+            )
+        )
+        return scores
+
+    def _compare(
+        self, target: TargetRelease, model: ModelFiles, current: StoredRelease | None, counts: SampleCounts
+    ) -> Scores:
+        """Try the model, and compare it with the current version on the holdout; raise _Worse if it is much worse."""
+        samples = counts.held_out
+        correct = self._try(model, counts)
+        if not samples or target.roll_back:
+            return Scores()
+        before = self._score_current(current, counts)
+        scores = Scores(target=correct / samples, current=None if before is None else before / samples, samples=samples)
+        if before is not None and 100 * (before - correct) > target.max_drop * samples:
+            raise _Worse(target, scores)
+        return scores
+
+    def _try(self, model: ModelFiles, counts: SampleCounts) -> int:
+        try:
+            return self._worker.score_release(model, counts)
+        except UnsafePlan:
+            raise
+        except MoonfedError as error:
+            raise TrainingFailed(f"the model does not work on this device: {error}") from error
+
+    def _score_current(self, current: StoredRelease | None, counts: SampleCounts) -> int | None:
+        if current is None:
+            return None
+        try:
+            return self._worker.score_release(files_of(current), counts)
+        except (MoonfedError, OSError) as error:
+            if not self._transfers.ending.is_set():
+                log.warning("version %d of %s cannot be compared: %s", current.manifest.version,
+                            current.manifest.name, error)  # fmt: skip
+            return None
+
+    def _fetch_all(self, refs: Mapping[str, BlobRef]) -> dict[str, Path]:
+        return {name: self._fetch(ref) for name, ref in refs.items()}
+
+    def _fetch(self, ref: BlobRef) -> Path:
+        try:
+            return self._transfers.fetch(ref, self._blobs, should_continue=lambda: not self._inbox.has_more_urgent())
+        except WindowClosed:
+            raise
+        except FETCH_ERRORS as error:
+            raise _FetchFailed(str(error)) from error
+
+    def _report(
+        self,
+        name: str,
+        deployment: int,
+        version: int,
+        outcome: Outcome,
+        *,
+        reason: str = "",
+        scores: Scores = Scores(),
+    ) -> ReleaseReport:
+        told = without_paths(reason, [self._settings.data, self._settings.state])
+        return ReleaseReport(
+            device=self._connection.device,
+            name=name,
+            deployment=deployment,
+            version=version,
+            outcome=outcome,
+            reason=told[:REASON_LENGTH],
+            score=scores.target,
+            current_score=scores.current,
+            samples=scores.samples,
+            installed=self._store.installed(name),
+            fingerprint=self._fingerprint.announced,
+        )
+
+    def _send(self, report: ReleaseReport) -> bool:
+        """Report to the coordinator; return False if it does not take the report, so that it will ask again."""
+        try:
+            self._transfers.call(lambda: self._connection.report_release(report))
+        except UNDELIVERABLE as error:
+            if not self._transfers.ending.is_set():
+                log.info("release %s: cannot report to the coordinator: %s", report.name, error)
+            return False
+        return True
+
+    def _delete_blobs(self, target: TargetRelease) -> None:
+        """Delete the files that were fetched for a target, and old ones of targets that were given up."""
+        try:
+            for directory in self._blobs.root.iterdir():
+                if directory.name != "incoming":
+                    shutil.rmtree(directory, ignore_errors=True)
+            for ref in self._blobs.unused_since(UNUSED_SECONDS):
+                self._blobs.delete(ref.sha256)
+        except OSError as error:
+            log.warning("%s: cannot remove its temporary files: %s", target, error)
+
+
+class _Worse(InvalidInput):
+    """The target's score on the holdout is too far below the current version's."""
+
+    def __init__(self, target: TargetRelease, scores: Scores) -> None:
+        assert scores.target is not None and scores.current is not None  # noqa: S101, PT018
+        super().__init__(
+            f"its accuracy on {scores.samples} samples held out here is {100 * scores.target:.1f} %, the current "
+            f"version's is {100 * scores.current:.1f} %; it must be at most {target.max_drop:g} points below"
+        )
+        self.scores = scores
+
+
+def _require_same_variant(installed: StoredRelease, target: TargetRelease) -> None:
+    """Raise InvalidInput if the target's version is installed as another variant: its directory never changes."""
+    if (installed.variant, installed.ref) != (target.variant, target.manifest):
+        raise InvalidInput(
+            f"version {target.version} is installed here as variant {installed.variant}, and installed versions never "
+            "change; deploy another version"
+        )
+
+
+def _require_same_form(manifest: ReleaseManifest, current: StoredRelease | None) -> None:
+    """Raise InvalidInput unless all versions of a name take the same input and name the same classes."""
+    if current is None:
+        return
+    for field, new, old in (
+        ("input", manifest.input, current.manifest.input),
+        ("classes", manifest.classes, current.manifest.classes),
+    ):
+        if new != old:
+            raise InvalidInput(
+                f"{field} of version {manifest.version} differs from that of version {current.manifest.version}"
+            )

@@ -1,0 +1,38 @@
+"""A device's samples for a bundle, counted by class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from moonfed.data.open_source import open_source
+from moonfed.edge_client.data.split import split_rows
+from moonfed.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCounts:
+    """Samples of each class, in the bundle's order, and how many of all are held out."""
+
+    names: tuple[str, ...]
+    counts: tuple[int, ...]
+    held_out: int
+
+    @property
+    def total(self) -> int:
+        """All samples."""
+        return sum(self.counts)
+
+    @property
+    def trained(self) -> int:
+        """Samples to train on."""
+        return self.total - self.held_out
+
+
+def count_samples(data: str, manifest: Manifest, holdout: float = 0.0, target: str = "") -> ClassCounts:
+    """Read the samples of `--data` for a bundle; InvalidInput names what does not fit."""
+    samples = open_source(data, target).read(manifest.input, manifest.classes)
+    held_out = len(split_rows(samples, holdout)[1])
+    counts = np.bincount(samples.labels, minlength=len(manifest.classes))
+    return ClassCounts(manifest.classes, tuple(map(int, counts)), held_out)

@@ -1,0 +1,22 @@
+"""The interface of a loaded model."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from moonfed.data.data_set import Inputs
+
+Probabilities = npt.NDArray[np.float32]  # [N, C]
+
+
+class Model(Protocol):
+    """A model that is ready to answer."""
+
+    def predict(self, inputs: Inputs) -> Probabilities:
+        """Compute the probabilities [N, C] of checked inputs [N, …]; raise MoonfedError if that fails."""
+
+    def close(self) -> None:
+        """Free what the model holds; raise nothing."""

@@ -1,0 +1,22 @@
+"""An ONNX file in the sandboxed process, where the agent tries a release before it installs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from moonfed.edge_client.inference.onnx_model import OnnxModel
+from moonfed.edge_client.inference.task import Execute, model_task
+from moonfed.edge_client.worker.ipc import ParentPipe
+from moonfed.model_repository import MODEL_FILE
+from moonfed.onnx_runtime import SessionSettings
+
+
+def open_task(settings: dict[str, Any], _output: Path, parent: ParentPipe) -> Execute:
+    """Return the function that executes the commands `predict` and `score`."""
+    chosen = SessionSettings(intra_op_threads=settings["threads"] or 0)
+
+    def load() -> OnnxModel:
+        return OnnxModel(Path(settings["directory"]) / MODEL_FILE, settings["classes"], chosen)
+
+    return model_task(load, settings, parent)

@@ -1,0 +1,58 @@
+"""The commands of a process that runs a released model: `predict` and `score`."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from moonfed.data.data_set import Inputs
+from moonfed.edge_client.inference.model import Model
+from moonfed.edge_client.state.model_files import CHUNK
+from moonfed.edge_client.worker.ipc import ParentPipe
+from moonfed.edge_client.worker.shared_samples import map_samples
+from moonfed.manifest import InputSpec
+
+Execute = Callable[[str, dict[str, Any]], dict[str, Any]]
+
+
+def model_task(load: Callable[[], Model], settings: Mapping[str, Any], parent: ParentPipe) -> Execute:
+    """Return the function that executes a parent's commands with one model, loaded for the first of them."""
+    spec = InputSpec.from_document(settings["input"])
+    file, loaded = settings["file"], list[Model]()
+
+    def model() -> Model:
+        if not loaded:
+            loaded.append(load())
+        return loaded[0]
+
+    def predict(samples: int) -> dict[str, Any]:
+        probabilities = model().predict(_mapped(file, spec, samples))
+        os.pwrite(settings["results"], np.ascontiguousarray(probabilities).data, 0)
+        return {"kind": "predicted"}
+
+    def score(samples: int, held_out: int) -> dict[str, Any]:
+        """Count the correct answers for the holdout, or without one compute any answer."""
+        holdout = map_samples(file, spec, samples, held_out)[1]
+        if not held_out:
+            model().predict(np.zeros((1, *spec.shape), spec.dtype))
+        correct = 0
+        for start in range(0, held_out, CHUNK):
+            chunk = slice(start, start + CHUNK)
+            correct += int((model().predict(holdout.inputs[chunk]).argmax(axis=1) == holdout.labels[chunk]).sum())
+            parent.send("progress")
+        return {"kind": "scored", "correct": correct}
+
+    def execute(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        return score(**fields) if kind == "score" else predict(**fields)
+
+    return execute
+
+
+def _mapped(file: int, spec: InputSpec, samples: int) -> Inputs:
+    memory = mmap.mmap(file, 0, access=mmap.ACCESS_COPY)
+    size = samples * int(np.prod(spec.shape))
+    return np.frombuffer(memory, np.dtype(spec.dtype), size).reshape(samples, *spec.shape)

@@ -1,0 +1,13 @@
+"""Requirements of a plan that are known before it is loaded."""
+
+from __future__ import annotations
+
+from moonfed.errors import InvalidInput
+from moonfed.manifest import Manifest
+
+
+def require_samples(manifest: Manifest, samples: int) -> None:
+    """Raise InvalidInput if the plan needs more samples to train on."""
+    least = max(1, manifest.plan.minimum_samples)
+    if samples < least:
+        raise InvalidInput(f"this device has {samples} samples to train on; the plan needs at least {least}")

@@ -1,0 +1,59 @@
+"""The files of one version that a model is loaded from. The agent uses this module, so it needs no numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from moonfed.edge_client.state.release_files import StoredRelease
+from moonfed.errors import NotFound
+from moonfed.manifest import InputSpec
+from moonfed.model_repository import MODEL_FILE
+
+CHUNK = 64  # samples at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFiles:
+    """A model's input and classes, and its files: the ONNX file, or the plan's."""
+
+    input: InputSpec
+    classes: tuple[str, ...]
+    onnx: Path
+    plan: Mapping[str, Path] | None = None  # PLAN_FILES; None: ONNX Runtime runs the other file
+
+    @property
+    def task(self) -> str:
+        """The sandbox's task that loads the model."""
+        return "onnx" if self.plan is None else "predict"
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """All files by name."""
+        return {MODEL_FILE: self.onnx, **(self.plan or {})}
+
+    def settings(self) -> dict[str, Any]:
+        """Return JSON values for the task, which finds the files by their names."""
+        return {"input": self.input.to_document(), "classes": len(self.classes)}
+
+
+def onnx_runtime_is_installed() -> bool:
+    """Return whether this device can run ONNX files."""
+    return find_spec("onnxruntime") is not None
+
+
+def files_of(stored: StoredRelease) -> ModelFiles:
+    """Return the files of an installed version that this device can use; raise NotFound if it has none of them."""
+    manifest = stored.manifest
+    if onnx_runtime_is_installed():
+        return ModelFiles(input=manifest.input, classes=manifest.classes, onnx=stored.model_file)
+    plan = stored.plan_files()
+    if plan is None:
+        raise NotFound(
+            f"version {manifest.version} of {manifest.name} was installed for ONNX Runtime, which is missing; "
+            "install the package onnxruntime"
+        )
+    return ModelFiles(input=manifest.input, classes=manifest.classes, onnx=stored.model_file, plan=plan)

@@ -1,0 +1,155 @@
+"""Partitioning of a user's own samples over devices, in their own format: rows of tables, files of images, arrays."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from moonfed.data.data_set import DataSet, Labels, Rows
+from moonfed.data.folder import class_files, warn_of_unreadable
+from moonfed.data.formats import CSV, FOLDER, PARQUET
+from moonfed.errors import InvalidInput
+from moonfed.experiments.datasets import test_rows
+from moonfed.experiments.group import group_by, read_names
+from moonfed.experiments.own_data import OwnData
+from moonfed.experiments.partition import PartitionSettings, WrittenPartition, class_counts, partition
+from moonfed.export.table_description import write_description
+from moonfed.images import is_image, require_pillow
+
+COLUMNS_FILE = "columns.json"
+LONGEST_CELL = 1 << 20  # characters; pyarrow, which has read the cells before, permits no longer rows
+SUFFIXES = {CSV: ".csv", PARQUET: ".parquet", FOLDER: ""}  # others: .npz
+_Destinations = Mapping[Path, Rows]  # the samples of each part
+
+
+def partition_own_data(data: OwnData, settings: PartitionSettings, directory: Path, by: str = "") -> WrittenPartition:
+    """Write device-1 … device-N, test, and partition.json; for tables columns.json, too.
+
+    Every fifth sample of every class is for testing. `by`: a column of a table, each value of which is a device, in
+    alphabetical order; of `settings` nothing applies then. Raises InvalidInput for a directory that holds another
+    split.
+    """
+    names = read_names(Path(data.text), by) if by else ()
+    if data.kind == FOLDER:
+        classes = data.class_names()
+        files = _images(Path(data.text), classes)
+        labels: Labels = np.array([label for _, label in files], np.int64)
+        samples = None
+    else:
+        files, samples = [], data.read()
+        labels, classes = samples.labels, samples.classes
+    test = test_rows(labels)
+    train = np.flatnonzero(~test)
+    rows = samples.rows[train] if samples and samples.rows is not None else None
+    by_device = group_by(Path(data.text), by, rows) if by and rows is not None else partition(labels[train], settings)
+    parts = [train[part] for part in by_device]
+    suffix = SUFFIXES.get(data.kind, ".npz")
+    devices = tuple(directory / f"device-{number}{suffix}" for number in range(1, len(parts) + 1))
+    _require_ours(directory, [*devices, directory / f"test{suffix}"])
+    destinations = dict(zip([*devices, directory / f"test{suffix}"], [*parts, np.flatnonzero(test)], strict=True))
+    directory.mkdir(parents=True, exist_ok=True)
+    if samples is None:
+        _copy_images(Path(data.text), [file for file, _ in files], destinations)
+    else:
+        _write_samples(data, samples, destinations)
+    written = WrittenPartition(
+        classes=classes,
+        counts=class_counts(labels, parts, len(classes)),
+        devices=devices,
+        test=directory / f"test{suffix}",
+        tested=int(test.sum()),
+    )
+    _describe(directory, data, {"by": by, "values": list(names)} if by else asdict(settings), written)
+    return written
+
+
+def _images(folder: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
+    """Return the images of a folder with their classes; count and log the other files."""
+    require_pillow()
+    files = class_files(folder, classes)
+    images = [(file, label) for file, label in files if is_image(file)]
+    if len(images) < len(files):
+        used = {file for file, _ in images}
+        warn_of_unreadable(
+            len(files) - len(images), len(files), folder, next(file for file, _ in files if file not in used)
+        )
+    return images
+
+
+def _require_ours(directory: Path, parts: Sequence[Path]) -> None:
+    found = sorted(path for pattern in ("device-*", "test", "test.*") for path in directory.glob(pattern))
+    if others := [path for path in found if path not in parts or path.is_dir()]:
+        raise InvalidInput(
+            f"output is {str(directory)!r}, which holds {others[0].name} of another split; name a new directory"
+        )
+
+
+def _write_samples(data: OwnData, samples: DataSet, destinations: _Destinations) -> None:
+    if samples.rows is None:
+        for path, indices in destinations.items():
+            np.savez(path, inputs=samples.inputs[indices], labels=samples.labels[indices])
+        return
+    owner = np.empty(int(samples.rows.max()) + 1, np.int64)  # the part of each row, by its number
+    owner.fill(-1)
+    for part, indices in enumerate(destinations.values()):
+        owner[samples.rows[indices]] = part
+    write = _write_csv if data.kind == CSV else _write_parquet
+    write(Path(data.text), owner, list(destinations))
+
+
+def _write_csv(source: Path, owner: npt.NDArray[np.int64], parts: Sequence[Path]) -> None:
+    """Write each row, with all of its columns, to its part; the text of cells is unchanged."""
+    csv.field_size_limit(LONGEST_CELL)
+    with ExitStack() as stack:
+        rows = csv.reader(stack.enter_context(source.open(encoding="utf-8-sig", newline="")))
+        opened = [stack.enter_context(part.open("w", encoding="utf-8", newline="")) for part in parts]
+        writers = [csv.writer(file, lineterminator="\n") for file in opened]
+        for number, row in enumerate(rows, start=1):
+            if number == 1:
+                for writer in writers:
+                    writer.writerow(row)
+            elif number < len(owner) and owner[number] >= 0:
+                writers[owner[number]].writerow(row)
+
+
+def _write_parquet(source: Path, owner: npt.NDArray[np.int64], parts: Sequence[Path]) -> None:
+    import pyarrow.parquet as pq
+
+    with ExitStack() as stack:
+        file = stack.enter_context(pq.ParquetFile(source))
+        writers = [stack.enter_context(pq.ParquetWriter(part, file.schema_arrow)) for part in parts]
+        start = 1
+        for batch in file.iter_batches():
+            owners = owner[start : start + len(batch)]
+            for part, writer in enumerate(writers):
+                writer.write_batch(batch.take(np.flatnonzero(owners == part)))
+            start += len(batch)
+
+
+def _copy_images(source: Path, files: Sequence[Path], destinations: _Destinations) -> None:
+    for path, indices in destinations.items():
+        for index in indices:
+            target = path / files[index].relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(files[index], target)
+
+
+def _describe(directory: Path, data: OwnData, settings: Mapping[str, Any], written: WrittenPartition) -> None:
+    description: dict[str, Any] = {
+        "dataset": data.text,
+        "classes": list(written.classes),
+        "settings": settings,
+        "samples_by_device_and_class": written.counts.tolist(),
+    }
+    (directory / "partition.json").write_text(json.dumps(description, indent=1) + "\n")
+    if data.kind in (CSV, PARQUET):
+        write_description(directory / COLUMNS_FILE, data.describe_table())

@@ -1,0 +1,129 @@
+"""moonfed-export release …: make releases, which `moonfed-coordinator release` deploys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moonfed.command_line import new_group, print_json
+from moonfed.data.formats import METAVAR
+from moonfed.export.cli.options import (
+    ExpiresOption,
+    RunArgument,
+    SignersOption,
+    TargetOption,
+    TestDataOption,
+    print_step,
+)
+from moonfed.formatting import iso_time
+from moonfed.operator import (
+    DEFAULT_IDENTITY,
+    CoordinatorOption,
+    IdentityOption,
+    InsecureOption,
+    JsonOption,
+    TrustOption,
+)
+
+if TYPE_CHECKING:
+    from moonfed.release.create import CreatedRelease
+
+HELP = """Releases: versions of named models, signed by you, which operators deploy to devices.
+
+Example: moonfed-export release create my-run --name digits --data test.npz
+"""
+release_app = new_group(HELP)
+
+
+@release_app.callback()
+def group() -> None:
+    """Keep `create` a subcommand although it is the only one."""
+
+
+@release_app.command()
+def create(
+    run: RunArgument,
+    name: Annotated[str, typer.Option("--name", help="The model's name; its next version is created.")],
+    data: TestDataOption,
+    target: TargetOption = "",
+    round_number: Annotated[int | None, typer.Option("--round", help="The round; by default, the newest.")] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="float16, int8 or all; repeatable. Those that pass the gate are added."),
+    ] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(metavar=METAVAR, help="Samples to calibrate int8 on; they must not overlap the test data."),
+    ] = None,
+    max_drop: Annotated[
+        float, typer.Option(metavar="POINTS", help="Maximum loss of top-1 accuracy compared with float32.")
+    ] = 0.5,
+    keep: Annotated[
+        str,
+        typer.Option(metavar="both|smaller", help="Keep variants that are smaller and at most 5 % slower, or smaller."),
+    ] = "both",
+    sign: SignersOption = None,
+    expires_days: ExpiresOption = 365.0,
+    trust: TrustOption = None,
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Create the next version of a released model from a run that has ended.
+
+    The version holds the model's ONNX file, which is compared with the plan, its variants that pass the gate, a model
+    card, a bill of materials, its evaluation, and your signature, which devices verify.
+
+    Example: moonfed-export release create my-run --round 40 --name digits --data test.npz
+    """
+    from moonfed.data.open_source import open_source
+    from moonfed.export.cli.onnx import read_variants
+    from moonfed.export.coordinator_client import connect
+    from moonfed.release.create import ReleaseOptions, create_release
+    from moonfed.release.gate import read_keep
+    from moonfed.release.variants import VariantOptions
+    from moonfed.signing.key_files import open_signer
+
+    names = read_variants(variant, calibration, max_drop)
+    options = ReleaseOptions(
+        name=name,
+        data=open_source(data, target),
+        round=round_number,
+        variants=VariantOptions(names=names, max_drop=max_drop, keep=read_keep(keep)),
+        calibration=open_source(calibration, option="calibration") if calibration is not None else None,
+        expires_days=expires_days,
+    )
+    signer = open_signer(sign or [], print_step)
+    with connect(identity, insecure=insecure, address=coordinator, trust=trust) as runs:
+        created = create_release(runs, run, options, signer, print_step)
+    _print(created, as_json=as_json)
+
+
+def _print(created: CreatedRelease, *, as_json: bool) -> None:
+    release = created.release
+    if as_json:
+        print_json(
+            {
+                "name": release.name,
+                "version": release.version,
+                "run": release.run,
+                "round": release.round,
+                "created": iso_time(release.created),
+                "manifest": release.manifest.sha256,
+                "variants": [variant.name for variant in release.variants],
+                "dropped": dict(created.dropped),
+                "accuracy": release.accuracy,
+                "samples": release.samples,
+            }
+        )
+        return
+    print(
+        f"created version {release.version} of {release.name} from round {release.round} of run {release.run}; "
+        f"accuracy {release.accuracy:.4f} on {release.samples:,} samples"
+    )
+    print(f"variants: {', '.join(variant.name for variant in release.variants)}")
+    for variant, reason in created.dropped.items():
+        print(f"dropped {variant}: {reason}")
+    print(f"deploy it with: moonfed-coordinator release deploy {release.name} --version {release.version}")

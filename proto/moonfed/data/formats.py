@@ -1,0 +1,33 @@
+"""The formats of `--data`, by the text that names it. The device's agent imports this, so it needs no numpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from moonfed.errors import InvalidInput
+
+NPZ, CSV, PARQUET, FOLDER, FUNCTION = "npz", "csv", "parquet", "folder", "function"
+TABLES = (CSV, PARQUET)
+SUFFIXES = {".npz": NPZ, ".csv": CSV, ".parquet": PARQUET}
+METAVAR = "FOLDER|FILE|module:callable"  # on command lines
+TARGET_HELP = "The column of a table with the labels. Default: the bundle's target."
+HELP = "a folder of images by class, a .npz, .csv or .parquet file, or module:callable"
+
+
+def find_kind(text: str) -> str | None:
+    """Return the format that the text names: one of those above; None for none of them."""
+    path = Path(text)
+    if path.suffix.lower() in SUFFIXES and not path.is_dir():
+        return SUFFIXES[path.suffix.lower()]
+    if path.is_dir():
+        return FOLDER
+    module, colon, name = text.partition(":")
+    return FUNCTION if colon and all(part.isidentifier() for part in [*module.split("."), name]) else None
+
+
+def kind_of(text: str, name: str = "data") -> str:
+    """Return the format that the text names; InvalidInput, naming the option, for none."""
+    kind = find_kind(text)
+    if kind is None:
+        raise InvalidInput(f"{name} is {text!r}; it must be {HELP}")
+    return kind

@@ -1,0 +1,34 @@
+"""The source that the text of `--data` names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from moonfed.data.folder import FolderSource
+from moonfed.data.formats import FOLDER, FUNCTION, NPZ, TABLES, kind_of
+from moonfed.data.function import FunctionSource
+from moonfed.data.npz import NpzSource
+from moonfed.data.source import Source
+from moonfed.data.table import TableSource
+from moonfed.errors import InvalidInput
+
+_SOURCES: dict[str, Callable[[str, str], Source]] = {
+    NPZ: lambda text, option: NpzSource(Path(text), option),
+    FOLDER: lambda text, option: FolderSource(Path(text), option),
+    FUNCTION: FunctionSource,
+}
+
+
+def open_source(text: str, target: str = "", option: str = "data") -> Source:
+    """Return the source that `text` names, see `moonfed.data.formats`; InvalidInput for anything else.
+
+    `target`: the column with the labels, if the table has another one than the bundle names. `option`: the name of the
+    text, for messages.
+    """
+    kind = kind_of(text, option)
+    if kind in TABLES:
+        return TableSource(Path(text), target, option)
+    if target:
+        raise InvalidInput(f"target is {target!r}; it names a column of a table, and {option} is {text!r}")
+    return _SOURCES[kind](text, option)

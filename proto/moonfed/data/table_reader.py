@@ -1,0 +1,182 @@
+"""CSV and Parquet files, read in batches of rows with pyarrow, which is imported only here and when it is needed.
+
+Every cell of a CSV file is read as text. Rows are counted as in a spreadsheet: a CSV file's header is row 1, and the
+first row of a Parquet file, which has no header, is row 1, too.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from moonfed.data.bad_cells import UnusableTable
+from moonfed.data.formats import CSV, kind_of
+from moonfed.errors import InvalidInput
+from moonfed.sizes import human
+
+FIRST_CSV_ROW, FIRST_PARQUET_ROW = 2, 1
+PARQUET_ROWS = 16384  # of a batch
+BLOCK_BYTES = 1 << 20  # of a CSV file that are read at a time; no row may be longer
+HEADER_BYTES = 1 << 20
+SEPARATORS = {";": "semicolons", "\t": "tabs"}
+_WRONG_LENGTH = re.compile(r"Row #([0-9]+): Expected ([0-9]+) columns, got ([0-9]+)")
+Cells = Any  # a pyarrow.Array; pyarrow has no types
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Some rows of a table."""
+
+    columns: Mapping[str, Cells]
+    rows: npt.NDArray[np.int64]  # their numbers
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def require_pyarrow() -> None:
+    """Raise InvalidInput if tables cannot be read on this machine."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise InvalidInput("reading tables needs pyarrow, which is not installed; install moonfed[tables]")
+
+
+def read_header(path: Path) -> tuple[str, ...]:
+    """Return the names of a table's columns, without white space around them; InvalidInput if there are none."""
+    require_pyarrow()
+    names = tuple(name.strip() for name in (_csv_header(path) if kind_of(str(path)) == CSV else _parquet_header(path)))
+    twice = [name for name in names if name and names.count(name) > 1]
+    if twice:
+        raise InvalidInput(f"{path} has {names.count(twice[0])} columns with the name {twice[0]!r}; names must differ")
+    return names
+
+
+def read_batches(path: Path, names: Sequence[str]) -> Iterator[Batch]:
+    """Yield the rows of these columns, which `read_header` has found."""
+    return _csv_batches(path, names) if kind_of(str(path)) == CSV else _parquet_batches(path, names)
+
+
+def _csv_header(path: Path) -> list[str]:
+    try:
+        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            names = next(csv.reader(_lines(file), strict=True), [])
+    except csv.Error as error:
+        raise InvalidInput(f"{path} has a header that cannot be read: {error}") from error
+    if not any(name.strip() for name in names):
+        raise InvalidInput(f"{path} has no header; its first row must name the columns")
+    if any("\ud800" <= character <= "\udfff" for name in names for character in name):
+        raise InvalidInput(f"{path} has a header that is not UTF-8; save the file as UTF-8")
+    for separator, word in SEPARATORS.items():
+        if len(names) == 1 and separator in names[0]:
+            raise InvalidInput(f"{path} has columns that are separated by {word}; they must be separated by commas")
+    return names
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    while line := file.readline(HEADER_BYTES):
+        if len(line) == HEADER_BYTES:
+            raise csv.Error(f"a line has {HEADER_BYTES:,} characters or more")
+        yield line
+
+
+def _parquet_header(path: Path) -> list[str]:
+    import pyarrow.parquet as pq
+
+    with _arrow_errors(path, "a Parquet file"):
+        return list(pq.read_schema(path).names)
+
+
+def _csv_batches(path: Path, names: Sequence[str]) -> Iterator[Batch]:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    raw = {name.strip(): name for name in _csv_header(path)}
+    wanted = [raw[name] for name in names]
+    with _arrow_errors(path, "a CSV file"):
+        reader = arrow_csv.open_csv(
+            path,
+            arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # with threads, errors name no rows
+            arrow_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            arrow_csv.ConvertOptions(column_types=dict.fromkeys(wanted, pa.string()), include_columns=wanted),
+        )
+        start = FIRST_CSV_ROW
+        for batch in reader:
+            yield _batch(_without_blank_lines(batch), names, start)
+            start += len(batch)
+
+
+def _without_blank_lines(batch: Cells) -> tuple[Cells, npt.NDArray[np.intp]]:
+    """Return the rows in which a cell is not empty, and their positions."""
+    import pyarrow.compute as pc
+
+    blank = None
+    for column in batch.columns:
+        empty = pc.equal(column, "")
+        blank = empty if blank is None else pc.and_(blank, empty)
+        if not pc.any(blank).as_py():
+            return batch, np.arange(len(batch))
+    return batch.filter(pc.invert(blank)), np.flatnonzero(~np.asarray(blank))
+
+
+def _parquet_batches(path: Path, names: Sequence[str]) -> Iterator[Batch]:
+    import pyarrow.parquet as pq
+
+    with _arrow_errors(path, "a Parquet file"), pq.ParquetFile(path) as file:
+        raw = {name.strip(): name for name in file.schema_arrow.names}
+        start = FIRST_PARQUET_ROW
+        for batch in file.iter_batches(PARQUET_ROWS, columns=[raw[name] for name in names], use_threads=False):
+            yield _batch((batch, np.arange(len(batch))), names, start)
+            start += len(batch)
+
+
+def _batch(rows: tuple[Cells, npt.NDArray[np.intp]], names: Sequence[str], start: int) -> Batch:
+    """Return a batch; `start`: the number of its first row."""
+    batch, positions = rows
+    columns = {name.strip(): column for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+    return Batch(columns={name: columns[name] for name in names}, rows=start + positions.astype(np.int64))
+
+
+@contextmanager
+def _arrow_errors(path: Path, kind: str) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        message = str(error)
+        if "Empty CSV" in message:  # nothing follows the header
+            return
+        if found := _WRONG_LENGTH.search(message):
+            row, expected, actual = map(int, found.groups())
+            raise InvalidInput(
+                f"{path}, row {row} has {actual} cell{'' if actual == 1 else 's'} where the header has {expected}; "
+                "a cell with a comma, a quote or a line break must be in quotes"
+            ) from error
+        if "UTF8" in message:
+            line = _line_of_other_encoding(path)
+            raise InvalidInput(f"{path} is not UTF-8 in line {line}; save it as UTF-8") from error
+        if "straddling" in message:
+            raise InvalidInput(f"{path} has a row of more than {human(BLOCK_BYTES)}; is a quote missing?") from error
+        reason = f"{path} is not {kind}, or is damaged"
+        raise UnusableTable(f"{reason}: {message.splitlines()[0]}", reason) from error
+
+
+def _line_of_other_encoding(path: Path) -> int:
+    with path.open("rb") as file:
+        return next((number for number, line in enumerate(file, start=1) if not _is_utf8(line)), 1)
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

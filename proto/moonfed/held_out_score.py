@@ -1,0 +1,159 @@
+"""A global model's results on a test set, as the evaluator records them and the model card shows them.
+
+Legend: C classes, in the manifest's order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from moonfed.errors import InvalidInput
+from moonfed.v1 import control_pb2
+from moonfed.validate import require, require_at_least, require_whole
+
+DEFAULT_TEST_SET = "test"
+MAX_CONFUSION = 256  # classes up to which the matrix is recorded
+MAX_CLASSES = 4000  # requests have a limited number of fields
+MAX_CLASS_NAME = 1000  # characters
+MAX_SAMPLES = 1_000_000_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_COUNTS = ("support", "predicted", "correct", "confusion")
+
+
+def require_test_set(name: str) -> None:
+    """Require the name of a test set."""
+    allowed = "1 to 40 letters, digits, '.', '_' or '-', the first a letter or digit"
+    require(_NAME.fullmatch(name) is not None, "test_set", name, allowed)
+
+
+def metric_names(test_set: str) -> tuple[str, str]:
+    """Return the names of the metrics that a test set's accuracy and loss are recorded as."""
+    suffix = "" if test_set == DEFAULT_TEST_SET else f"@{test_set}"
+    return f"accuracy{suffix}", f"loss{suffix}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassScore:
+    """One class's results; None where the denominator is 0."""
+
+    name: str
+    precision: float | None  # of the samples predicted as the class, the share that belongs to it
+    recall: float | None  # of the class's samples, the share that is found
+    support: int  # samples of the class
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutScore:
+    """A model's results on a test set; InvalidInput names a wrong field."""
+
+    test_set: str
+    sha256: str  # of the data, see `DataSet.sha256`
+    samples: int
+    accuracy: float  # top-1, 0 to 1
+    loss: float  # mean cross-entropy, nats
+    calibration_error: float  # expected calibration error
+    calibration_bins: int
+    classes: tuple[str, ...]
+    support: tuple[int, ...]  # [C] samples of each class
+    predicted: tuple[int, ...]  # [C] samples predicted as each class
+    correct: tuple[int, ...]  # [C] samples that are both
+    confusion: tuple[int, ...] = ()  # [C * C], row by row: by class, then by prediction; empty for too many classes
+
+    def __post_init__(self) -> None:
+        require_test_set(self.test_set)
+        require(_DIGEST.fullmatch(self.sha256) is not None, "sha256", self.sha256, "64 hexadecimal digits")
+        require_whole("samples", self.samples, 1, MAX_SAMPLES)
+        for name in ("accuracy", "calibration_error"):
+            value = getattr(self, name)
+            require(0 <= value <= 1, name, value, "a number from 0 to 1")
+        require_at_least("loss", self.loss, 0.0)
+        for name in self.classes:
+            require(0 < len(name) <= MAX_CLASS_NAME and name.isprintable(), "a class", name, "printable")
+        require_whole("calibration_bins", self.calibration_bins, 1, 1000)
+        self._require_counts()
+
+    def _require_counts(self) -> None:
+        """Raise InvalidInput unless the counts agree with each other."""
+        count = len(self.classes)
+        require_whole("the number of classes", count, 1, MAX_CLASSES)
+        for name in ("support", "predicted", "correct"):
+            require(len(getattr(self, name)) == count, name, getattr(self, name)[:8], "one number for each class")
+        whole = sum(self.support) == sum(self.predicted) == self.samples
+        bounded = all(map(_fits, self.support, self.predicted, self.correct))
+        if not (whole and bounded):
+            raise InvalidInput(f"support, predicted and correct do not belong to the same {self.samples} samples")
+        if self.confusion and not self._matrix_agrees():
+            raise InvalidInput("confusion does not agree with support, predicted and correct")
+
+    def _matrix_agrees(self) -> bool:
+        count, matrix = len(self.classes), self.confusion
+        if count > MAX_CONFUSION or len(matrix) != count * count or min(matrix) < 0:
+            return False
+        rows = tuple(sum(matrix[i * count : (i + 1) * count]) for i in range(count))
+        columns = tuple(sum(matrix[i::count]) for i in range(count))
+        return (rows, columns, matrix[:: count + 1]) == (self.support, self.predicted, self.correct)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Accuracy and loss by the names of their metrics."""
+        return dict(zip(metric_names(self.test_set), (self.accuracy, self.loss), strict=True))
+
+    def by_class(self) -> Iterator[ClassScore]:
+        """Yield precision and recall of each class."""
+        for name, support, predicted, correct in zip(
+            self.classes, self.support, self.predicted, self.correct, strict=True
+        ):
+            yield ClassScore(
+                name=name,
+                precision=correct / predicted if predicted else None,
+                recall=correct / support if support else None,
+                support=support,
+            )
+
+    def rows(self) -> list[tuple[int, ...]]:
+        """Return the confusion matrix, one row for each class; empty if it is not recorded."""
+        count = len(self.classes)
+        return [self.confusion[start : start + count] for start in range(0, len(self.confusion), count)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values for users, with precision and recall."""
+        return {
+            "test_set": self.test_set,
+            "sha256": self.sha256,
+            "samples": self.samples,
+            "accuracy": self.accuracy,
+            "loss": self.loss,
+            "calibration_error": self.calibration_error,
+            "calibration_bins": self.calibration_bins,
+            "classes": [
+                {"class": found.name, "precision": found.precision, "recall": found.recall, "samples": found.support}
+                for found in self.by_class()
+            ],
+            "confusion": [list(row) for row in self.rows()],
+        }
+
+    def to_document(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> HeldOutScore:
+        """Read what `to_document` wrote."""
+        return cls(**{**document, **{name: tuple(document[name]) for name in (*_COUNTS, "classes")}})
+
+    def to_message(self) -> control_pb2.HeldOutScore:
+        """Convert it for the network."""
+        return control_pb2.HeldOutScore(**self.to_document())
+
+    @classmethod
+    def from_message(cls, message: control_pb2.HeldOutScore) -> HeldOutScore:
+        """Convert and check a message from the network."""
+        return cls.from_document({field: getattr(message, field) for field in cls.__dataclass_fields__})
+
+
+def _fits(support: int, predicted: int, correct: int) -> bool:
+    return 0 <= correct <= min(support, predicted)

@@ -1,0 +1,251 @@
+"""The making of a release on the engineer's machine: from a run's model to signed files on the coordinator."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.data.data_set import DataSet
+from moonfed.data.source import Source
+from moonfed.errors import AlreadyExists, InvalidInput, UntrustedRelease, WrongState
+from moonfed.export.coordinator_client import CoordinatorClient
+from moonfed.export.model_file import CheckedModel, check_model
+from moonfed.manifest import MANIFEST_FILE, PLAN_FILE
+from moonfed.release.bill_of_materials import bill_of_materials
+from moonfed.release.calibration import Calibration, read_calibration
+from moonfed.release.model_card import model_card
+from moonfed.release.model_facts import EvaluationResults, ModelFacts
+from moonfed.release.publish import Candidate, candidate_of_run, gather_facts, require_runnable
+from moonfed.release.repository import INSTANCES, MAX_BATCH_SIZE
+from moonfed.release.triton_config import labels_text, new_config, to_text
+from moonfed.release.variants import VariantOptions, make_variants
+from moonfed.release_manifest import (
+    BILL_FILE,
+    CARD_FILE,
+    CONFIG_FILE,
+    EVALUATION_FILE,
+    FLOAT32,
+    LABELS_FILE,
+    MODEL_FILE,
+    WEIGHTS_FILE,
+    Evaluation,
+    ReleaseManifest,
+    require_release_name,
+)
+from moonfed.signing.bundle_signature import sign
+from moonfed.signing.key_files import Signer
+from moonfed.signing.release_directory import subject_of
+from moonfed.signing.release_signature import SIGNATURE_FILE, sign_release
+from moonfed.signing.statement import RELEASE, Statement
+from moonfed.v1 import control_pb2
+from moonfed.validate import require_positive
+
+DAY = 24 * 3600
+MAX_DAYS = 36_500.0
+ATTEMPTS = 5  # while other engineers create the same version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseOptions:
+    """The content of a new release."""
+
+    name: str
+    data: Source  # samples with labels, on which the model is checked, evaluated and its variants judged
+    round: int | None = None  # None: the newest
+    variants: VariantOptions = field(default_factory=VariantOptions)
+    calibration: Source | None = None
+    expires_days: float = 365.0
+    clock: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        require_release_name("name", self.name)
+        require_positive("expires-days", self.expires_days)
+        if self.expires_days > MAX_DAYS:
+            raise InvalidInput(f"expires-days is {self.expires_days:g}; it must be at most {MAX_DAYS:g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedRelease:
+    """A release that was created, and why variants were dropped."""
+
+    release: control_pb2.Release
+    dropped: Mapping[str, str]  # reason by variant
+
+
+def create_release(
+    runs: CoordinatorClient, run: str, options: ReleaseOptions, signer: Signer, on_step: Callable[[str], None]
+) -> CreatedRelease:
+    """Make the next version of a release from a run's model, and upload it.
+
+    Raises InvalidInput for data without labels, UntrustedRelease if the keys do not reach their trust file's threshold,
+    and what `check_model` and the coordinator raise.
+    """
+    _require_threshold(signer)
+    found = runs.get(run)
+    _require_ended(found)
+    manifest = runs.manifest(found)
+    samples = options.data.read(manifest.input, manifest.classes)
+    on_step("comparing graph and plan")
+    checked = check_model(runs, run, options.data, round_number=options.round)
+    graphs, dropped = _variants(checked, options, samples, on_step)
+    candidate = candidate_of_run(runs, checked)
+    plan = _plan_files(runs, checked)
+    for attempt in range(1, ATTEMPTS + 1):
+        version = max((release.version for release in runs.releases(options.name)), default=0) + 1
+        on_step(f"evaluating and signing version {version}")
+        try:
+            release = _upload(runs, checked, options, signer, version, graphs, candidate, plan)
+            return CreatedRelease(release=release, dropped=dropped)
+        except AlreadyExists:
+            if attempt == ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _require_ended(run: control_pb2.Run) -> None:
+    """Raise WrongState for an active run, as the coordinator would once everything has been computed."""
+    if run.status in (control_pb2.RUN_STATUS_RUNNING, control_pb2.RUN_STATUS_PAUSED):
+        status = control_pb2.RunStatus.Name(run.status).removeprefix("RUN_STATUS_").lower()
+        raise WrongState(
+            f"run {run.run!r} is {status}; a release is made of a run that has ended; "
+            f"follow it with: moonfed-coordinator run watch {run.run}"
+        )
+
+
+def _require_threshold(signer: Signer) -> None:
+    trust = signer.chain.verify()
+    if len(signer.keys) < trust.threshold:
+        raise UntrustedRelease(
+            f"a release needs signatures of {trust.threshold} of its trust file's keys; {len(signer.keys)} "
+            f"{'is' if len(signer.keys) == 1 else 'are'} here; name more with --sign"
+        )
+
+
+def _variants(
+    checked: CheckedModel, options: ReleaseOptions, samples: DataSet, on_step: Callable[[str], None]
+) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Return the graphs of the variants that passed the gate, and why others did not."""
+    if not options.variants.names:
+        return {FLOAT32: checked.graph}, {}
+    manifest, sha256 = checked.manifest, samples.sha256()
+    calibration: Calibration | None = None
+    if options.calibration:
+        calibration = read_calibration(options.calibration, manifest.input, samples.inputs, sha256, manifest.classes)
+    judged = replace(options.variants, calibration=calibration)
+    made = make_variants(checked.graph, samples, sha256, judged, on_step=on_step)
+    kept = {variant.name: variant.graph for variant in made if variant.verdict.kept}
+    return kept, {variant.name: variant.verdict.reason for variant in made if not variant.verdict.kept}
+
+
+def _plan_files(runs: CoordinatorClient, checked: CheckedModel) -> dict[str, tuple[BlobRef, Path]]:
+    """Fetch what a device needs to predict without ONNX Runtime: the files that were checked."""
+    refs = {
+        MANIFEST_FILE: checked.manifest_ref,
+        PLAN_FILE: checked.manifest.files[PLAN_FILE],
+        WEIGHTS_FILE: checked.weights,
+    }
+    return {name: (ref, runs.fetch(ref)) for name, ref in refs.items()}
+
+
+def _upload(
+    runs: CoordinatorClient,
+    checked: CheckedModel,
+    options: ReleaseOptions,
+    signer: Signer,
+    version: int,
+    graphs: Mapping[str, bytes],
+    candidate: Candidate,
+    plan: Mapping[str, tuple[BlobRef, Path]],
+) -> control_pb2.Release:
+    facts = {
+        variant: gather_facts(options.name, version, replace(candidate, graph=graph), options.data)
+        for variant, graph in graphs.items()
+    }
+    contents = {variant: version_files(found, graphs[variant], signer) for variant, found in facts.items()}
+    manifest = ReleaseManifest(
+        name=options.name,
+        version=version,
+        created=int(options.clock()),
+        run=checked.run,
+        round=checked.round,
+        input=checked.manifest.input,
+        classes=checked.manifest.classes,
+        variants={
+            variant: {name: ref_of_bytes(content) for name, content in files.items()}
+            for variant, files in contents.items()
+        },
+        plan={name: ref for name, (ref, _) in plan.items()},
+        evaluation=_evaluation(facts[FLOAT32].results),
+    )
+    signed, signature = manifest.to_bytes(), _signature(manifest, options, signer)
+    with TemporaryDirectory(prefix="moonfed-") as directory:
+        files = dict(plan.values())
+        for content in (signed, signature, *(one for found in contents.values() for one in found.values())):
+            ref = ref_of_bytes(content)
+            files[ref] = Path(directory) / ref.sha256
+            files[ref].write_bytes(content)
+        runs.upload(files)
+    return runs.create_release(ref_of_bytes(signed), ref_of_bytes(signature))
+
+
+def version_files(facts: ModelFacts, graph: bytes, signer: Signer) -> dict[str, bytes]:
+    """Return the files of a version's directory in a model repository, signed with the first key.
+
+    The configuration has no version policy, which each repository has its own, and which signatures do not cover.
+    """
+    require_runnable(graph, facts.interface, facts.name)
+    config = new_config(
+        facts.name,
+        facts.interface,
+        labelled=bool(facts.classes),
+        max_batch_size=MAX_BATCH_SIZE,
+        instances=INSTANCES,
+    )
+    config.ClearField("version_policy")
+    files = {
+        MODEL_FILE: graph,
+        CARD_FILE: model_card(facts).encode(),
+        BILL_FILE: bill_of_materials(facts),
+        CONFIG_FILE: to_text(config).encode(),
+    }
+    if facts.classes:
+        files[LABELS_FILE] = labels_text(facts.classes).encode()
+    if facts.results:
+        files[EVALUATION_FILE] = _evaluation_file(facts.results)
+    files[SIGNATURE_FILE] = sign_release(files, subject_of(facts.name, facts.version), signer.keys[0])
+    return files
+
+
+def _evaluation_file(results: EvaluationResults) -> bytes:
+    document = {
+        "data_sha256": results.data_sha256,
+        "samples": results.samples,
+        "accuracy": results.score.accuracy,
+        "loss": results.score.loss,
+        "classes": [
+            {"name": each.name, "precision": each.precision, "recall": each.recall, "support": each.support}
+            for each in results.classes
+        ],
+    }
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _evaluation(results: EvaluationResults | None) -> Evaluation | None:
+    if results is None:
+        return None
+    return Evaluation(accuracy=results.score.accuracy, samples=results.samples, data_sha256=results.data_sha256)
+
+
+def _signature(manifest: ReleaseManifest, options: ReleaseOptions, signer: Signer) -> bytes:
+    statement = Statement(
+        name=manifest.name,
+        version=manifest.version,
+        manifest=ref_of_bytes(manifest.to_bytes()).sha256,
+        expires=int(options.clock() + options.expires_days * DAY),
+    )
+    return sign(statement, signer.keys, signer.chain, RELEASE).to_bytes()

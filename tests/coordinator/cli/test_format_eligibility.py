@@ -1,0 +1,36 @@
+"""The devices of a run that are eligible, and those that are not, in a few lines."""
+
+from __future__ import annotations
+
+from moonfed.coordinator.cli.format_eligibility import eligibility_document, eligibility_lines
+from moonfed.v1 import control_pb2
+
+
+def run_of(*groups: tuple[str, int], eligible: int = 0, checking: int = 0) -> control_pb2.Run:
+    ineligible = [
+        control_pb2.IneligibleDevices(reason=reason, devices=[f"cam-{number:04}" for number in range(count)])
+        for reason, count in groups
+    ]
+    return control_pb2.Run(eligible=eligible, checking=checking, ineligible=ineligible)
+
+
+def test_nothing_is_shown_while_all_devices_are_eligible() -> None:
+    assert eligibility_lines(run_of(eligible=4)) == []
+
+
+def test_a_thousand_devices_take_a_line_for_each_reason() -> None:
+    lines = eligibility_lines(run_of(("no data", 990), ("no memory", 10), eligible=3, checking=2))
+    assert lines[0] == "devices eligible: 3, still checking: 2, not eligible: 1,000"
+    shown = ", ".join(f"cam-{number:04}" for number in range(8))
+    assert lines[1:] == [f"  990: no data: {shown} and 982 more", f"  10: no memory: {shown} and 2 more"]
+
+
+def test_many_reasons_are_counted() -> None:
+    lines = eligibility_lines(run_of(*((f"reason {number}", 1) for number in range(20))))
+    assert len(lines) == 10
+    assert lines[-1] == "  and 12 more reasons, which --json lists"
+
+
+def test_the_document_has_everything() -> None:
+    document = eligibility_document(run_of(("no data", 2), eligible=3, checking=1))
+    assert document == {"eligible": 3, "checking": 1, "ineligible": {"no data": ["cam-0000", "cam-0001"]}}

@@ -1,0 +1,136 @@
+"""Output of `run show` for a run and its rounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from moonfed.coordinator.cli.format_run import ROUNDS_READ, run_lines
+from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
+from moonfed.coordinator.rounds.settings import Amount, RunSettings
+from moonfed.coordinator.rpc.convert_settings import settings_message
+from moonfed.v1 import control_pb2
+
+COMMITTED, ABANDONED = control_pb2.ROUND_STATUS_COMMITTED, control_pb2.ROUND_STATUS_ABANDONED
+NAMES = [f"cam-{number:04}" for number in range(1000)]
+METRICS = {"accuracy": 0.9, "loss": 0.1, "train_loss": 0.2, "holdout_accuracy": 0.8, "holdout_samples": 12.0}
+
+
+def run_of(settings: RunSettings) -> control_pb2.Run:
+    return control_pb2.Run(run="r", method="fedavg", settings=settings_message(settings))
+
+
+def shown(settings: RunSettings, *rounds: control_pb2.Round) -> list[str]:
+    return run_lines(run_of(settings), None, rounds)
+
+
+def test_the_cohort_and_the_timeouts_of_a_round_are_shown() -> None:
+    assert "settings: cohort 100%, minimum devices 1, quorum 50%, deadline 3600 s, heartbeat timeout 120 s" in shown(
+        RunSettings(rounds=1)
+    )
+    chosen = RunSettings(
+        rounds=1,
+        cohort=Amount(count=4),
+        quorum=Amount(count=2),
+        minimum_devices=3,
+        deadline_seconds=90,
+        heartbeat_timeout_seconds=12.5,
+        over_selection=0.3,
+        labels={"site": "berlin", "camera": "hd"},
+        sampling="samples",
+    )
+    assert (
+        "settings: cohort 4, minimum devices 3, quorum 2, deadline 90 s, heartbeat timeout 12.5 s, over-selection 30%, "
+        "label camera=hd, site=berlin, sampling samples"
+    ) in shown(chosen)
+    (line,) = (
+        line for line in shown(RunSettings(rounds=1, asynchronous=FedBuffSettings(buffer=5, max_staleness=7)))[1:2]
+    )
+    assert line.endswith("asynchronous 5, max staleness 7")
+
+
+def test_an_abandoned_round_shows_its_updates_and_why_rather_than_its_whole_cohort() -> None:
+    reason = "1 of the 2 updates needed by the deadline; late: cam-3"
+    abandoned = control_pb2.Round(
+        round=1, attempt=1, status=ABANDONED, missing=["cam-1", "cam-2", "cam-3"], updates=1, reason=reason
+    )
+    committed = control_pb2.Round(
+        round=1, attempt=2, status=COMMITTED, counted=["cam-1", "cam-2"], missing=["cam-3"], updates=2
+    )
+    head, first, second = shown(RunSettings(rounds=1), abandoned, committed)[-3:]
+    assert head == "round  attempt  updates  seconds  outcome"
+    assert first == f"1      1        1 of 3   0.0      abandoned: {reason}"
+    assert second == "1      2        2 of 3   0.0      committed, 1 missing: cam-3"
+
+
+def test_rounds_that_all_succeed_at_once_need_no_attempts() -> None:
+    rounds = [control_pb2.Round(round=1, attempt=1, status=COMMITTED, counted=["a"], updates=1, metrics={"loss": 1})]
+    run = run_of(RunSettings(rounds=1))
+    run.initial_metrics["loss"] = 2.0
+    assert run_lines(run, None, rounds)[-3:] == [
+        "round  updates  seconds  loss    outcome",
+        "0                        2.0000  start",
+        "1      1 of 1   0.0      1.0000  committed",
+    ]
+
+
+def test_the_open_round_names_the_slowest_devices_and_those_that_failed() -> None:
+    run = run_of(RunSettings(rounds=9))
+    run.open_round.round, run.open_round.attempt, run.open_round.seconds, run.open_round.target = 3, 1, 34.0, 200
+    run.open_round.reported.extend(NAMES[:151])
+    run.open_round.lost.extend(NAMES[151:155])
+    run.open_round.progress.update({name: number / 100 for number, name in enumerate(NAMES[155:200])})
+    assert run_lines(run, None, [], 80)[-3:] == [
+        "round 3, attempt 1 opened 34 s ago: 151 of 200 updates, 4 lost",
+        "  lost: cam-0151, cam-0152, cam-0153 and 1 more",
+        "  slowest: cam-0155 0%, cam-0156 1%, cam-0157 2%, cam-0158 3%, cam-0159 4%",
+    ]
+
+
+def test_ineligible_devices_are_summarised_by_reason() -> None:
+    run = run_of(RunSettings(rounds=9))
+    run.eligible, run.checking = 988, 3
+    for number, reason in ((1, "its labels exceed 9"), (9, "needs 2 GB of memory")):
+        run.ineligible.add(reason=reason, devices=NAMES[:number])
+    assert run_lines(run, None, [], 80)[-3:] == [
+        "devices eligible: 988, still checking: 3, not eligible: 10",
+        "  9: needs 2 GB of memory: cam-0000, cam-0001, cam-0002 and 6 more",
+        "  1: its labels exceed 9: cam-0000",
+    ]
+    run.ineligible.extend(control_pb2.IneligibleDevices(reason=f"reason {n}", devices=["cam-1"]) for n in range(7))
+    assert run_lines(run, None, [], 80)[-1] == "  and 6 more reasons, which --json lists"
+
+
+@pytest.mark.parametrize("rounds", [0, 1, ROUNDS_READ])
+@pytest.mark.parametrize("last", [COMMITTED, ABANDONED])
+def test_a_screen_has_at_most_40_lines_of_80_columns(rounds: int, last: control_pb2.RoundStatus.ValueType) -> None:
+    settings = RunSettings(rounds=500, labels={f"label-{number}": "x" * 30 for number in range(9)})
+    run = run_of(settings)
+    run.waiting = f"round 41 waits for 990 of 1,000 devices: {', '.join(NAMES)}"
+    run.settings.robust.reducer, run.settings.uplink_encoding = "median", "int8+zstd"
+    run.settings.robust.reducer_settings.update({f"setting-{number}": "1" for number in range(30)})
+    run.initial_metrics.update(METRICS)
+    for number in range(9):
+        run.ineligible.add(reason=f"reason {number} " * 20, devices=NAMES)
+    for field in ("cohort", "reported", "rejected", "declined", "lost", "left", "replacements"):
+        getattr(run.open_round, field).extend(NAMES)
+    run.open_round.progress.update(dict.fromkeys(NAMES, 0.5))
+    found = [
+        control_pb2.Round(
+            round=number, attempt=12, status=last, counted=NAMES[:900], missing=NAMES[900:], updates=900,
+            seconds=1234.5, metrics=METRICS, reason="too few " * 40 if last == ABANDONED else "",
+            incidents=[control_pb2.Incident(device=name, description="was scaled down " * 9) for name in NAMES],
+        )
+        for number in range(1, rounds + 1)
+    ]  # fmt: skip
+    lines = run_lines(run, {"name": "fedadam", **{f"beta{number}": 0.9 for number in range(20)}}, found, 80)
+    assert len(lines) <= 40
+    assert [line for line in lines if len(line) > 80] == []
+    newest = [line for line in lines if line.startswith(f"{rounds} ")]
+    assert len(newest) == 1, "the newest model is shown"
+
+
+def test_metrics_that_do_not_fit_give_way_to_more_important_ones() -> None:
+    rounds = [control_pb2.Round(round=1, attempt=1, status=COMMITTED, counted=NAMES[:9], updates=9, metrics=METRICS)]
+    lines = run_lines(run_of(RunSettings(rounds=1)), None, rounds, 80)
+    assert lines[-2] == "round  updates  seconds  accuracy  loss    train_loss  outcome"
+    assert "holdout_samples" in run_lines(run_of(RunSettings(rounds=1)), None, rounds)[-2]

@@ -1,0 +1,68 @@
+"""The commands for operators, as an admin on one machine and an operator on another would use them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from moonfed.coordinator.cli.operators import operator_document, operator_status
+from moonfed.v1 import control_pb2
+from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, Programs
+
+
+def command(programs: Programs, identity: Path, *words: str, code: int = 0) -> str:
+    """Return the output of a command with an identity in the environment; its error message if it is to fail."""
+    environment = ENVIRONMENT | {"MOONFED_IDENTITY": str(identity)}
+    done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, env=environment, check=False, timeout=60)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_an_operator_works_from_another_machine_until_they_are_revoked(programs: Programs) -> None:
+    programs.serve("--name", "localhost")
+    ann = programs.tmp / "ann"
+    told = programs.command("operator", "create", "ann", "--role", "viewer", "--output", str(ann))
+    assert told.startswith(f"{ann} is the identity of operator ann with the role viewer, until 20")
+    assert json.loads((ann / "coordinator.json").read_text())["address"] == f"localhost:{programs.ports[0]}"
+    assert ann.stat().st_mode & 0o077 == 0
+    assert sorted(file.name for file in ann.iterdir()) == ["ca.pem", "certificate.pem", "coordinator.json", "key.pem"]
+    assert json.loads(command(programs, ann, "run", "list", "--json")) == []
+    denied = command(programs, ann, "token", "create", code=5)
+    assert denied.endswith("operator 'ann' has the role viewer; CreateToken needs the role admin\n")
+    again = programs.command("operator", "create", "ann", "--role", "admin", "--output", str(ann), code=4)
+    assert again.endswith(f"output is {str(ann)!r}, which exists; it must be a new directory\n")
+    other = programs.tmp / "other"
+    again = programs.command("operator", "create", "ann", "--role", "admin", "--output", str(other), code=4)
+    assert again.endswith("there is already an operator 'ann'; revoke it first, or give another name\n")
+    wrong = programs.command("operator", "create", "bob", "--role", "root", "--output", str(other), code=2)
+    assert "role is 'root'; it must be one of viewer, evaluator, engineer, admin" in wrong
+    assert [path.name for path in programs.tmp.iterdir() if "other" in path.name] == [], "nothing is left behind"
+    listed = programs.command("operator", "list")
+    assert [line.split()[0] for line in listed.splitlines()] == ["operator", "ann", "operator"]
+    assert max(map(len, listed.splitlines())) <= 80
+    revoked = programs.command("operator", "revoke", "ann")
+    assert revoked.startswith("operator ann is revoked; rejected certificates: ")
+    assert "was revoked before" in programs.command("operator", "revoke", "ann")
+    assert "there is no operator 'bob'" in programs.command("operator", "revoke", "bob", code=3)
+    documents = json.loads(programs.command("operator", "list", "--json"))
+    assert [(document["operator"], document["status"]) for document in documents] == [
+        ("ann", "revoked"),
+        ("operator", "valid"),
+    ]
+
+
+def test_an_expired_certificate_is_shown_as_such() -> None:
+    operator = control_pb2.Operator(operator="ann", role="viewer", serial="1f", created=1.0, expires=2.0)
+    assert operator_status(operator) == "expired"
+    assert operator_document(operator) == {
+        "operator": "ann",
+        "role": "viewer",
+        "serial": "1f",
+        "expires": "1970-01-01T00:00:02Z",
+        "created": "1970-01-01T00:00:01Z",
+        "created_by": "",
+        "revoked": None,
+        "status": "expired",
+    }

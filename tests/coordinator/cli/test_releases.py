@@ -1,0 +1,92 @@
+"""The operator's commands for releases and deployments, as programs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from moonfed.bundle import write_bundle
+from tests.support.coordinator import make_bundle
+from tests.support.coordinator_programs import Programs
+from tests.support.release_fleet import Installer, create, signed_release, stop_all, stopped_run
+from tests.support.releases import NAME
+
+BUNDLE = make_bundle()
+
+
+@pytest.fixture
+def operated(programs: Programs) -> Programs:
+    """A coordinator with a run that has ended and two versions of a release."""
+    programs.serve("--name", "localhost")
+    calls = programs.operator()
+    write_bundle(programs.tmp / "bundle", BUNDLE)
+    programs.command("run", "start", str(programs.tmp / "bundle"), "--name", "run")
+    stopped_run(calls, "run")
+    for version in (1, 2):
+        create(calls, signed_release("run", BUNDLE, version))
+    return programs
+
+
+def document(programs: Programs, *words: str) -> dict[str, object]:
+    found = json.loads(programs.command("release", *words, "--json"))
+    assert isinstance(found, dict)
+    return found
+
+
+def test_releases_are_listed_and_shown(operated: Programs) -> None:
+    listed = json.loads(operated.command("release", "list", "--json"))
+    assert [(one["name"], one["version"], one["run"]) for one in listed] == [(NAME, 1, "run"), (NAME, 2, "run")]
+    assert operated.command("release", "list").splitlines()[1].split()[:2] == [NAME, "1"]
+    assert document(operated, "show", NAME)["version"] == 2
+    assert "0.9000 on 100 samples" in operated.command("release", "show", NAME, "--version", "1")
+    assert "there is no release 'other'" in operated.command("release", "list", "other", code=3)
+    told = operated.command("release", "show", NAME, "--version", "7", code=3)
+    assert "release 'digits' has no version 7; the newest is 2" in told
+
+
+def test_a_version_is_deployed_widened_paused_and_rolled_back(operated: Programs) -> None:
+    devices = [Installer(operated.device(f"cam-{number}")) for number in range(4)]
+    for device in devices:
+        device.device.connect().leave()
+    assert "was never deployed" in operated.command("release", "status", NAME, code=3)
+    first = document(operated, "deploy", NAME, "--version", "1", "--percent", "25")
+    assert (first["deployment"], first["chosen"], first["matching"], first["states"]) == (1, 1, 4, {"pending": 1})
+    assert "percent is 5; it must be at least 25" in operated.command(
+        "release", "widen", NAME, "--percent", "5", code=2
+    )
+    assert document(operated, "pause", NAME)["status"] == "paused"
+    assert document(operated, "resume", NAME)["status"] == "active"
+    told = operated.command("release", "widen", NAME)
+    assert told == "deployment 1: version 1 of digits to 4 of 4 devices (100 %), active; 4 pending\n"
+    for device in devices:
+        device.start()
+    while document(operated, "status", NAME)["deployments"][0]["states"] != {"installed": 4}:  # type: ignore[index]
+        pass
+    stop_all(devices)
+    lines = operated.command("release", "status", NAME).splitlines()
+    assert lines[0] == "deployment 1: version 1 of digits to 4 of 4 devices (100 %), active; 4 installed"
+    assert lines[1].split()[:4] == ["device", "seen", "state", "has"]
+    assert max(map(len, lines)) <= 80
+    assert operated.command("release", "status").splitlines()[1].split()[:4] == [NAME, "1", "1", "active"]
+
+    asked = operated.command("release", "roll-back", NAME, code=1)
+    assert "Roll back deployment 1: version 1 of digits to 4 of 4 devices (100 %), active; 4 installed? [y/N]" in asked
+    assert document(operated, "roll-back", NAME, "--yes")["states"] == {"returning": 4}
+    told = operated.command("release", "roll-back", NAME, "--yes", code=4)
+    assert "all deployments of 'digits' were rolled back" in told
+    told = operated.command("release", "pause", NAME, code=4)
+    assert "deployment 1 of 'digits' was rolled back; it cannot be paused; deploy again" in told
+
+
+def test_mistakes_are_one_sentence(operated: Programs) -> None:
+    assert "percent is 0.0; it must be a number above 0, up to 100" in operated.command(
+        "release", "deploy", NAME, "--version", "1", "--percent", "0", code=2
+    )
+    assert "label is 'berlin'; it must be NAME=VALUE" in operated.command(
+        "release", "deploy", NAME, "--version", "1", "--label", "berlin", code=2
+    )
+    assert "variant is 'float16'; it must be one of float32, int8" in operated.command(
+        "release", "deploy", NAME, "--version", "1", "--variant", "float16", code=2
+    )
+    assert "release 'digits' has no version 9" in operated.command("release", "deploy", NAME, "--version", "9", code=3)

@@ -1,0 +1,40 @@
+"""Join tokens: their list, their ids and when they are forgotten."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from moonfed.coordinator.storage.store import Store
+from moonfed.errors import InvalidInput, NotFound
+from tests.support.device_certificates import token_record
+
+DAY = 86400.0
+
+
+def test_tokens_are_listed_without_their_hashes_until_a_month_after_they_expire(store: Store) -> None:
+    now = time.time()
+    for days, secret in ((31, "b"), (2, "c")):
+        created = now - days * DAY
+        store.devices.add_token(secret * 64, token_record(created=created, expires=created + 60.0))
+    assert [token.id for token in store.devices.tokens()] == ["b" * 12, "c" * 12]
+    store.devices.add_token("d" * 64, token_record(uses=5))
+    assert [(token.id, token.uses_left) for token in store.devices.tokens()] == [("c" * 12, 1), ("d" * 12, 5)]
+    assert {token.operator for token in store.devices.tokens()} == {"anna"}
+
+
+def test_a_token_is_revoked_by_the_beginning_of_its_id(store: Store) -> None:
+    for secret in ("abcdef1", "abcdef2", "123456"):
+        store.devices.add_token(secret.ljust(64, "0"), token_record())
+    revoked = store.devices.revoke_token("123456")
+    assert revoked.revoked > 0
+    assert store.devices.revoke_token("123456") == revoked, "again"
+    assert [bool(token.revoked) for token in store.devices.tokens()].count(True) == 1
+    with pytest.raises(InvalidInput, match="which 2 ids begin with"):
+        store.devices.revoke_token("abcdef")
+    for short in ("", "12345", "12345%", "______"):
+        with pytest.raises(InvalidInput, match="it must be at least 6 characters"):
+            store.devices.revoke_token(short)
+    with pytest.raises(NotFound, match="there is no join token '999999'"):
+        store.devices.revoke_token("999999")

@@ -1,0 +1,101 @@
+"""Releases in the database: consecutive versions of a name, whose files stay."""
+
+from __future__ import annotations
+
+import pytest
+
+from moonfed.coordinator.storage.store import Store
+from moonfed.errors import AlreadyExists, InvalidInput, NotFound
+from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec
+from moonfed.release_manifest import WEIGHTS_FILE
+from tests.coordinator.storage.conftest import Open
+from tests.support.releases import NAME, deployment, ref, release_record
+from tests.support.store_records import RUN, committed
+
+
+@pytest.fixture(autouse=True)
+def run(store: Store) -> None:
+    store.add_run(RUN)
+
+
+def test_versions_follow_each_other(store: Store, open_store: Open) -> None:
+    first, second = release_record(1), release_record(2)
+    for record in (first, second, release_record(1, name="faces")):
+        store.releases.add(record)
+    restarted = open_store()
+    assert restarted.releases.all(NAME) == [first, second]
+    assert [record.manifest.name for record in restarted.releases.all()] == [NAME, NAME, "faces"]
+    assert restarted.releases.one(NAME) == restarted.releases.one(NAME, 2) == second
+    assert restarted.releases.one(NAME, 1) == first
+
+
+@pytest.mark.parametrize("version", [1, 2, 4])
+def test_another_version_than_the_next_is_rejected(store: Store, version: int) -> None:
+    store.releases.add(release_record(1))
+    store.releases.add(release_record(2))
+    with pytest.raises(AlreadyExists, match=f"version is {version}; it must be 3, the next of release 'digits'"):
+        store.releases.add(release_record(version, created=7))
+
+
+def test_a_repeated_request_changes_nothing(store: Store) -> None:
+    store.releases.add(release_record(1))
+    store.releases.add(release_record(2))
+    store.releases.add(release_record(1))
+    assert len(store.releases.all()) == 2
+
+
+def test_unknown_releases_are_not_found(store: Store) -> None:
+    assert store.releases.all(NAME) == []
+    with pytest.raises(NotFound, match="there is no release 'digits'"):
+        store.releases.one(NAME)
+    store.releases.add(release_record(1))
+    with pytest.raises(NotFound, match="release 'digits' has no version 3; the newest is 1"):
+        store.releases.one(NAME, 3)
+
+
+def test_all_versions_of_a_name_have_one_interface(store: Store) -> None:
+    store.releases.add(release_record(1))
+    with pytest.raises(InvalidInput, match="input is image 24x24x3; it must be image 8x8x1, as in version 1"):
+        store.releases.add(release_record(2, input=InputSpec(kind="image", shape=(24, 24, 3))))
+    with pytest.raises(InvalidInput, match="classes are dog, cat; they must be cat, dog, as in version 1"):
+        store.releases.add(release_record(2, classes=("dog", "cat")))
+    store.releases.add(release_record(1, name="other", classes=("dog", "cat")))
+
+
+def test_a_release_has_the_weights_and_the_bundle_of_its_run(store: Store) -> None:
+    plan = {MANIFEST_FILE: RUN.manifest, PLAN_FILE: ref("plan"), WEIGHTS_FILE: RUN.initial}
+    with pytest.raises(NotFound, match="there is no run 'other'"):
+        store.releases.add(release_record(run="other"))
+    with pytest.raises(NotFound, match="run 'digits' has no global model of round 1, or it was deleted"):
+        store.releases.add(release_record(round=1))
+    with pytest.raises(InvalidInput, match=r"weights of the release are .*; they must be .*, those of round 0"):
+        store.releases.add(release_record(plan={**plan, WEIGHTS_FILE: ref("other")}))
+    with pytest.raises(InvalidInput, match=r"bundle of the release is .*; it must be .*, that of run 'digits'"):
+        store.releases.add(release_record(plan={**plan, MANIFEST_FILE: ref("other")}))
+    committed(store, 1)
+    weights = store.global_state(RUN.run, 1)["model"]
+    store.releases.add(release_record(round=1, plan={**plan, WEIGHTS_FILE: weights}))
+
+
+def test_the_files_of_a_release_outlive_its_run(store: Store) -> None:
+    record = release_record(1)
+    store.releases.add(record)
+    files = {*record.manifest.blobs, record.ref, record.signature}
+    store.end_run(RUN.run, "finished")
+    released = store.delete_run(RUN.run)
+    assert not files.intersection(released)
+    assert all(store.refers_to(blob.sha256) for blob in files)
+    assert not store.refers_to(ref("another").sha256)
+
+
+def test_devices_may_fetch_only_the_files_of_releases_deployed_to_them(store: Store) -> None:
+    store.end_run(RUN.run, "finished")
+    for version in (1, 2):
+        store.releases.add(release_record(version))
+    store.devices.seen("cam-1", {})
+    store.deployments.deploy(deployment(version=2))
+    deployed, other = release_record(2), release_record(1)
+    for blob in (*deployed.manifest.blobs, deployed.ref, deployed.signature):
+        assert store.deployments.may_fetch("cam-1", blob.sha256)
+        assert not store.deployments.may_fetch("cam-2", blob.sha256)
+    assert not store.deployments.may_fetch("cam-1", other.ref.sha256)

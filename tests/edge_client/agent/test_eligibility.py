@@ -1,0 +1,180 @@
+"""A device that is asked whether it is eligible: what it checks, what it answers, and when it checks again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from moonfed.blobs import ref_of_bytes
+from moonfed.edge_client.agent import eligibility
+from moonfed.edge_client.state.trust import load, pin
+from tests.edge_client.conftest import Bundle, Device, check_of
+from tests.support.device_coordinator import Coordinator
+from tests.support.forked_process import PATCHES
+from tests.support.signatures import TRUST, signature, trust
+
+TORCH = "the plan needs torch 99.0; this device has 2."
+
+
+def changed(bundle: Bundle, coordinator: Coordinator, **fields: Any) -> Bundle:  # noqa: ANN401 - of the manifest
+    manifest = replace(bundle.manifest, **fields)
+    other = replace(bundle, manifest=manifest, signature=signature(manifest.to_bytes()).to_bytes())
+    other.put_into(coordinator.blobs)
+    return other
+
+
+def test_a_device_that_fits_is_eligible_and_has_fetched_no_plan_and_no_model(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    coordinator.assign(check_of(bundle))
+    device.start(samples)
+    answer = coordinator.wait_for_answer()
+    assert (answer.device, answer.run, answer.manifest, answer.reason) == ("cam-1", "tested", bundle.digest, "")
+    assert answer.fingerprint == coordinator.connect_requests[0].fingerprint
+    assert {sha256 for sha256, _ in coordinator.fetched} == {bundle.digest, ref_of_bytes(bundle.signature).sha256}
+    device.wait_for_log("run tested: this device is eligible, with 40 samples to train on")
+    coordinator.assign(bundle.assignment())
+    coordinator.wait_for_update()
+    assert len(device.processes()) == 3, "the round uses the processes that the check started"
+    held = load(device.state)
+    assert held
+    assert dict(held.accepted)
+
+
+def test_each_reason_is_reported_once_without_paths_and_the_processes_end(
+    coordinator: Coordinator, device: Device, bundle: Bundle, tmp_path: Path
+) -> None:
+    unlabelled = tmp_path / "wrong labels.npz"
+    np.savez(unlabelled, inputs=np.zeros((9, 6), np.float32), labels=np.arange(9))
+    device.start(unlabelled, "--max-memory", "100MB")
+    two = changed(bundle, coordinator, classes=tuple(f"class {number}" for number in range(9)))
+    cases = [
+        (bundle, "labels of PATH range from 0 to 8; the model has 3 classes, 0 to 2"),
+        (two, "the limit of this device is 100 MB (--max-memory)"),
+        (changed(two, coordinator, plan=replace(bundle.manifest.plan, minimum_torch="99.0")), TORCH),
+        (
+            changed(two, coordinator, plan=replace(bundle.manifest.plan, minimum_samples=10)),
+            "has 9 samples to train on",
+        ),
+    ]
+    for number, (unfit, reason) in enumerate(cases, start=1):
+        coordinator.assign(check_of(unfit, f"run-{number}"))
+        answer = coordinator.wait_for_answer(number)
+        assert answer.run == f"run-{number}"
+        assert reason in answer.reason
+    device.wait_for_log(f"run run-1: this device is not eligible: labels of {unlabelled} range from 0 to 8")
+    assert len(device.processes()) == 1
+    device.stop()
+    assert len(coordinator.answers) == len(cases)
+    assert not coordinator.declined
+
+
+def test_an_untrusted_bundle_is_rejected_before_its_manifest_is_fetched_and_nothing_is_remembered(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    device.enrol()
+    pin(device.state, trust(9))
+    before = load(device.state)
+    coordinator.assign(check_of(bundle))
+    device.start(samples)
+    assert "trust" in coordinator.wait_for_answer().reason
+    assert bundle.digest not in {sha256 for sha256, _ in coordinator.fetched}
+    assert load(device.state) == before
+    device.wait_for_log("run tested: rejected for good: the bundle")
+    unsigned = check_of(bundle, "unsigned")
+    unsigned.ClearField("signature")
+    coordinator.assign(unsigned)
+    assert coordinator.wait_for_answer(2).reason == "the bundle is not signed"
+
+
+def test_a_bundle_that_was_signed_under_another_name_is_rejected(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    other = replace(bundle, signature=signature(bundle.manifest.to_bytes(), name="other").to_bytes())
+    other.put_into(coordinator.blobs)
+    coordinator.assign(check_of(other))
+    device.start(samples)
+    assert "is named 'tested', but signed as 'other'" in coordinator.wait_for_answer().reason
+
+
+def test_a_check_accepts_no_version_that_a_round_would_have_to_accept(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    """A bundle is accepted, and older versions of it are not any longer, only when the device trains it."""
+    coordinator.assign(check_of(bundle))
+    device.start(samples)
+    coordinator.wait_for_answer()
+    held = load(device.state)
+    assert held
+    assert (held.trust, dict(held.accepted)) == (TRUST, {})
+
+
+def test_a_device_whose_data_change_connects_again_with_another_fingerprint(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PATCHES, "tests.support.hasty_checks")
+    good = samples.read_bytes()
+    np.savez(samples, inputs=np.zeros((9, 6), np.float32), labels=np.arange(9))
+    coordinator.assign(check_of(bundle))
+    device.start(samples)
+    assert "range from 0 to 8" in coordinator.wait_for_answer().reason
+    samples.write_bytes(good)
+    answer = coordinator.wait_for_answer(2)
+    first, second = (request.fingerprint for request in coordinator.connect_requests[:2])
+    assert (answer.reason, answer.fingerprint) == ("", second)
+    assert first != second
+    assert "is unreachable" not in device.stop()[1]
+
+
+def test_a_function_is_called_again_until_it_returns_fitting_data(
+    coordinator: Coordinator,
+    device: Device,
+    bundle: Bundle,
+    user_module: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(PATCHES, "tests.support.hasty_checks")
+    coordinator.assign(check_of(bundle))
+    device.start(
+        user_module(
+            "if not os.path.exists('ready'): raise OSError('no camera')\n"
+            "return np.zeros((40, 6), np.float32), np.arange(40) % 3"
+        )
+    )
+    assert "no camera" in coordinator.wait_for_answer().reason
+    (tmp_path / "ready").touch()
+    coordinator.wait_for(lambda: coordinator.answers[-1].reason == "", "an eligible device")
+    assert len({answer.fingerprint for answer in coordinator.answers}) == 1
+    assert len(coordinator.connect_requests) == 1
+
+
+def test_a_round_that_does_not_fit_makes_the_device_ineligible_unless_its_data_have_changed(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    good = samples.read_bytes()
+    np.savez(samples, inputs=np.zeros((9, 6), np.float32), labels=np.arange(9))
+    device.start(samples)
+    coordinator.assign(bundle.assignment())
+    assert coordinator.wait_for_decline().permanent
+    samples.write_bytes(good)
+    device.wait_for_log("declined: labels of")
+    other = changed(bundle, coordinator, classes=("one", "two"))
+    assignment = bundle.assignment(run="other")
+    assignment.manifest.CopyFrom(check_of(other).manifest)
+    assignment.signature.CopyFrom(check_of(other).signature)
+    coordinator.assign(assignment)
+    coordinator.wait_for(lambda: len(coordinator.declined) == 2, "the second decline")
+    assert not coordinator.declined[1].permanent
+    coordinator.wait_for(lambda: len(coordinator.connect_requests) >= 2, "the device")
+    first, second = (request.fingerprint for request in coordinator.connect_requests[:2])
+    assert first != second
+
+
+def test_the_pause_between_two_checks_is_minutes() -> None:
+    assert eligibility.RECHECK_SECONDS == 300

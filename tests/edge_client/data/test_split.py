@@ -1,0 +1,37 @@
+"""Held-out samples: the split is complete, exact and stable."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from moonfed.data.data_set import DataSet
+from moonfed.edge_client.data.split import split
+
+
+def many(count: int) -> DataSet:
+    generator = np.random.default_rng(1)
+    inputs = generator.normal(size=(count, 3)).astype(np.float32)
+    return DataSet(inputs=inputs, targets=np.arange(count), classes=())
+
+
+def test_the_split_is_whole_exact_and_the_same_each_time() -> None:
+    training, holdout = split(many(50), 0.1)
+    assert (len(training), len(holdout)) == (45, 5)
+    assert sorted([*training.labels, *holdout.labels]) == list(range(50))
+    again, _ = split(many(50), 0.1)
+    assert np.array_equal(training.labels, again.labels)
+    assert np.array_equal(training.inputs, many(50).inputs[training.labels])
+
+
+def test_samples_that_are_added_do_not_move_the_others() -> None:
+    _, before = split(many(200), 0.2)
+    _, after = split(many(220), 0.2)
+    assert len(set(before.labels) - set(after.labels)) < 15  # a new random split would move about 32 of 40
+
+
+def test_nothing_is_held_out_unless_asked() -> None:
+    samples = many(5)
+    training, holdout = split(samples, 0.0)
+    assert training is samples
+    assert len(holdout) == 0
+    assert holdout.inputs.shape == (0, 3)

@@ -1,0 +1,43 @@
+"""A round that the disk has no room for is declined before anything large is fetched."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from moonfed.blobs import BlobDirectory
+from moonfed.edge_client.resources.free_disk import FILES_BYTES, require_disk, round_bytes
+from moonfed.errors import ResourceExhausted
+from moonfed.fleet_messages import read_assignment
+from moonfed.manifest import PLAN_FILE
+from moonfed.tensors import model_size
+from tests.edge_client.conftest import Bundle
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+@pytest.mark.parametrize(("uplink", "copies"), [("", 1), ("int8", 3)])
+def test_a_round_needs_what_it_fetches_and_writes(
+    uplink: str, copies: int, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = bundle.assignment()
+    message.uplink_encoding = uplink
+    assignment, manifest = read_assignment(message), bundle.manifest
+    blobs, models = BlobDirectory(tmp_path / "blobs"), BlobDirectory(tmp_path / "models")
+    fetched = manifest.files[PLAN_FILE].size + sum(ref.size for ref in assignment.blobs.values())
+    written = 4 * copies * model_size(manifest.tensors)
+    needed = fetched + written + FILES_BYTES
+    assert round_bytes(assignment, manifest, blobs, models) == needed
+    blobs.put_bytes(bundle.plan)
+    assert round_bytes(assignment, manifest, blobs, models) == needed - manifest.files[PLAN_FILE].size
+    require_disk(assignment, manifest, blobs, models)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9 - 5000, 5000))
+    with pytest.raises(ResourceExhausted, match=r"the disk of this device has 5 KB free; the round needs \d"):
+        require_disk(assignment, manifest, blobs, models)

@@ -1,0 +1,129 @@
+"""`moonfed-client check`: a bundle, this device's data and its memory, as the device answers a coordinator."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from moonfed import bundle as bundles
+from moonfed.blobs import ref_of_bytes
+from moonfed.bundle import write_bundle
+from moonfed.edge_client.check import CheckSettings, check_bundle, check_document
+from moonfed.edge_client.resources import trainer_runtime
+from moonfed.errors import InvalidInput, UntrustedBundle
+from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE
+from moonfed.signing.key_files import write_trust
+from moonfed.signing.trust import TrustChain
+from tests.edge_client.conftest import PROGRAM, Bundle
+from tests.support.forked_process import PATCHES
+from tests.support.signatures import issued, signed, trust
+from tests.support.trainer_memory import shared_trainer_memory
+
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
+
+@pytest.fixture(autouse=True)
+def shared_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let neither forked programs nor this process start a trainer to measure its memory."""
+    monkeypatch.setenv(PATCHES, "tests.support.shared_trainer")
+    monkeypatch.setattr(trainer_runtime, "trainer_memory", shared_trainer_memory)
+
+
+@pytest.fixture
+def written(bundle: Bundle, tmp_path: Path) -> Callable[..., Path]:
+    def write(**fields: Any) -> Path:  # noqa: ANN401 - of the manifest
+        contents = {PLAN_FILE: bundle.plan, WEIGHTS_FILE: bundle.weights, GRAPH_FILE: b"a graph"}
+        files = {name: ref_of_bytes(content) for name, content in contents.items()}
+        manifest = replace(bundle.manifest, files=files, **fields)
+        contents[MANIFEST_FILE] = manifest.to_bytes()
+        write_bundle(tmp_path / "bundle.zip", signed(bundles.Bundle(manifest, contents)))
+        return tmp_path / "bundle.zip"
+
+    return write
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(PROGRAM), "check", *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def test_an_eligible_device_gets_its_class_counts_and_exit_code_0(written: Callable[..., Path], samples: Path) -> None:
+    done = run(written(), "--data", samples, "--holdout", "0.1")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    with np.load(samples) as arrays:
+        counts = np.bincount(arrays["labels"], minlength=3)
+    assert lines["bundle"] == "tested: mlp, moon"
+    assert lines["data"] == f"{samples}: 40 samples, 4 held out"
+    assert lines["classes"] == f"left: {counts[0]}, middle: {counts[1]}, right: {counts[2]}"
+    assert lines["memory"].startswith("about ")
+    assert lines["eligible"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "code", "reason"),
+    [
+        ({"classes": ("one", "two")}, (), 2, "range from 0 to 2; the model has 2 classes, 0 to 1"),
+        ({}, ("--max-memory", "50MB"), 8, "the limit of this device is 50 MB (--max-memory)"),
+        (
+            {"plan": {"minimum_samples": 41}},
+            (),
+            2,
+            "this device has 40 samples to train on; the plan needs at least 41",
+        ),
+        ({"plan": {"minimum_torch": "99.0"}}, (), 6, "the plan needs torch 99.0; this device has 2."),
+    ],
+)
+def test_an_ineligible_device_gets_the_reason_and_its_exit_code(
+    written: Callable[..., Path],
+    bundle: Bundle,
+    samples: Path,
+    fields: dict[str, Any],
+    options: tuple[str, ...],
+    code: int,
+    reason: str,
+) -> None:
+    if "plan" in fields:
+        fields = {"plan": replace(bundle.manifest.plan, **fields["plan"])}
+    done = run(written(**fields), "--data", samples, *options, "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == code
+    assert (document["eligible"], reason in document["reason"]) == (False, True)
+    assert done.stderr == f"moonfed-client: {document['reason']}\n"
+
+
+def test_everything_that_was_found_is_in_the_document(written: Callable[..., Path], samples: Path) -> None:
+    found = check_document(check_bundle(CheckSettings(bundle=written(), data=str(samples), max_memory=8 * 10**9)))
+    assert found["eligible"]
+    assert list(found["classes"]) == ["left", "middle", "right"]
+    assert sum(found["classes"].values()) == found["samples"] == 40
+    assert 0 < found["memory"]["needed"] < found["memory"]["limit"] == 8 * 10**9
+    assert found["memory"]["host"] > found["memory"]["needed"]
+
+
+def test_missing_data_and_wrong_options_are_named(written: Callable[..., Path], samples: Path) -> None:
+    done = run(written(), "--data", samples.with_name("absent.npz"))
+    assert (done.returncode, "there is no such file" in done.stderr) == (3, True)
+    for name, value in (("holdout", 1.0), ("precision", "int4"), ("accelerator", "tpu")):
+        with pytest.raises(InvalidInput, match="must be"):
+            CheckSettings(**{"bundle": Path(), "data": "", name: value})  # type: ignore[arg-type]
+
+
+def test_a_bundle_of_an_untrusted_key_is_not_opened(
+    written: Callable[..., Path], samples: Path, tmp_path: Path
+) -> None:
+    write_trust(tmp_path / "theirs.json", TrustChain((issued(trust(9), 9),)))
+    with pytest.raises(UntrustedBundle):
+        check_bundle(CheckSettings(bundle=written(), data=str(samples), trust=tmp_path / "theirs.json"))
+
+
+def test_many_classes_are_shown_in_part(written: Callable[..., Path], samples: Path) -> None:
+    names = tuple(f"class-{number}" for number in range(25))
+    done = run(written(classes=names), "--data", samples)
+    assert "class-19: 0 and 5 more" in done.stdout

@@ -1,0 +1,77 @@
+"""A user's own samples in experiments, in every format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from moonfed.errors import InvalidInput
+from moonfed.experiments.datasets import preprocessing
+from moonfed.experiments.own_data import OwnData
+from moonfed.manifest import InputSpec
+from tests.support.device_samples import draw
+from tests.support.tables import write_csv
+
+ROWS = "plan,age,churn\n" + "".join(
+    f"{'plus' if i % 3 else 'basic'},{i},{'yes' if i % 2 else 'no'}\n" for i in range(50)
+)
+
+
+def test_a_table_is_described_read_and_split(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "customers.csv", ROWS)
+    split = OwnData(text=str(path), target="churn").read_split("customers")
+    assert (len(split.train), len(split.test)) == (40, 10)
+    assert split.classes == ("no", "yes")
+    assert split.input.table is not None
+    assert split.input.table.names == ("plan", "age")
+    assert np.bincount(split.test.labels).tolist() == [5, 5]
+    found = preprocessing(split)
+    assert found.mean[:2] == (0, 0)  # categories are not normalised
+    assert found.deviation[:2] == (1, 1)
+    assert found.mean[2] == pytest.approx(split.train.inputs[:, 2].mean())
+
+
+def test_folders_name_the_classes(tmp_path: Path) -> None:
+    for index in range(10):
+        draw(tmp_path / "pictures" / ("cat" if index % 2 else "dog") / f"{index}.png", (index, 0, 0))
+    samples = OwnData(text=str(tmp_path / "pictures"), input="4x6x3").read()
+    assert samples.classes == ("cat", "dog")
+    assert samples.inputs.shape == (10, 4, 6, 3)
+    with pytest.raises(InvalidInput, match="input is missing; it must be the images' size, such as 32x32x3"):
+        OwnData(text=str(tmp_path / "pictures")).read()
+    with pytest.raises(InvalidInput, match="has 0 folders; each class needs"):
+        OwnData(text=str(tmp_path / "pictures" / "cat"), input="4x6x3").read()
+
+
+def test_arrays_describe_themselves(tmp_path: Path) -> None:
+    path = tmp_path / "samples.npz"
+    np.savez(path, inputs=np.zeros((4, 5, 6, 1), np.uint8), labels=np.array([0, 2, 1, 0]))
+    split = OwnData(text=str(path)).read_split("own")
+    assert (split.input, split.classes) == (InputSpec(kind="image", shape=(5, 6, 1)), ("0", "1", "2"))
+    assert OwnData(text=str(path), classes="a,b,c,d").read().classes == ("a", "b", "c", "d")
+    np.savez(path, inputs=np.zeros((4, 5, 6), np.uint8), labels=np.zeros(4, int))
+    with pytest.raises(InvalidInput, match=r"has inputs \[4, 5, 6\] and labels of dtype int64; it must have images"):
+        OwnData(text=str(path)).read()
+
+
+def test_a_function_is_called_with_the_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_source.py").write_text(
+        "import numpy as np\n\n\ndef load(spec, classes):\n"
+        "    return np.zeros((6, *spec.shape), np.float32), np.arange(6) % len(classes)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    samples = OwnData(text="own_source:load", input="features:3", classes="a,b,c").read()
+    assert samples.labels.tolist() == [0, 1, 2, 0, 1, 2]
+    with pytest.raises(InvalidInput, match="classes is missing; 'own_source:load' is called with it"):
+        OwnData(text="own_source:load", input="features:3").read()
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [("target", "own.npz"), ("columns", "own.npz"), ("input", "own.csv"), ("classes", "own.csv"), ("input", "own.npz")],
+)
+def test_an_option_of_another_format_is_named(option: str, text: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{option} is 'x', which does not apply to '{text}'; leave it out"):
+        OwnData(text=text, **{option: "x"})

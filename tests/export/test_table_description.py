@@ -1,0 +1,69 @@
+"""Descriptions of columns on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moonfed.errors import InvalidInput, NotFound
+from moonfed.export.bundle_recipe import read_samples
+from moonfed.export.table_description import Scale, TableDescription, read_description, write_description
+from tests.support.tables import CLASSES, TABLE
+
+DESCRIPTION = TableDescription(table=TABLE, classes=CLASSES, scales={"age": Scale(41.5, 12.25)})
+NOTHING = dict.fromkeys(("input", "classes", "mean", "std"))
+
+
+def test_a_description_survives_its_file(tmp_path: Path) -> None:
+    write_description(tmp_path / "new" / "columns.json", DESCRIPTION)
+    assert read_description(tmp_path / "new" / "columns.json") == DESCRIPTION
+
+
+def test_a_bundle_takes_everything_from_the_description(tmp_path: Path) -> None:
+    write_description(tmp_path / "columns.json", DESCRIPTION)
+    samples = read_samples(tmp_path / "columns.json", NOTHING)
+    assert (samples.input, samples.classes) == (DESCRIPTION.input, CLASSES)
+    assert (samples.mean, samples.deviation) == ((41.5, 0, 0), (12.25, 1, 1))
+    with pytest.raises(InvalidInput, match="classes is 'a,b'; with --columns, which describes it"):
+        read_samples(tmp_path / "columns.json", NOTHING | {"classes": "a,b"})
+    with pytest.raises(InvalidInput, match="input is missing; give --input and --classes, or for tables --columns"):
+        read_samples(None, NOTHING | {"classes": "a,b"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "moonfed-columns/9"}, "format is 'moonfed-columns/9'; it must be 'moonfed-columns/1'"),
+        ({"kind": "table"}, "field is 'kind'; the fields must be classes, columns, format, target"),
+        ({"classes": ["no"]}, "classes is .*; it must be at least two names"),
+        ({"classes": ["no", "no"]}, "it must be names that all differ"),
+        ({"columns": [{"name": "age"}]}, "lacks the field 'mean'"),
+        (
+            {"columns": [{"name": "age", "mean": 1, "deviation": 0}]},
+            "deviation of column 'age' is 0.0; it must be",
+        ),
+        ({"columns": [{"name": "age", "mean": "x", "deviation": 1}]}, "is not a description of columns"),
+        ({"columns": [{"name": "age", "mean": 1, "deviation": 1, "categories": ["a"]}]}, "field of column 'age' is"),
+        ({"columns": [{"name": "age", "values": ["a"]}]}, "field of column 'age' is 'values'; the fields must be"),
+        ({"target": "age"}, "target is 'age'; it must be another column"),
+    ],
+)
+def test_a_description_that_is_wrong_is_named_with_its_field(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    path = tmp_path / "columns.json"
+    path.write_text(json.dumps(json.loads(DESCRIPTION.to_text()) | change))
+    with pytest.raises(InvalidInput, match=message) as error:
+        read_description(path)
+    assert str(error.value).startswith(str(path))
+
+
+def test_other_files_are_rejected(tmp_path: Path) -> None:
+    (tmp_path / "columns.json").write_text("[1]")
+    with pytest.raises(InvalidInput, match="is not a description of columns"):
+        read_description(tmp_path / "columns.json")
+    with pytest.raises(NotFound, match=r"columns is '.*absent'; there is no such file"):
+        read_description(tmp_path / "absent")

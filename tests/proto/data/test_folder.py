@@ -1,0 +1,111 @@
+"""Images of folders, one per class, and every way in which they can be wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from moonfed.data.folder import FolderSource
+from moonfed.errors import InvalidInput
+from moonfed.manifest import InputSpec
+from tests.support.device_samples import COLOUR, FEATURES, GREY, draw, read
+
+
+def test_a_folder_of_images_is_decoded_and_resized(pictures: Path) -> None:
+    samples = read(FolderSource(pictures), COLOUR)
+    assert samples.inputs.shape == (3, 4, 6, 3)
+    assert samples.inputs.dtype == np.uint8
+    assert samples.labels.tolist() == [0, 0, 1]
+    assert samples.inputs[0, 0, 0].tolist() == [250, 0, 0]
+    assert samples.inputs[2, 3, 5].tolist() == [0, 0, 250]
+    assert read(FolderSource(pictures), GREY).inputs.shape == (3, 4, 6, 1)
+
+
+def test_unreadable_images_are_left_out_and_counted(pictures: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (pictures / "cat" / "broken.png").write_bytes(b"no picture")
+    (pictures / "dog" / "cut.png").write_bytes((pictures / "dog" / "b.png").read_bytes()[:50])
+    (pictures / "dog" / ".hidden").write_bytes(b"nobody looks here")
+    with caplog.at_level(logging.WARNING):
+        assert read(FolderSource(pictures), COLOUR).labels.tolist() == [0, 0, 1]
+    assert len(caplog.records) == 1
+    assert "2 of 5 files" in caplog.text
+
+
+def test_unreadable_images_are_reported_again_when_their_number_changes(
+    pictures: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = FolderSource(pictures)
+    (pictures / "cat" / "broken.png").write_bytes(b"no picture")
+    for _ in range(2):
+        read(source, COLOUR)
+    assert len(caplog.records) == 1
+    (pictures / "dog" / "broken.png").write_bytes(b"no picture")
+    read(source, COLOUR)
+    assert "2 of 5 files" in caplog.records[1].message
+
+
+def test_files_of_every_kind_of_damage_are_left_out_and_counted(
+    pictures: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cat = pictures / "cat"
+    (cat / "link.png").symlink_to("nowhere.png")
+    (cat / "loop.png").symlink_to("loop.png")
+    os.mkfifo(cat / "pipe.png")
+    os.close(os.open(os.fsencode(cat) + b"/\xff.png", os.O_CREAT))
+    unknown_pixels = struct.pack("<7I44x2I4s5I20x", 124, 0x1007, 4, 4, 0, 0, 0, 32, 0, b"XXXX", 0, 0, 0, 0, 0)
+    (cat / "damaged.dds").write_bytes(b"DDS " + unknown_pixels)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 300 * 200)
+    draw(cat / "large.png", (1, 2, 3), (300, 201))  # Pillow warns
+    draw(cat / "huge.png", (1, 2, 3), (600, 201))  # Pillow rejects
+    source = FolderSource(pictures)
+    assert source.fingerprint() == source.fingerprint()
+    with caplog.at_level(logging.WARNING):
+        assert read(source, COLOUR).labels.tolist() == [0, 0, 1]
+    assert "7 of 10 files" in caplog.text
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
+def test_sixteen_bit_greys_are_scaled(tmp_path: Path, suffix: str) -> None:
+    greys = np.linspace(0, 65535, 24).astype(np.uint16).reshape(4, 6)
+    (tmp_path / "cat").mkdir()
+    Image.fromarray(greys).save(tmp_path / "cat" / f"deep.{suffix}")
+    expected = greys.astype(float) / 65535 * 255
+    for spec in (GREY, COLOUR):
+        inputs = read(FolderSource(tmp_path), spec).inputs[0]
+        assert np.abs(inputs[:, :, 0] - expected).max() <= 1
+
+
+def test_a_folder_that_is_not_a_class_is_named(pictures: Path) -> None:
+    draw(pictures / "bird" / "x.png", (1, 2, 3))
+    with pytest.raises(InvalidInput, match=r"not named after one of the model's classes, cat, dog: '.*bird'"):
+        read(FolderSource(pictures), COLOUR)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (FEATURES, "data are image files; the model takes 3 features"),
+        (InputSpec(kind="image", shape=(4, 6, 4)), "have 4 channels; image files have 1 or 3"),
+    ],
+)
+def test_images_that_the_bundle_does_not_take_are_rejected(pictures: Path, spec: InputSpec, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        read(FolderSource(pictures), spec)
+
+
+def test_an_empty_folder_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no readable images"):
+        read(FolderSource(tmp_path), COLOUR)
+
+
+def test_without_pillow_the_error_names_the_package_to_install(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InvalidInput, match=r"install moonfed\[images\]"):
+        FolderSource(pictures).check()

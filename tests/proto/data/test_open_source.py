@@ -1,0 +1,40 @@
+"""Data sources by the text that names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from moonfed.data.folder import FolderSource
+from moonfed.data.function import FunctionSource
+from moonfed.data.npz import NpzSource
+from moonfed.data.open_source import open_source
+from moonfed.data.table import TableSource
+from moonfed.errors import InvalidInput, NotFound
+
+
+def test_data_name_their_kind(pictures: Path, npz: Path) -> None:
+    assert isinstance(open_source(str(pictures)), FolderSource)
+    assert isinstance(open_source(str(npz)), NpzSource)
+    assert isinstance(open_source("package.module:function"), FunctionSource)
+    assert isinstance(open_source("some/customers.csv"), TableSource)
+    assert isinstance(open_source("some/CUSTOMERS.PARQUET"), TableSource)
+    told = r"data is '.*nowhere'; it must be a folder of images by class, a \.npz, \.csv or \.parquet file, or"
+    with pytest.raises(InvalidInput, match=told):
+        open_source(str(pictures / "nowhere"))
+    with pytest.raises(InvalidInput, match="PATH is 'nowhere'; it must be"):
+        open_source("nowhere", option="PATH")
+
+
+@pytest.mark.parametrize("name", ["absent.npz", "absent.csv", "absent.parquet"])
+def test_an_absent_file_is_not_found(tmp_path: Path, name: str) -> None:
+    for check in (open_source(str(tmp_path / name), option="calibration").check,):
+        with pytest.raises(NotFound, match=rf"calibration is '.*{name}'; there is no such file"):
+            check()
+
+
+def test_only_tables_have_a_target(pictures: Path, npz: Path) -> None:
+    for text in (str(pictures), str(npz), "module:load"):
+        with pytest.raises(InvalidInput, match=r"target is 'churn'; it names a column of a table, and data is '"):
+            open_source(text, "churn")

@@ -1,0 +1,198 @@
+"""`moonfed-export classify`: images of any size, with a server and with a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from PIL import Image
+
+from moonfed.errors import InvalidInput, UntrustedRelease
+from moonfed.export.classifiers import FileClassifier, ServedClassifier, classify_paths
+from moonfed.export.model_file import CheckedModel
+from moonfed.release.repository import ModelDirectory, ModelRelease
+from moonfed.release.signing import ReleaseSigner
+from moonfed.release.triton_config import read_interface
+from moonfed.signing.key_files import create_keys
+from tests.release.test_publish import program
+from tests.support.model_repositories import linear, summing, write_model
+from tests.support.pet_models import graph, release
+from tests.support.server_certificates import write_certificate
+from tests.support.server_process import served
+from tests.support.trained_model import CLASSES, Trained
+
+
+@pytest.fixture
+def pictures(trained: Trained, tmp_path: Path) -> list[Path]:
+    """Three digits: unchanged, in colour, and three times as large."""
+    images = [Image.fromarray(pixels[..., 0]) for pixels in trained.test.inputs[:3]]
+    images[1] = images[1].convert("RGB")
+    images[2] = images[2].resize((24, 24), Image.Resampling.NEAREST)
+    paths = [tmp_path / f"{i}.png" for i in range(3)]
+    for image, path in zip(images, paths, strict=True):
+        image.save(path)
+    return paths
+
+
+def expected(checked: CheckedModel, pixels: np.ndarray, top: int) -> list[tuple[int, str, float]]:
+    session = onnxruntime.InferenceSession(checked.graph, providers=["CPUExecutionProvider"])
+    (row,) = np.asarray(session.run(["probabilities"], {"inputs": pixels[None]})[0])
+    return [(int(i), CLASSES[i], float(row[i])) for i in np.argsort(-row)[:top]]
+
+
+def answers(prediction: dict[str, Any]) -> list[tuple[int, str, float]]:
+    return [(entry["index"], entry["label"], entry["confidence"]) for entry in prediction["classes"]]
+
+
+def test_a_server_and_a_file_agree_with_onnx_runtime(
+    checked: CheckedModel, trained: Trained, pictures: list[Path], tmp_path: Path
+) -> None:
+    (tmp_path / "digits.onnx").write_bytes(checked.graph)
+    assert (
+        program("repository", tmp_path / "digits.onnx", "--name", "digits", "--output", tmp_path / "models").returncode
+        == 0
+    )
+    small = np.asarray(Image.open(pictures[2]).resize((8, 8), Image.Resampling.BILINEAR))[..., None]
+    samples = [trained.test.inputs[0], trained.test.inputs[1], small]
+    with served(tmp_path / "models", tmp_path / "log") as server:
+        asked = ("--server", server.grpc, "--model", "digits")
+        by_server = program("classify", *pictures, *asked, "--top", 4, "--json")
+        shown = program("classify", pictures[0], *asked)
+        absent = program("classify", pictures[0], "--server", server.grpc, "--model", "others")
+    by_file = program("classify", *pictures, "--file", tmp_path / "digits.onnx", "--top", 4, "--json")
+    for done in (by_server, by_file):
+        assert done.returncode == 0, done.stderr
+        predictions = json.loads(done.stdout)["predictions"]
+        assert [prediction["name"] for prediction in predictions] == [str(path) for path in pictures]
+        for prediction, pixels in zip(predictions, samples, strict=True):
+            found, known = answers(prediction), expected(checked, pixels, 4)
+            assert (prediction["class"], prediction["confidence"]) == (found[0][1], found[0][2])
+            assert [entry[:2] for entry in found] == [entry[:2] for entry in known]
+            assert [entry[2] for entry in found] == pytest.approx([entry[2] for entry in known], abs=1e-6)
+    (_, best, confidence), *_ = expected(checked, samples[0], 1)
+    assert shown.stdout.startswith(f"{pictures[0]}  {best} {confidence:.4f}, ")
+    assert len(shown.stdout.split(", ")) == 3
+    assert absent.returncode == 3
+    assert f"the server at {server.grpc} answered: " in absent.stderr
+
+
+def test_an_unreachable_server_is_unavailable(pictures: list[Path]) -> None:
+    done = program("classify", pictures[0], "--server", "127.0.0.1:1", "--model", "digits")
+    assert done.returncode == 10
+    assert done.stderr == "moonfed-export: the server at 127.0.0.1:1 cannot be reached: Connection refused\n"
+
+
+def test_a_port_that_does_not_speak_grpc_is_reported(pictures: list[Path], tmp_path: Path) -> None:
+    ModelDirectory(tmp_path / "models", "pets").publish(1, release(graph()))
+    with served(tmp_path / "models", tmp_path / "log") as server:
+        done = program("classify", pictures[0], "--server", server.http, "--model", "pets")
+    assert done.returncode == 10
+    assert f"the server at {server.http} does not speak gRPC; is this the gRPC port" in done.stderr
+
+
+def test_a_tls_server_is_verified(pictures: list[Path], tmp_path: Path) -> None:
+    ModelDirectory(tmp_path / "models", "pets").publish(1, release(graph()))
+    pair = [tmp_path / "key.pem", tmp_path / "certificate.pem"]
+    other = [tmp_path / "another-key.pem", tmp_path / "another.pem"]
+    for key, certificate in (pair, other):
+        write_certificate(key, certificate)
+    options = ("--tls-key", str(pair[0]), "--tls-certificate", str(pair[1]))
+    with served(tmp_path / "models", tmp_path / "log", *options) as server:
+        asked = ("classify", pictures[0], "--model", "pets", "--server", f"localhost:{server.ports['grpc_port']}")
+        trusted = program(*asked, "--tls-ca", pair[1])
+        strange, plaintext = program(*asked, "--tls-ca", other[1]), program(*asked)
+    assert trusted.returncode == 0, trusted.stderr
+    assert trusted.stdout.startswith(str(pictures[0]))
+    for rejected in (strange, plaintext):
+        assert (rejected.returncode, rejected.stdout) == (10, "")
+        assert "does it need --tls-ca?" in rejected.stderr
+
+
+def test_a_model_without_class_names_gives_numbers(tmp_path: Path, pictures: list[Path]) -> None:
+    ModelDirectory(tmp_path / "models", "pets").publish(1, release(graph(), classes=()))
+    with served(tmp_path / "models", tmp_path / "log") as server:
+        done = program("classify", pictures[0], "--server", server.grpc, "--model", "pets", "--top", 1)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{pictures[0]}  class ")
+
+
+def test_labels_from_a_server_may_contain_colons(tmp_path: Path) -> None:
+    proto = onnx.ModelProto.FromString(graph())
+    scaled = onnx.helper.make_tensor_value_info("scaled", onnx.TensorProto.FLOAT, ["batch", 3])
+    proto.graph.output.insert(0, scaled)  # before the probabilities
+    content, names = proto.SerializeToString(), ("cat: tabby", "cat: other: black", "dog")
+    ModelDirectory(tmp_path / "models", "pets").publish(1, release(content, classes=names))
+    write_model(tmp_path / "models", "table", 1, linear())
+    write_model(tmp_path / "models", "sum", 1, summing(), "max_batch_size: 8")
+    pixels = np.zeros((4, 5, 3), np.uint8)
+    with served(tmp_path / "models", tmp_path / "log") as server:
+        found = ServedClassifier(server.grpc, "pets").classify(pixels, 3)
+        features = ServedClassifier(server.grpc, "table")
+        with pytest.raises(InvalidInput, match="data are image files; the model takes 4 features"):
+            list(classify_paths(features, [str(tmp_path)], 1))
+        with pytest.raises(InvalidInput, match="model 'sum' accepts neither images nor features; it must"):
+            ServedClassifier(server.grpc, "sum")
+    assert [(each.index, each.label) for each in found] == list(enumerate(names))
+    assert [each.confidence for each in found] == pytest.approx([1 / 3] * 3, abs=1e-6)
+
+
+def test_a_file_is_verified_with_the_version_that_it_belongs_to(
+    checked: CheckedModel, pictures: list[Path], tmp_path: Path
+) -> None:
+    private, strange = create_keys(tmp_path / "ours"), create_keys(tmp_path / "theirs").with_suffix(".pub")
+    public, directory = private.with_suffix(".pub"), ModelDirectory(tmp_path / "models", "digits")
+    content = {"model.onnx": checked.graph, "MODEL_CARD.md": b"# card"}
+    made = ModelRelease(interface=read_interface(checked.graph, "it"), classes=CLASSES, files=content)
+    directory.publish(1, made, signer=ReleaseSigner(private))
+    file = directory.path / "1" / "model.onnx"
+    assert FileClassifier(file, [strange, public]).sample.shape == (8, 8, 1)
+    with pytest.raises(UntrustedRelease, match=r"digits/1 is signed by the key .* which is not trusted"):
+        FileClassifier(file, [strange])
+    (tmp_path / "copy.onnx").write_bytes(checked.graph)
+    with pytest.raises(UntrustedRelease, match=r"copy\.onnx is not signed; it must be in a signed version, such as"):
+        FileClassifier(tmp_path / "copy.onnx", [public])
+    (directory.path / "1" / "MODEL_CARD.md").write_bytes(b"# best")
+    done = program("classify", pictures[0], "--file", file, "--verify-key", public)
+    assert (done.returncode, done.stdout) == (12, "")
+    assert done.stderr == "moonfed-export: MODEL_CARD.md of digits/1 was changed after it was signed\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ([], 2, "a model is needed: --server HOST:PORT with --model NAME, or --file MODEL.onnx"),
+        (["--server", "127.0.0.1:8001"], 2, "a model is needed"),
+        (["--file", "m.onnx", "--server", "127.0.0.1:8001", "--model", "m"], 2, "--file MODEL.onnx, but not both"),
+        (["--file", "m.onnx", "--tls-ca", "ca.pem"], 2, "--file MODEL.onnx, but not both"),
+        (["--server", "localhost", "--model", "m"], 2, "server is 'localhost'; it must be host:port"),
+        (["--server", "localhost:1", "--model", "m", "--tls-ca", "no.pem"], 3, "tls-ca is 'no.pem'; there is no such"),
+        (
+            ["--server", "localhost:1", "--model", "m", "--verify-key", "k"],
+            2,
+            "verify-key is given without file; a ser",
+        ),
+        (["--file", "{tmp}/text.png"], 2, "text.png is not an ONNX model, or is damaged"),
+        (["--file", "{tmp}/absent.onnx"], 3, "absent.onnx'; there is no such file"),
+        (
+            ["--file", "{tmp}/pets.onnx"],
+            2,
+            "pets.onnx does not describe its input; files written by `moonfed-export onnx` do",
+        ),
+        (["{tmp}/absent.png", "--file", "{tmp}/digits.onnx"], 3, "there is no file"),
+        (["{tmp}/text.png", "--file", "{tmp}/digits.onnx"], 2, "text.png cannot be read as an image"),
+    ],
+)
+def test_invalid_requests_are_rejected(
+    options: list[str], code: int, message: str, checked: CheckedModel, pictures: list[Path], tmp_path: Path
+) -> None:
+    (tmp_path / "digits.onnx").write_bytes(checked.graph)
+    (tmp_path / "pets.onnx").write_bytes(graph())
+    (tmp_path / "text.png").write_text("no picture")
+    done = program("classify", pictures[0], *(option.format(tmp=tmp_path) for option in options))
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
