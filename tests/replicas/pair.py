@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,22 +80,34 @@ def start(replica: Coordinators, run: str, bundle: Bundle, rounds: int) -> None:
 
 
 @contextmanager
-def pair_of_replicas(
-    tmp: Path, store: Store, arguments: Sequence[str], environment: Mapping[str, str]
-) -> Iterator[Pair]:
-    """The second replica has a copy of the first one's authority."""
+def two_replicas(tmp: Path, database: str, blobs: str, devices: Sequence[str]) -> Iterator[list[Coordinators]]:
+    """Serve one database and one object store with two processes, at which `devices` are enrolled.
+
+    The second replica has a copy of the first one's authority.
+    """
+    aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    arguments = ["--database", database, "--blobs", blobs]
     with ExitStack() as stack:
         replicas = []
         for name in ("first", "second"):
             (tmp / name).mkdir()
-            made = Coordinators(tmp / name, program=PROGRAM, arguments=arguments, environment=environment)
+            made = Coordinators(tmp / name, program=PROGRAM, arguments=arguments, environment=aws)
             replicas.append(made)
             stack.callback(made.kill)
         first, second = replicas
         first.serve()
         shutil.copytree(first.state / "authority", second.state / "authority")
         second.serve()
-        enrol_all(first, list(SAMPLES))
+        enrol_all(first, list(devices))
+        yield replicas
+
+
+@contextmanager
+def pair_of_replicas(tmp: Path, store: Store, database: str, blobs: str) -> Iterator[Pair]:
+    """Two replicas, and devices that reach them through a balancer."""
+    with ExitStack() as stack:
+        replicas = stack.enter_context(two_replicas(tmp, database, blobs, list(SAMPLES)))
+        first, second = replicas
         port = stack.enter_context(balancer([first.ports[0], second.ports[0]], tmp))
         address = f"127.0.0.1:{port}"
         devices = [OneOfMany(first.tmp / name, name, count, address) for name, count in SAMPLES.items()]

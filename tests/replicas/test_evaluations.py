@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, enrol_all, until
+from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, until
 from tests.replicas.balancer import balancer
-from tests.replicas.pair import PROGRAM
+from tests.replicas.pair import two_replicas
 from tests.support.postgresql import Server
 from tests.support.scoring_devices import evaluate, evaluations, require_complete, scoring_devices
 
@@ -23,20 +20,7 @@ ROUNDS = 6
 @pytest.fixture
 def two_coordinators(postgresql_server: Server, store_url: str, tmp_path: Path) -> Iterator[list[Coordinators]]:
     """Two replicas with a copy of one authority, and an enrolled fleet."""
-    arguments = ["--database", postgresql_server.new_database(), "--blobs", store_url]
-    aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-    with ExitStack() as stack:
-        replicas = []
-        for name in ("first", "second"):
-            (tmp_path / name).mkdir()
-            made = Coordinators(tmp_path / name, program=PROGRAM, arguments=arguments, environment=aws)
-            stack.callback(made.kill)
-            replicas.append(made)
-        first, second = replicas
-        first.serve()
-        shutil.copytree(first.state / "authority", second.state / "authority")
-        second.serve()
-        enrol_all(first, list(SAMPLES))
+    with two_replicas(tmp_path, postgresql_server.new_database(), store_url, list(SAMPLES)) as replicas:
         yield replicas
 
 

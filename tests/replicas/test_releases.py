@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,8 +11,8 @@ import pytest
 from moonfed.errors import Unavailable
 from moonfed.identity import load_identity
 from moonfed.v1 import control_pb2
-from tests.faults.fleet import Coordinators, bundle_of, enrol_all
-from tests.replicas.pair import PROGRAM
+from tests.faults.fleet import Coordinators, bundle_of
+from tests.replicas.pair import two_replicas
 from tests.support.coordinator import ask
 from tests.support.postgresql import Server
 from tests.support.release_fleet import (
@@ -39,20 +37,7 @@ def two_coordinators(
     postgresql_server: Server, store_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Coordinators]]:
     tmp_path = tmp_path_factory.mktemp("releases")
-    arguments = ["--database", postgresql_server.new_database(), "--blobs", store_url]
-    aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-    with ExitStack() as stack:
-        replicas = []
-        for name in ("first", "second"):
-            (tmp_path / name).mkdir()
-            made = Coordinators(tmp_path / name, program=PROGRAM, arguments=arguments, environment=aws)
-            stack.callback(made.kill)
-            replicas.append(made)
-        first, second = replicas
-        first.serve()
-        shutil.copytree(first.state / "authority", second.state / "authority")
-        second.serve()
-        enrol_all(first, FLEET)
+    with two_replicas(tmp_path, postgresql_server.new_database(), store_url, FLEET) as replicas:
         yield replicas
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -20,7 +19,7 @@ from moonfed.errors import NotFound, Unavailable, Untrusted, WrongState
 from moonfed.identity import load_identity, new_key, signing_request
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.faults.fleet import Coordinators, bundle_of, enrol_all
-from tests.replicas.pair import PROGRAM
+from tests.replicas.pair import two_replicas
 from tests.support.coordinator import Device, ask, model_bytes, rejected
 from tests.support.operators import audit_records, calls_of
 from tests.support.postgresql import Server
@@ -36,20 +35,9 @@ def two_coordinators(
 ) -> Iterator[list[Coordinators]]:
     """Two replicas with a copy of one authority, and the enrolled devices `cam-1` to `cam-5`."""
     tmp_path = tmp_path_factory.mktemp("revocation")
-    arguments = ["--database", postgresql_server.new_database(), "--blobs", store_url]
-    aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-    with ExitStack() as stack:
-        replicas = []
-        for name in ("first", "second"):
-            (tmp_path / name).mkdir()
-            made = Coordinators(tmp_path / name, program=PROGRAM, arguments=arguments, environment=aws)
-            stack.callback(made.kill)
-            replicas.append(made)
-        first, second = replicas
-        first.serve()
-        shutil.copytree(first.state / "authority", second.state / "authority")
-        second.serve()
-        enrol_all(first, [f"cam-{number}" for number in range(1, 6)])
+    with two_replicas(
+        tmp_path, postgresql_server.new_database(), store_url, [f"cam-{number}" for number in range(1, 6)]
+    ) as replicas:
         yield replicas
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,10 +43,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def pair(postgresql_server: Server, store_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     database = postgresql_server.new_database()
     store = open_store(database, used_before=False)
-    arguments = ["--database", database, "--blobs", store_url]
-    aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     try:
-        with pair_of_replicas(tmp_path_factory.mktemp("pair"), store, arguments, aws) as made:
+        with pair_of_replicas(tmp_path_factory.mktemp("pair"), store, database, store_url) as made:
             yield made
             problems = [problem for device in made.devices for problem in device.problems]
             assert [problem for problem in problems if STOPPED not in problem] == []

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from moonfed.coordinator.storage.registry_view import RegistryView, RegistryViews
-from moonfed.coordinator.support.error_log import log_error
+from moonfed.coordinator.support.polling import poll
 from moonfed.coordinator.support.tasks import in_thread
 
 POLL_SECONDS = 0.4
@@ -39,13 +39,5 @@ class RegistryPoll:
 
     async def run(self) -> None:
         """Refresh forever; while the registry cannot be read, the last known state applies."""
-        readable = True
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            try:
-                await self.refresh()
-                readable = True
-            except Exception as error:
-                if readable:
-                    log_error(_log, "cannot read the revoked certificates; those already known stay revoked", error)
-                readable = False
+        problem = "cannot read the revoked certificates; those already known stay revoked"
+        await poll(self.refresh, POLL_SECONDS, _log, problem)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 
 from moonfed.coordinator.devices.sessions import DeviceSession, Sessions
 from moonfed.coordinator.storage.deployments import Arrival, Deployments, DeviceTarget
-from moonfed.coordinator.support.error_log import log_error
+from moonfed.coordinator.support.polling import poll
 from moonfed.coordinator.support.tasks import in_thread
 from moonfed.target_release import InstalledRelease, ReleaseReport
 
@@ -85,16 +85,8 @@ class ReleaseTargets:
 
     async def run(self) -> None:
         """Refresh forever; while the database is unavailable, devices keep their targets."""
-        readable = True
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            try:
-                await self.refresh()
-                readable = True
-            except Exception as error:
-                if readable:
-                    log_error(_log, "cannot read the deployments of releases; devices keep their targets", error)
-                readable = False
+        problem = "cannot read the deployments of releases; devices keep their targets"
+        await poll(self.refresh, POLL_SECONDS, _log, problem)
 
 
 def _send(session: DeviceSession, targets: Iterable[DeviceTarget]) -> None:
