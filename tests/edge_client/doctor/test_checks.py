@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from moonfed import connection_diagnosis
+from moonfed.edge_client.agent import sandboxed_process
+from moonfed.edge_client.agent.sandboxed_process import START
 from moonfed.edge_client.doctor import checks as doctor
 from moonfed.edge_client.doctor.checks import Check, DoctorSettings, checks
 from moonfed.edge_client.doctor.report import healthy, line
@@ -101,3 +103,10 @@ def test_an_unexpected_error_is_a_failed_check(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(doctor, "host_available", broken)
     assert found(tmp_path)["memory"] == Check("memory", "failed", "OSError: no /proc")
+
+
+def test_a_torch_that_cannot_be_imported_in_the_sandbox_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandboxed_process, "START", "import sys; sys.modules['torch'] = None; " + START)
+    report = found(tmp_path)
+    assert {report["torch"].status, report["accelerator"].status} == {"failed"}
+    assert "torch" in report["torch"].detail

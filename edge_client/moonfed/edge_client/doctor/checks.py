@@ -11,14 +11,16 @@ from datetime import datetime, timedelta, timezone
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Literal
+from typing import Any, Literal
 
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.connection_diagnosis import explain_unavailable
 from moonfed.data.open_source import open_source
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity
+from moonfed.edge_client.agent.sandboxed_process import JobDirectory, Sandbox, sandboxed_process
 from moonfed.edge_client.resources.available_memory import host_available, total_memory
+from moonfed.edge_client.worker.messages import encode
 from moonfed.errors import MoonfedError, NotFound, Unavailable
 from moonfed.identity import Identity
 from moonfed.sandbox.landlock import landlock_version
@@ -64,8 +66,8 @@ def checks(settings: DoctorSettings) -> Iterator[Check]:
         ("memory", _memory),
         ("disk", lambda: _disk(settings.state)),
         ("clock", lambda: _clock(identity)),
-        ("torch", _torch),
-        ("accelerator", lambda: _accelerator(settings.accelerator)),
+        ("torch", lambda: _torch(settings)),
+        ("accelerator", lambda: _accelerator(settings)),
         ("onnxruntime", _onnxruntime),
         ("data", lambda: _data(settings.data)),
         ("certificate", lambda: _certificate(identity, settings.state)),
@@ -123,27 +125,33 @@ def _clock(identity: Identity | None) -> tuple[Status, str]:
     return "ok", f"{now:%Y-%m-%d %H:%M} UTC"
 
 
-def _torch() -> tuple[Status, str]:
-    import torch
-
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+def _torch(settings: DoctorSettings) -> tuple[Status, str]:
+    """Import torch in the sandbox, in which plans run."""
+    reported = _ask_sandbox("torch", settings)
+    found = str(reported["version"])
+    version = tuple(int(part) for part in found.split("+")[0].split(".")[:2])
     if version < MINIMUM_TORCH:
-        return "failed", f"torch {torch.__version__}; moonfed needs {'.'.join(map(str, MINIMUM_TORCH))}"
-    return "ok", f"torch {torch.__version__}, {torch.get_num_threads()} threads"
+        return "failed", f"torch {found}; moonfed needs {'.'.join(map(str, MINIMUM_TORCH))}"
+    return "ok", f"torch {found}, {reported['threads']} threads"
 
 
-def _accelerator(name: str) -> tuple[Status, str]:
-    """Multiply two matrices on the accelerator, and compare the product with the CPU's."""
-    import torch
+def _accelerator(settings: DoctorSettings) -> tuple[Status, str]:
+    name = str(_ask_sandbox("accelerator", settings)["name"])
+    return "ok", f"{settings.accelerator}{name and ': '}{name} computes"
 
-    if name == "cuda" and not torch.cuda.is_available():
-        return "failed", "device is 'cuda', but torch finds no CUDA device here"
-    left, right = torch.arange(64.0).reshape(8, 8), torch.eye(8) * 2
-    product = (left.to(name) @ right.to(name)).cpu()
-    if not torch.equal(product, left * 2):
-        return "failed", f"{name} multiplies matrices wrongly"
-    there = f": {torch.cuda.get_device_name()}" if name == "cuda" else ""
-    return "ok", f"{name}{there} computes"
+
+def _ask_sandbox(question: str, settings: DoctorSettings) -> dict[str, Any]:
+    """Have a new process in the sandbox execute a command of `doctor.task`."""
+    sandbox = Sandbox(level=available_level(), accelerator=settings.accelerator)
+    with TemporaryDirectory(prefix="moonfed-") as root:
+        directory = JobDirectory(Path(root), settings.state)
+        directory.clear()
+        child = sandboxed_process("doctor", {"accelerator": settings.accelerator}, sandbox, directory)
+        try:
+            answered = child.answer(encode(question), question, lambda _: True)
+        finally:
+            child.end()
+    return answered or {}
 
 
 def _onnxruntime() -> tuple[Status, str]:

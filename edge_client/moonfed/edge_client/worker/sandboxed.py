@@ -23,12 +23,13 @@ from moonfed.edge_client.resources.available_memory import ROOT, held_memory
 from moonfed.edge_client.worker.ipc import LogForwarder, ParentPipe, die_with, serve
 from moonfed.sandbox.policy import Level, Policy, confine_files, confine_process
 
-# Modules that load plans, by name: `open_task(settings, output, parent)` returns the function for `serve`.
+# Modules that run in the sandbox, by name: `open_task(settings, output, parent)` returns the function for `serve`.
 TASKS: Mapping[str, str] = {
     "train": "moonfed.edge_client.worker.trainer",
     "profile": "moonfed.edge_client.profile.task",
     "predict": "moonfed.edge_client.inference.plan_task",
     "onnx": "moonfed.edge_client.inference.onnx_task",
+    "doctor": "moonfed.edge_client.doctor.task",
 }
 THREAD_BYTES = 32 << 20  # address space per core for the stacks and heaps of threads, mostly unused
 Execute = Callable[[str, dict[str, Any]], dict[str, Any]]
