@@ -26,6 +26,7 @@ MAX_FINGERPRINT = 64  # characters of a device's fingerprint
 MAX_SAMPLES = 10_000_000  # of one device in one round; more is a mistake, or an attempt to outweigh everybody
 Outcome = Literal["accepted", "rejected", "declined"]
 AuditOutcome = Literal["pending", "done", "failed", "denied"]
+DeviceOutcome = Literal["counted", "incident", "abandoned", "rejected", "declined", "lost", "late", "missing"]
 EventKind = Literal[
     "waiting",
     "round_opened",
@@ -91,6 +92,10 @@ class RoundRecord:
     replacements: tuple[str, ...] = ()  # devices of the cohort that joined after the draw
     reused: Mapping[str, int] = field(default_factory=dict)  # device to the earlier attempt that its update is from
     reusable: Mapping[str, int] = field(default_factory=dict)  # the same, for the attempt after an abandoned one
+    phases: Mapping[str, float] = field(default_factory=dict)  # seconds of an ended round by phase, if measured
+    outcomes: Mapping[str, int] = field(default_factory=dict)  # of an ended round: number of devices by outcome
+    received_bytes: int = 0  # of the files of accepted updates
+    sent_bytes: int = 0  # of the files that devices were assigned, each device's once
 
     @property
     def model(self) -> BlobRef | None:
@@ -163,13 +168,28 @@ class EligibilityReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptMeasurements:
+    """The figures of an attempt that ends, as far as only the coordinator that drives it knows them."""
+
+    phases: Mapping[str, float] = field(default_factory=dict)  # seconds: see `moonfed.coordinator.rounds.phases`
+    undelivered: Mapping[str, tuple[DeviceOutcome, str]] = field(default_factory=dict)  # outcome and reason by device
+    training: Mapping[str, float] = field(default_factory=dict)  # seconds by device
+    received_bytes: int = 0
+    assigned_bytes: int = 0  # of the files that one device is assigned
+
+
+NOT_MEASURED = AttemptMeasurements()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceResult:
-    """A device's part in its most recent round that has ended."""
+    """A device's part in a round that has ended."""
 
     id: AttemptId
-    outcome: Literal["counted", "abandoned", "rejected", "declined", "missing"]
-    reason: str = ""  # of a rejected update or a declined assignment
-    time: float = 0.0  # seconds since the epoch
+    outcome: DeviceOutcome
+    reason: str = ""  # of any outcome but counted, if known
+    time: float = 0.0  # of the round's end, seconds since the epoch
+    seconds: float = 0.0  # from its assignment to the first byte of its update; 0: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -722,6 +722,46 @@ class Round(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class PhasesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class OutcomesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ROUND_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
@@ -733,6 +773,10 @@ class Round(_message.Message):
     SECONDS_FIELD_NUMBER: _builtins.int
     INCIDENTS_FIELD_NUMBER: _builtins.int
     UPDATES_FIELD_NUMBER: _builtins.int
+    PHASES_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
+    SENT_BYTES_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     attempt: _builtins.int
     status: Global___RoundStatus.ValueType
@@ -741,6 +785,10 @@ class Round(_message.Message):
     seconds: _builtins.float
     updates: _builtins.int
     """accepted, in an abandoned round, too"""
+    received_bytes: _builtins.int
+    """of the files of accepted updates"""
+    sent_bytes: _builtins.int
+    """of the model's files that devices were assigned, each device's once"""
     @_builtins.property
     def model(self) -> _blob_pb2.Blob:
         """of a committed round; absent once deleted"""
@@ -761,6 +809,14 @@ class Round(_message.Message):
     def incidents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Incident]:
         """updates changed or excluded by robust aggregation"""
 
+    @_builtins.property
+    def phases(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """its seconds by phase: training, upload, waiting, reduction, commit; empty: unknown"""
+
+    @_builtins.property
+    def outcomes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """number of devices by outcome: see DeviceResult"""
+
     def __init__(
         self,
         *,
@@ -775,10 +831,14 @@ class Round(_message.Message):
         seconds: _builtins.float = ...,
         incidents: _abc.Iterable[Global___Incident] | None = ...,
         updates: _builtins.int = ...,
+        phases: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        outcomes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        received_bytes: _builtins.int = ...,
+        sent_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "incidents", b"incidents", "metrics", b"metrics", "missing", b"missing", "model", b"model", "reason", b"reason", "round", b"round", "seconds", b"seconds", "status", b"status", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "incidents", b"incidents", "metrics", b"metrics", "missing", b"missing", "model", b"model", "outcomes", b"outcomes", "phases", b"phases", "reason", b"reason", "received_bytes", b"received_bytes", "round", b"round", "seconds", b"seconds", "sent_bytes", b"sent_bytes", "status", b"status", "updates", b"updates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2013,7 +2073,7 @@ class Device(_message.Message):
 
     @_builtins.property
     def last_result(self) -> Global___DeviceResult:
-        """absent: it was in no round that has ended"""
+        """absent: it was in no round that has ended and is on record"""
 
     @_builtins.property
     def activity(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceActivity]:
@@ -2048,7 +2108,16 @@ Global___Device: _TypeAlias = Device  # noqa: Y015
 
 @_typing.final
 class DeviceResult(_message.Message):
-    """A device's part in its most recent round that has ended."""
+    """A device's part in an attempt at a round that has ended. Its outcome is one of:
+      counted    its update is in the model
+      incident   its update was changed or excluded by robust aggregation
+      abandoned  its update was accepted, but the attempt was abandoned
+      rejected   its update failed the checks
+      declined   it declined the assignment
+      lost       it sent no heartbeat within the run's timeout, or left
+      late       it offered its update after the round had closed; until then it is missing or lost
+      missing    none of these
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2058,15 +2127,17 @@ class DeviceResult(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
     outcome: _builtins.str
-    """counted, abandoned (it delivered, but the attempt was abandoned), rejected, declined or missing"""
     reason: _builtins.str
-    """of a rejected or declined one"""
+    """of any outcome but counted, if known"""
     time: _builtins.float
-    """seconds since the epoch"""
+    """when the attempt ended, seconds since the epoch"""
+    seconds: _builtins.float
+    """from its assignment to the first byte of its update; 0: unknown"""
     def __init__(
         self,
         *,
@@ -2076,10 +2147,11 @@ class DeviceResult(_message.Message):
         outcome: _builtins.str = ...,
         reason: _builtins.str = ...,
         time: _builtins.float = ...,
+        seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "outcome", b"outcome", "reason", b"reason", "round", b"round", "run", b"run", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "outcome", b"outcome", "reason", b"reason", "round", b"round", "run", b"run", "seconds", b"seconds", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

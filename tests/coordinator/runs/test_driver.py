@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.records import AttemptId, AttemptMeasurements
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.updates.submission import CHECKED_AT_ONCE
 from moonfed.errors import InvalidInput, WrongState
@@ -24,11 +24,13 @@ ALL = control_pb2.Amount(fraction=1.0)
 def test_a_failing_run_does_not_delay_the_updates_of_another(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     tried, solved, abandon = threading.Event(), threading.Event(), Store.abandon_round
 
-    def full(self: Store, attempt: AttemptId, reason: str, reusable: Mapping[str, int]) -> None:
+    def full(
+        self: Store, attempt: AttemptId, reason: str, reusable: Mapping[str, int], measured: AttemptMeasurements
+    ) -> None:
         tried.set()
         if not solved.is_set():
             raise FULL
-        abandon(self, attempt, reason, reusable)
+        abandon(self, attempt, reason, reusable, measured)
 
     monkeypatch.setattr(Store, "abandon_round", full)
     monkeypatch.setattr("moonfed.coordinator.runs.persistence.RETRY_SECONDS", 0.05)

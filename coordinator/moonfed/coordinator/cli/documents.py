@@ -7,6 +7,7 @@ from typing import Any
 from moonfed.coordinator.cli.format import amount_text, event_name, round_status, run_status
 from moonfed.coordinator.cli.format_eligibility import eligibility_document
 from moonfed.coordinator.cli.format_robust import incidents_document, robust_document
+from moonfed.coordinator.rounds.phases import PHASES
 from moonfed.formatting import iso_time
 from moonfed.v1 import blob_pb2, control_pb2
 
@@ -43,6 +44,10 @@ def round_document(round_: control_pb2.Round) -> dict[str, Any]:
         "metrics": dict(round_.metrics),
         "seconds": round_.seconds,
         "updates": round_.updates,
+        "phases": {phase: round_.phases[phase] for phase in PHASES if phase in round_.phases},
+        "outcomes": dict(round_.outcomes),
+        "received_bytes": round_.received_bytes,
+        "sent_bytes": round_.sent_bytes,
         "incidents": incidents_document(round_),
     }
 
@@ -151,4 +156,5 @@ def _result_document(result: control_pb2.DeviceResult) -> dict[str, Any]:
         "outcome": result.outcome,
         "reason": result.reason,
         "time": iso_time(result.time),
+        "seconds": result.seconds,
     }

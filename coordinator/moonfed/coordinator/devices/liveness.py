@@ -147,6 +147,10 @@ class StallDetector:
         outstanding = self._round.outstanding if self._round and not self._round.reducing else ()
         return {device: self._fractions.get(device, 0.0) for device in outstanding}
 
+    def fraction(self, device: str) -> float:
+        """Return the largest fraction that a device has reported since its assignment."""
+        return self._fractions.get(device, 0.0)
+
     def close(self) -> None:
         """Stop detecting."""
         self._liveness.unsubscribe(self)

@@ -25,7 +25,7 @@ def device(record: DeviceRecord) -> control_pb2.Device:
         revoked=record.revoked,
         release=record.release,
         rounds=record.rounds,
-        last_result=_result(record.last_result) if record.last_result else None,
+        last_result=device_result(record.last_result) if record.last_result else None,
         activity=[
             control_pb2.DeviceActivity(
                 run=activity.id.run,
@@ -40,7 +40,8 @@ def device(record: DeviceRecord) -> control_pb2.Device:
     )
 
 
-def _result(result: DeviceResult) -> control_pb2.DeviceResult:
+def device_result(result: DeviceResult) -> control_pb2.DeviceResult:
+    """Convert a device's part in a round."""
     return control_pb2.DeviceResult(
         run=result.id.run,
         round=result.id.round,
@@ -48,6 +49,7 @@ def _result(result: DeviceResult) -> control_pb2.DeviceResult:
         outcome=result.outcome,
         reason=result.reason,
         time=result.time,
+        seconds=result.seconds,
     )
 
 

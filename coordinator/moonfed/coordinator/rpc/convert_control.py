@@ -115,6 +115,10 @@ def round_message(record: RoundRecord) -> control_pb2.Round:
         metrics=dict(record.metrics),
         seconds=record.seconds,
         updates=record.updates,
+        phases=dict(record.phases),
+        outcomes=dict(record.outcomes),
+        received_bytes=record.received_bytes,
+        sent_bytes=record.sent_bytes,
         incidents=[
             control_pb2.Incident(device=incident.device, description=incident.description)
             for incident in record.incidents

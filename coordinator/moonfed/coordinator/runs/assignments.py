@@ -44,18 +44,23 @@ def devices_keep_state(manifest: Manifest, settings: RunSettings) -> bool:
     return bool(manifest.device_state) or settings.encodings.up.lossy
 
 
+def assigned_blobs(manifest: Manifest, global_state: GlobalState) -> dict[str, BlobRef]:
+    """Return the files of a global state that devices fetch, by role."""
+    blobs = {role: global_state.blobs[role] for role in (MODEL, *manifest.downlink) if role in global_state.blobs}
+    if ENCODED_MODEL in global_state.blobs:
+        blobs[MODEL] = global_state.blobs[ENCODED_MODEL]
+    return blobs
+
+
 def build_assignment(
     id_: AttemptId, device: str, record: RunRecord, manifest: Manifest, global_state: GlobalState
 ) -> Assignment:
     """Build one device's assignment in one round."""
-    blobs = {role: global_state.blobs[role] for role in (MODEL, *manifest.downlink) if role in global_state.blobs}
-    if ENCODED_MODEL in global_state.blobs:
-        blobs[MODEL] = global_state.blobs[ENCODED_MODEL]
     return Assignment(
         id=id_,
         manifest=record.manifest,
         signature=record.signature,
-        blobs=blobs,
+        blobs=assigned_blobs(manifest, global_state),
         training=manifest.training_at(id_.round),
         seed=record.settings.seed,
         encodings=record.settings.encodings,

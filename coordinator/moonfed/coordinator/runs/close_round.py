@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,11 +17,13 @@ from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.staleness import discounted
-from moonfed.coordinator.records import AttemptId, DeviceReport, attempt_id
+from moonfed.coordinator.records import NOT_MEASURED, AttemptId, AttemptMeasurements, DeviceReport, attempt_id
 from moonfed.coordinator.rounds.events import Damaged, Reduce, ReductionFailed
+from moonfed.coordinator.rounds.phases import Moments, phase_seconds
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.runs.global_state import GlobalStates
 from moonfed.coordinator.runs.metric_means import holdout_metrics, train_metrics
+from moonfed.coordinator.runs.persistence import received_bytes
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.updates.codec import encode_global_model
@@ -52,6 +55,8 @@ class RoundResult:
     incidents: tuple[Incident, ...]  # found by the run's robust aggregation
     metrics: dict[str, float]  # of the round's training
     holdout: dict[str, float]  # of the global model that the round started from, on the devices' held-out samples
+    received_bytes: int  # of the files of the updates that no earlier attempt has received
+    reduced: float  # when the model was computed, by the monotonic clock
 
 
 def close_round(
@@ -62,16 +67,20 @@ def close_round(
     settings: RunSettings,
     *,
     global_states: GlobalStates,
+    moments: Moments | None = None,
+    measured: AttemptMeasurements = NOT_MEASURED,
 ) -> RoundResult | Damaged | ReductionFailed:
     """Reduce a round and record it durably; or return the event of the failure. Blocking.
 
-    `global_states`: the states that the round's devices started from.
+    `global_states`: the states that the round's devices started from. `moments`: by the monotonic clock, until the
+    round closed. `measured`: the rest of the round's figures.
     """
     attempt = attempt_id(run, command)
     try:
         command = with_all_receipts(storage, command, attempt)
         result = reduce_round(storage, attempt, command, manifest, settings, global_states=global_states)
-        released = _commit(storage, attempt, command, result, settings)
+        measured = replace(measured, phases=_phases(moments, result), received_bytes=result.received_bytes)
+        released = _commit(storage, attempt, command, result, settings, measured)
     except DamagedUpdates as error:
         return Damaged(round=command.round, attempt=command.attempt, devices=error.devices)
     except Exception as error:
@@ -105,8 +114,20 @@ def with_all_receipts(storage: Storage, command: Reduce, attempt: AttemptId) -> 
     return replace(command, devices=tuple(sorted(accepted | command.reused.keys())))
 
 
+def _phases(moments: Moments | None, result: RoundResult) -> dict[str, float]:
+    """Return the round's seconds by phase until now, before its record is durable."""
+    if moments is None:
+        return {}
+    return phase_seconds(replace(moments, reduced=result.reduced, ended=time.monotonic()))
+
+
 def _commit(
-    storage: Storage, attempt: AttemptId, command: Reduce, result: RoundResult, settings: RunSettings
+    storage: Storage,
+    attempt: AttemptId,
+    command: Reduce,
+    result: RoundResult,
+    settings: RunSettings,
+    measured: AttemptMeasurements,
 ) -> list[BlobRef]:
     """Record the round; return the blobs that are no longer needed."""
     try:
@@ -121,6 +142,7 @@ def _commit(
             reused=command.reused,
             retention=settings.retention,
             needed=settings.states_needed,
+            measured=measured,
         )
     except (sql.exc.OperationalError, WrongState):
         # The connection may have broken after the commit and before its confirmation, now or in an earlier attempt.
@@ -162,6 +184,7 @@ def reduce_round(
     aggregated = aggregate(closed, directory)
     model, encoded = aggregated.files[MODEL], directory / ENCODED_MODEL
     files = {**aggregated.files, **encode_global_model(model, encoded, manifest, settings.encodings.down)}
+    reduced = time.monotonic()
     return RoundResult(
         devices=command.devices,
         blobs={role: _put_blob(storage, attempt, path) for role, path in files.items()},
@@ -169,6 +192,8 @@ def reduce_round(
         metrics=train_metrics(counted),
         # Others scored older models.
         holdout=holdout_metrics([report for report in counted if report.id.round == attempt.round]),
+        received_bytes=received_bytes(report for report in counted if report.device not in command.reused),
+        reduced=reduced,
     )
 
 

@@ -6,7 +6,8 @@ Nothing becomes visible before it is durable. The database and the arithmetic ru
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,17 @@ from moonfed.coordinator.devices.eligibility import EligibleDevices
 from moonfed.coordinator.devices.liveness import Liveness, StallDetector
 from moonfed.coordinator.devices.notifications import notify_participants
 from moonfed.coordinator.devices.sessions import Sessions
-from moonfed.coordinator.records import AttemptId, DeviceReport, EligibilityReport, RunRecord, RunView, attempt_id
+from moonfed.coordinator.records import (
+    NOT_MEASURED,
+    AttemptId,
+    AttemptMeasurements,
+    DeviceReport,
+    EligibilityReport,
+    RoundRecord,
+    RunRecord,
+    RunView,
+    attempt_id,
+)
 from moonfed.coordinator.rounds.events import (
     Abandon,
     Assign,
@@ -27,6 +38,7 @@ from moonfed.coordinator.rounds.events import (
     DeviceOnline,
     End,
     Event,
+    Lose,
     PauseRequested,
     Reduce,
     Reduced,
@@ -37,16 +49,19 @@ from moonfed.coordinator.rounds.events import (
     UpdateAccepted,
     UpdateRejected,
 )
+from moonfed.coordinator.rounds.phases import Moments
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.runs.acceptance import needed_attempts, phase, rejection_reason
-from moonfed.coordinator.runs.assignments import build_assignment, devices_keep_state
+from moonfed.coordinator.runs.assignments import assigned_blobs, build_assignment, devices_keep_state
 from moonfed.coordinator.runs.close_round import RoundResult, close_round, trained_attempt
 from moonfed.coordinator.runs.events import EventPublisher
 from moonfed.coordinator.runs.persistence import CommandRecorder
 from moonfed.coordinator.runs.resume import RunContext
 from moonfed.coordinator.runs.rollback import damage
+from moonfed.coordinator.runs.round_clock import RoundClock
 from moonfed.coordinator.runs.round_eta import RoundEta
+from moonfed.coordinator.runs.round_meter import RoundMeter
 from moonfed.coordinator.runs.subscribers import Subscriber
 from moonfed.coordinator.runs.timers import Timers
 from moonfed.coordinator.runs.view import run_view
@@ -62,6 +77,7 @@ from moonfed.errors import MoonfedError, Unavailable, WrongState
 from moonfed.manifest import MODEL
 
 REMOVED = "an operator removed or renamed the device, or changed its labels"
+RoundObserver = Callable[[RoundRecord], object]  # called once an attempt has ended; it neither raises nor blocks
 CHECK_SECONDS = 60.0  # that a run waits at most for the answers of the devices online when it starts
 
 
@@ -78,6 +94,7 @@ class RunDriver:
         liveness: Liveness,
         background: BackgroundTasks,
         restart: Callable[[str], Awaitable[None]],
+        observers: Sequence[RoundObserver] = (),
     ) -> None:
         self.record, self.manifest, self.state = record, context.manifest, context.state
         self._protocol, self._global_states = round_protocol(record.settings), context.global_states
@@ -89,7 +106,10 @@ class RunDriver:
         self._stall_detector = StallDetector(
             liveness, record.settings.heartbeat_timeout_seconds, lambda event: background.spawn(self._deliver(event))
         )
-        self._eta = RoundEta()
+        self._eta, self._observers = RoundEta(), observers
+        self._meter = RoundMeter(
+            RoundClock(), self._stall_detector.fraction, asynchronous=self._protocol.reports_outlive_rounds
+        )
         self._publisher = EventPublisher(record.run)
         eligibility = storage.store.eligibility
         self._devices = EligibleDevices(sessions, record, context.manifest, eligibility, driven=True)
@@ -108,6 +128,7 @@ class RunDriver:
         """Begin, or resume after a restart, with the devices that are online, once they have answered."""
         self._stall_detector.watch_round(self.state.open, resumed=True)
         async with self._lock:
+            await self._resume_clock()
             await self._vacate()
         self._devices.sessions()  # asks those that have yet to answer
         if self.state.open or self._devices.all_answered.is_set():
@@ -115,6 +136,14 @@ class RunDriver:
         else:
             self._publisher.waiting(self._waiting())
             self._background.spawn(self._begin_when_answered())
+
+    async def _resume_clock(self) -> None:
+        """Time the open round from its opening, before the coordinator started."""
+        current = self.state.open
+        found = await in_thread(self._store.round, attempt_id(self.record.run, current)) if current else None
+        if current and found:
+            seconds_ago = max(0.0, time.time() - found.opened)
+            self._meter.clock.open((current.round, current.attempt), seconds_ago, resumed=True)
 
     async def _begin_when_answered(self) -> None:
         with suppress(asyncio.TimeoutError):  # the others join later rounds
@@ -166,7 +195,10 @@ class RunDriver:
     def admit(self, attempt: AttemptId, device: str) -> Admission:
         """Admit a device's update; the admission may be rejected at once, and is withdrawn when the round closes."""
         reported = self.state.open is None or device in self.state.open.reported
-        return self._admissions.admit(attempt, device, may_have_receipt=reported or self._store.reports.shared)
+        admission = self._admissions.admit(attempt, device, may_have_receipt=reported or self._store.reports.shared)
+        if not admission.rejection:
+            self._meter.clock.upload_began(device, (attempt.round, attempt.attempt))
+        return admission
 
     async def count(self, admission: Admission, receipt: DeviceReport, files: Mapping[str, Path]) -> None:
         """Count a checked update, whose files, by role, are durable; counting it again changes nothing.
@@ -260,6 +292,7 @@ class RunDriver:
 
     async def _apply_report(self, report: DeviceReport) -> None:
         self._publisher.report(report, self.state.open)
+        self._meter.report(report)
         await self._advance(event_of(report))
 
     # Queries and requests
@@ -344,7 +377,7 @@ class RunDriver:
         The caller holds the lock.
         """
         state, commands = self._protocol.step(self.record.settings, self.state, event)
-        await self._recorder.record(commands)
+        await self._recorder.record(commands, self._abandoning(commands))
         previous, self.state = self.state, state
         self._stall_detector.watch_round(state.open)
         self._eta.observe(state.open, commands)
@@ -356,6 +389,18 @@ class RunDriver:
             self._perform(command)
         within_round = state.open and not state.reduction_error
         self._publisher.waiting("" if within_round else self._waiting())
+
+    def _abandoning(self, commands: Sequence[Command]) -> AttemptMeasurements:
+        """Return the figures of the attempt that one of the commands abandons."""
+        abandon = next((command for command in commands if isinstance(command, Abandon)), None)
+        if abandon is None or self.state.open is None:
+            return NOT_MEASURED
+        lost = frozenset(command.device for command in commands if isinstance(command, Lose))
+        return self._meter.abandoning(self.state, abandon, lost, self._assigned_bytes(abandon.round))
+
+    def _assigned_bytes(self, round_: int) -> int:
+        """Return the size of the files that a device is assigned in a round."""
+        return sum(ref.size for ref in assigned_blobs(self.manifest, self._global_states[round_]).values())
 
     def _waiting(self) -> str:
         return self._protocol.waiting(self.record.settings, self._shown_state(), self._devices.problems())
@@ -374,15 +419,18 @@ class RunDriver:
 
     def _perform(self, command: Command) -> None:
         self._publisher.command(command)
+        self._meter.perform(command)
         match command:
             case Assign():
                 self._assign(command)
             case StartTimer():
                 self._timers.start(command)
             case Reduce():
-                self._background.spawn(self._reduce(command))
+                measured = self._meter.reducing(self.state, command, self._assigned_bytes(command.round))
+                self._background.spawn(self._reduce(command, *measured))
             case Abandon():
                 self._background.spawn(self._check_global_state())
+                self._background.spawn(self._observe(attempt_id(self.record.run, command)))
             case End():
                 self._stall_detector.close()
                 self._background.spawn(self._end())
@@ -392,10 +440,11 @@ class RunDriver:
         if session is None:  # it has just gone offline, and the run is about to be notified
             return
         self._stall_detector.assigned(command.device)
+        self._meter.clock.assigned(command.device, (command.round, command.attempt))
         attempt, global_state = attempt_id(self.record.run, command), self._global_states[command.round]
         session.assign(build_assignment(attempt, command.device, self.record, self.manifest, global_state))
 
-    async def _reduce(self, command: Reduce) -> None:
+    async def _reduce(self, command: Reduce, moments: Moments | None, measured: AttemptMeasurements) -> None:
         outcome = await asyncio.to_thread(
             close_round,
             self._storage,
@@ -404,9 +453,13 @@ class RunDriver:
             self.manifest,
             self.record.settings,
             global_states=self._global_states,
+            moments=moments,
+            measured=measured,
         )
         if isinstance(outcome, RoundResult):
             self._commit(command, outcome)
+            self._meter.committed(command, measured)
+            self._background.spawn(self._observe(attempt_id(self.record.run, command)))
             await self._deliver(Reduced(round=command.round, attempt=command.attempt))
         else:
             await self._deliver(outcome)
@@ -420,6 +473,14 @@ class RunDriver:
         self._publisher.commit(attempt, result.devices, result.blobs[MODEL], result.metrics, result.incidents)
         if result.holdout:
             self._publisher.metrics(command.round - 1, result.holdout)
+
+    async def _observe(self, attempt: AttemptId) -> None:
+        """Show the record of an attempt that has ended to the observers."""
+        if not self._observers:
+            return
+        if found := await asyncio.to_thread(self._store.round, attempt):
+            for observe in self._observers:
+                observe(found)
 
     async def _check_global_state(self) -> None:
         """Restart the run if its round was abandoned because its devices fetched a damaged file."""

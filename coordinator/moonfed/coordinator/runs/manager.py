@@ -16,7 +16,7 @@ from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.rounds.status_text import HAS_ENDED
 from moonfed.coordinator.runs.acceptance import needed_attempts
 from moonfed.coordinator.runs.create import NewRun, add_run
-from moonfed.coordinator.runs.driver import RunDriver
+from moonfed.coordinator.runs.driver import RoundObserver, RunDriver
 from moonfed.coordinator.runs.follower import RunFollower
 from moonfed.coordinator.runs.handle import RunHandle
 from moonfed.coordinator.runs.resume import RunContext, new_run_context, resumed_run_context
@@ -40,6 +40,7 @@ class RunManager:
         self._storage, self._store, self._blobs = storage, storage.store, storage.blobs
         self._sessions, self._liveness, self._background = sessions, liveness, background
         self._served: dict[str, RunHandle] = {}
+        self.round_observers: list[RoundObserver] = []  # of the attempts that this coordinator drives to their end
         self.suspended = SuspendedRuns(storage.store, storage.spool)
         self._changing = asyncio.Lock()
         self.dismissed = False
@@ -257,6 +258,7 @@ class RunManager:
             liveness=self._liveness,
             background=self._background,
             restart=self.restart,
+            observers=self.round_observers,
         )
         self._served[record.run] = driver
         await driver.start()

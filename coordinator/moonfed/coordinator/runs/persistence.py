@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
-from moonfed.coordinator.records import DeviceReport, attempt_id
+from moonfed.coordinator.records import NOT_MEASURED, AttemptMeasurements, DeviceReport, attempt_id
 from moonfed.coordinator.rounds.events import (
     Abandon,
     Command,
@@ -36,13 +37,14 @@ class CommandRecorder:
         self._store, self._run = store, run
         self._closed = asyncio.Event()
 
-    async def record(self, commands: Sequence[Command]) -> None:
+    async def record(self, commands: Sequence[Command], measured: AttemptMeasurements = NOT_MEASURED) -> None:
         """Retry until all commands are durable, since a timer's event is not repeated; once closed, raise the error.
 
+        `measured`: of the attempt that one of the commands abandons.
         Raises LeaseLost at once if another coordinator holds the run's lease. The caller holds the run's lock, for
         which the replica monitor may wait before it could close this recorder.
         """
-        while commands and not await asyncio.to_thread(self._try, commands):
+        while commands and not await asyncio.to_thread(self._try, commands, measured):
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._closed.wait(), RETRY_SECONDS)
 
@@ -55,10 +57,10 @@ class CommandRecorder:
         """Stop retrying: the coordinator stops, or another one drives the run."""
         self._closed.set()
 
-    def _try(self, commands: Sequence[Command]) -> bool:
+    def _try(self, commands: Sequence[Command], measured: AttemptMeasurements) -> bool:
         try:
             for command in commands:
-                record(self._store, self._run, command)
+                record(self._store, self._run, command, measured)
         except Exception as error:
             if self._closed.is_set() or self._lost(error):
                 raise
@@ -70,7 +72,7 @@ class CommandRecorder:
         return isinstance(error, LeaseLost) and self._store.leases.held_elsewhere(self._run)
 
 
-def record(store: Store, run: str, command: Command) -> None:
+def record(store: Store, run: str, command: Command, measured: AttemptMeasurements = NOT_MEASURED) -> None:
     """Record one command. Blocking."""
     match command:
         case Open():
@@ -83,8 +85,9 @@ def record(store: Store, run: str, command: Command) -> None:
             store.begin_reducing(attempt_id(run, command))
         case Abandon():
             attempt = attempt_id(run, command)
-            reason = with_reasons(command.reason, store.reports.of_attempt(attempt))
-            store.abandon_round(attempt, reason, command.reusable)
+            reports = store.reports.of_attempt(attempt)
+            measured = replace(measured, received_bytes=received_bytes(reports))
+            store.abandon_round(attempt, with_reasons(command.reason, reports), command.reusable, measured)
         case Discard():
             store.reports.replace(discarded(run, command))
         case SetPaused():
@@ -98,6 +101,11 @@ def with_reasons(why: str, reports: Sequence[DeviceReport]) -> str:
     given = [f"{report.device}: {report.reason}" for report in reports if report.reason]
     rest = f"; and {len(given) - REASONS_SHOWN} more" if len(given) > REASONS_SHOWN else ""
     return "; ".join([why, *given[:REASONS_SHOWN]]) + rest
+
+
+def received_bytes(reports: Iterable[DeviceReport]) -> int:
+    """Return the size of the files of accepted updates."""
+    return sum(ref.size for report in reports for ref in report.blobs.values())
 
 
 def failure_reason(store: Store, run: str) -> str:

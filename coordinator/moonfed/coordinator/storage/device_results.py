@@ -1,4 +1,4 @@
-"""Each device's part in its last round that ended, and its number of counted rounds, for the list of devices.
+"""The result of each device in an attempt that ends, and its number of counted rounds.
 
 A device that has the name of one that was removed or renamed had no part in its rounds. Each function is part of the
 transaction that ends a round.
@@ -6,66 +6,88 @@ transaction that ends a round.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sql
 
-from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.aggregation.robust.incident import Incident
+from moonfed.coordinator.records import MAX_REASON, AttemptId, AttemptMeasurements, DeviceOutcome
+from moonfed.coordinator.storage import device_outcomes
 from moonfed.coordinator.storage.db import row_mapping, tables
 
-_devices, _reports = tables.devices.c, tables.reports.c
+_devices, _reports, _participants = tables.devices.c, tables.reports.c, tables.participants.c
 _of_devices = _devices.device.in_(sql.bindparam("of_devices", expanding=True))
 _of_attempt = row_mapping.of_attempt(tables.reports)
-_COHORT = sql.select(tables.rounds.c.cohort).where(row_mapping.of_attempt(tables.rounds))
-_NOT_ACCEPTED = sql.select(_reports.device, _reports.outcome, _reports.reason).where(
-    _of_attempt, _reports.outcome != "accepted"
-)
-_ACCEPTED = sql.select(_reports.device).where(_of_attempt, _reports.outcome == "accepted")
+_COHORT = sql.select(tables.rounds.c.cohort, tables.rounds.c.reused).where(row_mapping.of_attempt(tables.rounds))
+_REPORTS = sql.select(_reports.device, _reports.outcome, _reports.reason).where(_of_attempt)
 _LOCK = sql.select(_devices.device).where(_of_devices).order_by(_devices.device).with_for_update()
-_participant = sql.exists().where(
-    tables.participants.c.run == sql.bindparam("of_run"), tables.participants.c.device == _devices.device
+_of_run = _participants.run == sql.bindparam("of_run")
+_PRESENT = sql.select(_participants.device).where(
+    _of_run, _participants.device.in_(sql.bindparam("of_devices", expanding=True))
 )
-_CHANGE = sql.update(tables.devices).where(_of_devices, _participant)
-_COUNT_ROUND = _CHANGE.values(rounds=_devices.rounds + 1)
-_Outcome = tuple[str, str]  # outcome and reason
+_participant = sql.exists().where(_of_run, _participants.device == _devices.device)
+_COUNT_ROUND = sql.update(tables.devices).where(_of_devices, _participant).values(rounds=_devices.rounds + 1)
+_Outcomes = dict[str, tuple[DeviceOutcome, str]]  # outcome and reason by device
 
 
 def committed(
-    connection: sql.Connection, attempt: AttemptId, counted: Sequence[str], *, asynchronous: bool = False
-) -> None:
-    """Record the results of a committed round; the devices without an update still train if it is asynchronous."""
-    outcomes: dict[str, _Outcome] = {} if asynchronous else _failures(connection, attempt)
-    _record(connection, attempt, outcomes | dict.fromkeys(counted, ("counted", "")))
+    connection: sql.Connection,
+    attempt: AttemptId,
+    counted: Sequence[str],
+    incidents: Sequence[Incident],
+    measured: AttemptMeasurements,
+    *,
+    asynchronous: bool,
+) -> dict[str, int]:
+    """Record the results of a committed round; return the number of devices by outcome.
+
+    The devices without an update still train if it is `asynchronous`.
+    """
+    outcomes = dict(measured.undelivered) if asynchronous else _of_cohort(connection, attempt, measured)
+    outcomes |= dict.fromkeys(counted, ("counted", ""))
+    for device, reason in _descriptions(incidents).items():
+        outcomes[device] = "incident", reason
+    numbers = _record(connection, attempt, outcomes, measured.training)
     connection.execute(_COUNT_ROUND, {"of_devices": sorted(counted), "of_run": attempt.run})
+    return numbers
 
 
-def abandoned(connection: sql.Connection, attempt: AttemptId) -> int:
-    """Record the results of an abandoned attempt; return the number of its accepted updates."""
-    accepted = connection.execute(_ACCEPTED, row_mapping.parameters(attempt)).scalars().all()
-    outcomes = _failures(connection, attempt) | dict.fromkeys(accepted, ("abandoned", ""))
-    _record(connection, attempt, outcomes)
-    return len(accepted)
+def abandoned(
+    connection: sql.Connection, attempt: AttemptId, reusable: Collection[str], measured: AttemptMeasurements
+) -> dict[str, int]:
+    """Record the results of an abandoned attempt; return the number of devices by outcome.
+
+    `reusable`: the devices whose updates the next attempt may count.
+    """
+    outcomes = _of_cohort(connection, attempt, measured) | dict.fromkeys(reusable, ("abandoned", ""))
+    return _record(connection, attempt, outcomes, measured.training)
 
 
-def _failures(connection: sql.Connection, attempt: AttemptId) -> dict[str, _Outcome]:
-    """Return the outcome of every device of the cohort as if none had delivered an update."""
+def _of_cohort(connection: sql.Connection, attempt: AttemptId, measured: AttemptMeasurements) -> _Outcomes:
+    """Return the outcome of every device of the cohort as if no round were committed."""
     which = row_mapping.parameters(attempt)
-    outcomes = dict.fromkeys(connection.execute(_COHORT, which).scalar_one(), ("missing", ""))
-    return outcomes | {row.device: (row.outcome, row.reason) for row in connection.execute(_NOT_ACCEPTED, which)}
+    found = connection.execute(_COHORT, which).one()
+    outcomes: _Outcomes = dict.fromkeys(found.cohort, ("missing", ""))
+    outcomes |= dict.fromkeys(found.reused, ("abandoned", "")) | dict(measured.undelivered)
+    for row in connection.execute(_REPORTS, which):
+        outcomes[row.device] = ("abandoned", "") if row.outcome == "accepted" else (row.outcome, row.reason)
+    return outcomes
 
 
-def _record(connection: sql.Connection, attempt: AttemptId, outcomes: Mapping[str, _Outcome]) -> None:
-    connection.execute(_LOCK, {"of_devices": sorted(outcomes)})  # in one order: runs end rounds concurrently
-    now = time.time()
-    for (outcome, reason), devices in _by_outcome(outcomes.items()).items():
-        result = {**row_mapping.key(attempt), "outcome": outcome, "reason": reason, "time": now}
-        which = {"of_devices": sorted(devices), "of_run": attempt.run}
-        connection.execute(_CHANGE, {**which, "last_result": result})
+def _descriptions(incidents: Sequence[Incident]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for incident in incidents:
+        earlier = f"{found[incident.device]}; " if incident.device in found else ""
+        found[incident.device] = (earlier + incident.description)[:MAX_REASON]
+    return found
 
 
-def _by_outcome(outcomes: Iterable[tuple[str, _Outcome]]) -> dict[_Outcome, list[str]]:
-    groups: dict[_Outcome, list[str]] = {}
-    for device, outcome in outcomes:
-        groups.setdefault(outcome, []).append(device)
-    return groups
+def _record(
+    connection: sql.Connection, attempt: AttemptId, outcomes: _Outcomes, training: Mapping[str, float]
+) -> dict[str, int]:
+    which = {"of_devices": sorted(outcomes), "of_run": attempt.run}
+    connection.execute(_LOCK, which)  # in one order: runs end rounds concurrently
+    present = connection.execute(_PRESENT, which).scalars().all()
+    device_outcomes.add(connection, attempt, {device: outcomes[device] for device in present}, training)
+    return dict(Counter(outcome for outcome, _ in outcomes.values()))

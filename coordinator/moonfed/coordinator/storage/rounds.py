@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.records import AttemptId, RoundRecord
+from moonfed.coordinator.records import AttemptId, AttemptMeasurements, RoundRecord
 from moonfed.coordinator.storage.blobs import references
 from moonfed.coordinator.storage.db import row_mapping, tables
 from moonfed.coordinator.storage.db.upsert import insert_or_ignore
@@ -31,7 +31,20 @@ _FIRST_PAST = (
     .limit(sql.bindparam("limit"))
 )
 _NEXT_PAST = _FIRST_PAST.where(sql.tuple_(*_position) > sql.tuple_(sql.bindparam("round"), sql.bindparam("attempt")))
-_HELD = sql.select(_columns.status, _columns.opened, _columns.cohort).where(_of_attempt).with_for_update()
+_HELD = (
+    sql.select(_columns.status, _columns.opened, _columns.cohort, _columns.reused).where(_of_attempt).with_for_update()
+)
+_STATUS = _NEWEST.where(_columns.status == sql.bindparam("status"))
+_FIRST_PAST = (
+    sql.select(tables.rounds)
+    .where(_of_run, _columns.status.in_(PAST))
+    .order_by(*_position)
+    .limit(sql.bindparam("limit"))
+)
+_NEXT_PAST = _FIRST_PAST.where(sql.tuple_(*_position) > sql.tuple_(sql.bindparam("round"), sql.bindparam("attempt")))
+_HELD = (
+    sql.select(_columns.status, _columns.opened, _columns.cohort, _columns.reused).where(_of_attempt).with_for_update()
+)
 _STATUS = sql.select(_columns.status).where(_of_attempt).with_for_update(read=True)
 _CHANGE = sql.update(tables.rounds).where(_of_attempt)
 _BEGIN_REDUCING = _CHANGE.where(_columns.status == "open").values(status="reducing")
@@ -125,7 +138,13 @@ def reopen(connection: sql.Connection, attempt: AttemptId) -> None:
     connection.execute(_CHANGE, {**which, "status": "open", "reused": {}})
 
 
-def close(connection: sql.Connection, attempt: AttemptId, status: str, changes: Mapping[str, Any]) -> None:
+def close(
+    connection: sql.Connection,
+    attempt: AttemptId,
+    status: str,
+    changes: Mapping[str, Any],
+    measured: AttemptMeasurements,
+) -> None:
     """Close an active round. Abandoning it again changes nothing, so a caller may retry."""
     which = row_mapping.parameters(attempt)
     found = connection.execute(_HELD, which).one()
@@ -133,8 +152,14 @@ def close(connection: sql.Connection, attempt: AttemptId, status: str, changes: 
         return
     if found.status not in UNDER_WAY:
         raise WrongState(f"{attempt} is {found.status}; it cannot be {status}")
-    seconds = max(0.0, time.time() - found.opened)  # shown only; deadlines are timed by the monotonic clock
-    connection.execute(_CHANGE, {**which, "status": status, "seconds": seconds, **changes})
+    passed = max(0.0, time.time() - found.opened)  # shown only; deadlines are timed by the monotonic clock
+    figures = {
+        "seconds": sum(measured.phases.values()) if measured.phases else passed,
+        "phases": dict(measured.phases),
+        "received_bytes": measured.received_bytes,
+        "sent_bytes": (len(found.cohort) - len(found.reused)) * measured.assigned_bytes,
+    }
+    connection.execute(_CHANGE, {**which, "status": status, **figures, **changes})
 
 
 def note(connection: sql.Connection, attempt: AttemptId, reason: str) -> None:

@@ -12,10 +12,11 @@ import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
-from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
+from moonfed.coordinator.records import NOT_MEASURED, AttemptId, AttemptMeasurements, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.coordinator.rounds.state import ACTIVE, NOTHING
 from moonfed.coordinator.storage import (
+    device_outcomes,
     device_reports,
     device_results,
     online_devices,
@@ -202,24 +203,28 @@ class Store:
         reused: Mapping[str, int] = NOTHING,
         retention: Retention = KEEP_ALL,
         needed: int = 1,
+        measured: AttemptMeasurements = NOT_MEASURED,
     ) -> list[BlobRef]:
         """Record, atomically, a round's global state by role, its devices, and metrics of its and the previous model.
 
         `bases`: the rounds whose models an asynchronous round's updates started from, by device. `reused`: the earlier
-        attempts that some updates are from. Returns the blobs of older global states that are no longer referenced:
-        `retention` does not keep them, and they are not among the `needed` newest.
+        attempts that some updates are from. `measured`: by the run's driver. Returns the blobs of older global states
+        that are no longer referenced: `retention` does not keep them, and they are not among the `needed` newest.
         """
         found = [[incident.device, incident.description] for incident in incidents]
         changes = {"counted": list(counted), "incidents": found, "bases": dict(bases), "updates": len(counted)}
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
-            rounds.close(connection, attempt, "committed", changes)
-            device_results.committed(connection, attempt, counted, asynchronous=bool(bases))
+            outcomes = device_results.committed(
+                connection, attempt, counted, incidents, measured, asynchronous=bool(bases)
+            )
+            rounds.close(connection, attempt, "committed", {**changes, "outcomes": outcomes}, measured)
             participants.counted(connection, attempt, counted, bases, reused)
             references.add(connection, attempt.run, attempt.round, blobs)
             put_metrics(connection, attempt.run, attempt.round, metrics)
             put_metrics(connection, attempt.run, attempt.round - 1, metrics_before)
             device_reports.forget(connection, attempt.run, attempt.round - max(RECEIPT_ROUNDS, needed))
+            device_outcomes.forget_rounds(connection, attempt.run, attempt.round - device_outcomes.ROUNDS_KEPT)
             return references.prune(connection, attempt.run, retention.at_least(needed), needed)[1]
 
     def replace_global_state(
@@ -243,14 +248,21 @@ class Store:
             rounds.note(connection, committed, reason)
             return references.replace(connection, committed.run, committed.round, roles, blobs)
 
-    def abandon_round(self, attempt: AttemptId, reason: str, reusable: Mapping[str, int] = NOTHING) -> None:
+    def abandon_round(
+        self,
+        attempt: AttemptId,
+        reason: str,
+        reusable: Mapping[str, int] = NOTHING,
+        measured: AttemptMeasurements = NOT_MEASURED,
+    ) -> None:
         """Record that a round was abandoned; idempotent.
 
         `reusable`: the devices whose updates the next attempt may count, with the attempt that each is from.
+        `measured`: by the run's driver.
         """
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
-            _abandon(connection, attempt, reason, reusable)
+            _abandon(connection, attempt, reason, reusable, measured)
 
     def round(self, attempt: AttemptId) -> RoundRecord | None:
         """Return one attempt at a round; None if it is unknown."""
@@ -313,8 +325,12 @@ class Store:
 
 
 def _abandon(
-    connection: sql.Connection, attempt: AttemptId, reason: str, reusable: Mapping[str, int] = NOTHING
+    connection: sql.Connection,
+    attempt: AttemptId,
+    reason: str,
+    reusable: Mapping[str, int] = NOTHING,
+    measured: AttemptMeasurements = NOT_MEASURED,
 ) -> None:
-    updates = max(device_results.abandoned(connection, attempt), len(reusable))
-    changes = {"reason": reason, "updates": updates, "reusable": dict(reusable)}
-    rounds.close(connection, attempt, "abandoned", changes)
+    outcomes = device_results.abandoned(connection, attempt, reusable, measured)
+    changes = {"reason": reason, "updates": outcomes.get("abandoned", 0), "reusable": dict(reusable)}
+    rounds.close(connection, attempt, "abandoned", {**changes, "outcomes": outcomes}, measured)

@@ -98,6 +98,10 @@ def round_record(row: sql.RowMapping, blobs: Mapping[str, BlobRef], metrics: Map
         replacements=tuple(row["replacements"]),
         reused=row["reused"],
         reusable=row["reusable"],
+        phases=row["phases"],
+        outcomes=row["outcomes"],
+        received_bytes=row["received_bytes"],
+        sent_bytes=row["sent_bytes"],
     )
 
 
@@ -131,8 +135,8 @@ def report(row: sql.RowMapping) -> DeviceReport:
     )
 
 
-def device_record(row: sql.RowMapping) -> DeviceRecord:
-    """Read a row of devices."""
+def device_record(row: sql.RowMapping, last_result: DeviceResult | None) -> DeviceRecord:
+    """Read a row of devices; add the result of its last round that has ended."""
     return DeviceRecord(
         device=row["device"],
         enrolled=row["enrolled"],
@@ -143,7 +147,7 @@ def device_record(row: sql.RowMapping) -> DeviceRecord:
         revoked=row["revoked"],
         release=row["release"],
         rounds=row["rounds"],
-        last_result=_device_result(row["last_result"]),
+        last_result=last_result,
     )
 
 
@@ -153,8 +157,6 @@ def token_record(row: sql.RowMapping) -> TokenRecord:
     return TokenRecord(id=row["secret_sha256"][:TOKEN_ID], **{name: row[name] for name in columns})
 
 
-def _device_result(document: Mapping[str, Any]) -> DeviceResult | None:
-    if not document:
-        return None
-    rest = {name: document[name] for name in ("outcome", "reason", "time")}
-    return DeviceResult(id=AttemptId(**{name: document[name] for name in ("run", "round", "attempt")}), **rest)
+def device_result(row: sql.RowMapping) -> DeviceResult:
+    """Read a row of device outcomes."""
+    return DeviceResult(id=_attempt(row), **{name: row[name] for name in ("outcome", "reason", "time", "seconds")})

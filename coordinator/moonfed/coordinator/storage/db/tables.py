@@ -10,6 +10,7 @@ from sqlalchemy import (
     Double,
     ForeignKey,
     ForeignKeyConstraint,
+    Index,
     Integer,
     MetaData,
     String,
@@ -17,7 +18,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 NAME, DIGEST, SERIAL = 63, 64, 64  # characters
 ROLE = 255
 BUNDLE, INITIAL = -1, 0  # in place of a round: the owner of a run's first blobs
@@ -66,6 +67,10 @@ rounds = Table(
     Column("replacements", JSON, nullable=False),  # devices of the cohort that joined after the draw
     Column("reused", JSON, nullable=False),  # updates of earlier attempts that count: device to attempt
     Column("reusable", JSON, nullable=False),  # of an abandoned round: those that the next attempt may count
+    Column("phases", JSON, nullable=False, default=dict),  # of an ended round: its seconds by phase, if measured
+    Column("outcomes", JSON, nullable=False, default=dict),  # of an ended round: number of devices by outcome
+    Column("received_bytes", BigInteger, nullable=False, default=0),
+    Column("sent_bytes", BigInteger, nullable=False, default=0),
 )
 
 # Why a blob is kept. Pruning deletes rows here; a blob without any is deleted.
@@ -174,6 +179,23 @@ reports = Table(
     ForeignKeyConstraint(("run", "round", "attempt"), ("rounds.run", "rounds.round", "rounds.attempt")),
 )
 
+# Outcomes of devices in the attempts that have ended, by the devices' present names.
+device_outcomes = Table(
+    "device_outcomes",
+    metadata,
+    Column("run", name(), primary_key=True),
+    Column("round", BigInteger, primary_key=True),
+    Column("attempt", BigInteger, primary_key=True),
+    Column("device", name(), primary_key=True),
+    Column("outcome", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("seconds", Double, nullable=False),  # of training; 0: unknown
+    Column("time", Double, nullable=False),  # when the attempt ended
+    ForeignKeyConstraint(("run", "round", "attempt"), ("rounds.run", "rounds.round", "rounds.attempt")),
+    Index("device_outcomes_by_device", "device", "time"),
+    sqlite_with_rowid=False,  # half the size
+)
+
 metrics = Table(
     "metrics",
     metadata,
@@ -235,7 +257,6 @@ devices = Table(
     Column("reported_labels", JSON, nullable=False, default=dict),  # its own, when it last connected
     Column("release", Text, nullable=False, default=""),  # of moonfed on the device
     Column("rounds", Integer, nullable=False, default=0),  # committed ones that counted its update
-    Column("last_result", JSON, nullable=False, default=dict),  # of its last round that ended: see device_results
     Column("revoked", Double, nullable=False, index=True),  # time of revocation; 0: not revoked
 )
 
@@ -382,6 +403,7 @@ OF_A_RUN = (
     eligibility,
     participants,
     metrics,
+    device_outcomes,
     reports,
     rounds,
     runs,

@@ -1,0 +1,104 @@
+"""Outcomes of devices in the attempts of runs: newest results, new names, and what is deleted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from moonfed.coordinator.aggregation.robust.incident import Incident
+from moonfed.coordinator.records import AttemptMeasurements, RoundRecord
+from moonfed.coordinator.storage import device_outcomes
+from moonfed.coordinator.storage.store import Store
+from tests.support.store_records import FIRST, MODEL, RUN, update
+
+SECOND = replace(FIRST, round=2)
+PHASES = {"training": 4.0, "upload": 1.0, "waiting": 2.0, "reduction": 3.0, "commit": 0.5}
+MEASURED = AttemptMeasurements(
+    phases=PHASES,
+    undelivered={"c": ("lost", "it left"), "b": ("missing", "offline")},
+    training={"a": 4.0},
+    received_bytes=10,
+    assigned_bytes=7,
+)
+
+
+@pytest.fixture
+def store(store: Store) -> Store:
+    store.add_run(RUN)
+    for device in "abcd":
+        store.devices.seen(device, {})
+    return store
+
+
+def commit(store: Store, **fields: object) -> RoundRecord:
+    store.open_round(FIRST, ["a", "b", "c", "d"])
+    store.reports.record(update("a"))
+    store.reports.record(update("d"))
+    store.commit_round(FIRST, ["a", "d"], {"model": MODEL}, metrics={}, metrics_before={}, **fields)  # type: ignore[arg-type]
+    found = store.round(FIRST)
+    assert found
+    return found
+
+
+def newest(store: Store) -> dict[str, tuple[str, str, float]]:
+    return {
+        found.device: (found.last_result.outcome, found.last_result.reason, found.last_result.seconds)
+        for found in store.devices.devices()
+        if found.last_result
+    }
+
+
+def test_a_committed_round_records_what_its_driver_measured(store: Store) -> None:
+    incidents = [Incident(device="d", description="clipped"), Incident(device="d", description="capped")]
+    found = commit(store, measured=MEASURED, incidents=incidents)
+    assert (found.phases, found.seconds) == (PHASES, 10.5)
+    assert found.outcomes == {"counted": 1, "incident": 1, "lost": 1, "missing": 1}
+    assert (found.received_bytes, found.sent_bytes) == (10, 28)
+    assert newest(store) == {
+        "a": ("counted", "", 4.0),
+        "b": ("missing", "offline", 0.0),
+        "c": ("lost", "it left", 0.0),
+        "d": ("incident", "clipped; capped", 0.0),
+    }
+    assert store.devices.device("a").last_result == store.devices.devices()[0].last_result
+
+
+def test_a_round_that_nobody_measured_has_its_seconds_only(store: Store) -> None:
+    found = commit(store)
+    assert (found.phases, found.received_bytes, found.sent_bytes) == ({}, 0, 0)
+    assert found.outcomes == {"counted": 2, "missing": 2}
+
+
+def test_an_update_of_an_earlier_attempt_is_abandoned_with_the_next_one(store: Store) -> None:
+    again = replace(FIRST, attempt=2)
+    store.open_round(FIRST, ["a", "b"])
+    store.reports.record(update("a"))
+    store.abandon_round(FIRST, "because", {"a": 1})
+    store.open_round(again, ["a", "b"], {"a": 1})
+    store.abandon_round(again, "because", measured=MEASURED)
+    found = store.round(again)
+    assert found
+    assert found.outcomes == {"abandoned": 1, "lost": 1, "missing": 1}
+    assert found.sent_bytes == 7  # "a" was not assigned again
+
+
+def test_they_follow_a_new_name_and_end_with_the_device_and_the_run(store: Store) -> None:
+    commit(store)
+    store.devices.rename("a", "x")
+    assert "a" not in newest(store)
+    assert newest(store)["x"][0] == "counted"
+    store.devices.remove("b")
+    store.devices.seen("b", {})  # another one of that name
+    assert set(newest(store)) == {"c", "d", "x"}
+    store.end_run("digits", "stopped")
+    store.delete_run("digits")
+    assert newest(store) == {}
+
+
+def test_only_the_newest_rounds_of_a_run_are_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_outcomes, "ROUNDS_KEPT", 1)
+    commit(store)
+    store.open_round(SECOND, ["a"])
+    store.commit_round(SECOND, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
+    assert set(newest(store)) == {"a"}
