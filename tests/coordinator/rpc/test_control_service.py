@@ -16,7 +16,7 @@ def test_a_run_of_any_length_fits_into_a_message_and_its_rounds_are_streamed(fle
     fleet.start()
     devices = [f"a-device-with-a-rather-long-name-{number:06}" for number in range(10_000)]
     store = fleet.state / "coordinator.db"
-    rest = ("[]", "late", 0, 0, 0, "[]", "{}", "[]", "{}", "{}")
+    rest = ("[]", "late", 0, 0, 0, "[]", "{}", "[]", "{}", "{}", "{}", "{}", 0, 0)
     rounds = [("run", 0, number, "abandoned", json.dumps(devices), *rest) for number in range(60)]
     marks = ", ".join("?" * len(rounds[0]))
     with closing(sqlite3.connect(store, timeout=20)) as connection:
