@@ -170,6 +170,9 @@ def run_command(
         "", metavar="HOST:PORT", help="The coordinator's address. Default: the identity's."
     ),
     name: str = typer.Option("", help="The device's name; only with --insecure. Default: the host's."),
+    metrics_file: str = typer.Option(
+        "", metavar="FILE.prom", help="Write metrics to this file for node_exporter's textfile collector."
+    ),
 ) -> None:
     """Connect to the coordinator, train and submit updates until stopped.
 
@@ -186,6 +189,7 @@ def run_command(
       moonfed-client run --data customers.csv --state /var/lib/moonfed
       moonfed-client run --data samples.npz --max-steps 50 --max-memory 4GB
       moonfed-client run --data samples.npz --between 22:00-06:00 --max-bandwidth 500KB
+      moonfed-client run --data samples.npz --metrics-file /var/lib/node_exporter/moonfed.prom
       moonfed-client run --data samples.npz --label site=berlin --label camera=hd
       moonfed-client run --data samples.npz --insecure --coordinator localhost:7443 --name one
     """  # noqa: D301
@@ -209,6 +213,7 @@ def run_command(
         sandbox=parse_level(sandbox),
         proxy=proxy,
         labels=parse_labels(label or ()),
+        metrics_file=str(Path(metrics_file).resolve()) if metrics_file else "",
     )
     handed_over = {**settings.to_environment(), **find_installed_packages().to_environment()}
     environment = {**os.environ, **handed_over, **(ignore_proxy_exceptions() if proxy else {})}
