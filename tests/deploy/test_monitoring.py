@@ -158,7 +158,7 @@ def test_the_fleet_is_counted(monitored: Monitored) -> None:
     assert found.values('moonfed_runs{role="driven"}') == [2]
     accepted, committed = 'moonfed_updates_total{outcome="accepted"}', 'moonfed_rounds_total{outcome="committed"}'
     found.has_data(f"{committed} > 0")
-    (surplus,) = found.values(f"scalar({accepted}) - {DEVICES} * scalar({committed})")  # of one scrape
+    (surplus,) = found.values(f"vector(scalar({accepted}) - {DEVICES} * scalar({committed}))")  # of one scrape
     assert surplus >= 0
 
 

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from moonfed.coordinator.rounds.phases import PHASES
 from moonfed.errors import AlreadyExists
 from moonfed.v1 import blob_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
+from tests.faults.fleet import until
 from tests.support.coordinator import WAIT, coordinator_in_process, model_bytes
 from tests.support.prometheus import scrape, value
 
@@ -37,6 +39,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         session.assignment()
         with pytest.raises(Exception, match="round 1"):
             device.submit(work, model_bytes(2.0))
+        until(lambda: found(fleet, "rounds_total", outcome="committed") == 1)
         yield fleet
 
 
@@ -50,6 +53,8 @@ def test_a_round_is_counted_with_its_updates_and_bytes(served: Fleet) -> None:
     assert found(served, "transferred_bytes_total", direction="received", encoding="float32") == len(model_bytes(1.0))
     assert found(served, "transferred_bytes_total", direction="sent", encoding="float32") >= len(model_bytes(1.0))
     assert found(served, "reduction_memory_bytes_count") == 1
+    for phase in PHASES:
+        assert found(served, "round_phase_seconds_count", phase=phase) == 1
     assert found(served, "devices_online") == found(served, "devices_eligible") == 1
     assert found(served, "round_attempt") == 1
     assert found(served, "transaction_seconds_count") > 0

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from moonfed.coordinator.rounds.phases import PHASES
 from prometheus_client import CollectorRegistry, generate_latest
 
 from moonfed.coordinator.metrics.instruments import OTHER_FILES, Instruments
 from moonfed.coordinator.observer import UPDATE_REASONS
+from moonfed.coordinator.rounds.phases import PHASES
 from moonfed.encodings import known_encodings
 
 

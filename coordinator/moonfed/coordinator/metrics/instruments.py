@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from moonfed.coordinator.rounds.phases import PHASES
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
 from moonfed.coordinator.observer import UPDATE_REASONS
+from moonfed.coordinator.rounds.phases import PHASES
 from moonfed.encodings import known_encodings
 
 OTHER_FILES = "other"  # in place of an encoding: manifests, plans, and the files of releases

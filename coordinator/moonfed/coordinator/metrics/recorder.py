@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-from moonfed.coordinator.rounds.phases import PHASES
-
 from moonfed.coordinator.metrics import memory
 from moonfed.coordinator.metrics.instruments import OTHER_FILES, Instruments
 from moonfed.coordinator.observer import Observer, RunOutcome, UpdateOutcome
 from moonfed.coordinator.records import RoundRecord
 from moonfed.coordinator.rounds.events import STOPPED
+from moonfed.coordinator.rounds.phases import PHASES
 from moonfed.coordinator.storage.transient_errors import as_full_disk, as_unreachable
 from moonfed.encodings import known_encodings
 from moonfed.errors import AlreadyExists, ResourceExhausted, Unavailable, WrongState
