@@ -194,6 +194,19 @@ def test_every_alert_is_tested_and_documented() -> None:
         assert rule["labels"]["severity"] in ("info", "warning", "critical")
 
 
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda path: path.stem)
+def test_panels_are_described_and_do_not_overlap(dashboard: Path) -> None:
+    taken = set()
+    for panel in json.loads(dashboard.read_text())["panels"]:
+        assert panel["title"]
+        assert panel["description"]
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not cells & taken
+        assert max(x for x, _ in cells) < 24
+        taken |= cells
+
+
 def test_dashboards_use_metrics_that_exist(monitored: Monitored) -> None:
     known = set(re.findall(r"^# TYPE (\w+)", monitored.metrics, re.MULTILINE))
     used = {name for file in DASHBOARDS for _, found in expressions(file) for name in re.findall(r"moonfed_\w+", found)}

@@ -66,5 +66,7 @@ def test_the_file_must_be_one_that_node_exporter_reads(tmp_path: Path) -> None:
     require_metrics_file(str(tmp_path / "moonfed.prom"))
     with pytest.raises(InvalidInput, match=r"metrics-file is '.*moonfed.txt'; it must end in .prom"):
         require_metrics_file(str(tmp_path / "moonfed.txt"))
+    with pytest.raises(InvalidInput, match="it must be in a directory that this user may write to"):
+        require_metrics_file("/proc/self/moonfed.prom")
     with pytest.raises(NotFound, match="its directory does not exist"):
         require_metrics_file(str(tmp_path / "absent" / "moonfed.prom"))

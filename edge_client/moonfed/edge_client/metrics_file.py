@@ -5,6 +5,7 @@ The text is Prometheus' exposition format, written here because a device has no 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,8 @@ def require_metrics_file(path: str) -> None:
         raise InvalidInput(f"metrics-file is {path!r}; it must end in {SUFFIX}, such as moonfed{SUFFIX}")
     if not Path(path).parent.is_dir():
         raise NotFound(f"metrics-file is {path!r}; its directory does not exist")
+    if not os.access(Path(path).parent, os.W_OK):
+        raise InvalidInput(f"metrics-file is {path!r}; it must be in a directory that this user may write to")
 
 
 def exposition(state: DeviceState) -> str:

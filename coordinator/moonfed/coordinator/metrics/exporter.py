@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from moonfed.coordinator.metrics.recorder import MetricsRecorder
 from moonfed.coordinator.metrics.state_collector import StateCollector, StorageState
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.usage import UsageMeter
+from moonfed.errors import Unavailable
 from moonfed.files import fsyncs_observed
 
 SCRAPE_SECONDS = 5.0  # within which the event loop must answer a scrape
@@ -39,7 +41,10 @@ class Exporter:
         loop, states = asyncio.get_running_loop(), FleetStates(coordinator)
 
         def fleet() -> FleetState:
-            return asyncio.run_coroutine_threadsafe(states.read(), loop).result(SCRAPE_SECONDS)
+            try:
+                return asyncio.run_coroutine_threadsafe(states.read(), loop).result(SCRAPE_SECONDS)
+            except FutureTimeout as error:
+                raise Unavailable(f"the coordinator did not answer within {SCRAPE_SECONDS:g} s") from error
 
         store = self._storage.store
         usage = UsageMeter(self._storage.directory.root, store.blob_totals)
