@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from moonfed.edge_client.metrics_file import DeviceState, LastRound, exposition, require_metrics_file
 from moonfed.edge_client.resources.board_sensors import Reading
 from moonfed.errors import InvalidInput, NotFound
-from tests.coordinator.metrics.test_exporter import PAGE, ROW
+from tests.support.prometheus import documented, exposed
 
 EVERYTHING = DeviceState(
     connected=True,
@@ -50,16 +49,7 @@ def test_what_is_unknown_is_absent() -> None:
 
 
 def test_the_table_in_the_documentation_is_what_is_written() -> None:
-    documented = {
-        name: (kind, tuple(re.findall(r"`(\w+)`", labels)))
-        for name, kind, labels in ROW.findall(PAGE)
-        if name.startswith("moonfed_device_")
-    }
-    written = {}
-    for family in text_string_to_metric_families(exposition(EVERYTHING)):
-        name = family.name + "_total" * (family.type == "counter")
-        written[name] = (family.type, tuple(sorted({label for one in family.samples for label in one.labels})))
-    assert documented == written
+    assert documented(of_devices=True) == exposed(exposition(EVERYTHING))
 
 
 def test_the_file_must_be_one_that_node_exporter_reads(tmp_path: Path) -> None:

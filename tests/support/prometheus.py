@@ -26,6 +26,9 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES, RULE_TESTS = (DEPLOY / "prometheus" / name for name in ("moonfed.rules.yml", "moonfed.rules.test.yml"))
 WAIT = 100.0  # seconds after which a test gives up; nothing is asserted about time
 INTERVAL = "300ms"
+ROW = re.compile(r"^\| `(moonfed_\w+)` \| (\w+) \| (.+?) \| .+ \|$", re.MULTILINE)
+DEVICE = "moonfed_device_"
+Families = Mapping[str, tuple[str, tuple[str, ...]]]  # type and labels by name
 
 
 def require_programs() -> None:
@@ -53,6 +56,25 @@ def value(port: int, name: str, **labels: str) -> float:
     families = text_string_to_metric_families(scrape(port))
     samples = {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
     return samples[f"moonfed_{name}", frozenset(labels.items())]
+
+
+def documented(*, of_devices: bool) -> Families:
+    """Return the metrics in the tables of docs/monitoring.md."""
+    return {
+        name: (kind, tuple(re.findall(r"`(\w+)`", labels)))
+        for name, kind, labels in ROW.findall((DEPLOY.parent / "docs" / "monitoring.md").read_text())
+        if name.startswith(DEVICE) == of_devices
+    }
+
+
+def exposed(text: str) -> Families:
+    """Return moonfed's metrics in an exposition."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        if family.name.startswith("moonfed_"):
+            labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+            found[family.name + "_total" * (family.type == "counter")] = (family.type, tuple(sorted(labels)))
+    return found
 
 
 @dataclass(frozen=True)

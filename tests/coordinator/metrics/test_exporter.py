@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from moonfed.coordinator.rounds.phases import PHASES
 from moonfed.errors import AlreadyExists
@@ -19,10 +17,7 @@ from moonfed.v1 import blob_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.faults.fleet import until
 from tests.support.coordinator import WAIT, coordinator_in_process, model_bytes
-from tests.support.prometheus import scrape, value
-
-PAGE = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text()
-ROW = re.compile(r"^\| `(moonfed_\w+)` \| (\w+) \| (.+?) \| .+ \|$", re.MULTILINE)
+from tests.support.prometheus import documented, exposed, scrape, value
 
 
 @pytest.fixture(scope="module")
@@ -70,18 +65,7 @@ def test_a_late_update_is_refused(served: Fleet) -> None:
 
 
 def test_the_table_in_the_documentation_is_what_is_exposed(served: Fleet) -> None:
-    documented = {
-        name: (kind, tuple(re.findall(r"`(\w+)`", labels)))
-        for name, kind, labels in ROW.findall(PAGE)
-        if not name.startswith("moonfed_device_")
-    }
-    exposed = {}
-    for family in text_string_to_metric_families(scrape(served.ports.metrics or 0)):
-        if family.name.startswith("moonfed_"):
-            labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-            name = family.name + "_total" * (family.type == "counter")
-            exposed[name] = (family.type, tuple(sorted(labels)))
-    assert documented == exposed
+    assert documented(of_devices=False) == exposed(scrape(served.ports.metrics or 0))
 
 
 def test_a_coordinator_without_metrics_does_not_load_prometheus() -> None:
