@@ -196,7 +196,7 @@ def test_every_alert_is_tested_and_documented() -> None:
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda path: path.stem)
 def test_panels_are_described_and_do_not_overlap(dashboard: Path) -> None:
-    taken = set()
+    taken: set[tuple[int, int]] = set()
     for panel in json.loads(dashboard.read_text())["panels"]:
         assert panel["title"]
         assert panel["description"]

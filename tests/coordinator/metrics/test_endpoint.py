@@ -5,7 +5,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Gauge, Metric
 from prometheus_client.registry import Collector
 
 from moonfed.coordinator.metrics.endpoint import serving
@@ -13,10 +13,10 @@ from moonfed.errors import Unavailable
 
 
 class Failing(Collector):
-    def describe(self) -> list[object]:
+    def describe(self) -> list[Metric]:
         return []
 
-    def collect(self) -> list[object]:
+    def collect(self) -> list[Metric]:
         raise Unavailable("the coordinator did not answer within 5 s")
 
 

@@ -33,7 +33,8 @@ class _Handler(WSGIRequestHandler):
 
 def _application(registry: CollectorRegistry) -> Application:
     """Return what answers requests: with metrics, or with an error that the log explains."""
-    export, log = make_wsgi_app(registry), FloodLog(_log)
+    export: Application = make_wsgi_app(registry)
+    log = FloodLog(_log)
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         try:
