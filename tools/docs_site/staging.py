@@ -15,6 +15,7 @@ from pathlib import Path
 from tools.docs_site.source_page import is_text, source_page
 
 DOCS, SOURCE = "docs", "source"
+ALWAYS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")  # whoever links to them
 LEFT_OUT = ("results/",)  # raw figures, of which results.md shows what matters
 _LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 _FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
@@ -44,6 +45,8 @@ class Staging:
 
     def stage(self) -> None:
         """Copy docs/, and every file outside it that a page links to; the folder must not exist."""
+        for document in ALWAYS:
+            self._page_for(self._repository / document)
         root = self._repository / DOCS
         for file in sorted(path for path in root.rglob("*") if path.is_file()):
             name = file.relative_to(root).as_posix()
@@ -68,12 +71,17 @@ class Staging:
         target = Path(os.path.normpath(file.parent / path))
         if not target.exists() or not target.is_relative_to(self._repository):
             return link  # which the builders report
+        page = self._page_for(target)
+        keeps_anchor = target.suffix == ".md"
+        return os.path.relpath(page, Path(name).parent) + (f"{mark}{anchor}" if keeps_anchor else "")
+
+    def _page_for(self, target: Path) -> str:
+        """Return the name of the page that shows a file or folder, and stage it if it is outside docs/."""
         page = self._page_of(target)
         if page.startswith(f"{SOURCE}/") and page not in self._staged:
             self._staged.add(page)
             self._write(target, page)
-        keeps_anchor = target.suffix == ".md"
-        return os.path.relpath(page, Path(name).parent) + (f"{mark}{anchor}" if keeps_anchor else "")
+        return page
 
     def _page_of(self, target: Path) -> str:
         """Return the name of the page that shows a file or folder."""
