@@ -16,7 +16,7 @@ from moonfed.experiments.child_processes import ChildProcesses, run
 from moonfed.sandbox.policy import available_level
 
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"^```(?:python|toml)\n# (\S+\.\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SAVED = re.compile(r"^```(?:python|toml)\n# (\S+\.\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LOOP = re.compile(r"for (\w+) in ([^;]*); do (.*) done")
 PATIENCE = 120.0  # seconds
 READY = ("serve",)  # commands in the background that print a line when they are ready
@@ -41,7 +41,7 @@ def shell_lines(document: str) -> list[str]:
 
 def save_files(document: Path, directory: Path, adaptations: Mapping[str, str]) -> None:
     """Save the files that a document has the reader save: code blocks that begin with `# FILE`."""
-    for name, content in FILE.findall(document.read_text()):
+    for name, content in SAVED.findall(document.read_text()):
         (directory / name).write_text(_adapted(content, adaptations))
 
 
