@@ -61,7 +61,8 @@ class Staging:
             target.write_text(links)
         elif file.is_dir() or (is_text(file) and name.startswith(f"{SOURCE}/")):
             page = source_page(file, file.relative_to(self._repository).as_posix())
-            target.write_text(rewrite_links(page, lambda link: self._link(file / "_", name, link)))
+            base = file / "_" if file.is_dir() else file
+            target.write_text(rewrite_links(page, lambda link: self._link(base, name, link)))
         else:
             shutil.copyfile(file, target)
 
