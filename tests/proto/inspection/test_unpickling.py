@@ -9,7 +9,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PARTS = ("proto", "export", "serving", "release", "edge_client", "coordinator", "experiments", "examples", "tools")
+PARTS = (
+    *("proto", "client", "export", "serving", "release", "edge_client", "coordinator", "experiments"),
+    *("examples", "tools"),
+)
+    "proto",
+    "client",
+    "export",
+    "serving",
+    "release",
+    "edge_client",
+    "coordinator",
+    "experiments",
+    "examples",
+    "tools",
+)
 CALLS = {
     "torch.load",
     "torch.serialization.load",
