@@ -48,7 +48,7 @@ class AsyncCaller:
     async def close(self) -> None:
         """Close the connection; leaving `async with` does so, too."""
         if "_channel" in self.__dict__:
-            await self._channel.close()
+            await self._channel.close(None)
 
     async def _do(self, steps: Steps[T]) -> T:
         """Perform a call's steps; return its result."""
@@ -106,7 +106,7 @@ class AsyncCaller:
 
     async def _send_once(self, files: Mapping[BlobRef, Path]) -> set[BlobRef]:
         """Send what the coordinator lacks; return what it has stored."""
-        call = self._control.Upload()
+        call = self._control.Upload(None)
         stored: set[BlobRef] = set()
         try:
             await call.write(header_request(files))
@@ -117,8 +117,8 @@ class AsyncCaller:
                         await call.write(control_pb2.UploadRequest(part=part))
                     await call.write(control_pb2.UploadRequest(commit=blob_pb2.Commit()))
                     await call.done_writing()
-        except asyncio.InvalidStateError:  # the call has ended: its status says why
-            await call
+        except asyncio.InvalidStateError:  # the call ended well before all was sent
+            pass
         finally:
             call.cancel()
         return stored

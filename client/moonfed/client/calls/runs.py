@@ -34,10 +34,10 @@ POLL_SECONDS = 0.5  # between two looks at an evaluation
 
 
 def start(
-    bundle: Path, name: str, initial: Initial | None, recipe: Path | None, settings: Mapping[str, Any]
+    bundle: Bundle | Path, name: str, initial: Initial | None, recipe: Path | None, settings: Mapping[str, Any]
 ) -> Steps[Run]:
     """Upload a bundle and start a run of it."""
-    opened = read_bundle(bundle, signed_by(None))
+    opened = bundle if isinstance(bundle, Bundle) else read_bundle(bundle, signed_by(None))
     chosen = recipe_message(recipe, settings)
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory, bundle_files(opened) as files:
         model, weights = yield from _initial(initial, opened, Path(directory) / "weights")

@@ -98,7 +98,7 @@ class Caller:
             except Unavailable as problem:
                 yield Interrupted(reason=str(problem))
             finally:
-                call.cancel()
+                call.cancel()  # type: ignore[no-untyped-call]
             if not watch.ended:
                 time.sleep(backoff.next())
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from moonfed.bundle import Bundle
 from moonfed.client.calls import runs as calls
 from moonfed.client.calls.runs import Initial, Weights
 from moonfed.client.records.evaluations import Evaluation
@@ -23,14 +24,14 @@ class RunCalls(Caller):
 
     def start(
         self,
-        bundle: str | Path,
+        bundle: str | Path | Bundle,
         *,
         name: str = "",
         initial: Initial | None = None,
         recipe: str | Path | None = None,
         **settings: Unpack[RunSettings],
     ) -> Run:
-        """Start a run from a signed bundle, which is uploaded.
+        """Start a run from a signed bundle, which is uploaded: a directory, a .zip, or what `build_bundle` returns.
 
         `name`: of the run; by default, derived from the bundle's. `initial`: weights to begin with, as another run's
         name, a .safetensors file (a `Path`) or a dict of arrays such as `weights` returns; by default, the bundle's.
@@ -43,8 +44,9 @@ class RunCalls(Caller):
         Example:
             run = coordinator.start("digits-bundle", name="digits", rounds=10, minimum_devices=3, cohort="50%")
         """
+        chosen = bundle if isinstance(bundle, Bundle) else Path(bundle)
         file = Path(recipe) if recipe is not None else None
-        return self._do(calls.start(Path(bundle), name, initial, file, settings))
+        return self._do(calls.start(chosen, name, initial, file, settings))
 
     def runs(self) -> list[Run]:
         """List all runs, oldest first.
