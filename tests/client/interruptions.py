@@ -15,7 +15,7 @@ from moonfed.bundle import write_bundle
 from moonfed.client import Coordinator, Ended, Interrupted, RoundCommitted, Snapshot
 from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.records import RunEvent, RunView
-from moonfed.coordinator.rpc import control_service
+from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.errors import Corrupt, Denied, NotFound, Unavailable
 from moonfed.identity import load_identity
@@ -26,6 +26,7 @@ from tests.faults.fleet import Coordinators, bundle_of, devices_at, enrol_all, u
 from tests.support.operators import create_operator
 
 ROUNDS = 4
+CHUNKS = "moonfed.coordinator.rpc.control_service.chunks"
 
 
 @contextmanager
@@ -81,7 +82,7 @@ def watch_a_run_that_just_ended(directory: Path, kind: str, monkeypatch: pytest.
 
 def resume_a_download(directory: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Assert that a broken download goes on where it stopped, and that wrong bytes are an error."""
-    offsets, chunks = list[int](), control_service.chunks
+    offsets = list[int]()
 
     async def broken(blobs: BlobStore, request: blob_pb2.FetchRequest, slot: Any) -> AsyncIterator[bytes]:  # noqa: ANN401
         offsets.append(request.offset)
@@ -97,10 +98,10 @@ def resume_a_download(directory: Path, kind: str, monkeypatch: pytest.MonkeyPatc
 
     with in_process(directory, kind) as (fleet, client):
         fleet.start("r")
-        monkeypatch.setattr(control_service, "chunks", broken)
+        monkeypatch.setattr(CHUNKS, broken)
         assert all(np.all(values == 0) for values in client.weights("r").values())
         assert offsets[:2] == [0, 10]
-        monkeypatch.setattr(control_service, "chunks", wrong)
+        monkeypatch.setattr(CHUNKS, wrong)
         with pytest.raises(Corrupt, match="another sha256"):
             client.weights("r")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,13 +11,15 @@ import pytest
 import torch
 from torch import nn
 
-from moonfed.bundle import read_bundle
+from moonfed.bundle import Bundle, read_bundle
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.export import build_bundle
 from moonfed.manifest import WEIGHTS_FILE
 from moonfed.signing.bundle_signature import signed_by
 from moonfed.tensors import open_model, split
 
+GUIDE = Path(__file__).parents[2] / "docs" / "python-client.md"
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MODULES = "give three modules: encoder, projection head, output layer"
 
 
@@ -29,42 +32,39 @@ class Small(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        return self.head(self.layers(features))
+        logits: torch.Tensor = self.head(self.layers(features))
+        return logits
 
 
 class Scaled(Small):
     """A classifier that goes on after its last linear layer."""
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        return 2 * self.head(self.layers(features))
+        return 2 * super().forward(features)
 
 
-def test_a_module_becomes_a_signed_bundle_with_its_weights(tmp_path: Path) -> None:
-    model = Small()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    output = tmp_path / "small.zip"
-    bundle = build_bundle(
-        model=model, shape=4, classes=["a", "b", "c"], output=output, method="fedprox", settings={"mu": 0.1}
-    )
-    assert read_bundle(output, signed_by(None)) == bundle
+def test_the_guides_module_becomes_a_signed_bundle_with_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    block = BLOCK.findall(GUIDE.read_text())[-1]
+    exec(compile(block, str(GUIDE), "exec"), names)  # noqa: S102 - our own document
+    bundle, model = names["bundle"], names["model"]
+    assert isinstance(bundle, Bundle)
+    assert isinstance(model, nn.Sequential)
+    assert read_bundle(tmp_path / "tumours.zip", signed_by(None)) == bundle
     manifest = bundle.manifest
-    assert (manifest.name, manifest.model, manifest.method, manifest.classes) == (
-        *("small", "Small", "fedprox"),
-        ("a", "b", "c"),
-    )
+    assert (manifest.name, manifest.model, manifest.method) == ("tumours", "Sequential", "fedprox")
+    assert manifest.classes == ("benign", "malignant")
     path = tmp_path / "weights"
     path.write_bytes(bundle.contents[WEIGHTS_FILE])
     weights = split(np.array(open_model(path, manifest.tensors)), manifest.tensors)
-    assert weights.keys() == {
-        "encoder.layers.0.bias",
-        "encoder.layers.0.weight",
-        "output_layer.bias",
-        "output_layer.weight",
-    }
-    np.testing.assert_array_equal(weights["output_layer.weight"], before["head.weight"])
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items()), "it is a copy"
+    assert weights.keys() == {"encoder.0.bias", "encoder.0.weight", "output_layer.bias", "output_layer.weight"}
+    assert isinstance(model[2], nn.Linear), "the module is not changed"
+    np.testing.assert_array_equal(weights["output_layer.weight"], model[2].weight.detach().numpy())
     with pytest.raises(AlreadyExists, match="is a bundle"):
-        build_bundle(model=model, shape=4, classes=3, output=output)
+        build_bundle(model=model, shape=30, classes=2, output="tumours.zip")
 
 
 @pytest.mark.parametrize(

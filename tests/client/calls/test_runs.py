@@ -32,13 +32,16 @@ from tests.support.coordinator import ask
 from tests.support.scoring_devices import counts_of
 
 SCORE = replace(NIGHT, test_set="test")
-EVERYBODY: RunSettings = {"minimum_devices": 3, "cohort": "all", "quorum": "100%", "trusting": True}
+
+
+def everybody(rounds: int, **others: int) -> RunSettings:
+    return {"rounds": rounds, "minimum_devices": 3, "cohort": "all", "quorum": "100%", "trusting": True, **others}  # type: ignore[typeddict-item]
 
 
 @pytest.fixture(scope="module")
 def ended(fleet: Fleet, client: Coordinator) -> str:
     """A run of two rounds that has finished, with an accuracy for the first one and the initial model."""
-    started = client.start(str(fleet.path), rounds=2, **EVERYBODY)
+    started = client.start(str(fleet.path), **everybody(2))
     assert (started.status, started.rounds, started.method) == ("running", 2, "fedavg")
     finished(client, started.run)
     calls = fleet.coordinators.operator()
@@ -50,7 +53,7 @@ def ended(fleet: Fleet, client: Coordinator) -> str:
 
 
 def test_a_watched_run_yields_typed_events_and_ends(fleet: Fleet, client: Coordinator) -> None:
-    run = client.start(fleet.path, rounds=2, **EVERYBODY)
+    run = client.start(fleet.path, **everybody(2))
     events = list(client.watch(run.run))
     assert isinstance(events[0], Snapshot)
     assert [event.round for event in events if isinstance(event, RoundCommitted)] == [1, 2]
@@ -152,7 +155,7 @@ def test_weights_are_arrays(fleet: Fleet, client: Coordinator, ended: str) -> No
 
 
 def test_a_deleted_model_is_not_found(fleet: Fleet, client: Coordinator) -> None:
-    run = client.start(fleet.path, rounds=3, keep_last=1, keep_every=0, **EVERYBODY).run
+    run = client.start(fleet.path, **everybody(3, keep_last=1, keep_every=0)).run
     finished(client, run)
     with pytest.raises(NotFound, match=r"the global model of round 1 of run .* was deleted; the newest are 2, 3"):
         client.weights(run, round=1)
