@@ -18,7 +18,8 @@ import sys
 import nbformat
 from nbclient import NotebookClient
 notebook = nbformat.read(sys.argv[1], as_version=4)
-NotebookClient(notebook, timeout=200, kernel_name="python3", resources={"metadata": {"path": sys.argv[2]}}).execute()
+where = {"metadata": {"path": sys.argv[2]}}
+NotebookClient(notebook, timeout=200, record_timing=False, kernel_name="python3", resources=where).execute()
 nbformat.write(notebook, sys.argv[3])
 """
 

@@ -103,9 +103,10 @@ def test_pyright_accepts_every_example(tmp_path: Path) -> None:
         pytest.skip("pyright cannot run here: it needs node, which it downloads unless it is installed")
     (tmp_path / "docstrings.py").write_text(examples())
     (tmp_path / "guide.py").write_text("\n".join(blocks()))
+    for script in SCRIPTS:
+        shutil.copy(script, tmp_path)
     parts = [str(ROOT / part) for part in ("proto", "client", "export", "release", "serving")]
     settings = {
-        "include": [str(tmp_path), *map(str, SCRIPTS)],
         "extraPaths": parts,
         "pythonVersion": "3.11",
         "typeCheckingMode": "strict",

@@ -28,6 +28,8 @@ class Watch:
                 self.ended = isinstance(event, Ended)
                 return [*missed, event]
             case RoundCommitted():
+                if self._committed is not None and event.round <= self._committed:
+                    return []  # the snapshot has it
                 self._committed = event.round
         return [event]
 
