@@ -140,6 +140,9 @@ def test_rounds_are_a_table(client: Coordinator, ended: str) -> None:
     assert table["accuracy"][0] == SCORE.accuracy
     assert np.isnan(table["accuracy"][1])
     assert list(table["train_loss"]) == [1.0, 0.5]
+    assert list(table["outcomes"]) == [{"counted": 3}] * 2
+    assert (table["received_bytes"] > 0).all()
+    assert set(table["phases"][0]) >= {"training", "upload"}
     assert sorted(table["counted"][0]) == sorted(SAMPLES)
     assert [found.round for found in client.rounds(ended, last=1)] == [2]
 

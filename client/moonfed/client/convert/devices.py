@@ -61,6 +61,7 @@ def _result(message: control_pb2.DeviceResult) -> DeviceResult:
         outcome=message.outcome,
         reason=message.reason,
         time=moment(message.time),
+        seconds=message.seconds or None,
     )
 
 

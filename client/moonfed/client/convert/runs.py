@@ -55,6 +55,10 @@ def past_round(run: str, message: control_pb2.Round) -> Round:
         model=message.model.sha256 if message.HasField("model") else None,
         metrics=metrics,
         incidents=tuple(Incident(device=one.device, description=one.description) for one in message.incidents),
+        phases=dict(message.phases),
+        outcomes=dict(message.outcomes),
+        received_bytes=message.received_bytes,
+        sent_bytes=message.sent_bytes,
     )
 
 

@@ -17,9 +17,10 @@ class DeviceResult:
     run: str
     round: int
     attempt: int
-    outcome: str  # counted, abandoned, rejected, declined or missing
+    outcome: str  # counted, incident, abandoned, rejected, declined, lost, late or missing
     reason: str
-    time: datetime
+    time: datetime  # when the attempt ended
+    seconds: float | None  # from its assignment to the first byte of its update; None: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,3 +93,7 @@ class Round:
     model: str | None  # sha256 of its global model; None: deleted, or abandoned
     metrics: Mapping[str, float]  # all of them, by name
     incidents: tuple[Incident, ...]
+    phases: Mapping[str, float]  # seconds: training, upload, waiting, reduction, commit; empty: unknown
+    outcomes: Mapping[str, int]  # number of devices by outcome, such as counted, declined or late
+    received_bytes: int  # of the files of accepted updates
+    sent_bytes: int  # of the model's files that devices were assigned
