@@ -222,7 +222,7 @@ def _read_number(key: str, value: object, *, whole: bool) -> int | float:
 def _as_float(value: object) -> float | None:
     try:
         return float(value)  # type: ignore[arg-type] # what does not convert is rejected
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
