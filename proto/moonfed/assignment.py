@@ -26,6 +26,11 @@ class AttemptId:
     def __str__(self) -> str:
         return f"round {self.round}, attempt {self.attempt} of run {self.run!r}"
 
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """Fields of the log's lines about the attempt; see moonfed.logs."""
+        return {"run": self.run, "round": self.round, "attempt": self.attempt}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
@@ -59,6 +64,11 @@ class Assignment:
         """The run's name."""
         return self.id.run
 
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """Fields of the log's lines about the assignment."""
+        return self.id.log_fields
+
     def digest(self, max_steps: int | None = None, max_seconds: float | None = None, between: str = "") -> str:
         """Hash everything that the update depends on, including the device's own configured budgets.
 
@@ -89,9 +99,19 @@ class EligibilityCheck:
     def __str__(self) -> str:
         return f"run {self.run}"
 
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """Fields of the log's lines about the check."""
+        return {"run": self.run}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
     """A run in which a device participated is over; RunEnded in fleet.proto."""
 
     run: str
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """Fields of the log's lines about the end."""
+        return {"run": self.run}

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import InvalidInput
 from moonfed.labels import SANDBOX_LABEL, check_labels
+from moonfed.logs import require_log_options
 from moonfed.proxy import parse_proxy
 from moonfed.sandbox.policy import Level, require_level
 from moonfed.validate import require_positive, require_whole
@@ -47,6 +48,8 @@ class DeviceSettings:
     max_bandwidth: int | None = None  # bytes per second, in each direction
     proxy: str = ""  # http://[USER:PASSWORD@]HOST:PORT; empty: the environment's, if any
     labels: Mapping[str, str] = field(default_factory=dict)  # by which runs select devices
+    log_format: str = "text"
+    log_level: str = "info"
 
     def __post_init__(self) -> None:
         require_choices(self.accelerator, self.precision, self.memory_format)
@@ -73,6 +76,7 @@ class DeviceSettings:
                 "because this one reports the level of --sandbox"
             )
         require_holdout(self.holdout)
+        require_log_options(self.log_format, self.log_level)
         if self.insecure and not self.coordinator:
             raise InvalidInput("coordinator is missing; --insecure needs --coordinator HOST:PORT")
         if self.name and not self.insecure:

@@ -15,9 +15,8 @@ from moonfed.coordinator.cli.operators import operator_app
 from moonfed.coordinator.cli.releases import release_app
 from moonfed.coordinator.cli.runs import run_app
 from moonfed.coordinator.cli.tokens import token_app
-from moonfed.operator import (
-    DEFAULT_STATE,
-)
+from moonfed.log_options import LogFormatOption, LogLevelOption
+from moonfed.operator import DEFAULT_STATE
 
 if TYPE_CHECKING:
     from moonfed.coordinator.server import Ports
@@ -85,6 +84,8 @@ def serve(
         bool, typer.Option("--insecure", help="Serve without TLS; only to programs on this machine.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the ports as one line of JSON.")] = False,
+    log_format: LogFormatOption = "text",
+    log_level: LogLevelOption = "info",
 ) -> None:
     """Run the coordinator until it is stopped; a later start resumes.
 
@@ -94,9 +95,10 @@ def serve(
 
     from moonfed.coordinator.server import ServeSettings
     from moonfed.coordinator.server import serve as run_server
+    from moonfed.logs import configure_logs
     from moonfed.sizes import parse_size
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    configure_logs(log_format, log_level)
     for library in ("aiobotocore", "botocore"):  # they would log where they found credentials
         logging.getLogger(library).setLevel(logging.WARNING)
     settings = ServeSettings(

@@ -191,4 +191,4 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     def _log_renewal(self, context: grpc.ServicerContext, before: Certificate, signed: Signed) -> None:
         line = "device %r at %s renewed its certificate %s; the new one is %s, valid until %s UTC"
         values = (before.name, context.peer(), before.serial, signed.serial, f"{signed.expiry:%Y-%m-%d %H:%M}")
-        self._renewals.write(logging.INFO, before.name, line, *values)
+        self._renewals.write(logging.INFO, before.name, line, *values, fields={"device": before.name})

@@ -24,7 +24,7 @@ class EventPublisher:
     """Publishes the events of one run."""
 
     def __init__(self, run: str) -> None:
-        self._run = run
+        self._run, self._about_run = run, {"run": run}
         self._waiting = ""  # the latest reason published
         self.subscribers = Subscribers()
 
@@ -32,7 +32,8 @@ class EventPublisher:
         """Publish a device's report; `current`: the round, which may still wait for other devices."""
         level = logging.INFO if report.outcome == "accepted" else logging.WARNING
         why = f": {report.reason}" if report.reason else ""
-        _log.log(level, "%s: %s's update %s%s", report.id, report.device, report.outcome, why)
+        _log.log(level, "%s: %s's update %s%s", report.id, report.device, report.outcome, why,
+                 extra={"device": report.device})  # fmt: skip
         if not self.subscribers:  # counting the outstanding devices takes a while in a large round
             return
         pending = len(current.outstanding) - (report.device in current.outstanding) if current else 0
@@ -71,15 +72,15 @@ class EventPublisher:
         self.subscribers.publish(_event("devices_joined", attempt, devices=command.devices))
 
     def _set_paused(self, *, paused: bool) -> None:
-        _log.info("run %r is %s", self._run, "paused" if paused else "resumed")
+        _log.info("run %r is %s", self._run, "paused" if paused else "resumed", extra=self._about_run)
         self.subscribers.publish(RunEvent(kind="paused" if paused else "resumed"))
 
     def _lost(self, command: Lose) -> None:
         attempt = attempt_id(self._run, command)
         if command.left:
-            _log.info("%s: %s has left", attempt, command.device)
+            _log.info("%s: %s has left", attempt, command.device, extra={"device": command.device})
         else:
-            _log.warning("%s: %s is lost", attempt, command.device)
+            _log.warning("%s: %s is lost", attempt, command.device, extra={"device": command.device})
         self.subscribers.publish(
             _event("device_left" if command.left else "device_lost", attempt, device=command.device)
         )
@@ -100,7 +101,8 @@ class EventPublisher:
     ) -> None:
         """Publish a committed round; the incidents' figures are in the log and with the round."""
         for incident in incidents:
-            _log.warning("%s: %s: %s", attempt, incident.device, incident.description)
+            _log.warning("%s: %s: %s", attempt, incident.device, incident.description,
+                         extra={"device": incident.device})  # fmt: skip
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
         _log.info("%s committed with %s; %s", attempt, count(len(devices), "update"), shown)
         reason = f"incidents of {', '.join(sorted({incident.device for incident in incidents}))}" if incidents else ""
@@ -116,16 +118,17 @@ class EventPublisher:
     def waiting(self, reason: str) -> None:
         """Publish the reason that the run waits between two rounds, whenever it changes."""
         if reason and reason != self._waiting:
-            _log.info("run %r: %s", self._run, reason)
+            _log.info("run %r: %s", self._run, reason, extra=self._about_run)
             self.subscribers.publish(RunEvent(kind="waiting", reason=reason))
         self._waiting = reason
 
     def end(self, view: RunView) -> None:
         """Publish the end of the run, after which nothing happens."""
         if view.record.status == "failed":
-            _log.error("run %r has failed: %s", self._run, view.record.reason)
+            _log.error("run %r has failed: %s", self._run, view.record.reason, extra=self._about_run)
         else:
-            _log.info("run %r has %s", self._run, "finished" if view.record.status == "finished" else "been stopped")
+            how = "finished" if view.record.status == "finished" else "been stopped"
+            _log.info("run %r has %s", self._run, how, extra=self._about_run)
         self.subscribers.publish(RunEvent(kind="ended", run=view))
         self.subscribers.close()
 

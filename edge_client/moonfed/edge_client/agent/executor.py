@@ -21,7 +21,7 @@ from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.eligibility import EligibilityChecks
 from moonfed.edge_client.agent.evaluation import Evaluations
 from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
-from moonfed.edge_client.agent.inbox import Inbox
+from moonfed.edge_client.agent.inbox import Inbox, Task
 from moonfed.edge_client.agent.progress import ProgressReporter, retry_advice
 from moonfed.edge_client.agent.redact import without_paths
 from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Superseded
@@ -44,8 +44,11 @@ from moonfed.errors import (
     UnsafePlan,
     UntrustedBundle,
     VersionMismatch,
+    explained,
+    with_reference,
 )
 from moonfed.evaluation import EvaluationTask
+from moonfed.logs import fields as log_fields
 from moonfed.manifest import MODEL, PLAN_FILE, Manifest
 from moonfed.schema import model_size
 from moonfed.signing.bundle_signature import require_name
@@ -134,16 +137,21 @@ class Executor:
             if task is None:
                 self._worker.end()
                 self._collect_garbage()
-            elif isinstance(task, RunEnded):
-                self._end_run(task)
-            elif isinstance(task, EligibilityCheck):
-                self._checks.answer(task)
-            elif isinstance(task, EvaluationTask):
-                self._evaluations.answer(task)
-            elif isinstance(task, TargetRelease):
-                self._installer().process(task)
             else:
-                self._process(task)
+                with log_fields(**getattr(task, "log_fields", {})):
+                    self._execute(task)
+
+    def _execute(self, task: Task) -> None:
+        if isinstance(task, RunEnded):
+            self._end_run(task)
+        elif isinstance(task, EligibilityCheck):
+            self._checks.answer(task)
+        elif isinstance(task, EvaluationTask):
+            self._evaluations.answer(task)
+        elif isinstance(task, TargetRelease):
+            self._installer().process(task)
+        else:
+            self._process(task)
 
     def _installer(self) -> ReleaseInstaller:
         if self._releases is None:
@@ -160,7 +168,7 @@ class Executor:
         except Superseded as reason:
             log.info("%s: dropped: %s", assignment, reason)
         except (UntrustedBundle, UnsafePlan) as error:
-            self._reject(assignment, str(error))
+            self._reject(assignment, error)
         except UNFIT as error:
             self._decline(assignment, str(error), permanent=True)
         except MoonfedError as error:
@@ -277,19 +285,22 @@ class Executor:
         try:
             self._transfers.submit(assignment, stored)
         except TooLate as error:
-            log.info("%s: too late: %s%s", assignment, error, retry_advice(error))
+            log.info("%s: too late: %s", assignment, with_reference(f"{error}{retry_advice(error)}", error.slug),
+                     extra={"docs": error.docs})  # fmt: skip
             return
         except REJECTIONS as error:
             if not self._transfers.ending.is_set():
-                log.warning("%s: the coordinator rejected the update: %s", assignment, error)
+                log.warning("%s: the coordinator rejected the update: %s", assignment, explained(error),
+                            extra={"docs": error.docs})  # fmt: skip
             return
         log.info("%s: submitted", assignment)
 
-    def _reject(self, assignment: Assignment, reason: str) -> None:
+    def _reject(self, assignment: Assignment, error: MoonfedError) -> None:
         """Decline every round of a run whose bundle or plan this device does not accept; log that once."""
+        reason = str(error)
         if (assignment.run, reason) not in self._rejected and not self._transfers.ending.is_set():
             self._rejected.append((assignment.run, reason))
-            log.error("run %s: rejected for good: %s", assignment.run, reason)
+            log.error("run %s: rejected for good: %s", assignment.run, explained(error), extra={"docs": error.docs})
         self._report_decline(assignment, reason, permanent=True)
 
     def _decline(self, assignment: Assignment, reason: str, *, permanent: bool = False) -> None:
