@@ -27,8 +27,8 @@ class AttemptId:
         return f"round {self.round}, attempt {self.attempt} of run {self.run!r}"
 
     @property
-    def log_fields(self) -> dict[str, object]:
-        """Fields of the log's lines about the attempt; see moonfed.logs."""
+    def log_fields(self) -> dict[str, str | int]:
+        """Fields of lines of the log, and attributes of spans, about the attempt."""
         return {"run": self.run, "round": self.round, "attempt": self.attempt}
 
 
@@ -44,6 +44,7 @@ class Assignment:
     counted: AttemptId | None = None  # the latest attempt with this device's update in its model
     encodings: Encodings = field(default_factory=Encodings)  # of the blob "model", and of the update's
     signature: BlobRef | None = None  # of the bundle; None: it is not signed
+    traceparent: str = ""  # the context of its spans; empty: the coordinator does not trace
 
     def __post_init__(self) -> None:
         require_whole("round", self.id.round, 1)
@@ -65,8 +66,8 @@ class Assignment:
         return self.id.run
 
     @property
-    def log_fields(self) -> dict[str, object]:
-        """Fields of the log's lines about the assignment."""
+    def log_fields(self) -> dict[str, str | int]:
+        """Fields of lines of the log, and attributes of spans, about the assignment."""
         return self.id.log_fields
 
     def digest(self, max_steps: int | None = None, max_seconds: float | None = None, between: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The options of a long-running program's log, for typer."""
+"""The options of a long-running program's log and traces, for typer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from moonfed.logs import FORMATS, LEVELS
+from moonfed.tracing import ENDPOINT_VARIABLE
 
 LogFormatOption = Annotated[
     str,
@@ -14,4 +15,14 @@ LogFormatOption = Annotated[
 ]
 LogLevelOption = Annotated[
     str, typer.Option("--log-level", metavar="|".join(LEVELS), help="Least severe lines that are logged.")
+]
+OtlpOption = Annotated[
+    str,
+    typer.Option(
+        "--otlp-endpoint",
+        metavar="URL",
+        envvar=ENDPOINT_VARIABLE,
+        help="Collector of traces (OTLP over gRPC), such as http://localhost:4317. Default: no traces.",
+        show_default=False,
+    ),
 ]

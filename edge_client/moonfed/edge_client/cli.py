@@ -15,7 +15,7 @@ from moonfed.edge_client.installed_packages import find_installed_packages
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.formatting import iso_time
 from moonfed.labels import parse_labels
-from moonfed.log_options import LogFormatOption, LogLevelOption
+from moonfed.log_options import LogFormatOption, LogLevelOption, OtlpOption
 from moonfed.proxy import ignore_proxy_exceptions, parse_proxy
 from moonfed.sandbox.policy import parse_level
 from moonfed.sizes import parse_size
@@ -173,6 +173,7 @@ def run_command(
     name: str = typer.Option("", help="The device's name; only with --insecure. Default: the host's."),
     log_format: LogFormatOption = "text",
     log_level: LogLevelOption = "info",
+    otlp_endpoint: OtlpOption = "",
 ) -> None:
     """Connect to the coordinator, train and submit updates until stopped.
 
@@ -214,6 +215,7 @@ def run_command(
         labels=parse_labels(label or ()),
         log_format=log_format,
         log_level=log_level,
+        otlp_endpoint=otlp_endpoint,
     )
     handed_over = {**settings.to_environment(), **find_installed_packages().to_environment()}
     environment = {**os.environ, **handed_over, **(ignore_proxy_exceptions() if proxy else {})}

@@ -14,6 +14,7 @@ from moonfed.labels import SANDBOX_LABEL, check_labels
 from moonfed.logs import require_log_options
 from moonfed.proxy import parse_proxy
 from moonfed.sandbox.policy import Level, require_level
+from moonfed.tracing import require_endpoint
 from moonfed.validate import require_positive, require_whole
 
 PRECISIONS = ("float32", "bfloat16", "float16")  # as in moonfed.plan, which imports torch
@@ -50,6 +51,7 @@ class DeviceSettings:
     labels: Mapping[str, str] = field(default_factory=dict)  # by which runs select devices
     log_format: str = "text"
     log_level: str = "info"
+    otlp_endpoint: str = ""  # of the collector of traces; empty: none
 
     def __post_init__(self) -> None:
         require_choices(self.accelerator, self.precision, self.memory_format)
@@ -77,6 +79,7 @@ class DeviceSettings:
             )
         require_holdout(self.holdout)
         require_log_options(self.log_format, self.log_level)
+        require_endpoint(self.otlp_endpoint)
         if self.insecure and not self.coordinator:
             raise InvalidInput("coordinator is missing; --insecure needs --coordinator HOST:PORT")
         if self.name and not self.insecure:

@@ -15,7 +15,7 @@ from moonfed.coordinator.cli.operators import operator_app
 from moonfed.coordinator.cli.releases import release_app
 from moonfed.coordinator.cli.runs import run_app
 from moonfed.coordinator.cli.tokens import token_app
-from moonfed.log_options import LogFormatOption, LogLevelOption
+from moonfed.log_options import LogFormatOption, LogLevelOption, OtlpOption
 from moonfed.operator import DEFAULT_STATE
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def serve(
     json: Annotated[bool, typer.Option("--json", help="Print the ports as one line of JSON.")] = False,
     log_format: LogFormatOption = "text",
     log_level: LogLevelOption = "info",
+    otlp_endpoint: OtlpOption = "",
 ) -> None:
     """Run the coordinator until it is stopped; a later start resumes.
 
@@ -112,6 +113,7 @@ def serve(
         names=tuple(name or ()),
         certificate_days=certificate_days,
         insecure=insecure,
+        otlp_endpoint=otlp_endpoint,
     )
     run_server(settings, lambda ports: _print_ready(state, host, ports, json))
 

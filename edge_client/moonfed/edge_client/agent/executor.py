@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from moonfed import tracing
 from moonfed.assignment import Assignment, EligibilityCheck, RunEnded
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.edge_client.agent.compatibility import require_runnable, require_signature
@@ -54,6 +55,7 @@ from moonfed.schema import model_size
 from moonfed.signing.bundle_signature import require_name
 from moonfed.signing.statement import Statement
 from moonfed.target_release import TargetRelease
+from moonfed.trace_context import parse_traceparent
 
 if TYPE_CHECKING:
     from moonfed.edge_client.agent.releases import ReleaseInstaller
@@ -164,7 +166,9 @@ class Executor:
 
     def _process(self, assignment: Assignment) -> None:
         try:
-            self._deliver(assignment)
+            context = parse_traceparent(assignment.traceparent)
+            with tracing.span("device round", context, device=self._settings.device, **assignment.log_fields):
+                self._deliver(assignment)
         except Superseded as reason:
             log.info("%s: dropped: %s", assignment, reason)
         except (UntrustedBundle, UnsafePlan) as error:
@@ -213,10 +217,12 @@ class Executor:
         if reason := dict(self._unsafe).get(assignment.manifest.sha256):
             raise UnsafePlan(reason)
         progress = ProgressReporter(assignment, self._connection, self._inbox)
-        job = self._prepare(assignment, progress.should_fetch)
+        with tracing.span("download"):
+            job = self._prepare(assignment, progress.should_fetch)
         progress.begin_training()
         try:
-            finished = self._worker.train(job, progress.should_train)
+            with tracing.span("train"):
+                finished = self._worker.train(job, progress.should_train)
         except UnsafePlan as error:
             self._unsafe.append((assignment.manifest.sha256, str(error)))
             raise
@@ -283,7 +289,8 @@ class Executor:
 
     def _submit(self, assignment: Assignment, stored: StoredRound) -> None:
         try:
-            self._transfers.submit(assignment, stored)
+            with tracing.span("upload", bytes=sum(ref.size for ref, _ in stored.outgoing.values())):
+                self._transfers.submit(assignment, stored)
         except TooLate as error:
             log.info("%s: too late: %s", assignment, with_reference(f"{error}{retry_advice(error)}", error.slug),
                      extra={"docs": error.docs})  # fmt: skip

@@ -29,6 +29,7 @@ from moonfed.errors import NotFound, WrongState
 from moonfed.labels import SANDBOX_LABEL
 from moonfed.printable import printable
 from moonfed.sandbox.policy import require_unreadable
+from moonfed.tracing import exporting
 
 if TYPE_CHECKING:
     from moonfed.edge_client.agent.connection import FleetConnection
@@ -48,7 +49,7 @@ def main() -> None:
         import_grpc()
         if settings.sandbox == "strict":
             require_unreadable(Path(settings.state))
-        with _sole_user(Path(settings.state)):
+        with _sole_user(Path(settings.state)), exporting(settings.otlp_endpoint, NAME):
             while True:  # a session ends by itself once the device has another name
                 _run_session(settings)
 
