@@ -21,10 +21,11 @@ from tests.support.trace_collector import PATIENCE, children, running_collector,
 CONTEXT = TraceContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
 
 
-def until(condition: Callable[[], object]) -> None:
+def until(condition: Callable[[], bool], meanwhile: Callable[[], None]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
+        meanwhile()
         time.sleep(0.05)
 
 
@@ -87,15 +88,12 @@ def test_an_absent_collector_is_logged_once_and_its_return_as_well(caplog: pytes
         port = listening.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
     with caplog.at_level(logging.INFO), exporting(address, "moonfed-test"):
-        for _ in range(2):
-            end_span()
-            until(lambda: "the trace collector" in caplog.text)
+        until(lambda: "the trace collector" in caplog.text, meanwhile=end_span)
         with running_collector(port) as collector:
-            until(lambda: end_span() or collector.spans != [])
-            until(lambda: "answers again" in caplog.text)
-    assert [
-        record.getMessage() for record in caplog.records if record.name.startswith(("moonfed", "opentelemetry"))
-    ] == [
+            until(lambda: "answers again" in caplog.text, meanwhile=end_span)
+        assert collector.spans
+    own = [record for record in caplog.records if record.name.startswith(("moonfed", "opentelemetry"))]
+    assert [record.getMessage() for record in own] == [
         f"the trace collector at {address} does not take spans; they are dropped",
         f"the trace collector at {address} answers again",
     ]

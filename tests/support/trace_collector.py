@@ -35,7 +35,7 @@ class Received:
 
 
 @dataclass
-class Collector(trace_service_pb2_grpc.TraceServiceServicer):  # type: ignore[misc] # which has no types
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
     """The received spans."""
 
     address: str = ""
