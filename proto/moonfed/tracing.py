@@ -11,7 +11,7 @@ from contextvars import ContextVar
 
 from moonfed.command_line import pip_install
 from moonfed.errors import InvalidInput, MoonfedError, NotFound
-from moonfed.trace_context import KEY, TraceContext
+from moonfed.trace_context import KEY, TraceContext, parse_traceparent
 
 Value = str | int | float | bool
 NO_ATTRIBUTES: Mapping[str, Value] = {}
@@ -82,9 +82,8 @@ def current() -> Span:
 
 def trace_metadata(assigned: str) -> tuple[tuple[str, str], ...]:
     """Return gRPC metadata with the current span, or with the assigned context if this process does not trace."""
-    context = current().context
-    traceparent = context.traceparent if context else assigned
-    return ((KEY, traceparent),) if traceparent else ()
+    context = current().context or parse_traceparent(assigned)
+    return ((KEY, context.traceparent),) if context else ()
 
 
 def require_endpoint(endpoint: str) -> None:
