@@ -95,7 +95,7 @@ def test_a_round_is_a_trace_with_its_wait_its_assignments_and_its_reduction(coll
         "cam-1": ("accepted", False, ("assigned again",)),
         "cam-2": ("lost", True, ("lost",)),
         "cam-3": ("declined", True, ("lost", "makes progress again")),
-        "cam-4": ("late", True, ()),
+        "cam-4": ("missing", True, ()),
     }
     assert only(within, "assignment", device="cam-4").id == assignment_context(RUN, FIRST, "cam-4").span_id
 

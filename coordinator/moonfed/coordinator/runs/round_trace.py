@@ -140,7 +140,7 @@ class RoundTrace:
         if outcome == "abandoned":
             root.fail(outcome)
         if not self._outlived:
-            self._end_assignments("late")
+            self._end_assignments("missing")
         root.end()
         self._waiting_since = self._clock()
 
