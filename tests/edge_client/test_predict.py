@@ -172,7 +172,11 @@ def test_each_name_answers_with_its_own_release(tmp_path: Path, bundle: Bundle) 
         (["nowhere.npz"], 3, "data is 'nowhere.npz'; there is no such file"),
         (["nowhere.png"], 3, "PATH is 'nowhere.png'; there is no such file or folder"),
         (["samples.npz", "--model", "other"], 3, "model is 'other'; this device has digits"),
-        (["pixels.npz"], 2, "pixels.npz has no field 'inputs', which is needed; found ['pixels'] (docs: errors/invalid-input)\n"),
+        (
+            ["pixels.npz"],
+            2,
+            "pixels.npz has no field 'inputs', which is needed; found ['pixels'] (docs: errors/invalid-input)\n",
+        ),
         (
             ["samples.npz", "more.png"],
             2,
