@@ -1,8 +1,8 @@
 """Run every benchmark, or the named ones: `python -m benchmarks cpu fleet`.
 
 Each table is printed, and saved to build/bench/NAME.json, as soon as it is measured. `device` combines `cpu`, `cuda`
-and `footprint`; `coordinator` includes `encodings`. `encodings-accuracy` (ten minutes), `attacks` and `server-attacks`
-run only if named.
+and `footprint`; `coordinator` includes `encodings`. `encodings-accuracy` (ten minutes), `attacks`, `server-attacks`
+and `metrics` run only if named.
 
 Bundles are signed with a temporary key: the user's keys are neither read nor created.
 """
@@ -54,6 +54,12 @@ def measure_encodings_accuracy() -> Tables:
     return encodings_accuracy.measure_encodings_accuracy()
 
 
+def measure_metrics() -> Tables:
+    from benchmarks import metrics
+
+    return metrics.measure_metrics()
+
+
 def measure_serving() -> Tables:
     from benchmarks import serving
 
@@ -88,6 +94,7 @@ BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "device": measure_device,
     "fleet": measure_fleet,
     "coordinator": measure_coordinator,
+    "metrics": measure_metrics,
     "serving": measure_serving,
     "server-attacks": measure_server_attacks,
     "encodings": measure_encodings,

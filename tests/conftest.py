@@ -51,6 +51,7 @@ SLOW = (
     "tests/coordinator/test_server.py",
     "tests/deploy/test_images.py",
     "tests/deploy/test_kserve.py",
+    "tests/deploy/test_monitoring.py",
     "tests/deploy/test_wheel.py",
     "tests/edge_client/agent/test_bundle_trust.py",
     "tests/edge_client/agent/test_compatibility.py",

@@ -94,6 +94,7 @@ class CoordinatorProcess:
     process: subprocess.Popen[str]
     console: Console
     address: str
+    ready: str = "{}"  # the line of JSON that it printed
 
     def token(self, uses: int) -> str:
         """Create a join token for that many devices."""
@@ -141,17 +142,18 @@ class CoordinatorProcess:
 
 
 @contextmanager
-def served(state: Path, logs: Path) -> Iterator[CoordinatorProcess]:
-    """Run a coordinator on a state directory until the context ends."""
+def served(state: Path, logs: Path, *options: str) -> Iterator[CoordinatorProcess]:
+    """Run a coordinator with these options of `serve` on a state directory until the context ends."""
     with ChildProcesses(logs) as fleet:
         process = fleet.start(
             *("coordinator", "moonfed-coordinator", "serve", "--state", str(state)),
             *("--fleet-port", "0", "--enrolment-port", "0", "--json"),
+            *options,
             env=MALLOC,
         )
-        fleet.first_line("coordinator")
+        ready = fleet.first_line("coordinator")
         with connect(state / "operator", insecure=False, address=None) as console:
-            yield CoordinatorProcess(state, process, console, load_identity(state / "operator").address)
+            yield CoordinatorProcess(state, process, console, load_identity(state / "operator").address, ready)
 
 
 @contextmanager

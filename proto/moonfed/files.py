@@ -7,13 +7,15 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from moonfed.errors import InvalidInput, NotFound, ResourceExhausted
 
 _log = logging.getLogger(__name__)
+_fsync_observers: list[Callable[[float], None]] = []
 
 
 def require_file(name: str, path: Path) -> None:
@@ -22,11 +24,28 @@ def require_file(name: str, path: Path) -> None:
         raise NotFound(f"{name} is {str(path)!r}; there is no such file")
 
 
+@contextmanager
+def fsyncs_observed(observe: Callable[[float], None]) -> Iterator[None]:
+    """Pass the seconds of every fsync in this process to a function, from any thread, until the context ends."""
+    _fsync_observers.append(observe)
+    try:
+        yield
+    finally:
+        _fsync_observers.remove(observe)
+
+
+def _fsync(descriptor: int) -> None:
+    began = time.perf_counter()
+    os.fsync(descriptor)
+    for observe in tuple(_fsync_observers):
+        observe(time.perf_counter() - began)
+
+
 def sync_directory(path: Path) -> None:
     """Make renames inside `path` durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        _fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -56,7 +75,7 @@ def write_durably(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())
+        _fsync(file.fileno())
     os.replace(temporary, path)
     sync_directory(path.parent)
 
@@ -64,7 +83,7 @@ def write_durably(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 def sync_file(path: Path) -> None:
     """Make the content of a file that was written elsewhere durable."""
     with path.open("rb") as file:
-        os.fsync(file.fileno())
+        _fsync(file.fileno())
 
 
 def link_or_copy(source: Path, target: Path) -> None:

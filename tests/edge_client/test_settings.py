@@ -67,6 +67,7 @@ def test_an_invalid_size_is_rejected(text: str) -> None:
         ("max_memory", 0, "max-memory is 0; it must be at least one byte"),
         ("max_bandwidth", 999, "max-bandwidth is 999 bytes per second; it must be at least 1000"),
         ("between", "9-17", "between is '9-17'; it must be two different times, HH:MM-HH:MM, from 00:00 to 23:59"),
+        ("metrics_file", "device.txt", "metrics-file is 'device.txt'; it must end in .prom, such as moonfed.prom"),
         ("proxy", "me:secret@here", "proxy is 'here'; it must be http://HOST:PORT"),
     ],
 )

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -96,6 +97,7 @@ class Coordinators:
     environment: Mapping[str, str] = field(default_factory=dict)
     store: Store | None = None  # the database as a bystander sees it, where it is no file of the state directory
     process: subprocess.Popen[str] | None = None
+    ready: dict[str, Any] = field(default_factory=dict)  # as the process printed it
 
     @property
     def state(self) -> Path:
@@ -122,7 +124,8 @@ class Coordinators:
         """Start the process and wait until it serves."""
         process = self.launch(*faults, clock=clock)
         assert process.stdout
-        assert json.loads(process.stdout.readline() or "{}"), self.log[-2000:]
+        self.ready = json.loads(process.stdout.readline() or "{}")
+        assert self.ready, self.log[-2000:]
 
     def died(self, fault: Fault | None = None) -> None:
         """Wait until the fault kills the process."""

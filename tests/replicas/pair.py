@@ -86,7 +86,7 @@ def two_replicas(tmp: Path, database: str, blobs: str, devices: Sequence[str]) -
     The second replica has a copy of the first one's authority.
     """
     aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-    arguments = ["--database", database, "--blobs", blobs]
+    arguments = ["--database", database, "--blobs", blobs, "--metrics-port", "0"]
     with ExitStack() as stack:
         replicas = []
         for name in ("first", "second"):

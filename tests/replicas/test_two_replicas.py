@@ -14,6 +14,7 @@ from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, enr
 from tests.replicas.pair import Pair, go_on, pair_of_replicas, pause, start
 from tests.support.coordinator import ask, model_values
 from tests.support.postgresql import Server
+from tests.support.prometheus import value
 
 pytestmark = pytest.mark.timeout(180)
 ROUNDS, STOPPED = 10, "stopped"
@@ -74,6 +75,11 @@ def test_devices_spread_over_two_replicas(pair: Pair, undisturbed: bytes) -> Non
     assert kinds[-1] == control_pb2.EVENT_KIND_ENDED
     assert kinds.count(control_pb2.EVENT_KIND_ROUND_COMMITTED) >= ROUNDS - 1, "a follower tells of them, too"
     assert "committed with" not in follower.log
+    ports = [replica.ready["metrics_port"] for replica in (holder, follower)]
+    until(lambda: value(ports[0], "rounds_total", outcome="committed") == ROUNDS)
+    assert value(ports[1], "rounds_total", outcome="committed") == 0, "each replica exports what it has done"
+    assert sum(value(port, "devices_online") for port in ports) == len(SAMPLES)
+    assert [value(port, "replicas") for port in ports] == [2, 2]
 
 
 def test_the_holder_is_killed_in_mid_round(pair: Pair, undisturbed: bytes) -> None:
@@ -82,6 +88,7 @@ def test_the_holder_is_killed_in_mid_round(pair: Pair, undisturbed: bytes) -> No
     holder, follower = pair.of("holder-killed")
     holder.kill()
     pair.middle_of_round("holder-killed", 6)
+    until(lambda: value(follower.ready["metrics_port"], "replicas") == 1)
     holder.serve()
     ended_as(pair, "holder-killed", undisturbed)
     assert "run 'holder-killed' is now driven by this coordinator" in follower.log

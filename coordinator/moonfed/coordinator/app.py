@@ -13,6 +13,7 @@ from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.registry_poll import RegistryPoll
 from moonfed.coordinator.devices.release_targets import ReleaseTargets
 from moonfed.coordinator.devices.sessions import Sessions
+from moonfed.coordinator.observer import SILENT, Observer
 from moonfed.coordinator.replicas.presence import Presence
 from moonfed.coordinator.replicas.replication import Replicated, Replication, Standalone
 from moonfed.coordinator.runs.evaluations import Evaluations
@@ -29,53 +30,55 @@ _log = logging.getLogger(__name__)
 class Coordinator:
     """The runs, devices and updates of one opened storage. Lives on one event loop."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, observer: Observer = SILENT) -> None:
         self.storage = storage
-        self._sessions, self._liveness, self._background = Sessions(), Liveness(), BackgroundTasks()
+        self.sessions, self._liveness, self._background = Sessions(), Liveness(), BackgroundTasks()
         transfers = Transfers()
-        self._runs = RunManager(storage, self._sessions, self._liveness, self._background)
-        self._evaluations = Evaluations(storage, self._sessions, self._background)
+        self.runs = RunManager(storage, self.sessions, self._liveness, self._background, observer)
+        self._evaluations = Evaluations(storage, self.sessions, self._background)
         self._replication = self._choose_replication()
         self.registry = RegistryPoll(storage.store.registry)
-        self.release_targets = ReleaseTargets(storage.store.deployments, self._sessions)
+        self.release_targets = ReleaseTargets(storage.store.deployments, self.sessions)
         self.devices = DeviceApi(
             blobs=storage.blobs,
-            access=BlobAccess(storage.store, self._sessions),
+            access=BlobAccess(storage.store, self.sessions),
             registry=storage.store.devices,
-            runs=self._runs,
+            runs=self.runs,
             evaluations=self._evaluations,
-            sessions=self._sessions,
+            sessions=self.sessions,
             liveness=self._liveness,
             background=self._background,
             releases=self.release_targets,
+            observer=observer,
         )
-        self.releases = ReleaseApi(storage, self._sessions, self._background)
+        self.releases = ReleaseApi(storage, self.sessions, self._background)
         self.updates = Updates(
-            find_run=self._runs.find,
+            find_run=self.runs.find,
             reports=storage.store.reports,
             spool=storage.spool,
             blobs=storage.blobs,
             budget=storage.budget,
             transfers=transfers,
             background=self._background,
+            observer=observer,
         )
         self.operators = OperatorApi(
             store=storage.store,
             blobs=storage.blobs,
             budget=storage.budget,
             garbage_collector=storage.garbage_collector,
-            runs=self._runs,
+            runs=self.runs,
             evaluations=self._evaluations,
             transfers=transfers,
-            sessions=self._sessions,
+            sessions=self.sessions,
             background=self._background,
         )
 
-        self.admin = AdminApi(storage.store.devices, self.registry, self._sessions)
+        self.admin = AdminApi(storage.store.devices, self.registry, self.sessions)
 
     async def open(self) -> None:
         """Resume the runs that were running when the coordinator ended."""
-        await self._runs.open()
+        await self.runs.open()
         await self._replication.start()
         self._evaluations.open()
         self._background.spawn(in_thread(self.storage.garbage_collector.sweep))
@@ -83,15 +86,15 @@ class Coordinator:
     def _choose_replication(self) -> Replication:
         store = self.storage.store
         if store.leases.holder is None:
-            return Standalone(self._runs)
-        presence = Presence(store.online_devices, store.leases.holder, self._sessions, self._liveness)
-        return Replicated(store, self._runs, presence, self._background)
+            return Standalone(self.runs)
+        presence = Presence(store.online_devices, store.leases.holder, self.sessions, self._liveness)
+        return Replicated(store, self.runs, presence, self._background)
 
     def dismiss(self) -> None:
         """Prepare to stop: end sessions and subscriptions, without counting devices as lost."""
         reason = Unavailable("the coordinator is stopping")
-        self._runs.dismiss(reason)
-        self._sessions.close(reason)
+        self.runs.dismiss(reason)
+        self.sessions.close(reason)
 
     async def close(self) -> None:
         """Stop driving runs; everything acknowledged is durable already."""

@@ -8,10 +8,11 @@ import os
 import re
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -19,6 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.aggregation.robust.reducers import REDUCERS
 from moonfed.coordinator.app import Coordinator
+from moonfed.coordinator.observer import SILENT, Observer
 from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.pki.enrolment import Enrolment
 from moonfed.coordinator.pki.operators import OperatorIdentities
@@ -40,6 +42,9 @@ from moonfed.tracing import exporting
 from moonfed.transport import LOOPBACK, SERVER_OPTIONS, require_loopback
 from moonfed.v1 import control_pb2_grpc, enrolment_pb2_grpc, fleet_pb2_grpc
 from moonfed.validate import require_port
+
+if TYPE_CHECKING:
+    from moonfed.coordinator.metrics.exporter import Exporter
 
 _log = logging.getLogger(__name__)
 SERVICE = "moonfed-coordinator"  # its name in traces
@@ -66,6 +71,8 @@ class ServeSettings:
     certificate_days: float = 90.0
     insecure: bool = False
     otlp_endpoint: str = ""  # of the collector of traces; empty: none
+    metrics_port: int | None = None  # for Prometheus; None: no metrics
+    metrics_host: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
         if self.insecure:
@@ -82,6 +89,8 @@ class ServeSettings:
             require_port(field, port)
         if self.fleet_port == self.enrolment_port != 0 and not self.insecure:
             raise InvalidInput(f"enrolment_port is {self.enrolment_port}; it must differ from fleet_port")
+        if self.metrics_port is not None:
+            require_port("metrics_port", self.metrics_port)
         if not 0 < self.certificate_days <= 3650:
             raise InvalidInput(f"certificate_days is {self.certificate_days}; it must be above 0 and at most 3650")
 
@@ -93,10 +102,11 @@ class ServeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """The ports of a coordinator; without TLS there is no enrolment port."""
+    """The ports of a coordinator; without TLS there is no enrolment port, and metrics are optional."""
 
     fleet: int
     enrolment: int | None
+    metrics: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,14 +146,16 @@ async def _serve(settings: ServeSettings, storage: Storage, ready: Callable[[Por
 @asynccontextmanager
 async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Running]:
     """Serve until the context exits."""
-    coordinator = Coordinator(storage)
+    exporter = _exporter(settings, storage)
+    observer = exporter.recorder if exporter else SILENT
+    coordinator, metrics = Coordinator(storage, observer), ExitStack()
     directory = storage.directory
     authority = None if settings.insecure else await asyncio.to_thread(Authority, directory.authority)
     if authority:
         await asyncio.to_thread(storage.store.devices.require_authority, ref_of_bytes(authority.ca).sha256)
     files, revocations = file_limit(), Revocations()
     auditor = Auditor(storage.store.audit)
-    interceptor = ErrorInterceptor(RateLimiter(), auditor)
+    interceptor = ErrorInterceptor(RateLimiter(), auditor, observer)
     fleet, enrolment = (_new_server(interceptor, limits(files)) for limits in (fleet_options, enrolment_options))
     guard = ConnectionGuard(files, revocations.rejection)
     authenticator = Authenticator(insecure=settings.insecure, connections=guard, rejection=revocations.rejection)
@@ -155,12 +167,15 @@ async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Ru
     try:
         ports = _open_ports(settings, authority, fleet, enrolment)
         guard.start([port for port in (ports.fleet, ports.enrolment) if port])
+        if exporter and settings.metrics_port is not None:
+            served = exporter.serving(coordinator, settings.metrics_host, settings.metrics_port)
+            ports = replace(ports, metrics=metrics.enter_context(served))
         if authority is None:
-            _add_services(fleet, coordinator, authenticator, auditor)
+            _add_services(fleet, coordinator, authenticator, auditor, observer)
         else:
             issuer = _enrolment(settings, storage, authority, ports)
             identities = await _own_identity(settings, storage, authority, ports, auditor)
-            _add_services(fleet, coordinator, authenticator, auditor, issuer, identities)
+            _add_services(fleet, coordinator, authenticator, auditor, observer, issuer, identities)
             enrolments = EnrolmentService(issuer, ports.fleet, auditor)
             enrolment_pb2_grpc.add_EnrolmentServicer_to_server(enrolments, enrolment)
             await _add_health(enrolment)
@@ -170,6 +185,7 @@ async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Ru
         await fleet.start()
         yield Running(ports=ports, coordinator=coordinator)
     finally:
+        metrics.close()
         coordinator.dismiss()
         await asyncio.gather(fleet.stop(STOP_SECONDS), enrolment.stop(STOP_SECONDS))
         for task in tasks:
@@ -177,6 +193,14 @@ async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Ru
         await auditor.summarise(ended_only=False)
         await asyncio.to_thread(guard.stop)
         await coordinator.close()
+
+
+def _exporter(settings: ServeSettings, storage: Storage) -> Exporter | None:
+    if settings.metrics_port is None:
+        return None
+    from moonfed.coordinator.metrics.exporter import Exporter  # needs prometheus_client, which few coordinators load
+
+    return Exporter(storage)
 
 
 def _new_server(interceptor: ErrorInterceptor, limits: Options) -> grpc.aio.Server:
@@ -238,10 +262,11 @@ def _add_services(
     coordinator: Coordinator,
     authenticator: Authenticator,
     auditor: Auditor,
+    observer: Observer,
     enrolment: Enrolment | None = None,
     identities: OperatorIdentities | None = None,
 ) -> None:
-    fleet = FleetService(coordinator.devices, coordinator.updates, authenticator, auditor, enrolment)
+    fleet = FleetService(coordinator.devices, coordinator.updates, authenticator, auditor, enrolment, observer)
     control = ControlService(
         coordinator.operators,
         coordinator.admin,

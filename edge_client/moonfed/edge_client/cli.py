@@ -174,6 +174,9 @@ def run_command(
     log_format: LogFormatOption = "text",
     log_level: LogLevelOption = "info",
     otlp_endpoint: OtlpOption = "",
+    metrics_file: str = typer.Option(
+        "", metavar="FILE.prom", help="Write metrics to this file for node_exporter's textfile collector."
+    ),
 ) -> None:
     """Connect to the coordinator, train and submit updates until stopped.
 
@@ -190,6 +193,7 @@ def run_command(
       moonfed-client run --data customers.csv --state /var/lib/moonfed
       moonfed-client run --data samples.npz --max-steps 50 --max-memory 4GB
       moonfed-client run --data samples.npz --between 22:00-06:00 --max-bandwidth 500KB
+      moonfed-client run --data samples.npz --metrics-file /var/lib/node_exporter/moonfed.prom
       moonfed-client run --data samples.npz --label site=berlin --label camera=hd
       moonfed-client run --data samples.npz --insecure --coordinator localhost:7443 --name one
     """  # noqa: D301
@@ -216,6 +220,7 @@ def run_command(
         log_format=log_format,
         log_level=log_level,
         otlp_endpoint=otlp_endpoint,
+        metrics_file=str(Path(metrics_file).resolve()) if metrics_file else "",
     )
     handed_over = {**settings.to_environment(), **find_installed_packages().to_environment()}
     environment = {**os.environ, **handed_over, **(ignore_proxy_exceptions() if proxy else {})}

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from moonfed.edge_client.metrics_file import require_metrics_file
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import InvalidInput
 from moonfed.labels import SANDBOX_LABEL, check_labels
@@ -52,6 +53,7 @@ class DeviceSettings:
     log_format: str = "text"
     log_level: str = "info"
     otlp_endpoint: str = ""  # of the collector of traces; empty: none
+    metrics_file: str = ""  # for node_exporter; empty: none
 
     def __post_init__(self) -> None:
         require_choices(self.accelerator, self.precision, self.memory_format)
@@ -70,6 +72,8 @@ class DeviceSettings:
             TrainingWindow.parse(self.between)
         if self.proxy:
             parse_proxy(self.proxy)
+        if self.metrics_file:
+            require_metrics_file(self.metrics_file)
         require_level(self.sandbox)
         check_labels(self.labels)
         if SANDBOX_LABEL in self.labels:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from pathlib import Path
+
 import pytest
 
+from moonfed.blobs import BlobDirectory
+from moonfed.coordinator.rpc.blob_stream import chunks
+from moonfed.coordinator.rpc.flow_control import FlowControl
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.v1 import blob_pb2
 from tests.coordinator.conftest import Fleet
@@ -31,3 +38,29 @@ def test_only_blobs_can_be_fetched(fleet: Fleet) -> None:
     for name in ("", "0" * 64, "../coordinator.db", "../../state/authority/ca-key.pem"):
         with pytest.raises(NotFound):
             fetch(name)
+
+
+def test_a_call_that_is_cancelled_while_the_file_is_being_opened_leaves_no_file_open(tmp_path: Path) -> None:
+    blobs = BlobDirectory(tmp_path)
+    ref = blobs.put_bytes(b"model")
+    opening, may_open = threading.Event(), threading.Event()
+
+    def require_access(sha256: str) -> None:
+        opening.set()
+        may_open.wait()
+
+    async def cancel_while_opening() -> None:
+        stream = chunks(blobs, blob_pb2.FetchRequest(sha256=ref.sha256), FlowControl().stream("cam-1"), require_access)
+        reading = asyncio.ensure_future(anext(stream))
+        await asyncio.to_thread(opening.wait)
+        reading.cancel()
+        may_open.set()
+        await asyncio.wait([reading])
+        assert reading.cancelled()
+        assert str(blobs.local(ref)) not in open_files()
+
+    asyncio.run(cancel_while_opening())
+
+
+def open_files() -> list[str]:
+    return [str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]

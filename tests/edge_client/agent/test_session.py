@@ -37,6 +37,7 @@ from moonfed.transport import to_message
 from moonfed.v1 import fleet_pb2
 from moonfed.version import CONTRACT_VERSION
 from tests.edge_client.conftest import PROGRAM, Bundle, Device, wait_until_gone, write_samples
+from tests.faults.fleet import until
 from tests.support.authority import DAY, Authority
 from tests.support.device_coordinator import PATIENCE, Coordinator
 from tests.support.signatures import signature
@@ -52,18 +53,24 @@ def digest(content: bytes) -> str:
 
 @pytest.mark.usefixtures("fresh_programs")
 def test_a_round_from_assignment_to_receipt(
-    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, tmp_path: Path
 ) -> None:
+    metrics = tmp_path / "moonfed.prom"
     coordinator.assign(bundle.assignment())
-    device.start(samples, "--holdout", "0.1")
+    device.start(samples, "--holdout", "0.1", "--metrics-file", str(metrics))
     header, model = coordinator.wait_for_update()
     assert (header.device, header.run, header.round, header.attempt) == ("cam-1", "tested", 1, 1)
     assert (header.samples, header.steps) == (36, 8)
     assert header.metrics["holdout_samples"] == 4
     assert len(model) == len(bundle.weights)
     assert model != bundle.weights
+    until(lambda: 'rounds_total{outcome="counted"} 1' in metrics.read_text())
+    assert "moonfed_device_connected 1\n" in metrics.read_text()
     code, log = device.stop()
     assert code == 0
+    assert metrics.stat().st_mode & 0o777 == 0o644  # though the device's other files are private
+    for line in ("moonfed_device_connected 0\n", "moonfed_device_last_round 1\n", "moonfed_device_last_round_loss "):
+        assert line in metrics.read_text()
     for text in ("connected to the coordinator", "run tested, round 1: assigned", "trained on 36 samples"):
         assert text in log
 

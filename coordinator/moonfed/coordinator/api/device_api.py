@@ -13,6 +13,7 @@ from moonfed.coordinator.devices.blob_access import BlobAccess
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.release_targets import ReleaseTargets
 from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, Sessions, require_contract
+from moonfed.coordinator.observer import SILENT, Observer
 from moonfed.coordinator.records import MAX_REASON, AttemptId, DeviceReport, EligibilityReport, EvaluationReport
 from moonfed.coordinator.runs.evaluations import Evaluations
 from moonfed.coordinator.runs.handle import RunHandle
@@ -45,7 +46,9 @@ class DeviceApi:
         liveness: Liveness,
         background: BackgroundTasks,
         releases: ReleaseTargets,
+        observer: Observer = SILENT,
     ) -> None:
+        self._observer = observer
         self.blobs, self.access, self._releases = blobs, access, releases
         self._registry, self._runs, self._evaluations = registry, runs, evaluations
         self._sessions, self._liveness, self._background = sessions, liveness, background
@@ -110,6 +113,7 @@ class DeviceApi:
             why = report.reason or "the device declines the run"
             await self._record(run, EligibilityReport(device=device, fingerprint=fingerprint, reason=why))
         await self._background.finish(run.decline(report))
+        self._observer.update_ended("declined", "ineligible" if permanent else "device")
 
     async def report_eligibility(self, run: str, manifest: str, report: EligibilityReport) -> None:
         """Record whether a device is eligible for a run; `manifest`: the sha256 of the one that it checked."""

@@ -83,6 +83,10 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve without TLS; only to programs on this machine.")
     ] = False,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Port for Prometheus' scrapes, without TLS; 0: any free one. Default: none.")
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="Address to serve metrics on.")] = "127.0.0.1",
     json: Annotated[bool, typer.Option("--json", help="Print the ports as one line of JSON.")] = False,
     log_format: LogFormatOption = "text",
     log_level: LogLevelOption = "info",
@@ -90,7 +94,7 @@ def serve(
 ) -> None:
     """Run the coordinator until it is stopped; a later start resumes.
 
-    Example: moonfed-coordinator serve --host 0.0.0.0 --name coordinator.example.org
+    Example: moonfed-coordinator serve --host 0.0.0.0 --name coordinator.example.org --metrics-port 9464
     """
     import logging
 
@@ -114,6 +118,8 @@ def serve(
         certificate_days=certificate_days,
         insecure=insecure,
         otlp_endpoint=otlp_endpoint,
+        metrics_port=metrics_port,
+        metrics_host=metrics_host,
     )
     run_server(settings, lambda ports: _print_ready(state, host, ports, json))
 
@@ -121,6 +127,7 @@ def serve(
 def _print_ready(state: Path, host: str, ports: Ports, json: bool) -> None:
     if json:
         document = {"fleet_port": ports.fleet, "enrolment_port": ports.enrolment, "state": str(state)}
+        document |= {"metrics_port": ports.metrics} if ports.metrics else {}
         print_json(document | {"identity": str(state / "operator")})
         return
     enrolment = f", new devices at {host}:{ports.enrolment}" if ports.enrolment else ", without TLS"

@@ -139,6 +139,11 @@ class EligibleDevices:
         else:
             self.all_answered.set()
 
+    def names(self) -> set[str]:
+        """Return the online devices that are eligible, as of their last lookup."""
+        online = {session.device for session in self._sessions.all()}
+        return online - self._ineligible.keys() - self._unanswered
+
     def ineligibility(self, device: str) -> str:
         """Return why an online device is ineligible, as of its last lookup; empty if it is not."""
         return self._ineligible.get(device, "")
@@ -151,10 +156,9 @@ class EligibleDevices:
         """Add the numbers of eligible devices and of those that have not answered, and the ineligible ones."""
         online = {session.device for session in self._sessions.all()}
         away = {device: why for device, why in ineligible(self._reports).items() if device not in online}
-        eligible = online - self._ineligible.keys() - self._unanswered
         return replace(
             view,
-            eligible=len(eligible),
+            eligible=len(self.names()),
             checking=len(self._unanswered),
             ineligible=by_reason({**away, **self._ineligible}),
         )

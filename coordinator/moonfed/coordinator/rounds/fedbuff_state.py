@@ -34,6 +34,11 @@ class FedBuffState(State):
         return self.tasks.keys() - self.lost
 
     @property
+    def failed_attempts(self) -> int:
+        """Number of attempts in a row that made no model."""
+        return self.fruitless
+
+    @property
     def number(self) -> int:
         """Number of the open round, or of the next one to open."""
         return self.committed + 1

@@ -89,6 +89,11 @@ class State:
     status: Status = "running"
 
     @property
+    def failed_attempts(self) -> int:
+        """Number of attempts in a row that made no model."""
+        return self.attempt - 1
+
+    @property
     def run_status(self) -> RunStatus:
         """The status as operators see it."""
         return "paused" if self.paused and self.status == "running" else self.status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack
 from io import FileIO
 
 from moonfed.blobs import BlobRef
@@ -30,9 +31,10 @@ async def chunks(
     """
     clock = asyncio.get_running_loop().time
     end = clock() + STREAM_SECONDS
-    ref, file = await in_thread(_opened, blobs, request, require_access)
-    offset = request.offset
+    opened = ExitStack()  # closes the file even if the call is cancelled while a thread opens it
     try:
+        ref, file = await in_thread(_open, blobs, request, require_access, opened)
+        offset = request.offset
         while offset < ref.size:
             size = _size(await slot.next_part(), offset, ref.size)
             if clock() > end:
@@ -45,13 +47,13 @@ async def chunks(
             offset += read
     finally:
         slot.release()
-        file.close()
+        opened.close()
 
 
-def _opened(
-    blobs: BlobStore, request: blob_pb2.FetchRequest, require_access: Callable[[str], None]
+def _open(
+    blobs: BlobStore, request: blob_pb2.FetchRequest, require_access: Callable[[str], None], opened: ExitStack
 ) -> tuple[BlobRef, FileIO]:
-    """Open the blob; raises NotFound, or InvalidInput for an offset beyond its end. Blocking."""
+    """Open the blob until `opened` closes; raises NotFound, or InvalidInput for an offset beyond its end. Blocking."""
     try:
         ref = blobs.find(request.sha256)
         require_access(ref.sha256)
@@ -59,7 +61,7 @@ def _opened(
         raise NotFound(f"{error}; a run deletes global models that it no longer retains") from error
     if request.offset > ref.size:
         raise InvalidInput(f"offset is {request.offset}; blob {ref.sha256[:12]} has {ref.size} bytes")
-    return ref, blobs.local(ref).open("rb", buffering=0)
+    return ref, opened.enter_context(blobs.local(ref).open("rb", buffering=0))
 
 
 def _size(most: int, offset: int, end: int) -> int:

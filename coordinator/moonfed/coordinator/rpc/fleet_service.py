@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from functools import partial
 
 import grpc
 
 from moonfed.coordinator.api.device_api import DeviceApi
+from moonfed.coordinator.observer import SILENT, Observer
 from moonfed.coordinator.pki.authority import Signed
 from moonfed.coordinator.pki.enrolment import Enrolment
 from moonfed.coordinator.records import MAX_REASON, EligibilityReport
@@ -44,7 +45,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         authenticator: Authenticator,
         auditor: Auditor,
         enrolment: Enrolment | None,
+        observer: Observer = SILENT,
     ) -> None:
+        self._observer = observer
         self._devices, self._updates, self._auditor = devices, updates, auditor
         self._authenticator, self._enrolment = authenticator, enrolment
         self._downlink, self._uplink = (
@@ -95,9 +98,17 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         )
         certificate = self._authenticator.certificate(context)
         require_access = partial(self._devices.access.require, device, certificate.serial if certificate else "")
-        async with aclosing(chunks(self._devices.blobs, request, slot, require_access)) as parts:
+        sent: Callable[[int], None] = _ignore
+
+        def begin(sha256: str) -> None:
+            nonlocal sent
+            require_access(sha256)
+            sent = self._observer.download(sha256)
+
+        async with aclosing(chunks(self._devices.blobs, request, slot, begin)) as parts:
             async for part in parts:
                 yield part
+                sent(len(part))
                 self._devices.heartbeat(device)
 
     async def Report(  # noqa: N802, D102
@@ -200,3 +211,7 @@ def _traceparent(context: grpc.ServicerContext) -> str:
     """Return the span that a call belongs to, as its caller says; empty while tracing is off."""
     found = context.invocation_metadata() if tracer().on else ()
     return next((str(value) for key, value in found if key == KEY), "")
+
+
+def _ignore(_size: int) -> None:
+    pass

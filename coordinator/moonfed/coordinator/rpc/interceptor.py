@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import partial
@@ -11,6 +12,7 @@ from urllib.parse import unquote
 
 import grpc
 
+from moonfed.coordinator.observer import SILENT, Observer
 from moonfed.coordinator.rpc.audit import Auditor
 from moonfed.coordinator.rpc.authentication import caller_of, identify
 from moonfed.coordinator.rpc.rate_limit import RateLimiter
@@ -25,8 +27,10 @@ Handler = Any  # grpc.RpcMethodHandler, which has no type hints
 Admit = Callable[[Any], AbstractContextManager[None]]
 Abort = Callable[[Any, Exception], Awaitable[NoReturn]]
 Parse = Callable[[Any], Any]  # from a request's bytes, or a stream of parsed ones
+Ended = Callable[[str, float], None]  # a call, with its status and its seconds
 ENROLMENT = "/moonfed.v1.Enrolment/"
 RATE_LIMITED = ("/moonfed.v1.Fleet/", ENROLMENT)
+OK, CANCELLED = grpc.StatusCode.OK.name, grpc.StatusCode.CANCELLED.name
 MAX_DETAILS = 2000  # characters; a device's own tensor names may be long
 _FACTORIES = (
     ("unary_unary", grpc.unary_unary_rpc_method_handler),
@@ -36,9 +40,13 @@ _FACTORIES = (
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its types only
-    """Conversion of our errors to statuses; records denied calls; logs other errors and hides them from the caller."""
+    """Conversion of our errors to statuses; records denied calls; logs other errors and hides them from the caller.
 
-    def __init__(self, limiter: RateLimiter, auditor: Auditor) -> None:
+    `observer` is told how long each call took, and its status.
+    """
+
+    def __init__(self, limiter: RateLimiter, auditor: Auditor, observer: Observer = SILENT) -> None:
+        self._observer = observer
         self._limiter, self._auditor, self._errors = limiter, auditor, ErrorLog()
 
     async def intercept_service(
@@ -52,6 +60,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         admit_one = _admit_enrolment if handler_call_details.method.startswith(ENROLMENT) else _admit
         admit = partial(admit_one, self._limiter) if limited else _unlimited
         abort = partial(self._abort, handler_call_details.method)
+        ended = partial(self._observer.call_ended, handler_call_details.method)
         for kind, factory in _FACTORIES:
             if handler is not None and getattr(handler, kind):
                 wrap = _wrapped_call if kind == "unary_unary" else _wrapped_stream
@@ -61,7 +70,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
                     deserialize = partial(parse_or_reject, parse)
                     parse = ParsedRequests
                 return factory(
-                    wrap(getattr(handler, kind), parse, admit, abort),
+                    wrap(getattr(handler, kind), parse, admit, abort, ended),
                     request_deserializer=deserialize,
                     response_serializer=partial(_serialize, handler.response_serializer),
                 )
@@ -103,29 +112,48 @@ def _unlimited(_context: object) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def _status_of(error: Exception, context: Any) -> str:  # noqa: ANN401
+    """Return the name of the status that a failed call ends with."""
+    if isinstance(error, grpc.aio.AbortError):  # by a servicer that is not ours, such as the health check's
+        code = context.code()
+        return next((status.name for status in grpc.StatusCode if status.value[0] == code), "UNKNOWN")
+    return to_status(as_transient(error) or error)[0].name
+
+
 def _wrapped_call(
-    method: Callable[..., Awaitable[Any]], parse: Parse, admit: Admit, abort: Abort
+    method: Callable[..., Awaitable[Any]], parse: Parse, admit: Admit, abort: Abort, ended: Ended
 ) -> Callable[..., Awaitable[Any]]:
     async def call(request: Any, context: Any) -> Any:  # noqa: ANN401 - any method's messages
+        began, status = time.perf_counter(), CANCELLED
         try:
             with admit(context):
-                return await method(parse(request), context)
+                reply = await method(parse(request), context)
+            status = OK
+            return reply
         except Exception as error:
+            status = _status_of(error, context)
             await abort(context, error)
+        finally:
+            ended(status, time.perf_counter() - began)
 
     return call
 
 
 def _wrapped_stream(
-    method: Callable[..., Any], parse: Parse, admit: Admit, abort: Abort
+    method: Callable[..., Any], parse: Parse, admit: Admit, abort: Abort, ended: Ended
 ) -> Callable[..., AsyncIterator[Any]]:
     async def stream(request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: ANN401
+        began, status = time.perf_counter(), CANCELLED
         try:
             with admit(context):
                 async with aclosing(method(parse(request), context)) as replies:
                     async for reply in replies:
                         yield reply
+            status = OK
         except Exception as error:
+            status = _status_of(error, context)
             await abort(context, error)
+        finally:
+            ended(status, time.perf_counter() - began)
 
     return stream

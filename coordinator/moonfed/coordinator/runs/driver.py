@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from moonfed.coordinator.devices.eligibility import EligibleDevices
 from moonfed.coordinator.devices.liveness import Liveness, StallDetector
 from moonfed.coordinator.devices.notifications import notify_participants
 from moonfed.coordinator.devices.sessions import Sessions
+from moonfed.coordinator.observer import SILENT, Observer
 from moonfed.coordinator.records import (
     NOT_MEASURED,
     AttemptId,
@@ -96,7 +97,9 @@ class RunDriver:
         background: BackgroundTasks,
         restart: Callable[[str], Awaitable[None]],
         observers: Sequence[RoundObserver] = (),
+        observer: Observer = SILENT,
     ) -> None:
+        self._observer = observer
         self.record, self.manifest, self.state = record, context.manifest, context.state
         self._protocol, self._global_states = round_protocol(record.settings), context.global_states
         self._storage, self._store, self._sessions = storage, storage.store, sessions
@@ -111,7 +114,7 @@ class RunDriver:
         self._meter = RoundMeter(
             RoundClock(), self._stall_detector.fraction, asynchronous=self._protocol.reports_outlive_rounds
         )
-        self._publisher = EventPublisher(record.run)
+        self._publisher = EventPublisher(record.run, observer)
         self._trace = RoundTrace(record, reports_outlive_rounds=self._protocol.reports_outlive_rounds)
         eligibility = storage.store.eligibility
         self._devices = EligibleDevices(sessions, record, context.manifest, eligibility, driven=True)
@@ -264,6 +267,7 @@ class RunDriver:
             report = DeviceReport(id=id_, device=device, outcome="declined", reason=REMOVED)
             with suppress(WrongState, LeaseLost):  # it has delivered its update, or its driver is another replica
                 await self._record_report(report)
+                self._observer.update_ended("declined", "removed")
 
     async def decline(self, report: DeviceReport) -> None:
         """Record that a device will deliver no update. Idempotent."""
@@ -326,6 +330,10 @@ class RunDriver:
     def base_model(self, attempt: AttemptId) -> BlobRef:
         """Return the global model that the attempt started from; raises WrongState if that round has ended."""
         return self._global_states[attempt.round].blobs[MODEL]
+
+    def eligible(self) -> Set[str]:
+        """Return the online devices that may train the run."""
+        return self._devices.names()
 
     def progress(self) -> dict[str, float]:
         """Return the reported progress of each device that the open round waits for, as a fraction; 0 if none yet."""
@@ -450,7 +458,7 @@ class RunDriver:
         session.assign(build_assignment(attempt, command.device, self.record, self.manifest, global_state))
 
     async def _reduce(self, command: Reduce, moments: Moments | None, measured: AttemptMeasurements) -> None:
-        with self._trace.reducing(attempt_id(self.record.run, command)):
+        with self._observer.reducing(), self._trace.reducing(attempt_id(self.record.run, command)):
             outcome = await asyncio.to_thread(
                 close_round,
                 self._storage,

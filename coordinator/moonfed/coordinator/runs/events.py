@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
+from moonfed.coordinator.observer import SILENT, Observer
 from moonfed.coordinator.records import AttemptId, DeviceReport, EventKind, RunEvent, RunView, attempt_id
 from moonfed.coordinator.rounds.events import STOPPED, Abandon, Command, Discard, Lose, Open, Replace, SetPaused
 from moonfed.coordinator.rounds.state import OpenRound
@@ -23,8 +24,8 @@ _log = logging.getLogger(__name__)
 class EventPublisher:
     """Publishes the events of one run."""
 
-    def __init__(self, run: str) -> None:
-        self._run, self._about_run = run, {"run": run}
+    def __init__(self, run: str, observer: Observer = SILENT) -> None:
+        self._run, self._observer, self._about_run = run, observer, {"run": run}
         self._waiting = ""  # the latest reason published
         self.subscribers = Subscribers()
 
@@ -52,6 +53,7 @@ class EventPublisher:
             case Lose():
                 self._lost(command)
             case Discard():
+                self._observer.update_ended("rejected", "damaged")
                 self.report(discarded(self._run, command), None)
             case Abandon():
                 self._abandoned(command)
@@ -77,6 +79,7 @@ class EventPublisher:
 
     def _lost(self, command: Lose) -> None:
         attempt = attempt_id(self._run, command)
+        self._observer.update_ended("lost", "left" if command.left else "silent")
         if command.left:
             _log.info("%s: %s has left", attempt, command.device, extra={"device": command.device})
         else:
@@ -124,6 +127,8 @@ class EventPublisher:
 
     def end(self, view: RunView) -> None:
         """Publish the end of the run, after which nothing happens."""
+        if view.record.status in ("finished", "stopped", "failed"):
+            self._observer.run_ended(view.record.status)
         if view.record.status == "failed":
             _log.error("run %r has failed: %s", self._run, view.record.reason, extra=self._about_run)
         else:

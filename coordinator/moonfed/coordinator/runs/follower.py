@@ -6,7 +6,7 @@ It reads the run's state from the database, slightly late, and records reports i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -269,6 +269,10 @@ class RunFollower:
     def _require_admissible(self, report: DeviceReport) -> None:
         if problem := self._local_rejection(report.id, report.device):
             raise problem
+
+    def eligible(self) -> Set[str]:
+        """Return the online devices that may train the run."""
+        return self._devices.names()
 
     def progress(self) -> dict[str, float]:
         """Return the progress reported here of each device that the open round waits for; a fraction, 0 if none yet."""

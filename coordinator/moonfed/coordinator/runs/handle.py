@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from typing import Protocol
 
 from moonfed.coordinator.records import AttemptId, DeviceReport, EligibilityReport, RunView
@@ -49,6 +49,9 @@ class RunHandle(ReceivingRun, Protocol):
 
     def publish_metrics(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Publish new metrics of a global model."""
+
+    def eligible(self) -> Set[str]:
+        """Return the online devices that may train the run."""
 
     def progress(self) -> dict[str, float]:
         """Return the progress reported here of each device that the open round waits for; a fraction, 0 if none yet."""

@@ -11,6 +11,7 @@ from moonfed.coordinator.devices.eligibility import by_reason, incompatibility, 
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import notify_participants
 from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
+from moonfed.coordinator.observer import SILENT, Observer
 from moonfed.coordinator.records import AttemptId, RunRecord, RunView
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.rounds.status_text import HAS_ENDED
@@ -36,7 +37,15 @@ RETRY_SECONDS = 5.0  # between attempts to resume a run whose files are unavaila
 class RunManager:
     """The runs by name, and the changes of who drives them. Lives on one event loop."""
 
-    def __init__(self, storage: Storage, sessions: Sessions, liveness: Liveness, background: BackgroundTasks) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        sessions: Sessions,
+        liveness: Liveness,
+        background: BackgroundTasks,
+        observer: Observer = SILENT,
+    ) -> None:
+        self._observer = observer
         self._storage, self._store, self._blobs = storage, storage.store, storage.blobs
         self._sessions, self._liveness, self._background = sessions, liveness, background
         self._served: dict[str, RunHandle] = {}
@@ -260,6 +269,7 @@ class RunManager:
             background=self._background,
             restart=self.restart,
             observers=self.round_observers,
+            observer=self._observer,
         )
         self._served[record.run] = driver
         await driver.start()

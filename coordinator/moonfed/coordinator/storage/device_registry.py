@@ -87,6 +87,13 @@ class DeviceRegistry:
             number: int = connection.execute(sql.select(sql.func.count()).select_from(tables.devices)).scalar_one()
         return number
 
+    def totals(self) -> tuple[int, int]:
+        """Return the number of known devices, and of those that operators revoked."""
+        revoked = sql.func.coalesce(sql.func.sum(sql.case((_columns.revoked > 0, 1), else_=0)), 0)
+        with self._transactions.read() as connection:
+            known, revoked_ones = connection.execute(sql.select(sql.func.count(), revoked)).one()
+        return int(known), int(revoked_ones)
+
     # Enrolment
 
     def enrol(self, device: str, issued: Issued, secret_sha256: str) -> bool:

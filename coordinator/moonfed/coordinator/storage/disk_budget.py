@@ -28,6 +28,11 @@ class DiskBudget:
         self._warned = self._rejecting = False
 
     @property
+    def limit(self) -> int | None:
+        """The limit in bytes, if one is set."""
+        return self._limit
+
+    @property
     def limited(self) -> bool:
         """True if a limit is set."""
         return self._limit is not None

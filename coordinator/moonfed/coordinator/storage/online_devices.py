@@ -51,6 +51,12 @@ class OnlineDevices:
             connection.execute(sql.delete(tables.online_devices).where(_columns.replica.not_in(alive) | past))
         return had_not_expired
 
+    def replicas(self) -> int:
+        """Return the number of replicas whose heartbeat has not expired."""
+        alive = sql.select(sql.func.count()).select_from(tables.replicas).where(_replicas.expires > NOW)
+        with self._transactions.read() as connection:
+            return int(connection.execute(alive).scalar_one())
+
     def publish(
         self, arrived: Mapping[str, Mapping[str, Any]], gone: Mapping[str, int], left: Collection[str] = ()
     ) -> dict[str, int]:

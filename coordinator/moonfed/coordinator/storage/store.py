@@ -12,6 +12,7 @@ import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
+from moonfed.coordinator.observer import Observer
 from moonfed.coordinator.records import NOT_MEASURED, AttemptId, AttemptMeasurements, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.coordinator.rounds.state import ACTIVE, NOTHING
@@ -24,6 +25,7 @@ from moonfed.coordinator.storage import (
     rounds,
     run_summaries,
     runs,
+    usage,
 )
 from moonfed.coordinator.storage.audit_trail import AuditTrail
 from moonfed.coordinator.storage.blobs import references
@@ -69,6 +71,20 @@ class Store:
         self.releases = Releases(self._transactions)
         self.deployments = Deployments(self._transactions)
         self.pins = SharedPins(self._transactions, holder) if holder else None
+
+    def observe(self, observer: Observer) -> None:
+        """Report the time of every durable transaction."""
+        self._transactions.observer = observer
+
+    def blob_totals(self) -> tuple[int, int]:
+        """Return the number of blobs that runs and releases refer to, and their bytes."""
+        with self._transactions.read() as connection:
+            return usage.blob_totals(connection)
+
+    def encoding_of(self, sha256: str) -> str | None:
+        """Return the encoding of a file of a run's global state; None for any other blob."""
+        with self._transactions.read() as connection:
+            return usage.encoding_of(connection, sha256)
 
     def close(self) -> None:
         """Close the database's files or connections."""

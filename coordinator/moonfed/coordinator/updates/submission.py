@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from moonfed.blobs import BlobRef, ref_of_file
+from moonfed.coordinator.observer import SILENT, Observer
 from moonfed.coordinator.records import MAX_REASON, AttemptId, DeviceReport
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.device_reports import DeviceReports
@@ -73,7 +74,9 @@ class Updates:
         budget: DiskBudget,
         transfers: Transfers,
         background: BackgroundTasks,
+        observer: Observer = SILENT,
     ) -> None:
+        self._observer = observer
         self._find_run, self._reports, self._spool, self._blobs = find_run, reports, spool, blobs
         self._budget, self._transfers, self._background = budget, transfers, background
         self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
@@ -84,6 +87,13 @@ class Updates:
         Raises AlreadyExists if another update of the device counts, WrongState or TooLate if the run does not count
         this one, InvalidInput or ResourceExhausted for a bad header.
         """
+        try:
+            return await self._open_session(header)
+        except Exception as error:
+            self._observer.update_refused(error)
+            raise
+
+    async def _open_session(self, header: UpdateHeader) -> UpdateSession:
         update, transfer = await self._admit(header), None
         if update is None:
             return _CountedUpdate(header)
@@ -92,8 +102,15 @@ class Updates:
             # An earlier stream of the update, whose end we waited for, may have got the receipt.
             if not await self._is_counted(update):
                 update.admission.require()
-                span = _receiving(update, traceparent)
-                return _OpenUpdate(update, transfer, offsets, self._count, self._background, span)
+                return _OpenUpdate(
+                    update,
+                    transfer,
+                    offsets,
+                    self._count,
+                    self._background,
+                    self._observer,
+                    _receiving(update, traceparent),
+                )
         except BaseException:
             await self._abandon(update, transfer)
             raise
@@ -163,7 +180,14 @@ class Updates:
             raise
         if self._budget.limited:  # beyond it the device tries again later: the update is not rejected
             size = sum(ref.size for ref in update.header.blobs.values()) + decoded_bytes(manifest, encodings)
+            await self._require_budget(size)
+
+    async def _require_budget(self, size: int) -> None:
+        try:
             await in_thread(self._budget.require, size)
+        except ResourceExhausted:
+            self._observer.update_ended("refused", "disk_budget")
+            raise
 
     async def _open_transfer(self, header: UpdateHeader) -> tuple[Transfer, dict[str, int]]:
         """Open the spooled files, ending the device's earlier streams; also return the bytes held, by sha256."""
@@ -189,6 +213,7 @@ class Updates:
         except FileNotFoundError as error:  # the files were deleted with their round
             update.admission.require()
             raise WrongState(f"{update.header.id} has ended") from error
+        self._observer.update_ended("accepted", "valid")
         if replaced:
             await in_thread(_delete, [received[role] for role in replaced])
         return receipt
@@ -208,6 +233,7 @@ class Updates:
 
     async def _reject(self, update: _Admitted, problem: MoonfedError) -> None:
         """Record a rejected update as an event of its round."""
+        self._observer.update_ended("rejected", "too_large" if isinstance(problem, ResourceExhausted) else "invalid")
         reason = str(problem)[:MAX_REASON]
         rejected = DeviceReport(id=update.header.id, device=update.header.device, outcome="rejected", reason=reason)
         await self._background.finish(update.run.reject(rejected))
@@ -240,15 +266,22 @@ class _OpenUpdate:
         offsets: Mapping[str, int],
         count: Callable[[_Admitted, Callable[[], Files]], Awaitable[DeviceReport]],
         background: BackgroundTasks,
+        observer: Observer,
         span: Span,
     ) -> None:
-        self.offsets, self._span = offsets, span
+        self.offsets, self._observer, self._span = offsets, observer, span
+        self._encoding = str(update.run.record.settings.encodings.up)
         self._update, self._transfer, self._count, self._background = update, transfer, count, background
 
     async def write(self, sha256: str, offset: int, data: bytes) -> None:
-        self._update.admission.require()
-        self._update.admission.charge(len(data))
-        await self._transfer.append(sha256, offset, data)
+        try:
+            self._update.admission.require()
+            self._update.admission.charge(len(data))
+            await self._transfer.append(sha256, offset, data)
+        except Exception as error:
+            self._observer.update_refused(error)
+            raise
+        self._observer.received(self._encoding, len(data))
 
     async def commit(self) -> DeviceReport:
         return await self._background.finish(self._commit())
@@ -261,6 +294,7 @@ class _OpenUpdate:
                 return receipt
         except Exception as error:
             self._span.fail(error.slug if isinstance(error, MoonfedError) else type(error).__name__)
+            self._observer.update_refused(error)
             if as_transient(error):  # an internal failure, after which the device sends everything again
                 self._update.admission.refund()
             raise

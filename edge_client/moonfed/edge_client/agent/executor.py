@@ -58,7 +58,9 @@ from moonfed.target_release import TargetRelease
 from moonfed.trace_context import parse_traceparent
 
 if TYPE_CHECKING:
+    from moonfed.edge_client.agent.device_metrics import DeviceMetrics
     from moonfed.edge_client.agent.releases import ReleaseInstaller
+    from moonfed.edge_client.metrics_file import RoundOutcome
 
 VALUE_BYTES = 5  # at most, in any encoding of a file
 UNFIT = (InvalidInput, VersionMismatch)  # the device's data or software do not fit the run
@@ -78,8 +80,10 @@ class Executor:
         inbox: Inbox,
         fingerprint: DeviceFingerprint,
         window: TrainingWindow | None = None,
+        metrics: DeviceMetrics | None = None,
     ) -> None:
-        """`window`: when to fetch and train; trained updates are submitted at any time."""
+        """`window`: when to fetch and train; trained updates are submitted at any time. `metrics`: counts rounds."""
+        self._metrics = metrics
         state = Path(settings.state)
         self._settings, self._between = settings, str(window) if window else ""
         self._runs = state / "runs"
@@ -171,6 +175,7 @@ class Executor:
                 self._deliver(assignment)
         except Superseded as reason:
             log.info("%s: dropped: %s", assignment, reason)
+            self._count("dropped")
         except (UntrustedBundle, UnsafePlan) as error:
             self._reject(assignment, error)
         except UNFIT as error:
@@ -197,6 +202,7 @@ class Executor:
             log.info("run %s has ended; deleted its files", ended.run)
 
     def _deliver(self, assignment: Assignment) -> None:
+        began = time.monotonic()
         run = RunState(self._runs, assignment.id.run, manifest=assignment.manifest.sha256, seed=assignment.seed)
         run.delete_foreign_rounds(assignment.id.round, assignment.id.attempt)
         stored = self._find(assignment, run)
@@ -205,7 +211,12 @@ class Executor:
         else:
             log.info("%s: assigned", assignment)
             stored = self._train(assignment, run)
-        self._submit(assignment, stored)
+        outcome = self._submit(assignment, stored)
+        self._count(outcome, assignment.id.round, time.monotonic() - began, stored.update.metrics.get("loss"))
+
+    def _count(self, outcome: RoundOutcome, round_: int = 0, seconds: float = 0.0, loss: float | None = None) -> None:
+        if self._metrics:
+            self._metrics.round_ended(outcome, round_, seconds, loss)
 
     def _find(self, assignment: Assignment, run: RunState) -> StoredRound | None:
         return run.find(assignment.id.round, assignment.id.attempt, self._digest(assignment))
@@ -287,20 +298,21 @@ class Executor:
         ]
         return min(left, default=None)
 
-    def _submit(self, assignment: Assignment, stored: StoredRound) -> None:
+    def _submit(self, assignment: Assignment, stored: StoredRound) -> RoundOutcome:
         try:
             with tracing.span("upload", bytes=sum(ref.size for ref, _ in stored.outgoing.values())):
                 self._transfers.submit(assignment, stored)
         except TooLate as error:
             log.info("%s: too late: %s", assignment, with_reference(f"{error}{retry_advice(error)}", error.slug),
                      extra={"docs": error.docs})  # fmt: skip
-            return
+            return "late"
         except REJECTIONS as error:
             if not self._transfers.ending.is_set():
                 log.warning("%s: the coordinator rejected the update: %s", assignment, explained(error),
                             extra={"docs": error.docs})  # fmt: skip
-            return
+            return "rejected"
         log.info("%s: submitted", assignment)
+        return "counted"
 
     def _reject(self, assignment: Assignment, error: MoonfedError) -> None:
         """Decline every round of a run whose bundle or plan this device does not accept; log that once."""
@@ -318,6 +330,7 @@ class Executor:
     def _report_decline(self, assignment: Assignment, reason: str, *, permanent: bool) -> None:
         if self._transfers.ending.is_set():
             return
+        self._count("declined")
         told = without_paths(reason, [self._settings.data, self._settings.state])
         outdated = self._checks.is_outdated()  # then it declines this round only, and is asked about the run again
         if permanent and not outdated:

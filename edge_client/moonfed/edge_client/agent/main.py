@@ -33,6 +33,7 @@ from moonfed.tracing import exporting
 
 if TYPE_CHECKING:
     from moonfed.edge_client.agent.connection import FleetConnection
+    from moonfed.edge_client.agent.device_metrics import DeviceMetrics
 
 NAME = "moonfed-client"
 
@@ -50,8 +51,9 @@ def main() -> None:
         if settings.sandbox == "strict":
             require_unreadable(Path(settings.state))
         with _sole_user(Path(settings.state)), exporting(settings.otlp_endpoint, NAME):
+            metrics = _metrics(settings)
             while True:  # a session ends by itself once the device has another name
-                _run_session(settings)
+                _run_session(settings, metrics)
 
 
 class _OneLine(logging.Formatter):
@@ -78,7 +80,15 @@ def _require_trust(settings: DeviceSettings) -> None:
     pin(state, ensure_keys(default_directory(), logging.warning).verify())
 
 
-def _run_session(settings: DeviceSettings) -> None:
+def _metrics(settings: DeviceSettings) -> DeviceMetrics | None:
+    if not settings.metrics_file:
+        return None
+    from moonfed.edge_client.agent.device_metrics import DeviceMetrics
+
+    return DeviceMetrics(Path(settings.metrics_file))
+
+
+def _run_session(settings: DeviceSettings, metrics: DeviceMetrics | None) -> None:
     from moonfed.edge_client.agent.session import Session
     from moonfed.edge_client.agent.worker_process import WorkerProcess
     from moonfed.signing.key_files import KEYS_VARIABLE
@@ -105,7 +115,7 @@ def _run_session(settings: DeviceSettings) -> None:
         labels={**settings.labels, SANDBOX_LABEL: settings.sandbox},
     )
     window = TrainingWindow.parse(settings.between) if settings.between else None
-    Session(worker, connection, WorkerProcess(worker), window).run()
+    Session(worker, connection, WorkerProcess(worker), window, metrics).run()
 
 
 def _open_connection(settings: DeviceSettings) -> FleetConnection:

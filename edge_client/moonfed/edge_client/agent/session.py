@@ -6,6 +6,7 @@ import logging
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from moonfed.edge_client.agent.compatibility import describe_platform
 from moonfed.edge_client.agent.connection import FleetConnection
@@ -36,6 +37,9 @@ from moonfed.target_release import InstalledRelease
 from moonfed.transport import Backoff
 from moonfed.v1 import fleet_pb2
 
+if TYPE_CHECKING:
+    from moonfed.edge_client.agent.device_metrics import DeviceMetrics
+
 MAX_SESSION_SECONDS = 24 * 3600.0  # fresh calls survive NATs and proxies that break long streams
 MAX_WAIT_SECONDS = 30.0  # between two checks of the clock, which may be set in the meantime
 RENEWAL_RETRY = 3600.0  # seconds between two attempts to renew a certificate
@@ -62,14 +66,16 @@ class Session:
         connection: FleetConnection,
         worker: WorkerProcess,
         window: TrainingWindow | None = None,
+        metrics: DeviceMetrics | None = None,
     ) -> None:
-        """`window`: when the device is online and trains; None: always."""
+        """`window`: when the device is online and trains; None: always. `metrics`: written while the session lasts."""
+        self._metrics = metrics
         self._state, self._connection, self._window = Path(settings.state), connection, window
         self._platform = describe_platform(settings.accelerator, settings.threads)
         self._labels = settings.labels
         self._worker, self._inbox = worker, Inbox()
         self._fingerprint = DeviceFingerprint(settings, self._platform)
-        self._executor = Executor(settings, connection, worker, self._inbox, self._fingerprint, window)
+        self._executor = Executor(settings, connection, worker, self._inbox, self._fingerprint, window, metrics)
         self._backoff = Backoff()
         self._first_contact = FirstContact(self._state, connection.identity)
         self._unreachable = False  # whether the log already says that the coordinator is unreachable
@@ -84,6 +90,8 @@ class Session:
         try:
             self._worker.check()
             self._executor.start()
+            if self._metrics:
+                self._metrics.start(self._connection.online.is_set)
             while not self._is_renamed():
                 self._executor.require_running()
                 if self._should_connect():
@@ -92,6 +100,8 @@ class Session:
                 else:
                     self._wait_for_window()
         finally:
+            if self._metrics:
+                self._metrics.stop()
             self._executor.end()
             self._connection.leave()
             self._connection.close()
@@ -140,6 +150,7 @@ class Session:
         except MoonfedError as error:
             reason = error
         self._connection.online.clear()
+        self._note_connection()
         self._executor.require_running()
         if isinstance(reason, Renamed) and self._connection.identity:
             if self._try_to_renew(self._connection.identity):
@@ -176,6 +187,11 @@ class Session:
                      welcome.coordinator, self._connection.device)  # fmt: skip
         self._unreachable = False
         self._connection.online.set()
+        self._note_connection()
+
+    def _note_connection(self) -> None:
+        if self._metrics:
+            self._metrics.refresh()
 
     def _log_unreachable(self, reason: MoonfedError) -> None:
         """Log that the coordinator is unreachable, once per outage."""
