@@ -88,12 +88,12 @@ class Updates:
         this one, InvalidInput or ResourceExhausted for a bad header.
         """
         try:
-            return await self._open_session(header)
+            return await self._open_session(header, traceparent)
         except Exception as error:
             self._observer.update_refused(error)
             raise
 
-    async def _open_session(self, header: UpdateHeader) -> UpdateSession:
+    async def _open_session(self, header: UpdateHeader, traceparent: str) -> UpdateSession:
         update, transfer = await self._admit(header), None
         if update is None:
             return _CountedUpdate(header)
