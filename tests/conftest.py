@@ -114,6 +114,7 @@ SLOW = (
     "tests/federation/test_signing.py",
     "tests/federation/test_simulation.py",
     "tests/federation/test_tables.py",
+    "tests/federation/test_tracing.py",
     "tests/federation/test_tutorials.py",
     "tests/federation/test_user_defined_models.py",
     "tests/proto/inspection/test_operators.py::test_the_generated_list_is_up_to_date",

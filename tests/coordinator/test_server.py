@@ -134,7 +134,7 @@ def test_a_second_coordinator_on_one_state_and_on_one_port_is_rejected(programs:
     told = programs.command("serve", "--state", str(programs.state), "--insecure", code=4)
     assert told == (
         f"moonfed-coordinator: another coordinator (process {programs.process.pid}) uses {programs.state}; "
-        "stop it, or give another --state\n"
+        "stop it, or give another --state (docs: errors/wrong-state)\n"
     )
     port = str(programs.ports[0])
     told = programs.command("serve", "--state", str(programs.tmp / "b"), "--insecure", "--fleet-port", port, code=4)

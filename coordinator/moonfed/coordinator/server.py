@@ -38,6 +38,7 @@ from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.encodings import NUMBER_FORMATS
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.server_rules import SERVER_RULES
+from moonfed.tracing import exporting
 from moonfed.transport import LOOPBACK, SERVER_OPTIONS, require_loopback
 from moonfed.v1 import control_pb2_grpc, enrolment_pb2_grpc, fleet_pb2_grpc
 from moonfed.validate import require_port
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from moonfed.coordinator.metrics.exporter import Exporter
 
 _log = logging.getLogger(__name__)
+SERVICE = "moonfed-coordinator"  # its name in traces
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - the operator's choice, not our default
 HOST = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_.-]{0,252})|[0-9A-Fa-f:.]{2,45}")  # the latter for IPv6
 STOP_SECONDS = 2.0  # for calls in flight when the coordinator stops; devices resume them later
@@ -68,6 +70,7 @@ class ServeSettings:
     names: tuple[str, ...] = ()
     certificate_days: float = 90.0
     insecure: bool = False
+    otlp_endpoint: str = ""  # of the collector of traces; empty: none
     metrics_port: int | None = None  # for Prometheus; None: no metrics
     metrics_host: str = "127.0.0.1"
 
@@ -123,7 +126,10 @@ def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
     os.umask(0o077)  # models and updates are private to this user
     raise_file_limit()  # every device needs a connection
     # Opened outside the event loop, whose end waits for the threads that still use the database.
-    with open_storage(settings.state, settings.database, settings.blobs, settings.disk_budget) as storage:
+    with (
+        exporting(settings.otlp_endpoint, SERVICE),
+        open_storage(settings.state, settings.database, settings.blobs, settings.disk_budget) as storage,
+    ):
         asyncio.run(_serve(settings, storage, ready))
 
 

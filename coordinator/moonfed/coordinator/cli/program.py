@@ -15,9 +15,8 @@ from moonfed.coordinator.cli.operators import operator_app
 from moonfed.coordinator.cli.releases import release_app
 from moonfed.coordinator.cli.runs import run_app
 from moonfed.coordinator.cli.tokens import token_app
-from moonfed.operator import (
-    DEFAULT_STATE,
-)
+from moonfed.log_options import LogFormatOption, LogLevelOption, OtlpOption
+from moonfed.operator import DEFAULT_STATE
 
 if TYPE_CHECKING:
     from moonfed.coordinator.server import Ports
@@ -89,6 +88,9 @@ def serve(
     ] = None,
     metrics_host: Annotated[str, typer.Option(help="Address to serve metrics on.")] = "127.0.0.1",
     json: Annotated[bool, typer.Option("--json", help="Print the ports as one line of JSON.")] = False,
+    log_format: LogFormatOption = "text",
+    log_level: LogLevelOption = "info",
+    otlp_endpoint: OtlpOption = "",
 ) -> None:
     """Run the coordinator until it is stopped; a later start resumes.
 
@@ -98,9 +100,10 @@ def serve(
 
     from moonfed.coordinator.server import ServeSettings
     from moonfed.coordinator.server import serve as run_server
+    from moonfed.logs import configure_logs
     from moonfed.sizes import parse_size
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    configure_logs(log_format, log_level)
     for library in ("aiobotocore", "botocore"):  # they would log where they found credentials
         logging.getLogger(library).setLevel(logging.WARNING)
     settings = ServeSettings(
@@ -114,6 +117,7 @@ def serve(
         names=tuple(name or ()),
         certificate_days=certificate_days,
         insecure=insecure,
+        otlp_endpoint=otlp_endpoint,
         metrics_port=metrics_port,
         metrics_host=metrics_host,
     )
