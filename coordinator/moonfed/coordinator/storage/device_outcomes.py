@@ -1,21 +1,26 @@
 """Outcomes of devices in the attempts that have ended: one row per device and attempt.
 
 A row belongs to the present owner of the name: it is renamed with the device, and deleted with it, with its run, or
-once its round is no longer among the run's newest. Each function is part of a transaction.
+once its round is no longer among the run's newest. Each function is part of a transaction, each method is one.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import sqlalchemy as sql
 
-from moonfed.coordinator.records import AttemptId, DeviceOutcome, DeviceResult
+from moonfed.coordinator.records import AttemptId, DeviceOutcome, DeviceResult, RoundOutcomes
+from moonfed.coordinator.storage import rounds
 from moonfed.coordinator.storage.db import row_mapping, tables
+from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.db.upsert import insert_or_ignore
 
 ROUNDS_KEPT = 1000  # newest rounds of a run
+LATE = "it offered its update after the round had closed"
 Outcomes = Mapping[str, tuple[DeviceOutcome, str]]  # outcome and reason by device
 _columns, _devices = tables.device_outcomes.c, tables.devices.c
 _of_device = _columns.device == sql.bindparam("of_device")
@@ -30,6 +35,92 @@ _ALL_NEWEST = sql.select(tables.device_outcomes).join(
     tables.devices, sql.and_(_columns.device == _devices.device, _columns.time == _newest_time)
 )
 _ONE_NEWEST = sql.select(tables.device_outcomes).where(_of_device).order_by(_columns.time.desc()).limit(1)
+_order = (_columns.time, _columns.run, _columns.round, _columns.attempt)
+_FIRST_OF_DEVICE = (
+    sql.select(tables.device_outcomes)
+    .where(_of_device)
+    .order_by(*(column.desc() for column in _order))
+    .limit(sql.bindparam("limit"))
+)
+_NEXT_OF_DEVICE = _FIRST_OF_DEVICE.where(
+    sql.tuple_(*_order) < sql.tuple_(*(sql.bindparam(column.name) for column in _order))
+)
+_OF_ROUNDS = (
+    sql.select(_columns.round, _columns.attempt, _columns.device, _columns.outcome)
+    .where(
+        _columns.run == sql.bindparam("of_run"), _columns.round.between(sql.bindparam("first"), sql.bindparam("last"))
+    )
+    .order_by(_columns.round, _columns.attempt, _columns.device)
+)
+_of_one = sql.and_(row_mapping.of_attempt(tables.device_outcomes), _of_device)
+_UNDELIVERED = sql.select(_columns.outcome).where(_of_one, _columns.outcome.in_(("lost", "missing")))
+_UNDELIVERED_HELD = _UNDELIVERED.with_for_update()
+_MARK_LATE = sql.update(tables.device_outcomes).where(_of_one).values(outcome="late", reason=LATE)
+
+
+class DeviceOutcomes:
+    """The outcomes of devices, of all runs; see the module."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    def of_device(self, device: str, before: DeviceResult | None, limit: int) -> list[DeviceResult]:
+        """Return the next `limit` results of a device that are older than `before`, newest first."""
+        values: dict[str, object] = {"of_device": device, "limit": limit}
+        if before:
+            values |= {**row_mapping.key(before.id), "time": before.time}
+        with self._transactions.read() as connection:
+            found = connection.execute(_NEXT_OF_DEVICE if before else _FIRST_OF_DEVICE, values).mappings()
+            return [row_mapping.device_result(row) for row in found]
+
+    def of_run(self, run: str, after: AttemptId | None, limit: int) -> list[RoundOutcomes]:
+        """Return the outcomes of the next `limit` committed and abandoned attempts after `after`, in order.
+
+        Those of a run's rounds before the last `ROUNDS_KEPT` are not kept.
+        """
+        with self._transactions.read() as connection:
+            ended = rounds.ended(connection, run, after, limit, ROUNDS_KEPT)
+            if not ended:
+                return []
+            span = {"of_run": run, "first": ended[0].id.round, "last": ended[-1].id.round}
+            found: dict[tuple[int, int], dict[str, DeviceOutcome]] = {}
+            for round_, attempt, device, outcome in connection.execute(_OF_ROUNDS, span):
+                found.setdefault((round_, attempt), {})[device] = outcome
+        return [replace(one, outcomes=found.get((one.id.round, one.id.attempt), {})) for one in ended]
+
+    def record_late(self, offered: Mapping[str, AttemptId]) -> dict[str, AttemptId]:
+        """Record that devices offered their update after its attempt had ended; return those of open attempts.
+
+        Other devices than those without an update change nothing.
+        """
+        with self._transactions.read() as connection:
+            open_ = {device: id_ for device, id_ in offered.items() if rounds.is_under_way(connection, id_)}
+            ended = {device: id_ for device, id_ in offered.items() if device not in open_}
+            changes = any(_undelivered(connection, id_, device) for device, id_ in ended.items())
+        if changes:
+            with self._transactions.write() as connection:
+                for device, id_ in sorted(ended.items()):
+                    _record_late(connection, id_, device)
+        return open_
+
+
+def _undelivered(
+    connection: sql.Connection, attempt: AttemptId, device: str, query: sql.Select[Any] = _UNDELIVERED
+) -> DeviceOutcome | None:
+    """Return the outcome of a device without an update; None for others."""
+    found: DeviceOutcome | None = connection.execute(query, _parameters(attempt, device)).scalar()
+    return found
+
+
+def _record_late(connection: sql.Connection, attempt: AttemptId, device: str) -> None:
+    outcome = _undelivered(connection, attempt, device, _UNDELIVERED_HELD)
+    if outcome:
+        connection.execute(_MARK_LATE, _parameters(attempt, device))
+        rounds.move_outcome(connection, attempt, outcome, "late")
+
+
+def _parameters(attempt: AttemptId, device: str) -> dict[str, object]:
+    return {**row_mapping.parameters(attempt), "of_device": device}
 
 
 def add(connection: sql.Connection, attempt: AttemptId, outcomes: Outcomes, training: Mapping[str, float]) -> None:

@@ -22,11 +22,12 @@ from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.coordinator.support.trace_contexts import sender_context
 from moonfed.coordinator.updates.admission import Admission
 from moonfed.coordinator.updates.codec import decode_update, decoded_bytes
+from moonfed.coordinator.updates.late_updates import LateUpdates
 from moonfed.coordinator.updates.local_files import link_files
 from moonfed.coordinator.updates.receiving_run import ReceivingRun
 from moonfed.coordinator.updates.transfer import Transfer, Transfers
 from moonfed.coordinator.updates.validation import UpdateHeader, check_files, check_header
-from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, WrongState
+from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, TooLate, WrongState
 from moonfed.tracing import NO_SPAN, Span, tracer
 
 CHECKED_AT_ONCE = 4  # updates made durable and checked at the same time; leaves threads for everything else
@@ -74,12 +75,13 @@ class Updates:
         budget: DiskBudget,
         transfers: Transfers,
         background: BackgroundTasks,
+        late: LateUpdates,
         observer: Observer = SILENT,
     ) -> None:
         self._observer = observer
         self._find_run, self._reports, self._spool, self._blobs = find_run, reports, spool, blobs
         self._budget, self._transfers, self._background = budget, transfers, background
-        self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
+        self._checking, self._late = asyncio.Semaphore(CHECKED_AT_ONCE), late
 
     async def admit(self, header: UpdateHeader, traceparent: str = "") -> UpdateSession:
         """Admit an update, whose session then receives its bytes. `traceparent`: the sender's span, if it traces.
@@ -101,11 +103,12 @@ class Updates:
             transfer, offsets = await self._open_transfer(header)
             # An earlier stream of the update, whose end we waited for, may have got the receipt.
             if not await self._is_counted(update):
-                update.admission.require()
+                self._require(update)
                 return _OpenUpdate(
                     update,
                     transfer,
                     offsets,
+                    self._require,
                     self._count,
                     self._background,
                     self._observer,
@@ -151,11 +154,12 @@ class Updates:
         if run is None:
             if await self._has_receipt(header):
                 return None
+            self._late.add(header.id, header.device)
             raise WrongState(f"run {header.id.run!r} has ended")
         update = _Admitted(header=header, run=run, admission=run.admit(header.id, header.device))
         try:
             if not await self._is_counted(update):
-                update.admission.require()
+                self._require(update)
                 await self._check_header(update)
                 return update
         except BaseException:
@@ -163,6 +167,14 @@ class Updates:
             raise
         update.admission.close()
         return None
+
+    def _require(self, update: _Admitted) -> None:
+        """Raise the rejection if the run has withdrawn its consent, and note an update that is too late."""
+        try:
+            update.admission.require()
+        except TooLate:
+            self._late.add(update.header.id, update.header.device)
+            raise
 
     async def _is_counted(self, update: _Admitted) -> bool:
         return update.admission.may_have_receipt and await self._has_receipt(update.header)
@@ -210,6 +222,9 @@ class Updates:
         except _BadUpdate as bad:
             await self._reject(update, bad.problem)
             raise bad.problem from None
+        except TooLate:
+            self._late.add(update.header.id, update.header.device)
+            raise
         except FileNotFoundError as error:  # the files were deleted with their round
             update.admission.require()
             raise WrongState(f"{update.header.id} has ended") from error
@@ -264,6 +279,7 @@ class _OpenUpdate:
         update: _Admitted,
         transfer: Transfer,
         offsets: Mapping[str, int],
+        require: Callable[[_Admitted], None],
         count: Callable[[_Admitted, Callable[[], Files]], Awaitable[DeviceReport]],
         background: BackgroundTasks,
         observer: Observer,
@@ -271,11 +287,12 @@ class _OpenUpdate:
     ) -> None:
         self.offsets, self._observer, self._span = offsets, observer, span
         self._encoding = str(update.run.record.settings.encodings.up)
-        self._update, self._transfer, self._count, self._background = update, transfer, count, background
+        self._update, self._transfer, self._require = update, transfer, require
+        self._count, self._background = count, background
 
     async def write(self, sha256: str, offset: int, data: bytes) -> None:
         try:
-            self._update.admission.require()
+            self._require(self._update)
             self._update.admission.charge(len(data))
             await self._transfer.append(sha256, offset, data)
         except Exception as error:
