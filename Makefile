@@ -7,7 +7,7 @@ ARITHMETIC := tests/export/methods tests/export/test_training_plan.py tests/edge
 	tests/experiments/fleet/test_server_rules.py
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup demo test quick processors soak images search fuzz audit requirements results wheel lint bench proto operators
+.PHONY: setup demo test quick processors soak images search fuzz audit requirements results wheel lint bench proto operators docs reference
 
 setup: $(INSTALLED) ## makes .venv with everything
 
@@ -67,6 +67,12 @@ bench: setup
 
 proto: setup ## regenerates the stubs next to the .proto files
 	$(BIN)/python tools/generate_stubs.py
+
+docs: setup ## builds the site in build/site, with both builders, and checks every link: half a minute
+	$(BIN)/python -m tools.docs_site
+
+reference: setup ## regenerates the pages of commands and settings in docs/reference
+	$(BIN)/python -m tools.reference
 
 operators: setup ## regenerates the list of operators that moonfed's own plans use
 	$(BIN)/python -m tools.generate_operators

@@ -21,6 +21,9 @@ __all__ = ["forked_programs", "fresh_programs"]
 # `make quick` leaves these out. Every part keeps tests outside this list.
 SLOW = (
     "tests/benchmarks/",
+    "tests/client/aio/",
+    "tests/client/sync/",
+    "tests/client/test_guide.py",
     "tests/coordinator/aggregation/test_robust_runs.py",
     "tests/coordinator/cli/test_audit.py",
     "tests/coordinator/cli/test_control_client.py",
@@ -79,6 +82,7 @@ SLOW = (
     "tests/export/cli/test_program.py",
     "tests/export/test_archive.py",
     "tests/export/test_binding.py",
+    "tests/export/test_build.py",
     "tests/export/test_bundle_builder.py",
     "tests/export/test_bundle_recipe.py",
     "tests/export/test_catalogue.py",
@@ -136,6 +140,7 @@ SLOW = (
     "tests/serving/test_kserve_client.py",
     "tests/serving/test_readme.py",
     "tests/serving/test_server_lifecycle.py",
+    "tests/test_notebook.py",
 )
 
 # The same examples everywhere, so that a commit passes or fails on every machine alike, however busy that one is.

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tutorial import SAVED
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -62,10 +64,11 @@ def test_prose_is_wrapped(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_exist(document: Path) -> None:
-    """Modules may be named by the end of their path, such as `rounds/settings.py`."""
+    """Modules may be named by the end of their path, such as `rounds/settings.py`; readers of tutorials save some."""
     quoted = CODE.findall(FENCE.sub("", document.read_text()))
     modules = [text for text in quoted if re.fullmatch(r"[\w/]+\.(py|proto)", text)]
-    assert [name for name in modules if not any(source.endswith(f"/{name}") for source in SOURCES)] == []
+    known = [*SOURCES, *(f"/{name}" for name, _ in SAVED.findall(document.read_text()))]
+    assert [name for name in modules if not any(source.endswith(f"/{name}") for source in known)] == []
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/security.md"])

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("proto", "export", "serving", "release", "edge_client", "coordinator", "experiments")
+PARTS = ("proto", "client", "export", "serving", "release", "edge_client", "coordinator", "experiments")
 SMALL = 60  # lines
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 

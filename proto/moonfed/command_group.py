@@ -27,10 +27,10 @@ class Command(TyperCommand):
             records = [record for param, record in shown if record and param.param_type_name == kind]
             if records:
                 with formatter.section(title):
-                    formatter.write_dl([(_without_type(name, kind), text) for name, text in records])
+                    formatter.write_dl([(without_type(name, kind), text) for name, text in records])
 
 
-def _without_type(name: str, kind: str) -> str:
+def without_type(name: str, kind: str) -> str:
     """Return how help shows a parameter: without its Python type."""
     return _TYPE.sub("" if kind == "argument" else lambda found: f" {_VALUES.get(found[1], found[1].upper())}", name)
 

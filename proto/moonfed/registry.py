@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -209,6 +210,9 @@ def read_value(key: str, value: object, kind: Any) -> Value:  # noqa: ANN401 - a
 
 
 def _read_number(key: str, value: object, *, whole: bool) -> int | float:
+    if whole and isinstance(value, int | str) and not isinstance(value, bool):
+        with suppress(ValueError):
+            return int(value)  # exact, as a float above 2**53 is not
     number = None if isinstance(value, bool) else _as_float(value)
     if number is None or (whole and not number.is_integer()):
         raise InvalidInput(f"{key} is {value!r}; it must be a {'whole number' if whole else 'number'}")
@@ -218,7 +222,7 @@ def _read_number(key: str, value: object, *, whole: bool) -> int | float:
 def _as_float(value: object) -> float | None:
     try:
         return float(value)  # type: ignore[arg-type] # what does not convert is rejected
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import queue
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
 
 from moonfed import transport
-from moonfed.blobs import BlobRef
+from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.bundle import Bundle
 from moonfed.errors import MoonfedError, Unavailable
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
 
 UPLOAD_ATTEMPTS = 8
+
+
+@contextmanager
+def bundle_files(bundle: Bundle) -> Iterator[dict[BlobRef, Path]]:
+    """Extract a bundle's files, by blob, for as long as the context lasts."""
+    with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
+        files = {}
+        for name, content in bundle.files.items():
+            path = Path(directory) / name
+            path.write_bytes(content)
+            files[ref_of_bytes(content)] = path
+        yield files
 
 
 def upload(
@@ -53,11 +68,16 @@ def _upload_once(
 def _requests(
     files: Mapping[BlobRef, Path], offsets: queue.SimpleQueue[Mapping[str, int] | None]
 ) -> Iterator[control_pb2.UploadRequest]:
-    header = control_pb2.UploadHeader(blobs=[transport.to_message(ref) for ref in files])
-    yield control_pb2.UploadRequest(header=header)
+    yield header_request(files)
     held = offsets.get()
     if held is None:
         return
     for part in transport.parts(files, held):
         yield control_pb2.UploadRequest(part=part)
     yield control_pb2.UploadRequest(commit=blob_pb2.Commit())
+
+
+def header_request(files: Mapping[BlobRef, Path]) -> control_pb2.UploadRequest:
+    """Return the first message of an upload."""
+    header = control_pb2.UploadHeader(blobs=[transport.to_message(ref) for ref in files])
+    return control_pb2.UploadRequest(header=header)

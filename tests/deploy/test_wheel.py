@@ -18,7 +18,8 @@ from tools.build_release import build_wheel
 ROOT = Path(__file__).parents[2]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROGRAMS = sorted(SETTINGS["project"]["scripts"])
-NOT_OURS = ("export", "coordinator", "edge_client", "experiments", "serving", "release", "proto", "tests", "tools")
+OURS = ("client", "export", "coordinator", "edge_client", "experiments", "serving", "release", "proto")
+NOT_OURS = (*OURS, "tests", "tools")
 
 pytestmark = [
     pytest.mark.skipif(int(version("setuptools").split(".")[0]) < 77, reason="the build needs setuptools 77 or later"),

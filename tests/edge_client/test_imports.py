@@ -19,7 +19,7 @@ from tests.edge_client.conftest import Bundle, Device, check_of, job_maker, writ
 from tests.support.device_coordinator import Coordinator
 
 pytestmark = pytest.mark.usefixtures("fresh_programs")  # forked programs have imported everything
-OTHER_PARTS = {f"moonfed.{part}" for part in ("export", "serving", "release", "coordinator", "experiments")}
+OTHER_PARTS = {f"moonfed.{part}" for part in ("client", "export", "serving", "release", "coordinator", "experiments")}
 PARENT = "moonfed.edge_client.agent.main, moonfed.edge_client.agent.session, moonfed.edge_client.agent.worker_process"
 READER = "moonfed.edge_client.worker.reader"
 TRAINER = "moonfed.edge_client.worker.sandboxed, moonfed.edge_client.worker.trainer"

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import random
+import json
+import os
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PIL import Image, ImageDraw
 
 from moonfed.experiments.child_processes import ChildProcesses
-from tests.support.tutorial import commands, commands_of, execute, execute_patiently, shell_lines
+from tests.support.tutorial import commands, commands_of, follow, shell_lines
 
 ROOT = Path(__file__).parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
 SHAPES = ("circle", "square", "triangle")
+PICTURES = "## From pictures to a model on devices"
 
 
 @pytest.fixture
@@ -31,19 +33,21 @@ def free_port() -> str:
         return str(listener.getsockname()[1])
 
 
+def printed_by(printed: dict[str, str], words: str) -> str:
+    """The output of the first command with those words."""
+    return next(output for command, output in printed.items() if words in command)
+
+
+def last_accuracy(evaluated: str) -> float:
+    return float(evaluated.strip().splitlines()[-1].split("accuracy ")[1].split()[0])
+
+
 @pytest.mark.timeout(500)
 def test_the_tutorial_on_tables(fleet: ChildProcesses, tmp_path: Path) -> None:
-    http, grpc, printed = free_port(), free_port(), dict[str, str]()
-    for command in commands(TUTORIALS / "table.md"):
-        adapted = command.replace("8000", http).replace("8001", grpc)
-        if command.startswith("moonfed-coordinator serve"):
-            adapted = adapted.replace(" &", " --fleet-port 0 --enrolment-port 0 &")
-        run = execute_patiently if "predict" in command else execute
-        printed[command] = run(adapted, fleet)
+    printed = follow(TUTORIALS / "table.md", fleet, {"8000": free_port(), "8001": free_port()})
     text = "\n".join(printed.values())
     assert "strength                      categories light, strong" in text
-    evaluated = next(output for command, output in printed.items() if "evaluate" in command)
-    accuracy = float(evaluated.strip().splitlines()[-1].split("accuracy ")[1].split()[0])
+    accuracy = last_accuracy(printed_by(printed, "evaluate"))
     assert accuracy > 0.9
     by_file, predicted, by_server = (
         printed[command].splitlines() for command in printed if "classify" in command or "predict" in command
@@ -55,45 +59,62 @@ def test_the_tutorial_on_tables(fleet: ChildProcesses, tmp_path: Path) -> None:
     assert (tmp_path / "models" / "wine" / "3" / "model.onnx").is_file()
 
 
-def draw_pictures(folder: Path, count: int) -> None:
-    """Draw shapes of random colours, sizes and places, and leave a file that is no image."""
-    numbers = random.Random(1)
-    for index in range(count):
-        shape, radius = SHAPES[index % 3], numbers.randint(12, 24)
-        x, y = (numbers.randint(radius, 63 - radius) for _ in range(2))
-        image = Image.new("RGB", (64, 64), tuple(numbers.choices(range(110), k=3)))
-        colour, pencil = tuple(numbers.choices(range(150, 255), k=3)), ImageDraw.Draw(image)
-        if shape == "circle":
-            pencil.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour)
-        elif shape == "square":
-            pencil.rectangle((x - radius, y - radius, x + radius, y + radius), fill=colour)
-        else:
-            pencil.polygon([(x, y - radius), (x - radius, y + radius), (x + radius, y + radius)], fill=colour)
-        (folder / shape).mkdir(parents=True, exist_ok=True)
-        image.save(folder / shape / f"{index}.png")
-    (folder / "circle" / "Thumbs.db").write_bytes(b"previews")
-
-
 @pytest.mark.timeout(500)
-def test_ten_commands_of_the_readme_bring_a_model_from_pictures_to_devices(fleet: ChildProcesses) -> None:
-    section = (
-        (ROOT / "README.md").read_text().split("## From pictures to a model on devices", 1)[1].split("\n## ", 1)[0]
-    )
+def test_the_tutorial_on_pictures(fleet: ChildProcesses) -> None:
+    printed = follow(TUTORIALS / "pictures.md", fleet, {"--rounds 15": "--rounds 2"})
+    assert "120 samples" in printed_by(printed, "partition")
+    version, *answers = printed_by(printed, "predict").splitlines()
+    assert version == "version 1 of shapes"
+    assert len(answers) == 40
+    assert answers[0].startswith("parts/test/circle/")
+    assert answers[0].split()[1] in SHAPES
+
+
+def test_the_readmes_ten_commands_are_those_of_the_tutorial_on_pictures() -> None:
+    section = (ROOT / "README.md").read_text().split(PICTURES, 1)[1].split("\n## ", 1)[0]
     *first, predict = shell_lines(section)
     assert len(first) == 10
     assert "release deploy" in first[-1]
     assert predict.startswith("moonfed-client predict")
-    draw_pictures(Path("pictures"), 180)
-    printed = dict[str, str]()
-    for command in commands_of(section):
-        adapted = command
-        if command.startswith("moonfed-coordinator serve"):
-            adapted = command.replace(" &", " --fleet-port 0 --enrolment-port 0 &")
-        adapted = adapted.replace("--rounds 15", "--rounds 2")
-        run = execute_patiently if "predict" in command else execute
-        printed[command] = run(adapted, fleet)
-    version, *answers = list(printed.values())[-1].splitlines()
-    assert version == "version 1 of shapes"
-    assert len(answers) == 12
-    assert answers[0].startswith("parts/test/circle/")
-    assert answers[0].split()[1] in SHAPES
+    assert commands_of(section) == [
+        command for command in commands(TUTORIALS / "pictures.md") if command != "python draw.py"
+    ]
+
+
+@pytest.mark.timeout(500)
+def test_the_tutorial_on_a_model(fleet: ChildProcesses) -> None:
+    fewer = {"--set epochs=5": "--set epochs=2", "rounds = 8": "rounds = 3"}
+    printed = follow(TUTORIALS / "model.md", fleet, fewer)
+    assert "eligible  yes" in printed_by(printed, "check")
+    assert last_accuracy(printed_by(printed, "evaluate")) > 0.5
+    assert "own.onnx holds the global model of round 3" in printed_by(printed, "onnx own")
+    assert re.match(r"digit\.png  \d [01]\.\d{4}, ", printed_by(printed, "classify"))
+
+
+@pytest.mark.timeout(500)
+def test_the_tutorial_on_a_method(fleet: ChildProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package is installed into a folder of its own, not into this interpreter's."""
+    path = os.pathsep.join([str(Path("installed").absolute()), *filter(None, [os.environ.get("PYTHONPATH")])])
+    monkeypatch.setenv("PYTHONPATH", path)
+    options = "--quiet --no-deps --no-build-isolation --target installed ."
+    printed = follow(
+        TUTORIALS / "method.md", fleet, {"pip install .": f"pip install {options}", "rounds = 10": "rounds = 4"}
+    )
+    assert "label-smoothing: the target gives every class a share." in printed_by(printed, "methods")
+    compared = printed_by(printed, "summary.json").splitlines()
+    assert [line.split()[0] for line in compared] == ["fedavg", "fedprox", "smoothing"]
+    assert all(float(line.split()[1]) > 0.5 for line in compared)
+    assert json.loads(Path("results/smoothing/summary.json").read_text())["accuracy"] == float(compared[2].split()[1])
+    assert re.search("smoothing += 0.2", printed_by(printed, "inspect smoothing-bundle"))
+
+
+@pytest.mark.timeout(500)
+def test_the_tutorial_on_a_fleet_of_boards(fleet: ChildProcesses) -> None:
+    here = {"--host 0.0.0.0 --name fleet.example.org": "--name 127.0.0.1", "--rounds 6": "--rounds 2"}
+    printed = follow(TUTORIALS / "boards.md", fleet, here, patient=("doctor",))
+    assert "torch        ok" in printed_by(printed, "doctor")
+    assert re.search(r"board-3 +revoked", printed["moonfed-coordinator device list"])  # the second
+    assert "board-1" in printed_by(printed, "device show")
+    assert "2 of 2 rounds" in printed_by(printed, "run show digits")
+    assert "3 of 3 devices" in printed_by(printed, "release widen")
+    assert "revoke device 'board-3'" in " ".join(printed_by(printed, "audit").split())

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from moonfed.coordinator.aggregation.robust.config import read_robust_settings
 from moonfed.coordinator.rounds.settings import parse_amount, parse_fraction
 from moonfed.coordinator.rpc import convert_control, convert_evaluations, convert_fleet, convert_releases
-from moonfed.coordinator.rpc.convert_settings import run_settings
+from moonfed.coordinator.rpc.convert_settings import run_recipe, run_settings
 from moonfed.coordinator.updates.validation import check_header, largest_files
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import MoonfedError
@@ -34,6 +34,7 @@ from tests.proto.test_held_out_score import SCORE
 from tests.support import coordinator
 
 M = TypeVar("M", bound=Message)
+MANIFEST = coordinator.make_bundle().manifest
 BLOB = blob_pb2.Blob(sha256="0" * 64, size=80)
 TRAINING = fleet_pb2.TrainingSpec(epochs=1, batch_size=8, hyperparameters={"learning_rate": 0.1})
 HEADER = fleet_pb2.SubmitHeader(
@@ -118,6 +119,18 @@ def _documents() -> list[bytes]:
     return [json.dumps(document).encode() for document in (*rules, *robust)]
 
 
+def _read_recipe(content: bytes) -> None:
+    run_recipe(content.decode("utf-8", "surrogateescape")).settings(MANIFEST)
+
+
+def _recipes() -> list[bytes]:
+    chosen = {"rounds": 3, "cohort": "20%", "deadline": 60.5, "labels": {"site": "berlin"}, "trusted_labels": True}
+    robust = {"robust": {"reducer": "trimmed_mean", "byzantine": 1, "clip_norm": 2.0}, "quorum": 5, "seed": 2**60}
+    return [
+        json.dumps(document).encode() for document in ({}, chosen, robust, {"asynchronous": 4, "sampling": "uniform"})
+    ]
+
+
 MESSAGE_DECODERS = (
     _decoder("submit_header", HEADER, _check_header),
     _decoder(
@@ -183,5 +196,6 @@ MESSAGE_DECODERS = (
         convert_control.upload_header,
     ),
     Decoder(name="options", read=_read_option, seeds=_options),
+    Decoder(name="recipe", read=_read_recipe, seeds=_recipes),
     Decoder(name="documents", read=_read_document, seeds=_documents),
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import moonfed.v1
 
 CONTRACT = Path(next(iter(moonfed.v1.__path__))).parent
-PARTS = {"export", "serving", "release", "edge_client", "coordinator", "experiments"}
+PARTS = {"client", "export", "serving", "release", "edge_client", "coordinator", "experiments"}
 
 
 def imported(source: str) -> set[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from moonfed import registry
 from moonfed.errors import InvalidInput
-from moonfed.registry import Registry, Selection
+from moonfed.registry import Registry, Selection, read_value
 from moonfed.server_rules.adaptive import AdaptiveRule
 from moonfed.server_rules.server_rule import Float64Array, Memory, ServerRule
 
@@ -112,3 +112,10 @@ def test_a_line_of_our_own_table_is_checked_likewise(name: str, location: str, t
 def test_an_invalid_selection_is_rejected(selection: Selection, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput, match=told):
         rules(monkeypatch, half="Half").build(selection)
+
+
+@pytest.mark.parametrize(
+    ("value", "read"), [(2**64 - 1, 2**64 - 1), (str(2**64 - 1), 2**64 - 1), ("3.0", 3), (1e3, 1000)]
+)
+def test_whole_numbers_are_exact(value: object, read: int) -> None:
+    assert read_value("seed", value, int) == read

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from moonfed.experiments.child_processes import ChildProcesses, run
 from moonfed.sandbox.policy import available_level
 
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SAVED = re.compile(r"^```(?:python|toml)\n# (\S+\.\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LOOP = re.compile(r"for (\w+) in ([^;]*); do (.*) done")
 PATIENCE = 120.0  # seconds
 READY = ("serve",)  # commands in the background that print a line when they are ready
@@ -37,12 +39,42 @@ def shell_lines(document: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
+def save_files(document: Path, directory: Path, adaptations: Mapping[str, str]) -> None:
+    """Save the files that a document has the reader save: code blocks that begin with `# FILE`."""
+    for name, content in SAVED.findall(document.read_text()):
+        (directory / name).write_text(_adapted(content, adaptations))
+
+
+def _adapted(text: str, adaptations: Mapping[str, str]) -> str:
+    for old, new in adaptations.items():
+        text = text.replace(old, new)
+    return text
+
+
 def _turns(line: str) -> list[str]:
     """Return the commands that a loop such as `for i in 1 2; do X $i; done` runs; a line without one is a command."""
     if not (loop := LOOP.fullmatch(line)):
         return [line]
     name, values, body = loop.groups()
     return [body.rstrip("; ").replace(f"${name}", value) for value in values.split()]
+
+
+def follow(
+    document: Path, fleet: ChildProcesses, adaptations: Mapping[str, str], *, patient: Collection[str] = ("predict",)
+) -> dict[str, str]:
+    """Save a tutorial's files, run its commands, both with these replacements, and return what each prints.
+
+    Commands that contain a word of `patient` are repeated until they succeed. Coordinators get free ports.
+    """
+    save_files(document, Path(), adaptations)
+    printed = dict[str, str]()
+    for command in commands(document):
+        adapted = _adapted(command, adaptations)
+        if command.startswith("moonfed-coordinator serve"):
+            adapted = adapted.replace(" &", " --fleet-port 0 --enrolment-port 0 &")
+        waits = any(word in command for word in patient)
+        printed[command] = (execute_patiently if waits else execute)(adapted, fleet)
+    return printed
 
 
 def execute(command: str, fleet: ChildProcesses) -> str:

@@ -30,8 +30,10 @@ from moonfed.tensors import TensorSpec, Vector, write_model
 MINIMUM_TORCH = "2.4"  # the first release with torch.ops.aten._fused_sgd_ on the CPU
 
 
-def build_bundle(recipe: BundleRecipe) -> Bundle:
+def build_bundle(recipe: BundleRecipe, given: Network | None = None) -> Bundle:
     """Build and check a bundle; the same recipe and library versions give the same bytes.
+
+    `given`: a network with its weights, in place of the recipe's model, which then only names it.
 
     The checks: TorchScript and ONNX can express the model; it accepts the input and returns one logit per class; rounds
     with the saved and reloaded plan have finite losses and results and change the weights; the graph and the
@@ -42,7 +44,7 @@ def build_bundle(recipe: BundleRecipe) -> Bundle:
     augmentation = build_augmentation(recipe.augmentation, recipe.input)
 
     # The network, which must accept the recipe's samples and batches.
-    network = _network(recipe)
+    network = given or _network(recipe)
     least = minimum_samples(network)
     if settings.training.batch_size < least:
         raise InvalidInput(f"batch_size is {settings.training.batch_size}; with BatchNorm it must be at least {least}")

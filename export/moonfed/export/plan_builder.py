@@ -36,6 +36,11 @@ def compile_plan(
     try:
         with quiet_torchscript():
             scripted: torch.jit.ScriptModule = torch.jit.script(plan)
+    except OSError as error:
+        raise InvalidInput(
+            f"model is {model!r}, whose source TorchScript cannot read; define its classes in a notebook's cells or in "
+            "a file"
+        ) from error
     except (torch.jit.frontend.FrontendError, RuntimeError, TypeError, ValueError) as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise InvalidInput(f"model is {model!r}, which TorchScript cannot compile: {reason}") from error

@@ -533,6 +533,7 @@ class StartRunRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
+    RECIPE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """empty: derived from the bundle's name"""
     manifest: _builtins.str
@@ -541,6 +542,8 @@ class StartRunRequest(_message.Message):
     """sha256 of the initial weights; empty: the bundle's"""
     signature: _builtins.str
     """sha256 of the bundle's signature file"""
+    recipe: _builtins.str
+    """JSON with the keys of a recipe, in place of `settings`; missing ones keep `run start`'s defaults"""
     @_builtins.property
     def settings(self) -> Global___RunSettings: ...
     def __init__(
@@ -551,10 +554,11 @@ class StartRunRequest(_message.Message):
         model: _builtins.str = ...,
         settings: Global___RunSettings | None = ...,
         signature: _builtins.str = ...,
+        recipe: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "name", b"name", "settings", b"settings", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "name", b"name", "recipe", b"recipe", "settings", b"settings", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

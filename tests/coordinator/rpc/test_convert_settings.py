@@ -45,3 +45,30 @@ def test_settings_survive_conversion(fleet: Fleet) -> None:
 def test_invalid_settings_are_rejected(fleet: Fleet, fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         start(fleet, settings=coordinator.settings(**{"rounds": 1, **fields}))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "told"),
+    [
+        ("rounds = 3", "recipe is 'rounds = 3'; it must be JSON"),
+        ("[" * 100_000, "it must be JSON"),
+        ("[3]", "it must be a JSON object"),
+        ('{"rounds": 0}', "rounds is 0"),
+        ('{"rounds": {}}', "rounds is {}; it must be a number or text"),
+        ('{"epochs": 3}', "epochs .* is not a key of a run's recipe"),
+    ],
+)
+def test_an_invalid_recipe_is_named(fleet: Fleet, recipe: str, told: str) -> None:
+    fleet.start("run")
+    bundle = coordinator.make_bundle()
+    with pytest.raises(InvalidInput, match=told):
+        start(fleet, manifest=bundle.ref.sha256, signature=bundle.signature_sha256, recipe=recipe)
+
+
+def test_a_recipe_has_the_defaults_of_run_start(fleet: Fleet) -> None:
+    fleet.start("run")
+    bundle = coordinator.make_bundle()
+    recipe = '{"rounds": 4, "parties": 5}'
+    started = start(fleet, manifest=bundle.ref.sha256, signature=bundle.signature_sha256, recipe=recipe)
+    assert (started.settings.rounds, started.settings.quorum.fraction) == (4, 0.5)
+    assert (started.settings.robust.weight_cap, started.settings.robust.clip_factor) == (0.3, 3.0)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PARTS = ("proto", "export", "serving", "release", "edge_client", "coordinator", "experiments", "examples", "tools")
+OURS = ("proto", "client", "export", "serving", "release", "edge_client", "coordinator", "experiments")
+PARTS = (*OURS, "examples", "tools")
 CALLS = {
     "torch.load",
     "torch.serialization.load",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,14 +12,14 @@ from typing import Any, TypeVar
 import grpc
 
 from moonfed import transport
-from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
+from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.bundle import Bundle
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rpc.convert_settings import settings_message
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, RunFailed, RunStopped, SchemaMismatch, Unavailable
 from moonfed.manifest import Manifest
 from moonfed.operator import open_connection
-from moonfed.upload import upload
+from moonfed.upload import bundle_files, upload
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
 
 Request = TypeVar("Request")
@@ -62,7 +61,7 @@ class Console:
         self, name: str, bundle: Bundle, initial: InitialModel | None, settings: RunSettings
     ) -> control_pb2.Run:
         """Upload missing blobs, and start a run from the bundle's weights or those given."""
-        with _files(bundle) as files:
+        with bundle_files(bundle) as files:
             # The upload retries for a long time; an unreachable coordinator must fail at once.
             self.ask(self.control.ListRuns, control_pb2.ListRunsRequest())
             weights = {ref_of_file(initial.file): initial.file} if initial and initial.file else {}
@@ -151,15 +150,3 @@ def require_finished(run: control_pb2.Run) -> None:
         raise RunStopped(f"run {run.run!r} was stopped")
     if run.status == control_pb2.RUN_STATUS_FAILED:
         raise RunFailed(f"run {run.run!r} has failed: {run.reason}")
-
-
-@contextmanager
-def _files(bundle: Bundle) -> Iterator[dict[BlobRef, Path]]:
-    """Extract a bundle's files, by blob; the bundle may be a .zip."""
-    with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
-        files = {}
-        for name, content in bundle.files.items():
-            path = Path(directory) / name
-            path.write_bytes(content)
-            files[ref_of_bytes(content)] = path
-        yield files

@@ -23,7 +23,7 @@ from moonfed.coordinator.rpc.control_devices import DeviceCalls
 from moonfed.coordinator.rpc.control_evaluations import EvaluationCalls
 from moonfed.coordinator.rpc.control_operators import OperatorCalls
 from moonfed.coordinator.rpc.control_releases import ReleaseCalls
-from moonfed.coordinator.rpc.convert_settings import retention, run_settings
+from moonfed.coordinator.rpc.convert_settings import retention, run_recipe, run_settings
 from moonfed.coordinator.rpc.flow_control import SMALL_PART, FlowControl, receive
 from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.updates.transfer import Transfer
@@ -92,7 +92,7 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, ReleaseCalls):
             new = NewRun(
                 manifest=request.manifest,
                 signature=request.signature,
-                settings=run_settings(request.settings),
+                settings=run_recipe(request.recipe) if request.recipe else run_settings(request.settings),
                 name=request.name,
                 model=request.model,
             )

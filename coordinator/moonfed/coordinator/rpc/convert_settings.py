@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER
 from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.retention import Retention
+from moonfed.coordinator.rounds.run_recipe import RunRecipe, read_run_recipe, run_keys
 from moonfed.coordinator.rounds.settings import MAX_ATTEMPTS, Amount, RunSettings, Sampling
 from moonfed.encodings import parse_encodings
 from moonfed.errors import InvalidInput
@@ -42,6 +44,17 @@ def run_settings(message: control_pb2.RunSettings) -> RunSettings:
         robust=_robust(message.robust),
         max_attempts=message.max_attempts or MAX_ATTEMPTS,
     )
+
+
+def run_recipe(text: str) -> RunRecipe:
+    """Convert a recipe in JSON; keys of the simulated fleet are ignored, as `run start` does."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"recipe is {text[:40]!r}; it must be JSON") from error
+    if not isinstance(document, dict):
+        raise InvalidInput(f"recipe is {text[:40]!r}; it must be a JSON object")
+    return read_run_recipe(run_keys(document))
 
 
 def retention(message: control_pb2.Retention) -> Retention:

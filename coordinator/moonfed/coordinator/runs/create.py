@@ -12,6 +12,7 @@ from moonfed.coordinator.aggregation.compatibility import require_consistent, re
 from moonfed.coordinator.pki.enrolment import require_name as require_device_name
 from moonfed.coordinator.records import RunRecord
 from moonfed.coordinator.rounds.protocol import round_protocol
+from moonfed.coordinator.rounds.run_recipe import RunRecipe
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.store import Store
@@ -32,7 +33,7 @@ class NewRun:
 
     manifest: str
     signature: str  # empty if the bundle is not signed, which is rejected
-    settings: RunSettings
+    settings: RunSettings | RunRecipe  # a recipe's defaults depend on the bundle
     name: str = ""  # empty: derived from the bundle's
     model: str = ""  # the initial weights; empty: the bundle's
 
@@ -80,7 +81,8 @@ def _encoded(storage: Storage, owner: object, record: RunRecord, manifest: Manif
 
 
 def _new_record(storage: Storage, new: NewRun, ref: BlobRef, manifest: Manifest) -> RunRecord:
-    blobs, settings = storage.blobs, new.settings
+    blobs = storage.blobs
+    settings = new.settings.settings(manifest) if isinstance(new.settings, RunRecipe) else new.settings
     for file, blob in manifest.files.items():
         if not blobs.has(blob):
             raise NotFound(f"the bundle's {file}, blob {blob.sha256[:12]}, was not uploaded")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from moonfed.errors import InvalidInput, NotFound, Untrusted
-from moonfed.operator import open_connection
+from moonfed.operator_connection import open_connection
 from tests.support.tls_fleet import HOUR, Served
 
 

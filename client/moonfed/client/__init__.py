@@ -1,0 +1,88 @@
+"""A Python client of a coordinator: start and watch runs, read rounds, devices and weights, deploy releases.
+
+`Coordinator` is synchronous, `AsyncCoordinator` asynchronous; both have the same calls. docs/python-client.md has an
+example of each.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is imported: errors are raised, not printed
+
+from moonfed.client.coordinator import AsyncCoordinator, Coordinator
+from moonfed.client.records.devices import (
+    Certificate,
+    Device,
+    DeviceActivity,
+    DeviceResult,
+    NewToken,
+    Token,
+)
+from moonfed.client.records.evaluations import DeviceEvaluation, DeviceScore, Evaluation
+from moonfed.client.records.events import (
+    DeviceDeclined,
+    DeviceLeft,
+    DeviceLost,
+    DevicesJoined,
+    Ended,
+    Event,
+    Interrupted,
+    MetricsRecorded,
+    Paused,
+    Progress,
+    Resumed,
+    RoundAbandoned,
+    RoundCommitted,
+    RoundOpened,
+    Snapshot,
+    UpdateReceived,
+    UpdateRejected,
+    Waiting,
+)
+from moonfed.client.records.releases import DeployedDevice, Deployment, Release
+from moonfed.client.records.runs import Incident, Ineligible, OpenRound, Round, Run
+from moonfed.client.records.settings import RunSettings
+from moonfed.held_out_score import HeldOutScore
+
+__all__ = [
+    "AsyncCoordinator",
+    "Certificate",
+    "Coordinator",
+    "DeployedDevice",
+    "Deployment",
+    "Device",
+    "DeviceActivity",
+    "DeviceDeclined",
+    "DeviceEvaluation",
+    "DeviceLeft",
+    "DeviceLost",
+    "DeviceResult",
+    "DeviceScore",
+    "DevicesJoined",
+    "Ended",
+    "Evaluation",
+    "Event",
+    "HeldOutScore",
+    "Incident",
+    "Ineligible",
+    "Interrupted",
+    "MetricsRecorded",
+    "NewToken",
+    "OpenRound",
+    "Paused",
+    "Progress",
+    "Release",
+    "Resumed",
+    "Round",
+    "RoundAbandoned",
+    "RoundCommitted",
+    "RoundOpened",
+    "Run",
+    "RunSettings",
+    "Snapshot",
+    "Token",
+    "UpdateReceived",
+    "UpdateRejected",
+    "Waiting",
+]

@@ -1,0 +1,160 @@
+"""The asynchronous client's calls about runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moonfed.bundle import Bundle
+from moonfed.client.aio.caller import AsyncCaller
+from moonfed.client.calls import runs as calls
+from moonfed.client.calls.runs import Initial, Weights
+from moonfed.client.records.evaluations import Evaluation
+from moonfed.client.records.events import Event
+from moonfed.client.records.runs import Round, Run
+from moonfed.client.records.settings import RunSettings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class AsyncRunCalls(AsyncCaller):
+    """Runs, their rounds, models and evaluations."""
+
+    async def start(
+        self,
+        bundle: str | Path | Bundle,
+        *,
+        name: str = "",
+        initial: Initial | None = None,
+        recipe: str | Path | None = None,
+        **settings: Unpack[RunSettings],
+    ) -> Run:
+        """Start a run from a signed bundle, which is uploaded: a directory, a .zip, or what `build_bundle` returns.
+
+        `name`: of the run; by default, derived from the bundle's. `initial`: weights to begin with, as another run's
+        name, a .safetensors file (a `Path`) or a dict of arrays such as `weights` returns; by default, the bundle's.
+        `recipe`: a file in TOML with settings, which `settings` override; those in neither keep the defaults of
+        `moonfed-coordinator run start`.
+
+        Raises InvalidInput naming a setting that is not allowed, UntrustedBundle for a bundle that is not signed,
+        AlreadyExists if the name is taken.
+
+        Example:
+            run = await coordinator.start("digits-bundle", name="digits", rounds=10, minimum_devices=3, cohort="50%")
+        """
+        chosen = bundle if isinstance(bundle, Bundle) else Path(bundle)
+        file = Path(recipe) if recipe is not None else None
+        return await self._do(calls.start(chosen, name, initial, file, settings))
+
+    async def runs(self) -> list[Run]:
+        """List all runs, oldest first.
+
+        Example:
+            active = [run.run for run in await coordinator.runs() if run.active]
+        """
+        return await self._do(calls.runs())
+
+    async def run(self, run: str) -> Run:
+        """Return one run; raises NotFound.
+
+        Example:
+            print((await coordinator.run("digits")).waiting)
+        """
+        return await self._do(calls.run(run))
+
+    async def pause(self, run: str) -> Run:
+        """Pause a run: no more work is assigned; work in progress is finished and counts.
+
+        Example:
+            await coordinator.pause("digits")
+        """
+        return await self._do(calls.pause(run))
+
+    async def resume(self, run: str) -> Run:
+        """Resume a paused run.
+
+        Example:
+            await coordinator.resume("digits")
+        """
+        return await self._do(calls.resume(run))
+
+    async def stop(self, run: str) -> Run:
+        """Stop a run for good; its global models stay.
+
+        Example:
+            await coordinator.stop("digits")
+        """
+        return await self._do(calls.stop(run))
+
+    async def delete(self, run: str) -> int:
+        """Delete a run that has ended, with its rounds and models; return the bytes freed.
+
+        Example:
+            freed = await coordinator.delete("digits")
+        """
+        return await self._do(calls.delete(run))
+
+    async def rounds(self, run: str, *, last: int = 0) -> list[Round]:
+        """List a run's committed and abandoned rounds, oldest first; only the `last` of them unless that is 0.
+
+        Example:
+            pandas.DataFrame(await coordinator.rounds("digits")).plot(x="round", y="accuracy")
+        """
+        return await self._do(calls.rounds(run, last))
+
+    def watch(self, run: str, *, progress: bool = True) -> AsyncIterator[Event]:
+        """Yield a run's events until it has ended; the last one is always `Ended`.
+
+        The first is a `Snapshot`. When the connection is lost, for example because the coordinator restarts, an
+        `Interrupted` follows, and after it another `Snapshot` and the `RoundCommitted` of every round that was missed.
+        `progress`: also `Progress`, of which there is much in a large fleet. Raises NotFound for an unknown run.
+
+        Example:
+            async for event in coordinator.watch("digits"):
+                match event:
+                    case RoundCommitted(round=number, metrics=metrics):
+                        print(number, metrics)
+                    case Ended(run=run):
+                        print(run.status, run.reason)
+        """
+        return self._watch(run, progress=progress)
+
+    async def weights(self, run: str, *, round: int | None = None) -> Weights:  # noqa: A002 - as everywhere
+        """Fetch a global model, by default the newest, as an array for each tensor; its sha256 is verified.
+
+        `round`: 0 for the initial weights. Raises NotFound if there is no such model, or none any longer.
+
+        Example:
+            weights = await coordinator.weights("digits")
+            norms = {name: float(numpy.linalg.norm(values)) for name, values in weights.items()}
+        """
+        return await self._do(calls.weights(run, round))
+
+    async def evaluate(
+        self,
+        run: str,
+        *,
+        round: int | None = None,  # noqa: A002
+        deadline: float = 3600.0,
+        again: bool = False,
+        wait: bool = True,
+    ) -> Evaluation:
+        """Have devices score a global model, by default the newest, on their holdouts.
+
+        `deadline`: seconds until the evaluation ends without the devices that are missing. `again`: repeat one that
+        has ended. `wait`: return when it has ended, not when it has begun.
+
+        Example:
+            print((await coordinator.evaluate("digits", deadline=600)).accuracy)
+        """
+        return await self._do(calls.evaluate(run, round, deadline, again=again, wait=wait))
+
+    async def evaluations(self, run: str) -> list[Evaluation]:
+        """List the evaluations of a run's global models, on test sets and on devices, by round.
+
+        Example:
+            on_tests = [found for found in await coordinator.evaluations("digits") if found.test_set]
+        """
+        return await self._do(calls.evaluations(run))

@@ -1,0 +1,1 @@
+"""Calls of the Control service as steps, which the synchronous and the asynchronous client both run."""

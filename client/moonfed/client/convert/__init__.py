@@ -1,0 +1,1 @@
+"""Conversion between the network's messages and the client's records."""

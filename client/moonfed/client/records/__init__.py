@@ -1,0 +1,1 @@
+"""Values that the client returns: frozen dataclasses, of which `pandas.DataFrame` accepts lists."""

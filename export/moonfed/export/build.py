@@ -1,0 +1,144 @@
+"""Building bundles from Python: a user's modules, as keyword arguments what `moonfed-export bundle` has as options."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from moonfed.bundle import Bundle, require_output, write_bundle
+from moonfed.errors import InvalidInput
+from moonfed.export import bundle_builder
+from moonfed.export.bundle_recipe import BundleRecipe, Settings, read_classes, read_federated
+from moonfed.export.bundle_signing import SigningOptions, sign_new
+from moonfed.export.model_zoo import PROJECTION, Parts
+from moonfed.export.network import Network
+from moonfed.export.preprocessing import build_preprocessing
+from moonfed.export.self_checks import random_samples
+from moonfed.manifest import InputSpec
+from moonfed.server_rules import read_server_rule
+from moonfed.signing.key_files import open_signer
+
+PROBES = 4  # samples on which a model is compared with its parts
+TOLERANCE = 1e-4
+PARTS = "encoder, projection head, output layer"
+
+
+def build_bundle(
+    *,
+    model: str | nn.Module | Parts,
+    shape: int | Sequence[int],
+    classes: int | Sequence[str],
+    output: str | Path | None = None,
+    name: str = "",
+    method: str = "fedavg",
+    settings: Settings | None = None,
+    server_rule: str = "mean",
+    server_settings: Mapping[str, float | int | str] | None = None,
+    augmentation: str = "none",
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    projection: int | None = PROJECTION,
+    seed: int = 0,
+    replace: bool = False,
+    sign: Sequence[Path] = (),
+    version: int | None = None,
+    expires_days: float = 365.0,
+) -> Bundle:
+    """Build, check and sign a bundle, and write it if there is an `output`: a directory or a .zip.
+
+    `model`: a module whose last layer is linear with one output for each class; or three modules: encoder, projection
+    head and output layer; or a name, as for `moonfed-export bundle`. Modules keep their weights, with which runs begin,
+    and are not changed. They get float32 [B, channels, height, width] with sides of at least 16, or [B, features].
+    TorchScript compiles them from their source, so define their classes in notebook cells or in files.
+    `shape`: of one raw sample: (height, width, channels), or the number of features. `classes`: names, or their number.
+    `settings`: of the method, its optimiser and the local training; `moonfed-export methods` lists them.
+    `mean`, `std`: one per channel (of pixels in 0 to 1) or feature. `projection`, `seed`: of a named model only.
+    `sign`: private keys; by default your own, which is created if there is none. `replace`: an existing bundle.
+
+    Raises InvalidInput naming the argument, or the combination of arguments, that is wrong.
+
+    Example:
+        bundle = build_bundle(model=nn.Sequential(nn.Flatten(), nn.Linear(256, 10)), shape=(16, 16, 1), classes=10)
+    """
+    if output is not None:
+        require_output(Path(output), replace=replace)  # before a minute of compiling
+    signer = open_signer(sign, lambda _: None)
+    options = SigningOptions(version=version, expires_days=expires_days)
+    title = model if isinstance(model, str) else type(model if isinstance(model, nn.Module) else model[0]).__name__
+    recipe = BundleRecipe(
+        name=name or (Path(output).stem if output is not None else title.lower()),
+        model=title,
+        input=_input(shape),
+        classes=read_classes(str(classes)) if isinstance(classes, int) else tuple(classes),
+        method=read_federated(method),
+        settings=settings or {},
+        server_rule=read_server_rule({**(server_settings or {}), "name": server_rule}),
+        augmentation=augmentation,
+        mean=None if mean is None else tuple(mean),
+        deviation=None if std is None else tuple(std),
+        projection=projection,
+        seed=seed,
+    )
+    network = None if isinstance(model, str) else _network(model, recipe)
+    signed = sign_new(bundle_builder.build_bundle(recipe, network), signer, options).bundle
+    if output is not None:
+        write_bundle(Path(output), signed)
+    return signed
+
+
+def _input(shape: int | Sequence[int]) -> InputSpec:
+    sides = (shape,) if isinstance(shape, int) else tuple(shape)
+    if len(sides) not in (1, 3):
+        raise InvalidInput(f"shape is {shape!r}; it must be (height, width, channels), or the number of features")
+    return InputSpec(kind="image" if len(sides) == 3 else "features", shape=sides)
+
+
+def _network(model: nn.Module | Parts, recipe: BundleRecipe) -> Network:
+    """Return a network with copies of the user's modules."""
+    preprocessing = build_preprocessing(recipe.input, recipe.mean, recipe.deviation)
+    if isinstance(model, nn.Module):
+        parts = _split(copy.deepcopy(model), len(recipe.classes))
+        network = Network(preprocessing, *parts)
+        _require_same(model, network, recipe)
+        return network
+    if not (len(model) == 3 and all(isinstance(part, nn.Module) for part in model)):
+        raise InvalidInput(f"model is {model!r}; it must be one module, or three: {PARTS}")
+    return Network(preprocessing, *copy.deepcopy(model))
+
+
+def _split(model: nn.Module, classes: int) -> Parts:
+    """Split a classifier before its last layer, which is replaced in it; there is no projection head."""
+    linear = [path for path, module in model.named_modules() if isinstance(module, nn.Linear)]
+    last = model.get_submodule(linear[-1]) if linear else None
+    if not isinstance(last, nn.Linear) or last.out_features != classes or not linear[-1]:
+        raise InvalidInput(
+            f"model is {type(model).__name__}, whose last layer is not nn.Linear(…, {classes}), one output for each "
+            f"class; give three modules: {PARTS}"
+        )
+    parent, _, child = linear[-1].rpartition(".")
+    setattr(model.get_submodule(parent), child, nn.Identity())
+    return model, nn.Identity(), last
+
+
+def _require_same(model: nn.Module, network: Network, recipe: BundleRecipe) -> None:
+    """Raise InvalidInput unless the split network computes what the model does."""
+    samples = torch.from_numpy(random_samples(recipe.input, PROBES))
+    copied = copy.deepcopy(model).eval()
+    network.eval()
+    try:
+        with torch.no_grad():
+            inputs = network.preprocessing(samples)
+            expected, found = copied(inputs), network.classify(network.encode(inputs))
+    except Exception as error:  # the user's code may raise anything
+        raise InvalidInput(f"model is {type(model).__name__}, which raised {type(error).__name__}: {error}") from error
+    finally:
+        network.train()
+    if expected.shape != found.shape or not torch.allclose(expected, found, atol=TOLERANCE):
+        raise InvalidInput(
+            f"model is {type(model).__name__}, which computes something after its last linear layer; let it return "
+            f"that layer's output, the logits, or give three modules: {PARTS}"
+        )

@@ -1,0 +1,1 @@
+"""Reference pages that are generated from the programs: their commands and settings."""
