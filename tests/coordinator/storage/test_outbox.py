@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import WrongState
 from tests.coordinator.storage.conftest import Open
@@ -43,6 +44,9 @@ def test_what_happens_is_recorded_once_and_in_order(store: Store) -> None:
     for _ in range(2):  # as after a lost answer of the database
         store.abandon_round(FIRST, "too few updates")
     committed(store, 2)
+    third = AttemptId(run="digits", round=3, attempt=1)
+    store.open_round(third, ["a"])
+    store.abandon_round(third, "the run was stopped; a: too warm")  # no event of its own
     for _ in range(2):
         store.end_run("digits", "failed", "given up")
     assert bodies(store) == [

@@ -38,7 +38,7 @@ def connected(fleet: Fleet, *names: str) -> Sessions:
     return [(device, device.connect()) for device in devices]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A coordinator whose run `digits` has finished: three rounds on two devices, evaluated and released."""
     with fleet_in(tmp_path_factory.mktemp("trained")) as fleet:

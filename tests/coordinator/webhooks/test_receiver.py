@@ -43,7 +43,7 @@ def test_two_secrets_make_two_signatures(tmp_path: Path) -> None:
     assert second != first
 
 
-@pytest.mark.parametrize("line", ["", "password", encoded(8), "whsec_", "!" * 44, "\n".join([encoded(32)] * 3)])
+@pytest.mark.parametrize("line", ["", "password", encoded(8), "!" * 44, "\n".join([encoded(32)] * 3)])
 def test_a_wrong_secret_is_not_shown(tmp_path: Path, line: str) -> None:
     with pytest.raises(InvalidInput, match=r"webhook_secret is .*openssl rand -base64 32") as caught:
         read_receiver(LOCAL, secret_file(tmp_path, line))
@@ -54,7 +54,7 @@ def test_a_wrong_secret_is_not_shown(tmp_path: Path, line: str) -> None:
 def test_the_secret_must_be_given(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="webhook_secret is missing"):
         read_receiver(LOCAL, None)
-    with pytest.raises(NotFound, match="webhook_secret is .*no such file"):
+    with pytest.raises(NotFound, match=r"webhook_secret is .*no such file"):
         read_receiver(LOCAL, tmp_path / "none")
 
 

@@ -1,4 +1,4 @@
-"""Delivery of webhooks by a real coordinator to a real HTTP receiver: signed, in order, at least once, beside rounds."""
+"""Delivery of webhooks by a real coordinator to a real HTTP receiver: signed, in order, at least once."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from time import monotonic
+from time import sleep as wait
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -81,13 +82,13 @@ def export(
     _report(snapshot, place, json=json)
 
 
-def follow_run(reader: RunReader, tracker: Tracker, sleep: Callable[[float], None] = time.sleep) -> None:
+def follow_run(reader: RunReader, tracker: Tracker, sleep: Callable[[float], None] = wait) -> None:
     """Write what is new until the run has ended and its last model is evaluated; survive outages of both sides."""
     from moonfed.errors import Unavailable
     from moonfed.transport import Backoff
 
     backoff, readings, limit = Backoff(first=POLL_SECONDS, limit=30.0), 0, float("inf")
-    while time.monotonic() < limit:
+    while monotonic() < limit:
         pause = POLL_SECONDS
         try:
             snapshot = reader.read(whole=readings % WHOLE == 0)
@@ -95,7 +96,7 @@ def follow_run(reader: RunReader, tracker: Tracker, sleep: Callable[[float], Non
             readings += 1
             backoff.reset()
             if snapshot.ended:
-                limit = min(limit, time.monotonic() + EVALUATOR_SECONDS)
+                limit = min(limit, monotonic() + EVALUATOR_SECONDS)
                 if not reader.lacks_metrics():
                     return
         except Unavailable as problem:

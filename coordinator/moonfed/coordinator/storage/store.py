@@ -14,6 +14,7 @@ from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.observer import Observer
 from moonfed.coordinator.records import NOT_MEASURED, AttemptId, AttemptMeasurements, RoundRecord, RunRecord
+from moonfed.coordinator.rounds.events import STOPPED
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.coordinator.rounds.state import ACTIVE, NOTHING
 from moonfed.coordinator.storage import (
@@ -355,5 +356,5 @@ class Store:
         outcomes = device_results.abandoned(connection, attempt, reusable, measured)
         updates = outcomes.get("abandoned", 0)
         changes = {"reason": reason, "updates": updates, "reusable": dict(reusable), "outcomes": outcomes}
-        if rounds.close(connection, attempt, "abandoned", changes, measured):
+        if rounds.close(connection, attempt, "abandoned", changes, measured) and not reason.startswith(STOPPED):
             self.outbox.add(connection, outbox.round_abandoned(attempt, reason, updates))

@@ -17,6 +17,7 @@ from moonfed.errors import InvalidInput, MoonfedError, Unavailable
 # Before the package is imported. A user's own choice stands.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # so that a wrong address fails at once
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 import mlflow
