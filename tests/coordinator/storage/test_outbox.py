@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -111,3 +113,25 @@ def test_another_coordinator_continues_when_a_claim_has_ended(open_store: Open) 
     assert found
     assert (found.id, found.body) == (first.id, first.body)
     assert store.outbox.claim(LONG)  # the successor's claim has expired
+
+
+def test_two_coordinators_deliver_each_event_once_and_in_order(replica: Callable[[], Store]) -> None:
+    stores = [replica(), replica()]
+    for store in stores:
+        store.outbox.open()
+    stores[0].add_run(RUN)
+    for attempt in range(1, 21):
+        id_ = AttemptId(run="digits", round=1, attempt=attempt)
+        stores[0].open_round(id_, ["a"])
+        stores[0].abandon_round(id_, "no")
+    delivered: list[int] = []
+
+    def deliver(store: Store) -> None:
+        while len(delivered) < 20:
+            if delivery := store.outbox.claim(LONG):
+                delivered.append(json.loads(delivery.body)["data"]["attempt"])
+                store.outbox.remove(delivery.number)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(deliver, stores))
+    assert delivered == list(range(1, 21))

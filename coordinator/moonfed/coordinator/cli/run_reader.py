@@ -80,7 +80,8 @@ class RunReader:
 
     def _parameters(self) -> dict[str, Value]:
         settings = recipe_of(run_settings(self._run.settings)).to_document()
-        bundle = _bundle_parameters(self._bundle()) if self._bundle() else {}
+        manifest = self._bundle()
+        bundle = _bundle_parameters(manifest) if manifest else {}
         own: dict[str, Any] = {"run": self._name, "method": self._run.method, "bundle": self._run.manifest.sha256}
         return dict(_flat({**own, **bundle, "settings": settings}))
 

@@ -31,6 +31,7 @@ EXPERIMENT = "moonfed"
 TAG = "moonfed.identity"
 BATCH = 1000  # metrics in one call; the server's limit
 PARAMETERS = 100  # likewise
+SHOWN = 200  # characters of an error
 VALUE = 6000  # characters of a parameter, likewise
 STATUS = {"running": "RUNNING", "paused": "RUNNING", "finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 _UNSUITABLE = re.compile(r"[^\w\-. :/]", re.ASCII)
@@ -140,14 +141,23 @@ def _explained(uri: str) -> Iterator[None]:
         yield
     except MlflowException as error:
         raise _reason(uri, error) from error
+    except OSError as error:  # of the HTTP client
+        if error.filename:
+            raise
+        raise Unavailable(f"MLflow at {uri} does not answer: {_shortened(error)}") from error
 
 
 def _reason(uri: str, error: MlflowException) -> MoonfedError:
-    sentence = " ".join(str(error).split())
+    sentence = _shortened(error)
     passing: Mapping[str, Any] = dict.fromkeys(("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED"))
     if error.error_code in passing:
         return Unavailable(f"MLflow at {uri} does not answer: {sentence}")
     return InvalidInput(f"MLflow at {uri} rejects the run: {sentence}")
+
+
+def _shortened(error: Exception) -> str:
+    sentence = " ".join(str(error).split())
+    return sentence if len(sentence) <= SHOWN else f"{sentence[:SHOWN]}…"
 
 
 def _batches(items: Iterator[Any], size: int) -> Iterator[list[Any]]:

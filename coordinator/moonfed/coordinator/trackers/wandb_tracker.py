@@ -11,7 +11,7 @@ from typing import Any
 
 from moonfed.coordinator.trackers.snapshot import Point, RunSnapshot, Written
 from moonfed.coordinator.trackers.tracker import TrackerOptions
-from moonfed.errors import Unavailable
+from moonfed.errors import InvalidInput, Unavailable
 
 # Before the package is imported. A user's own choice stands.
 os.environ.setdefault("WANDB_MODE", "offline")
@@ -19,6 +19,7 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
 os.environ.setdefault("WANDB_SILENT", "true")
 
 import wandb
+from wandb.errors import CommError
 
 ROUND = "round"  # the axis of all series
 CURSOR = "moonfed"  # in the summary: the newest round that each series has, by which an online export resumes
@@ -30,8 +31,9 @@ def open_wandb(options: TrackerOptions) -> Iterator[WandbTracker]:
     entity, _, project = options.target.rpartition("/")
     try:
         tracker = WandbTracker(entity, project, options)
-    except (wandb.Error, wandb.errors.CommError) as error:
-        raise Unavailable(f"Weights & Biases does not start: {' '.join(str(error).split())}") from error
+    except wandb.Error as error:
+        kind = Unavailable if isinstance(error, CommError) else InvalidInput
+        raise kind(f"Weights & Biases does not start: {' '.join(str(error).split())}") from error
     try:
         yield tracker
     finally:
@@ -58,7 +60,7 @@ class WandbTracker:
         self._files = set[str]()
         self._run.define_metric(ROUND)
         self._run.define_metric("*", step_metric=ROUND)
-        found = {} if offline else self._run.summary.get(CURSOR)
+        found = {} if offline else self._run.summary.get(CURSOR)  # type: ignore[no-untyped-call]
         self._cursor: dict[str, int] = {str(name): int(round_) for name, round_ in dict(found or {}).items()}
         self._resumed = dict(self._cursor)
 
@@ -66,7 +68,9 @@ class WandbTracker:
     def place(self) -> str:
         """The files, with the command that uploads them, or the page."""
         if self._offline:
-            return f"{self._directory}; `wandb sync {self._directory}` uploads it"
+            shown = self._directory
+            shown = shown.relative_to(Path.cwd()) if shown.is_relative_to(Path.cwd()) else shown
+            return f"{shown}; `wandb sync {shown}` uploads it"
         return str(self._run.url)
 
     @property
@@ -87,7 +91,7 @@ class WandbTracker:
             self._run.log({f"pictures/{name}": wandb.Image(str(path))})
         if snapshot.files:
             self._write_files(snapshot)
-        self._run.summary.update({CURSOR: self._cursor, "status": snapshot.status})
+        self._run.summary.update({CURSOR: self._cursor, "status": snapshot.status})  # type: ignore[no-untyped-call]
         self._ended = snapshot.status if snapshot.ended else ""
 
     def _note(self, point: Point) -> None:
