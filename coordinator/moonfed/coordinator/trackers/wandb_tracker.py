@@ -79,7 +79,8 @@ class WandbTracker:
 
     def write(self, snapshot: RunSnapshot) -> None:
         """Log what the run lacks: one row per round, and further rows for metrics that come later."""
-        self._run.config.update(dict(snapshot.parameters), allow_val_change=True)
+        parameters = dict(snapshot.parameters)
+        self._run.config.update(parameters, allow_val_change=True)  # type: ignore[no-untyped-call]
         rows: dict[int, dict[str, Any]] = {}
         for point in self._written.missing(snapshot):
             if point.round > self._resumed.get(point.name, -1):
@@ -91,7 +92,7 @@ class WandbTracker:
             self._run.log({f"pictures/{name}": wandb.Image(str(path))})
         if snapshot.files:
             self._write_files(snapshot)
-        self._run.summary.update({CURSOR: self._cursor, "status": snapshot.status})  # type: ignore[no-untyped-call]
+        self._run.summary.update({CURSOR: self._cursor, "status": snapshot.status})
         self._ended = snapshot.status if snapshot.ended else ""
 
     def _note(self, point: Point) -> None:
