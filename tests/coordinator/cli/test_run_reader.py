@@ -36,8 +36,8 @@ def test_a_run_is_the_same_whenever_it_is_read(trained: Fleet, tmp_path: Path) -
 
 
 def test_metrics_that_an_evaluator_still_owes_are_known(trained: Fleet, tmp_path: Path) -> None:
-    sessions = connected(trained, "cam-9")
-    trained.start("evaluated", rounds=2, bundle=BUNDLE)
+    sessions = connected(trained, "cam-9", site="b")
+    trained.start("evaluated", rounds=2, bundle=BUNDLE, labels={"site": "b"})
     for round_ in (1, 2):
         train(sessions, round_)
     assert list(trained.operator.watch("evaluated"))[-1].run.status == control_pb2.RUN_STATUS_FINISHED

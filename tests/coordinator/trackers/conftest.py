@@ -33,17 +33,18 @@ def record(fleet: Fleet, run: str, round_: int) -> None:
     ask(fleet.operator.control.RecordMetrics, request)
 
 
-def connected(fleet: Fleet, *names: str) -> Sessions:
+def connected(fleet: Fleet, *names: str, site: str) -> Sessions:
+    """Connect devices of a site, for runs that only these may join."""
     devices = [fleet.device(name) for name in names]
-    return [(device, device.connect()) for device in devices]
+    return [(device, device.connect(labels={"site": site})) for device in devices]
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A coordinator whose run `digits` has finished: three rounds on two devices, evaluated and released."""
     with fleet_in(tmp_path_factory.mktemp("trained")) as fleet:
-        sessions = connected(fleet, "cam-1", "cam-2")
-        fleet.start("digits", rounds=ROUNDS, bundle=BUNDLE, minimum_devices=2)
+        sessions = connected(fleet, "cam-1", "cam-2", site="a")
+        fleet.start("digits", rounds=ROUNDS, bundle=BUNDLE, minimum_devices=2, labels={"site": "a"})
         for round_ in range(1, ROUNDS + 1):
             train(sessions, round_)
         list(fleet.operator.watch("digits"))

@@ -94,8 +94,8 @@ def test_a_followed_run_is_complete_at_its_end(
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=server)
-    sessions = connected(trained, "cam-3")
-    trained.start("followed", rounds=2, bundle=BUNDLE)
+    sessions = connected(trained, "cam-3", site="b")
+    trained.start("followed", rounds=2, bundle=BUNDLE, labels={"site": "b"})
     train(sessions, 1)
     until(lambda: trained.operator.run("followed").round == 1)
     steps: list[Callable[[], None]] = []

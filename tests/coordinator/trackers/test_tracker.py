@@ -12,7 +12,12 @@ from moonfed.coordinator.trackers.tracker import TRACKERS, TrackerOptions, open_
 from moonfed.errors import InvalidInput, NotFound
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = {"tensorboard": "tensorboard.summary.writer", "mlflow": "mlflow", "wandb": "wandb", "parquet": "pyarrow"}
+PACKAGES = {
+    "tensorboard": "tensorboard.compat.proto.event_pb2",
+    "mlflow": "mlflow",
+    "wandb": "wandb",
+    "parquet": "pyarrow",
+}
 
 
 @pytest.mark.parametrize("kind", PACKAGES)
