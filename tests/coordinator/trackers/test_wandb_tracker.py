@@ -38,7 +38,9 @@ def test_an_offline_run_has_everything_once(export: Export, tmp_path: Path, monk
     config = {name: value for record in found["config"] for name, value in record["update"].items()}
     assert config["training.hyperparameters.learning_rate"] == 0.1
     rows = [record["item"] for record in found["history"]]
-    by_round = {row["round"]: row for row in rows if "round" in row}
+    by_round: dict[int, dict[str, Any]] = {}
+    for row in rows:  # pictures are in rows of their own, of the newest round
+        by_round.setdefault(row["round"], {}).update(row)
     assert list(by_round) == list(EXPECTED)
     for round_, expected in EXPECTED.items():
         assert {name: by_round[round_][name] for name in expected} == pytest.approx(expected)

@@ -38,7 +38,7 @@ class Tracker(Protocol):
 
     @property
     def place(self) -> str:
-        """Where the run is now, for people."""
+        """The run's place, for people."""
 
 
 @dataclass(frozen=True, slots=True)
