@@ -212,8 +212,12 @@ def _bundle_parameters(manifest: Manifest) -> dict[str, Any]:
 
 
 def _round_values(found: control_pb2.Round) -> dict[str, float]:
-    """Return the values of a committed round that every run has."""
+    """Return the values of a committed round that every run has; phases and bytes, where they were measured."""
+    phases = {f"{phase}_seconds": seconds for phase, seconds in found.phases.items()}
+    sizes = {"received_bytes": found.received_bytes, "sent_bytes": found.sent_bytes}
     return {
+        **phases,
+        **{name: size for name, size in sizes.items() if size},
         "round_seconds": found.seconds,
         "updates": found.updates,
         "missing": len(found.missing),
