@@ -54,7 +54,7 @@ def run_program(app: typer.Typer, name: str, *, extra: str = "") -> NoReturn:
         try:
             app(prog_name=name)
         except ModuleNotFoundError as error:
-            raise errors.NotFound(_missing_package(error, extra)) from error
+            raise missing_package(error, extra) from error
         except SystemExit as end:  # typer turns Ctrl-C into a silent exit
             if interrupt := _interrupt_behind(end):
                 raise interrupt from None
@@ -100,8 +100,9 @@ def _interrupt_behind(end: SystemExit) -> KeyboardInterrupt | None:
     return error
 
 
-def _missing_package(error: ModuleNotFoundError, extra: str) -> str:
-    return (
+def missing_package(error: ModuleNotFoundError, extra: str) -> errors.NotFound:
+    """Return the error about a package that is not installed, with the command that installs moonfed's extra."""
+    return errors.NotFound(
         f"the package {error.name!r} is not installed; this command needs, in moonfed's sources: {pip_install(extra)}"
     )
 

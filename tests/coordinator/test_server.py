@@ -189,7 +189,9 @@ def test_a_coordinator_imports_no_torch_no_runtime_and_no_export(programs: Progr
         "import sys\n"
         "class Forbid:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.partition('.')[0] in 'torch onnx onnxruntime export edge_client experiments'.split():\n"
+        "        forbidden = 'torch onnx onnxruntime matplotlib mlflow wandb tensorboard moonfed.export '\n"
+        "        forbidden += 'moonfed.edge_client moonfed.experiments moonfed.coordinator.trackers'\n"
+        "        if any(f'{name}.'.startswith(f'{each}.') for each in forbidden.split()):\n"
         "            raise RuntimeError('forbidden import: ' + name)\n"
         "sys.meta_path.insert(0, Forbid())\n"
     )

@@ -7,12 +7,12 @@ import logging
 import os
 import re
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -35,6 +35,7 @@ from moonfed.coordinator.rpc.rate_limit import RateLimiter
 from moonfed.coordinator.rpc.revocations import Revocations
 from moonfed.coordinator.rpc.sockets import file_limit, raise_file_limit
 from moonfed.coordinator.storage.opening import Storage, open_storage
+from moonfed.coordinator.webhooks.receiver import Receiver
 from moonfed.encodings import NUMBER_FORMATS
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.server_rules import SERVER_RULES
@@ -73,6 +74,7 @@ class ServeSettings:
     otlp_endpoint: str = ""  # of the collector of traces; empty: none
     metrics_port: int | None = None  # for Prometheus; None: no metrics
     metrics_host: str = "127.0.0.1"
+    webhook: Receiver | None = None
 
     def __post_init__(self) -> None:
         if self.insecure:
@@ -162,7 +164,9 @@ async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Ru
     for subscriber in (revocations.apply, guard.check_again, coordinator.devices.apply_registry):
         coordinator.registry.subscribe(subscriber)  # in this order
     await coordinator.registry.refresh()
-    polls = (coordinator.registry.run(), coordinator.release_targets.run(), auditor.keep_summarising())
+    polls = [coordinator.registry.run(), coordinator.release_targets.run(), auditor.keep_summarising()]
+    if settings.webhook:
+        polls.append(await _open_webhook(storage, settings.webhook))
     tasks = [asyncio.create_task(work) for work in polls]
     try:
         ports = _open_ports(settings, authority, fleet, enrolment)
@@ -201,6 +205,14 @@ def _exporter(settings: ServeSettings, storage: Storage) -> Exporter | None:
     from moonfed.coordinator.metrics.exporter import Exporter  # needs prometheus_client, which few coordinators load
 
     return Exporter(storage)
+
+
+async def _open_webhook(storage: Storage, receiver: Receiver) -> Coroutine[Any, Any, None]:
+    """Record events from now on, and return the work that delivers them."""
+    from moonfed.coordinator.webhooks.sender import WebhookSender  # the HTTP client takes memory
+
+    await asyncio.to_thread(storage.store.outbox.open)
+    return WebhookSender(storage.store.outbox, receiver).run()
 
 
 def _new_server(interceptor: ErrorInterceptor, limits: Options) -> grpc.aio.Server:

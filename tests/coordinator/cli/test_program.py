@@ -36,7 +36,9 @@ def test_every_command_has_help_with_an_example(programs: Programs) -> None:
         "audit",
         *(
             f"run {word}"
-            for word in (["start", "list", "show", "watch", "pause", "resume", "stop", "weights", "prune", "delete"])
+            for word in (
+                ["start", "list", "show", "watch", "export", "pause", "resume", "stop", "weights", "prune", "delete"]
+            )
         ),
     ]
     for command in [*commands, "", "run", "token", "device", "operator"]:

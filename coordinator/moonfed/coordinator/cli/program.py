@@ -82,6 +82,17 @@ def serve(
     certificate_days: Annotated[
         float, typer.Option(help="Validity of devices' certificates in days; devices renew them.")
     ] = 90.0,
+    webhook: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Address that gets an event when a run ends or fails, a round is abandoned, or a release rolled back.",
+            envvar="MOONFED_WEBHOOK",
+        ),
+    ] = "",
+    webhook_secret: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with the secret that signs these events.")
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve without TLS; only to programs on this machine.")
     ] = False,
@@ -103,6 +114,7 @@ def serve(
     from moonfed.coordinator.server import ServeSettings
     from moonfed.coordinator.server import serve as run_server
     from moonfed.logs import configure_logs
+    from moonfed.coordinator.webhooks.receiver import read_receiver
     from moonfed.sizes import parse_size
 
     configure_logs(log_format, log_level)
@@ -122,6 +134,7 @@ def serve(
         otlp_endpoint=otlp_endpoint,
         metrics_port=metrics_port,
         metrics_host=metrics_host,
+        webhook=read_receiver(webhook, webhook_secret) if webhook or webhook_secret else None,
     )
     run_server(settings, lambda ports: _print_ready(state, host, ports, json))
 

@@ -51,8 +51,8 @@ def evaluate(
 
     Example: moonfed-export evaluate my-run --data night.npz --test-set night --follow
     """
+    from moonfed.confusion_picture import draw_confusion, require_picture
     from moonfed.data.open_source import open_source
-    from moonfed.export.confusion_picture import draw_confusion, require_picture
     from moonfed.export.coordinator_client import connect
     from moonfed.export.evaluator import newest_score, open_evaluator
 
