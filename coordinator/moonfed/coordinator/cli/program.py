@@ -113,8 +113,8 @@ def serve(
 
     from moonfed.coordinator.server import ServeSettings
     from moonfed.coordinator.server import serve as run_server
-    from moonfed.logs import configure_logs
     from moonfed.coordinator.webhooks.receiver import read_receiver
+    from moonfed.logs import configure_logs
     from moonfed.sizes import parse_size
 
     configure_logs(log_format, log_level)
