@@ -123,7 +123,10 @@ def evaluate(calls: OperatorCalls, run: str) -> HeldOutScore:
 
 @dataclass
 class DigitDevice:
-    """A device with some digits. `behave` returns why it declines a round, or how long it takes; "" spoils its update."""
+    """A device with some digits.
+
+    `behave` returns for a round why it declines, or how many seconds it takes; "" spoils its update.
+    """
 
     device: Device
     inputs: Vector
@@ -165,7 +168,7 @@ class DigitDevice:
 
     def _answer(self, reply: fleet_pb2.ConnectReply) -> None:
         if reply.HasField("target"):
-            self.installer._install(reply.target)  # noqa: SLF001
+            self.installer._install(reply.target)
         elif reply.HasField("check"):
             self.device.answer(reply.check, "f", self.ineligible)
         elif reply.HasField("assignment"):
@@ -216,8 +219,12 @@ def card_of(name: str, version: int, run: str, round_: int, found: HeldOutScore)
     """A model card as moonfed.release.model_card writes them."""
     head = "| " + " | ".join(("", *found.classes)) + " |"
     rule = "|" + " --- |" * (len(found.classes) + 1)
-    rows = ["| " + " | ".join((one, *map(str, row))) + " |" for one, row in zip(found.classes, found.rows(), strict=True)]
-    by_class = [f"| {one.name} | {one.precision or 0:.4f} | {one.recall or 0:.4f} | {one.support} |" for one in found.by_class()]
+    rows = [
+        "| " + " | ".join((one, *map(str, row))) + " |" for one, row in zip(found.classes, found.rows(), strict=True)
+    ]
+    by_class = [
+        f"| {one.name} | {one.precision or 0:.4f} | {one.recall or 0:.4f} | {one.support} |" for one in found.by_class()
+    ]
     parts = [
         f"# {name}, version {version}",
         f"Takes a raw sample and returns one of {len(found.classes)} classes; preprocessing is included. It is the "

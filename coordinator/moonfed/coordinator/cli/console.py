@@ -47,7 +47,8 @@ def console(
     trusted_proxy: Annotated[
         str,
         typer.Option(
-            metavar="ADDRESS", help="A proxy that authenticates operators; no other caller is served.",
+            metavar="ADDRESS",
+            help="A proxy that authenticates operators; no other caller is served.",
             show_default=False,
         ),
     ] = "",
@@ -96,9 +97,9 @@ def console(
 
 def console_password(
     operator: Annotated[str, typer.Argument(metavar="OPERATOR", help="The operator's name, as in the identity.")],
-    file: Annotated[
-        Path, typer.Option(metavar="FILE", help="The password file; created if absent.")
-    ] = Path("console-passwords"),
+    file: Annotated[Path, typer.Option(metavar="FILE", help="The password file; created if absent.")] = Path(
+        "console-passwords"
+    ),
 ) -> None:
     """Set an operator's password for `console --password-file`; asks for it, or reads a line from standard input.
 

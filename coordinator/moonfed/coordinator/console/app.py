@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
@@ -19,6 +19,7 @@ from moonfed.coordinator.console.model_api import ModelApi
 from moonfed.coordinator.console.responses import answer_error
 from moonfed.coordinator.console.run_api import RunApi
 from moonfed.coordinator.console.session_api import SessionApi
+from moonfed.coordinator.console.settings import ConsoleSettings
 from moonfed.errors import MoonfedError
 from moonfed.transport import LOOPBACK
 
@@ -64,18 +65,19 @@ def console_application(access: Access) -> Guard:
         lifespan=lifespan,
     )
     application.router.redirect_slashes = False
-    return Guard(application, allowed_hosts(access), secure=access.settings.certificate is not None)
-
-
-def allowed_hosts(access: Access) -> list[str]:
-    """Return the values of the Host header under which the console answers, with the port or for any port."""
     settings = access.settings
+    secure = settings.certificate is not None
+    return Guard(application, allowed_hosts(settings), secure=secure, only_from=settings.trusted_proxy)
+
+
+def allowed_hosts(settings: ConsoleSettings) -> list[str]:
+    """Return the values of the Host header under which the console answers, with the port or for any port."""
     local = [f"[{host}]" if ":" in host else host for host in LOOPBACK]
     own = local if settings.host in LOOPBACK else [f"[{settings.host}]" if ":" in settings.host else settings.host]
     return [*(f"{host}:{settings.port}" for host in own), *settings.names]
 
 
-def _static(assets: Mapping[str, Asset]):  # type: ignore[no-untyped-def]
+def _static(assets: Mapping[str, Asset]) -> Callable[[Request], Awaitable[Response]]:
     async def static(request: Request) -> Response:
         found = assets.get(request.path_params["path"])
         return found.response(request) if found else JSONResponse({"error": "there is no such file"}, 404)

@@ -45,7 +45,7 @@ class Control:
         """The service's stub; only within the event loop."""
         if self._channel is None:
             self._channel = self._open()
-        return cast("control_pb2_grpc.ControlAsyncStub", control_pb2_grpc.ControlStub(self._channel))
+        return control_pb2_grpc.ControlStub(self._channel)
 
     async def ask(self, method: Callable[..., Any], request: object) -> Any:  # noqa: ANN401 - of the method
         """Make a unary call; raises our errors."""
@@ -70,7 +70,7 @@ class Control:
     async def close(self) -> None:
         """Close the channel."""
         if self._channel is not None:
-            await self._channel.close()
+            await self._channel.close(None)
 
     def _open(self) -> grpc.aio.Channel:
         held = self._identity

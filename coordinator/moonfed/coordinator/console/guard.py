@@ -37,8 +37,10 @@ HEADERS = {
 class Guard:
     """An ASGI application that rejects requests of other sites and under other names, and protects its responses."""
 
-    def __init__(self, application: Application, hosts: Iterable[str], *, secure: bool) -> None:
-        self._application, self._secure = application, secure
+    def __init__(
+        self, application: Application, hosts: Iterable[str], *, secure: bool = False, only_from: str = ""
+    ) -> None:
+        self._application, self._secure, self._only_from = application, secure, only_from
         self._hosts = frozenset(host.lower() for host in hosts)  # with the port, or for any port without
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,7 +55,7 @@ class Guard:
                 self._add_headers(MutableHeaders(scope=message), scope["path"])
             await send(message)
 
-        if rejection := self._rejection(scope["method"], scope["path"], headers):
+        if rejection := self._stranger(scope) or self._rejection(scope["method"], scope["path"], headers):
             status, sentence = rejection
             await JSONResponse({"error": sentence}, status)(scope, receive, protected)
             return
@@ -65,6 +67,12 @@ class Guard:
         headers["Cache-Control"] = "no-store" if path.startswith("/api/") else "no-cache"
         if self._secure:
             headers["Strict-Transport-Security"] = "max-age=31536000"
+
+    def _stranger(self, scope: Scope) -> tuple[int, str] | None:
+        address = scope["client"][0] if scope.get("client") else ""
+        if self._only_from and address != self._only_from:
+            return 403, f"{address or 'the caller'} is not the proxy that this console serves"
+        return None
 
     def _rejection(self, method: str, path: str, headers: Headers) -> tuple[int, str] | None:
         """Return the status and the reason for which a request is rejected; None if it is served."""

@@ -80,7 +80,7 @@ async def live_run(control: Control, run: str) -> AsyncIterator[bytes]:
         while True:
             try:
                 await asyncio.wait_for(batch.changed.wait(), ALIVE)
-            except TimeoutError:
+            except asyncio.TimeoutError:
                 yield b": alive\n\n"
                 continue
             ended = batch.ended

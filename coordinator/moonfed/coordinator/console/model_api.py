@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -93,7 +94,7 @@ async def fetch_small(control: Control, ref: BlobRef) -> bytes:
     return bytes(content)
 
 
-async def _variant(control: Control, files: dict[str, BlobRef]) -> dict[str, Any]:
+async def _variant(control: Control, files: Mapping[str, BlobRef]) -> dict[str, Any]:
     """Return a variant's card and evaluation, with its files' sizes."""
     card = await fetch_small(control, files[CARD_FILE])
     evaluation = None

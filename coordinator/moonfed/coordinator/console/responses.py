@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from moonfed import errors
+from moonfed.coordinator.console.access import LoginRequired
 from moonfed.errors import InvalidInput, MoonfedError
 
 CHUNK = 32 * 1024  # bytes of a list that are sent together
@@ -19,7 +20,7 @@ _STATUSES: tuple[tuple[type[MoonfedError], int], ...] = (
     (errors.AlreadyExists, 409),
     (errors.WrongState, 409),
     (errors.Denied, 403),
-    (errors.Untrusted, 401),
+    (LoginRequired, 401),
     (errors.ResourceExhausted, 507),
     (errors.Unavailable, 503),
 )
@@ -33,8 +34,7 @@ def error_response(error: MoonfedError) -> JSONResponse:
 
 async def answer_error(_: Request, error: Exception) -> Response:
     """Answer a MoonfedError, as Starlette's handlers do."""
-    assert isinstance(error, MoonfedError)
-    return error_response(error)
+    return error_response(error) if isinstance(error, MoonfedError) else JSONResponse({"error": "internal error"}, 500)
 
 
 async def rows_response(rows: AsyncIterator[Any], document: Callable[[Any], object], **head: object) -> Response:

@@ -23,7 +23,7 @@ from moonfed.errors import InvalidInput, NotFound, ResourceExhausted
 from moonfed.v1 import control_pb2
 
 MOST_STREAMS = 64  # live runs that browsers follow at once
-MOST_ROUNDS, MOST_MAPPED = 10_000, 500
+MOST_ROUNDS, MOST_MAPPED, MOST_ROUND = 10_000, 500, 2**31 - 1
 
 
 class RunApi:
@@ -80,11 +80,14 @@ class RunApi:
         return await rows_response(control.stream(control.stub.ListRoundOutcomes, asked), outcomes_document)
 
     async def evaluations(self, request: Request) -> Response:
-        """Return the newest results on each test set, and the newest evaluation on devices."""
+        """Return the newest results on each test set, and the newest evaluation on devices; or those of one `round`."""
         control = self._access.operator(request).control
         newest: dict[str, control_pb2.Evaluation] = {}
+        wanted = whole_parameter(request, "round", 0, MOST_ROUND) if "round" in request.query_params else None
         asked = control_pb2.ListEvaluationsRequest(run=_run(request))
         async for found in control.stream(control.stub.ListEvaluations, asked):
+            if wanted is not None and found.round != wanted:
+                continue
             newest[found.test_set.test_set if found.HasField("test_set") else ""] = found
         return JSONResponse({"rows": [evaluation_document(found) for found in newest.values()]})
 
@@ -107,10 +110,15 @@ class RunApi:
 
 
 def last(request: Request, default: int, most: int) -> int:
-    """Return the parameter `last` of a request: the number of newest rounds."""
-    text = request.query_params.get("last", str(default))
-    if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) <= most):
-        raise InvalidInput(f"last is {text[:40]!r}; it must be a whole number from 0 to {most}")
+    """Return the parameter `last` of a request: a number of newest entries."""
+    return whole_parameter(request, "last", default, most)
+
+
+def whole_parameter(request: Request, name: str, default: int, most: int) -> int:
+    """Return a whole number among a request's parameters; InvalidInput for anything else."""
+    text = request.query_params.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most):
+        raise InvalidInput(f"{name} is {text[:40]!r}; it must be a whole number from 0 to {most}")
     return int(text)
 
 

@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from moonfed.coordinator.console.access import Access
+from moonfed.coordinator.console.access import Access, LoginRequired
 from moonfed.coordinator.console.control import permitted_calls
 from moonfed.coordinator.console.responses import read_object, rows_response, text
 from moonfed.coordinator.console.run_api import last
 from moonfed.coordinator.console.sessions import Session
 from moonfed.coordinator.rpc.permissions import PERMISSIONS
-from moonfed.errors import InvalidInput, NotFound, Untrusted
+from moonfed.errors import InvalidInput, NotFound
 from moonfed.printable import one_line
 from moonfed.v1 import control_pb2
 from moonfed.version import RELEASE
@@ -49,7 +49,7 @@ class SessionApi:
             return self._logged_in(request, operator)
         try:
             session = access.session(request)
-        except Untrusted:
+        except LoginRequired:
             return JSONResponse({"error": "log in first", "password": access.passwords is not None}, 401)
         return JSONResponse(self._document(session))
 
@@ -68,7 +68,7 @@ class SessionApi:
             access.attempts.fail(address)
             _log.warning("login from %s failed", address)
             what = "this link was used already; the console's terminal prints another when you press Enter there"
-            raise Untrusted(what if "token" in given else "the name or the password is wrong")
+            raise LoginRequired(what if "token" in given else "the name or the password is wrong")
         access.attempts.succeed(address)
         _log.info("operator %s logged in from %s", one_line(operator, 80), address)
         return self._logged_in(request, operator)

@@ -75,9 +75,9 @@ export function lineChart(title, format) {
     options: {
       cursor: { sync: { key: "rounds" }, points: { size: 7 } },
       scales: { x: { time: false } },
-      axes: axes(format),
+      axes: axes((value) => String(Number(value.toFixed(4)))),
       series: [
-        { label: "round" },
+        { label: "round", value: (_, value) => value ?? "–" },
         ...series.map((one) => ({
           label: one.label, stroke: colour(one.colour), width: 2, dash: one.dash, spanGaps: true,
           points: { show: x.length < 40, size: 5, fill: colour("surface") },

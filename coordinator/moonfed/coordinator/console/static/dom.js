@@ -54,7 +54,7 @@ export function card(title, ...children) {
 
 export function facts(entries) {
   const shown = entries.filter(([, value]) => value !== undefined && value !== null && value !== "");
-  return h("dl", { class: "facts" }, shown.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  return h("dl", { class: "facts" }, shown.map(([name, value]) => h("div", { class: String(value).length > 48 && "whole" }, h("dt", {}, name), h("dd", {}, value))));
 }
 
 export function empty(text) {

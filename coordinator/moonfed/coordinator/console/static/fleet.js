@@ -17,12 +17,12 @@ export async function show(root) {
   eligible.label.hidden = true;
   const number = h("p", { class: "quiet", role: "status" });
   const table = new Table("Devices", [
-    { name: "device", label: "Device", width: "170px", cell: (row) => link(path("devices", row.device), row.device), sort: (row) => row.device },
-    { name: "state", label: "Status", width: "104px", cell: (row) => connection(row), sort: (row) => connectionName(row) },
-    { name: "labels", label: "Labels", wide: true, cell: (row) => labels(row.labels), sort: (row) => labelText(row.labels) },
-    { name: "activity", label: "Now", width: "190px", wide: true, cell: (row) => activity(row), sort: (row) => row.activity?.fraction ?? -1 },
-    { name: "models", label: "Model", width: "130px", wide: true, cell: (row) => modelText(row.models) || "–", sort: (row) => modelText(row.models) },
-    { name: "release", label: "moonfed", width: "90px", wide: true, cell: (row) => row.release || "–", sort: (row) => row.release },
+    { name: "device", label: "Device", width: "150px", narrow: "112px", cell: (row) => link(path("devices", row.device), row.device), sort: (row) => row.device },
+    { name: "state", label: "Status", width: "92px", cell: (row) => connection(row), sort: (row) => connectionName(row) },
+    { name: "labels", label: "Labels", width: "190px", wide: true, cell: (row) => labels(row.labels), sort: (row) => labelText(row.labels) },
+    { name: "activity", label: "Now", width: "176px", wide: true, cell: (row) => activity(row), sort: (row) => row.activity?.fraction ?? -1 },
+    { name: "models", label: "Model", width: "104px", wide: true, cell: (row) => modelText(row.models) || "–", sort: (row) => modelText(row.models) },
+    { name: "release", label: "moonfed", width: "78px", wide: true, cell: (row) => row.release || "–", sort: (row) => row.release },
     { name: "rounds", label: "Rounds", width: "84px", kind: "number", wide: true, cell: (row) => count(row.rounds), sort: (row) => row.rounds },
     { name: "last", label: "Last result", cell: (row) => lastResult(row, run.input.value), sort: (row) => row.ineligible || row.last?.outcome || "" },
   ], { empty: "No device matches." });

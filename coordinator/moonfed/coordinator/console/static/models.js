@@ -37,7 +37,7 @@ export function stateBar(states) {
   const known = new Map(STATES);
   const shown = [...STATES.map(([state]) => state), ...Object.keys(states).filter((state) => !known.has(state))].filter((state) => states[state]);
   const total = shown.reduce((sum, state) => sum + states[state], 0);
-  return total > 0 && h("div", {}, h("div", { class: "share", role: "img", "aria-label": shown.map((state) => `${states[state]} ${state}`).join(", ") },
+  return total > 0 && h("div", {}, h("div", { class: "stack", role: "img", "aria-label": shown.map((state) => `${states[state]} ${state}`).join(", ") },
     shown.map((state) => h("i", { "--c": `var(--${known.get(state) ?? "outcome-missing"})`, "--share": `${(100 * states[state]) / total}%` }))),
   h("p", { class: "legend" }, shown.map((state) => h("span", {}, h("i", { "--c": `var(--${known.get(state) ?? "outcome-missing"})` }), `${state} ${count(states[state])}`))));
 }

@@ -15,11 +15,10 @@ export class OpenRound {
     this.round = null;
     this.head = h("div", {});
     this.table = new Table("Devices of the open round", [
-      { name: "device", label: "Device", width: "190px", cell: (row) => link(path("devices", row.device), row.device), sort: (row) => row.device },
-      { name: "state", label: "State", width: "108px", cell: (row) => badge(...STATES[row.state]), sort: (row) => ORDER.indexOf(row.state) },
-      { name: "progress", label: "Progress", cell: (row) => bar(row), sort: (row) => row.fraction },
-      { name: "reason", label: "Reason", wide: true, cell: (row) => h("span", { title: row.reason }, row.reason) },
-    ]);
+      { name: "device", label: "Device", width: "190px", narrow: "104px", cell: (row) => link(path("devices", row.device), row.device), sort: (row) => row.device },
+      { name: "state", label: "State", width: "108px", narrow: "90px", cell: (row) => badge(...STATES[row.state]), sort: (row) => ORDER.indexOf(row.state) },
+      { name: "progress", label: "Progress, or why there is none", cell: (row) => (row.reason ? h("span", { title: row.reason }, row.reason) : bar(row)), sort: (row) => row.fraction },
+    ], { classes: "short" });
     this.element = card("Open round", this.head, this.table.element);
     this.clock = setInterval(() => this.drawHead(), 1000);
     this.due = false;

@@ -33,8 +33,7 @@ export async function show(root, name) {
   const table = roundTable(name);
   const settings = h("details", { class: "card" }, h("summary", {}, "Settings"), facts(Object.entries(run.settings)),
     facts([["manifest", run.manifest], ["newest model", `${run.model} (${bytes(run.model_bytes)})`]]));
-  replace(root, title, why, summary, open.element, chartGrid(...charts), eligibility, evaluations,
-    card("Rounds", table.element), settings);
+  replace(root, title, why, summary, open.element, chartGrid(...charts), card("Rounds", table.element), eligibility, evaluations, settings);
 
   function drawRun() {
     const ended = ["finished", "stopped", "failed"].includes(run.status);
@@ -43,7 +42,7 @@ export async function show(root, name) {
         ? action("ResumeRun", "Resume", () => act("resume", "Resume", "Devices are assigned work again."))
         : action("PauseRun", "Pause", () => act("pause", "Pause", "Devices finish their current work, which counts, and get no more until the run is resumed.")),
       action("StopRun", "Stop", () => act("stop", "Stop", `The run ends for good after ${run.round} of ${count(run.rounds, "round")}; its models are kept.`, true), "danger")));
-    const sentence = run.reason || run.waiting;
+    const sentence = run.reason || (open.round ? "" : run.waiting);
     replace(why, sentence && h("p", { class: run.reason ? "problem" : "waiting" }, sentence));
     const newest = rows.findLast((row) => row.committed);
     const metrics = [...rows].reverse().find((row) => row.metrics.accuracy !== undefined)?.metrics ?? run.initial_metrics;
@@ -96,8 +95,8 @@ export async function show(root, name) {
     replace(evaluations, found.map((one) => (one.test_set ? testSet(one) : onDevices(one))));
   }
 
-  drawRun();
   open.restart(run);
+  drawRun();
   await readRounds();
   await readEvaluations();
 
@@ -117,8 +116,8 @@ export async function show(root, name) {
   source.addEventListener("snapshot", (event) => {
     run = JSON.parse(event.data);
     if (interrupted) { interrupted = false; readRounds().catch(() => {}); }
-    drawRun();
     open.restart(run);
+    drawRun();
     if (["finished", "stopped", "failed"].includes(run.status)) source.close();
   });
   source.addEventListener("events", (message) => {

@@ -21,7 +21,7 @@ export function stacked(rows, name, parts) {
 
 // The curves of one metric of several runs: { run, initial, rows } each; the rounds are x.
 export function curves(runs, prefix) {
-  const rounds = [...new Set(runs.flatMap(({ rows }) => [0, ...rows.filter((row) => row.committed).map((row) => row.round)]))];
+  const rounds = [...new Set(runs.flatMap(({ rows, initial }) => [...(initial[prefix] === undefined ? [] : [0]), ...rows.filter((row) => row.committed).map((row) => row.round)]))];
   rounds.sort((a, b) => a - b);
   const series = [];
   runs.forEach(({ run, initial, rows }, place) => {

@@ -5,13 +5,12 @@ import { h, replace } from "./dom.js";
 const ROW = 37; // pixels, as in style.css
 const SPARE = 8; // rows above and below the visible ones
 
-// columns: { name, label, cell(row), sort?(row), width?, kind? ("number"), wide? (hidden on phones) }
+// columns: { name, label, cell(row), sort?(row), width?, narrow? (width on phones), kind? ("number"), wide? (hidden on phones) }
 export class Table {
-  constructor(caption, columns, { onsort, empty = "There is nothing to show." } = {}) {
+  constructor(caption, columns, { classes = "", empty = "There is nothing to show." } = {}) {
     this.columns = columns;
     this.rows = [];
     this.sorted = { column: null, down: false };
-    this.emptyText = empty;
     this.first = this.last = -1;
     this.above = h("tr", { "aria-hidden": "true" });
     this.below = h("tr", { "aria-hidden": "true" });
@@ -19,9 +18,9 @@ export class Table {
     this.head = h("tr");
     this.quiet = h("p", { class: "quiet", hidden: true }, empty);
     this.table = h("table", {}, h("caption", { class: "hidden" }, caption),
-      h("colgroup", {}, columns.map((one) => h("col", { class: one.wide && "wide", "--w": one.width ?? "auto" }))),
+      h("colgroup", {}, columns.map((one) => h("col", { class: one.wide && "wide", "--w": one.width ?? "auto", "--n": one.narrow ?? one.width ?? "auto" }))),
       h("thead", {}, this.head), this.body);
-    this.element = h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": caption }, this.table, this.quiet);
+    this.element = h("div", { class: `scroller ${classes}`, tabindex: "0", role: "region", "aria-label": caption }, this.table, this.quiet);
     let waiting = false;
     this.element.addEventListener("scroll", () => {
       if (waiting) return;

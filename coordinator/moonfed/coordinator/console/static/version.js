@@ -15,16 +15,16 @@ export async function show(root, name, version) {
   replace(root,
     h("div", { class: "title" }, h("h1", {}, link(path("models", name), name), ` v${release.version}`)),
     h("div", { class: "two" },
-      card("Version", facts([
+      h("div", { class: "page" }, card("Version", facts([
         ["accuracy", release.accuracy === null ? "not evaluated" : `${percent(release.accuracy, 2)} on ${count(release.samples, "sample")}`],
         ["run", h("span", {}, link(path("runs", release.run), release.run), `, round ${release.round}`)],
         ["created", `${moment(release.created)} by ${release.operator}`],
         ["classes", `${release.classes.length}: ${release.classes.slice(0, 12).join(", ")}${release.classes.length > 12 ? ", …" : ""}`],
         ["manifest", h("code", {}, release.manifest)],
       ]), variants(files)),
+      sets.length > 0 && float32.evaluation?.classes && card("By class", classTable(float32.evaluation.classes))),
       sets.length ? card(`Confusion matrix, test set ${sets[0].test_set.name}`, confusion(sets[0].test_set.classes.map((one) => one.name), sets[0].test_set.confusion))
         : float32.evaluation && card("By class", classTable(float32.evaluation.classes ?? []))),
-    sets.length > 0 && float32.evaluation?.classes && card("By class", classTable(float32.evaluation.classes)),
     card("Model card", h("div", { class: "markdown" }, markdown(float32.card))));
 }
 
