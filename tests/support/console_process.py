@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ class ConsoleProcess:
     process: subprocess.Popen[str]
     address: str
     link: str
+    clients: list[httpx.Client] = field(default_factory=list)
 
     @property
     def token(self) -> str:
@@ -31,8 +32,18 @@ class ConsoleProcess:
     def origin(self) -> str:
         return self.address
 
+    @property
+    def local(self) -> str:
+        """The address by which a test connects, whatever the console's name is."""
+        return f"{self.address.partition(':')[0]}://127.0.0.1:{self.address.rpartition(':')[2]}"
+
     def client(self, **options: Any) -> httpx.Client:  # noqa: ANN401
-        return httpx.Client(base_url=self.address, timeout=30, trust_env=False, **options)
+        self.clients.append(httpx.Client(base_url=self.local, timeout=30, trust_env=False, **options))
+        return self.clients[-1]
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
 
     def memory(self) -> float:
         """Resident memory in MB."""
@@ -85,7 +96,11 @@ def console_process(*options: str, port: int = 0) -> Iterator[ConsoleProcess]:
         line = process.stdout.readline()
         assert line, process.stderr.read()
         ready = json.loads(line)
-        yield ConsoleProcess(process, ready["address"], ready["link"] or "")
+        console = ConsoleProcess(process, ready["address"], ready["link"] or "")
+        try:
+            yield console
+        finally:
+            console.close()
     finally:
         process.kill()
         process.wait()

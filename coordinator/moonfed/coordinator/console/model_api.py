@@ -89,7 +89,7 @@ async def fetch_small(control: Control, ref: BlobRef) -> bytes:
         content += chunk.data
         if len(content) > ref.size:
             break
-    if sha256(content).hexdigest() != ref.sha256:
+    if len(content) != ref.size or sha256(content).hexdigest() != ref.sha256:
         raise Corrupt(f"blob {ref.sha256} has other bytes than its name says")
     return bytes(content)
 
