@@ -16,9 +16,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
 CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
-FLAGS = [
+FLAGS = (
     "--headless=new",
-    "--no-sandbox",
+    "--no-sandbox",  # which needs privileges that a container lacks
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -27,7 +27,7 @@ FLAGS = [
     "--disable-sync",
     "--disable-dev-shm-usage",
     "--hide-scrollbars",
-]
+)
 WAIT = 60.0  # seconds after which a test gives up; nothing is asserted about time
 
 

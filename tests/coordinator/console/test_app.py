@@ -9,8 +9,6 @@ from moonfed.coordinator.console.assets import load_assets
 from moonfed.coordinator.console.settings import ConsoleSettings
 from tests.support.console_process import ConsoleProcess
 
-PASSWORDS = {"certificate": Path("c"), "key": Path("k"), "password_file": Path("p")}
-
 
 def test_every_page_is_the_same_file_and_holds_no_secret(console: ConsoleProcess) -> None:
     with console.client() as stranger:
@@ -45,6 +43,12 @@ def test_the_console_answers_to_its_own_names() -> None:
     local = ConsoleSettings(identities=(), port=8480)
     assert {"127.0.0.1:8480", "localhost:8480", "[::1]:8480"} == set(allowed_hosts(local))
     served = ConsoleSettings(
-        identities=(), host="0.0.0.0", port=443, names=("console.example.org",), **PASSWORDS  # type: ignore[arg-type]
-    )  # fmt: skip
-    assert allowed_hosts(served) == ["0.0.0.0:443", "console.example.org"]
+        identities=(),
+        host="10.0.0.1",
+        port=443,
+        names=("console.example.org",),
+        certificate=Path("c"),
+        key=Path("k"),
+        password_file=Path("p"),
+    )
+    assert allowed_hosts(served) == ["10.0.0.1:443", "console.example.org"]

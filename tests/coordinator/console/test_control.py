@@ -36,7 +36,7 @@ def test_an_unreachable_coordinator_is_explained() -> None:
     async def ask() -> None:
         control = Control("127.0.0.1:1", None)
         try:
-            with pytest.raises(Unavailable, match="the coordinator at 127.0.0.1:1 cannot be reached"):
+            with pytest.raises(Unavailable, match=r"the coordinator at 127\.0\.0\.1:1 cannot be reached"):
                 await control.ask(control.stub.ListRuns, control_pb2.ListRunsRequest())
             with pytest.raises(Unavailable):
                 async for _ in control.stream(control.stub.ListDevices, control_pb2.ListDevicesRequest()):

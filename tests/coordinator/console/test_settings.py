@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from moonfed.coordinator.console.settings import ConsoleSettings
+from moonfed.coordinator.console.settings import EVERYWHERE, ConsoleSettings
 from moonfed.errors import InvalidInput
 
 TLS = {"certificate": Path("c.pem"), "key": Path("k.pem")}
@@ -26,7 +26,7 @@ def settings(**fields: Any) -> ConsoleSettings:  # noqa: ANN401
         ({"host": "10.0.0.1", **PASSWORDS}, "needs --tls-cert and --tls-key"),
         ({"host": "10.0.0.1", **PROXY}, "needs --tls-cert and --tls-key"),
         ({"host": "10.0.0.1", **TLS}, "needs --password-file, or --trusted-proxy and --proxy-user-header"),
-        ({"host": "0.0.0.0", **TLS, **PASSWORDS}, "name is not given; with host '0.0.0.0' it must be the name"),
+        ({"host": EVERYWHERE[0], **TLS, **PASSWORDS}, "name is not given; with host '0.0.0.0' it must be the name"),
         ({"host": "10.0.0.1", "insecure": True, **TLS, **PASSWORDS}, "without TLS to the coordinator"),
         ({"certificate": Path("c.pem")}, "tls-cert and tls-key must be given together, or neither"),
         ({"trusted_proxy": "10.0.0.2"}, "trusted-proxy and proxy-user-header must be given together"),
@@ -51,7 +51,7 @@ def test_what_would_be_exposed_is_rejected(fields: dict[str, Any], problem: str)
         {**TLS},
         {**PASSWORDS},
         {"host": "10.0.0.1", **TLS, **PASSWORDS},
-        {"host": "0.0.0.0", "names": ("console.example.org",), **TLS, **PROXY},
+        {"host": EVERYWHERE[0], "names": ("console.example.org",), **TLS, **PROXY},
     ],
 )
 def test_what_is_protected_is_accepted(fields: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ export async function show(root, name) {
     { name: "reported", label: "Reported", width: "112px", wide: true, cell: (row) => ago(row.time), sort: (row) => -row.time },
     { name: "reason", label: "Reason", cell: (row) => h("span", { title: row.reason }, row.reason) },
   ], { empty: "No deployment has chosen a device." });
-  replace(root, title, h("div", { class: "two" }, current, installed), card("Versions", versions.element), card("Devices", devices.element), card("Deployments", history.element));
+  replace(root, title, h("div", { class: "two" }, current, installed), card("Versions", versions.element), card("Devices", devices.element), h("div", { class: "deployments" }, card("Deployments", history.element)));
 
   async function deploy(release) {
     const variant = h("select", {}, release.variants.map((one) => h("option", { value: one.name, selected: one.name === "float32" }, one.name)));

@@ -89,7 +89,7 @@ export class OpenRound {
     const reported = rows.filter((row) => row.state === "reported").length;
     const wanted = this.round.target || rows.length;
     const parts = ORDER.map((state) => [state, rows.filter((row) => row.state === state).length]).filter(([, number]) => number);
-    replace(this.head, h("p", { class: "round" }, h("strong", {}, `Round ${this.round.round}`),
+    replace(this.head, h("p", { class: "opened" }, h("strong", {}, `Round ${this.round.round}`),
       this.round.attempt > 1 && `, attempt ${this.round.attempt}`, ` · ${count(reported)} of ${count(wanted, "update")} · open for ${duration(Date.now() / 1000 - this.round.opened)}`),
     h("progress", { max: wanted || 1, value: reported, "aria-label": "Updates" }),
     h("p", { class: "states" }, parts.map(([state, number]) => [badge(STATES[state][0], `${count(number)} ${STATES[state][1]}`), " "])));
