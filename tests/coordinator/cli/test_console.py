@@ -34,7 +34,7 @@ def test_a_password_is_read_from_standard_input(tmp_path: Path, forked_programs:
 @pytest.mark.parametrize(
     ("words", "code", "problem"),
     [
-        (["console", "--host", "0.0.0.0"], 2, "beyond this machine the console needs --tls-cert and --tls-key"),
+        (["console", "--host", "10.0.0.1"], 2, "beyond this machine the console needs --tls-cert and --tls-key"),
         (["console", "--identity", "absent"], 3, "absent holds no identity"),
         (["console", "--tls-cert", "absent", "--tls-key", "absent"], 3, "tls-cert is 'absent'; there is no such file"),
         (["console-password", "a:b"], 2, "operator is 'a:b'; it must be a name without ':', '#' and spaces"),
