@@ -128,6 +128,7 @@ def _run(calls: OperatorCalls, fleet: list[DigitDevice]) -> None:
     bundle = digits_bundle()
     quorum = control_pb2.Amount(fraction=0.5)
     chosen = {"deadline_seconds": 60.0, "quorum": quorum, "minimum_devices": 12, "over_selection": 0.15}
+    chosen |= {"cohort": control_pb2.Amount(fraction=0.8)}
     console.start_run("digits-pilot", bundle, None, run_settings(settings(PILOT, **chosen)))
     while calls.run("digits-pilot").round < PILOT:
         time.sleep(0.2)

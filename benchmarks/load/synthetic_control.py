@@ -21,9 +21,7 @@ from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
 DEVICES, ROUNDS, RUN = 1000, 1000, "large"
 EVENTS = 1000  # a second
 NAMES = [f"device-{number:04}" for number in range(DEVICES)]
-OUTCOMES = (
-    ("counted",) * 90 + ("late", "declined", "lost", "missing", "rejected", "incident", "missing") + ("late",) * 3
-)
+OUTCOMES = ("counted",) * 90 + ("late", "declined", "lost", "missing", "rejected") * 2
 
 
 class SyntheticControl(control_pb2_grpc.ControlServicer):

@@ -141,13 +141,15 @@ class DigitDevice:
         self.held.set()
         self.stopping = threading.Event()
         self.installer = Installer(self.device, stopping=self.stopping)
-        threading.Thread(target=self._run, daemon=True).start()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
 
     def stop(self) -> None:
         self.stopping.set()
         self.held.set()
         if session := getattr(self, "session", None):
             session.leave()
+        self.thread.join()
 
     def _run(self) -> None:
         while not self.stopping.is_set():

@@ -18,10 +18,10 @@ export async function show(root, name) {
   const about = h("div", { class: "two" });
   const strip = h("div", {});
   const table = new Table("History", [
-    { name: "time", label: "When", width: "120px", cell: (row) => h("span", { title: moment(row.time) }, ago(row.time)), sort: (row) => row.time },
+    { name: "time", label: "When", width: "120px", narrow: "82px", cell: (row) => h("span", { title: moment(row.time) }, ago(row.time)), sort: (row) => row.time },
     { name: "run", label: "Run", width: "180px", wide: true, cell: (row) => link(path("runs", row.run), row.run), sort: (row) => row.run },
-    { name: "round", label: "Round", width: "84px", kind: "number", cell: (row) => (row.attempt > 1 ? `${row.round} (${row.attempt})` : row.round), sort: (row) => row.round },
-    { name: "outcome", label: "Outcome", width: "112px", cell: (row) => outcomeBadge(row.outcome), sort: (row) => row.outcome },
+    { name: "round", label: "Round", width: "84px", narrow: "58px", kind: "number", cell: (row) => (row.attempt > 1 ? `${row.round} (${row.attempt})` : row.round), sort: (row) => row.round },
+    { name: "outcome", label: "Outcome", width: "112px", narrow: "86px", cell: (row) => outcomeBadge(row.outcome), sort: (row) => row.outcome },
     { name: "seconds", label: "Took", width: "84px", kind: "number", wide: true, cell: (row) => (row.seconds ? duration(row.seconds) : "–"), sort: (row) => row.seconds },
     { name: "reason", label: "Reason", cell: (row) => h("span", { title: row.reason }, row.reason) },
   ], { empty: "It was in no round that has ended." });

@@ -17,7 +17,7 @@ export class OpenRound {
     this.table = new Table("Devices of the open round", [
       { name: "device", label: "Device", width: "190px", narrow: "104px", cell: (row) => link(path("devices", row.device), row.device), sort: (row) => row.device },
       { name: "state", label: "State", width: "108px", narrow: "90px", cell: (row) => badge(...STATES[row.state]), sort: (row) => ORDER.indexOf(row.state) },
-      { name: "progress", label: "Progress, or why there is none", cell: (row) => (row.reason ? h("span", { title: row.reason }, row.reason) : bar(row)), sort: (row) => row.fraction },
+      { name: "progress", label: "Progress or reason", cell: (row) => (row.reason ? h("span", { title: row.reason }, row.reason) : bar(row)), sort: (row) => row.fraction },
     ], { classes: "short" });
     this.element = card("Open round", this.head, this.table.element);
     this.clock = setInterval(() => this.drawHead(), 1000);
@@ -109,5 +109,5 @@ function bar(row) {
   const share = Math.round(100 * row.fraction);
   const text = row.state === "waiting" && !share ? "" : `${share} %`;
   return h("div", { class: `bar ${STATES[row.state][0]}`, role: "meter", "aria-valuenow": share, "aria-valuemin": 0, "aria-valuemax": 100, "aria-label": `${row.device}: ${share} %` },
-    h("span", { class: "fill", "--share": `${share}%` }), h("span", { class: "share" }, text));
+    h("span", { class: "track" }, h("span", { class: "fill", "--share": `${share}%` })), h("span", { class: "share" }, text));
 }
