@@ -70,7 +70,7 @@ def measure_console() -> Tables:
         return
     with (
         tempfile.TemporaryDirectory() as directory,
-        _synthetic_control() as address,
+        synthetic_control() as address,
         console_process("--insecure", "--coordinator", address) as console,
         browsers.browser(Path(directory)) as browser,
     ):
@@ -104,7 +104,8 @@ def measure_console() -> Tables:
 
 
 @contextmanager
-def _synthetic_control() -> Iterator[str]:
+def synthetic_control() -> Iterator[str]:
+    """Yield the address of a Control service of a large fleet."""
     command = [sys.executable, "-m", "benchmarks.load.synthetic_control"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -31,7 +31,7 @@ from tests.support.signatures import write_keys
 
 PICTURES = Path(__file__).parents[1] / "docs/pictures"
 DEVICES, PILOT, ROUNDS = 20, 25, 48
-RUN = "digits-2026"
+RUN, BATTERY = "digits-2026", "the battery is at 12 %; training needs 20 %"
 PAGES = {
     "run": f"/runs/{RUN}",
     "fleet": f"/fleet/map?run={RUN}",
@@ -51,44 +51,38 @@ def main() -> None:
         write_keys(directory / "keys")
         os.environ |= {KEYS_VARIABLE: str(directory / "keys"), CACHE: temporary}
         with (
-            _federation(directory) as calls,
+            _federation(directory) as fleet,
             console_process("--identity", str(directory / "state" / "operator")) as console,
             browsers.browser(directory / "browser") as browser,
         ):
             browser.open(console.link)
             browser.shows(RUN, "main")
             for name, path in PAGES.items():
+                browser.open(f"{console.address}{path}")
+                browser.until(lambda: not browser.text("main").startswith("Loading"))
+                if name == "run":
+                    _hold(fleet)
+                    browser.shows(BATTERY, ".short")  # the page has seen the round open
                 for width, height in HEIGHTS.items():
-                    _photograph(browser, f"{console.address}{path}", width, height, f"console-{name}-{width}.png")
-            calls.channel.close()
+                    _photograph(browser, width, height, f"console-{name}-{width}.png")
 
 
-def _photograph(browser: Browser, address: str, width: int, height: int, name: str) -> None:
+def _photograph(browser: Browser, width: int, height: int, name: str) -> None:
     browser.resize(width)
-    browser.open(address)
-    browser.until(lambda: not browser.text("main").startswith("Loading"))
     time.sleep(2.5)  # until the first events have arrived
+    browser.run("scrollTo(0, 0)")
     tall = min(height, browser.run("return document.documentElement.scrollHeight"))
     browser.resize(width, tall)
     time.sleep(0.5)
     target = PICTURES / name
     browser.driver.save_screenshot(str(target))
-    _shrink(target)
     print(f"{target}: {target.stat().st_size // 1000} kB", flush=True)
     if target.stat().st_size > MOST_BYTES:
         sys.exit(f"{target} is larger than {MOST_BYTES // 1000} kB")
 
 
-def _shrink(picture: Path) -> None:
-    """Write a picture with 256 colours, of which its pages have few."""
-    from PIL import Image
-
-    with Image.open(picture) as image:
-        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(picture, optimize=True)
-
-
 @contextmanager
-def _federation(directory: Path) -> Iterator[OperatorCalls]:
+def _federation(directory: Path) -> Iterator[list[DigitDevice]]:
     with ExitStack() as stack:
         ports = stack.enter_context(coordinator_in_process(directory / "state"))
         calls = operator(directory / "state", ports.fleet)
@@ -103,8 +97,8 @@ def _federation(directory: Path) -> Iterator[OperatorCalls]:
         for device in fleet:
             device.start()
             stack.callback(device.stop)
-        _run(calls, fleet)
-        yield calls
+        _run(calls)
+        yield fleet
 
 
 def _labels(number: int) -> dict[str, str]:
@@ -115,15 +109,15 @@ def _characterise(fleet: list[DigitDevice]) -> None:
     """Give some devices the troubles of a real fleet."""
     for number, device in enumerate(fleet):
         device.behave = lambda round_, number=number: 0.05 + 0.02 * ((round_ * 7 + number * 3) % 11)  # type: ignore[misc]
-    fleet[3].behave = lambda round_: "the battery is at 12 %; training needs 20 %" if round_ % 4 == 0 else 0.2
+    fleet[3].behave = lambda round_: BATTERY if round_ % 4 == 0 else 0.2
     fleet[5].behave = lambda round_: "" if round_ % 9 == 2 else 0.15
     fleet[7].behave = lambda round_: 3.0 if round_ % 5 == 1 else 0.25
     fleet[12].behave = lambda round_: 2.5 if round_ % 7 == 3 else 0.2
     fleet[11].ineligible = "the data have 8 classes; the bundle needs 10"
 
 
-def _run(calls: OperatorCalls, fleet: list[DigitDevice]) -> None:
-    """Run a pilot, release it, and bring another run into the middle of a round."""
+def _run(calls: OperatorCalls) -> None:
+    """Run a pilot, release it, and start another run."""
     console = Console(calls.control, lambda: Unavailable("away"))
     bundle = digits_bundle()
     quorum = control_pb2.Amount(fraction=0.5)
@@ -141,11 +135,15 @@ def _run(calls: OperatorCalls, fleet: list[DigitDevice]) -> None:
     while calls.run(RUN).round < ROUNDS:
         time.sleep(0.2)
         evaluate(calls, RUN)
-    for number, device in enumerate(fleet):  # the pictures show this round while it is open
+
+
+def _hold(fleet: list[DigitDevice]) -> None:
+    """Have the next round last as long as the pictures take."""
+    for number, device in enumerate(fleet):
         device.behave = lambda _, number=number: 30.0 + 12 * number  # type: ignore[misc]
         if number % 3 == 0:
             device.behave = lambda _: 0.1
-    fleet[3].behave = lambda _: "the battery is at 12 %; training needs 20 %"
+    fleet[3].behave = lambda _: BATTERY
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.console import synthetic_control
+from benchmarks.load.synthetic_control import DEVICES, ROUNDS, RUN
 from tests.coordinator.console.conftest import Federation
 from tests.support.console_process import ConsoleProcess, console_process, log_in
 from tests.support.coordinator_programs import PROGRAM, _environment
@@ -55,6 +57,19 @@ def test_enter_prints_another_link(federation: Federation) -> None:
             process.stdout.close()
         os.close(terminal)
         os.close(its)
+
+
+def test_a_large_fleet_leaves_the_console_small() -> None:
+    with synthetic_control() as address, console_process("--insecure", "--coordinator", address) as console:
+        page = log_in(console, console.token)
+        for _ in range(2):
+            assert len(page.rows(f"/api/runs/{RUN}/rounds")) == ROUNDS
+            assert len(page.rows(f"/api/runs/{RUN}/outcomes", last="100")) == 100
+            assert len(page.rows("/api/devices")) == DEVICES
+            assert len(page.rows("/api/models/digits/devices")) == DEVICES
+            assert len(page.rows("/api/devices/device-0001/history", last="500")) == 500
+            assert len(page.rows("/api/audit", last="500")) == 500
+        assert console.memory() < 80
 
 
 def test_a_console_imports_nothing_large(tmp_path: Path) -> None:
