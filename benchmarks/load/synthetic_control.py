@@ -143,7 +143,7 @@ def _run() -> control_pb2.Run:
 
 def main() -> None:
     server = grpc.server(ThreadPoolExecutor(8))
-    control_pb2_grpc.add_ControlServicer_to_server(SyntheticControl(), server)
+    control_pb2_grpc.add_ControlServicer_to_server(SyntheticControl(), server)  # type: ignore[abstract]
     print(server.add_insecure_port("127.0.0.1:0"), flush=True)
     server.start()
     sys.stdin.read()

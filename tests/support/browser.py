@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -37,6 +36,16 @@ def missing() -> str:
     return f"{absent[0]} is not installed: apt-get install chromium chromium-driver" if absent else ""
 
 
+# In one step, since pages redraw themselves.
+CLICK = """
+const [selector, words] = arguments;
+const fits = (one) => one.innerText?.trim() === words && !one.disabled && one.getClientRects().length > 0;
+const found = [...document.querySelectorAll(selector)].find(fits);
+found?.click();
+return Boolean(found);
+"""
+
+
 class Browser:
     """One browser with one page."""
 
@@ -55,7 +64,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def run(self, script: str, *values: object) -> Any:  # noqa: ANN401
-        return self.driver.execute_script(script, *values)  # type: ignore[no-untyped-call]
+        return self.driver.execute_script(script, *values)
 
     def text(self, selector: str = "body") -> str:
         return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
@@ -73,17 +82,8 @@ class Browser:
     def click(self, words: str, selector: str = "button, a") -> None:
         """Click the element with exactly this text, once it is there."""
 
-        def clicked() -> bool:
-            try:
-                for element in self.all(selector):
-                    if element.is_displayed() and element.is_enabled() and element.text.strip() == words:
-                        element.click()
-                        return True
-            except StaleElementReferenceException:  # the page has redrawn itself
-                pass
-            return False
-
-        self.until(clicked, lambda: f"there is no {words!r} to click in {self.text()!r}")
+        found = lambda: bool(self.run(CLICK, selector, words))  # noqa: E731
+        self.until(found, lambda: f"there is no {words!r} to click in {self.text()!r}")
 
     def until(self, condition: Callable[[], bool], told: Callable[[], str] = lambda: "") -> None:
         end = time.monotonic() + WAIT
@@ -94,7 +94,7 @@ class Browser:
 
     def problems(self) -> list[str]:
         """Return what the browser has complained about, such as violations of the policy."""
-        return [str(entry["message"]) for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
+        return [str(entry["message"]) for entry in self.driver.get_log("browser")]
 
 
 @contextmanager

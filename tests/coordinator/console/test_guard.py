@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 from moonfed.coordinator.console.guard import HEADERS, MOST_BODY, Guard
 
 HOST = "127.0.0.1:8480"
-JSON = {"Origin": f"http://{HOST}", "Content-Type": "application/json"}
+JSON: dict[str, Any] = {"Origin": f"http://{HOST}", "Content-Type": "application/json"}
 
 
 def ask(

@@ -140,7 +140,7 @@ def test_a_doubled_or_missing_host_is_rejected(console: ConsoleProcess) -> None:
 def test_large_requests_end_early(console: ConsoleProcess) -> None:
     host = console.address.partition("//")[2]
     endless = b"GET / HTTP/1.1\r\nHost: " + host.encode() + b"\r\nX: " + b"a" * 200_000 + b"\r\n\r\n"
-    with contextlib.suppress(ConnectionError, TimeoutError):  # it may be closed while we are still sending
+    with contextlib.suppress(OSError):  # it may be closed while we are still sending
         assert raw(console, endless).split()[1] in (b"400", b"431")
     with console.client() as client:
         headers = {"Origin": console.origin, "Content-Type": "application/json"}

@@ -83,6 +83,17 @@ export class Table {
         return h("td", { class: [column.kind, column.wide && "wide"].filter(Boolean).join(" ") }, column.cell(row));
       })));
     }
+    const shown = [...this.body.children].slice(1, -1);
+    if (shown.length === rows.length && rows.every((row, place) => row.isEqualNode(shown[place]))) return;
+    const focused = this.focused();
     replace(this.body, this.above, rows, this.below);
+    if (focused) this.body.querySelector(`tr[aria-rowindex="${focused.row}"]`)?.querySelectorAll("a, button, input")[focused.place]?.focus({ preventScroll: true });
+  }
+
+  // Where the keyboard is, so that it stays there when rows are drawn again.
+  focused() {
+    const row = document.activeElement?.closest("tr[aria-rowindex]");
+    if (!row || !this.body.contains(row)) return null;
+    return { row: row.getAttribute("aria-rowindex"), place: [...row.querySelectorAll("a, button, input")].indexOf(document.activeElement) };
   }
 }
