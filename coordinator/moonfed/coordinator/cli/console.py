@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from moonfed.command_line import print_json
+from moonfed.log_options import LogFormatOption, LogLevelOption
 from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, InsecureOption
 
 
@@ -56,6 +57,8 @@ def console(
         str, typer.Option(metavar="NAME", help="The proxy's header with the operator's name.", show_default=False)
     ] = "",
     read_only: Annotated[bool, typer.Option("--read-only", help="Offer no actions, whatever the role.")] = False,
+    log_format: LogFormatOption = "text",
+    log_level: LogLevelOption = "info",
     json: Annotated[bool, typer.Option("--json", help="Print address and link as one line of JSON.")] = False,
 ) -> None:
     """Serve web pages with runs, fleet and models, and with actions that the operator's role permits.
@@ -65,8 +68,11 @@ def console(
 
     Example: moonfed-coordinator console --identity ann
     """  # fmt: skip
-    from moonfed.coordinator.console.server import configure_logging, serve_console
+    import logging
+
+    from moonfed.coordinator.console.server import serve_console
     from moonfed.coordinator.console.settings import ConsoleSettings
+    from moonfed.logs import configure_logs
 
     settings = ConsoleSettings(
         identities=tuple(identity or (DEFAULT_IDENTITY,)),
@@ -91,7 +97,8 @@ def console(
         else:
             print(f"the console is at {address}", flush=True)
 
-    configure_logging()
+    configure_logs(log_format, log_level)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     serve_console(settings, ready)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 import sys
 from collections.abc import Callable
@@ -120,9 +119,3 @@ def _require_operators(access: Access) -> None:
         )
     if not access.operators:
         raise InvalidInput("identity is not given; name an operator's directory with --identity")
-
-
-def configure_logging() -> None:
-    """Log the console's own events to standard error."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
