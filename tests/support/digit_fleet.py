@@ -34,19 +34,20 @@ from tests.support.signatures import signature, signed
 
 CLASSES = tuple("0123456789")
 DIGITS = (TensorSpec("head.bias", (10,), "parameter"), TensorSpec("head.weight", (10, 64), "parameter"))
+Labels = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 TEST = 360  # of 1,797 samples
 
 
 @lru_cache(maxsize=1)
-def digits() -> tuple[Vector, Vector]:
+def digits() -> tuple[Vector, Labels]:
     """Pixels [1797, 64] from 0 to 1, and labels, in a fixed random order; the first TEST are held out."""
     found = load_digits()
     order = np.random.default_rng(0).permutation(len(found.target))
-    return (found.data[order] / 16).astype("<f4"), found.target[order]
+    return (found.data[order] / 16).astype("<f4"), found.target[order].astype(np.int64)
 
 
 def digits_bundle(name: str = "digits") -> Bundle:
-    start = model_bytes(np.zeros(650), DIGITS)
+    start = model_bytes(0.0, DIGITS)
     onnx = b":\x08\x12\x06tested"
     contents = {"plan.pt": b"a plan that no coordinator opens", "model.onnx": onnx, "initial.safetensors": start}
     manifest = Manifest(
@@ -72,7 +73,7 @@ def probabilities(model: Vector, inputs: Vector) -> Vector:
     return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 
 
-def trained(model: Vector, inputs: Vector, labels: Vector, report: Callable[[float], None]) -> tuple[Vector, float]:
+def trained(model: Vector, inputs: Vector, labels: Labels, report: Callable[[float], None]) -> tuple[Vector, float]:
     """One epoch of gradient descent in batches of 16; the model, and the mean loss."""
     model, losses = model.copy(), []
     starts = range(0, len(inputs), 16)
@@ -130,7 +131,7 @@ class DigitDevice:
 
     device: Device
     inputs: Vector
-    labels: Vector
+    labels: Labels
     described: Mapping[str, str] = field(default_factory=dict)
     behave: Callable[[int], str | float] = lambda _: 0.0
     held: threading.Event = field(default_factory=threading.Event)  # set: it proceeds

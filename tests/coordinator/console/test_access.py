@@ -1,4 +1,4 @@
-"""Who uses the console: by password, or by the header of one proxy; each under their own name."""
+"""Operators log in with passwords, or behind one proxy; each under their own name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages about devices read, from a federation."""
+"""The data of the pages about devices, from a federation."""
 
 from __future__ import annotations
 

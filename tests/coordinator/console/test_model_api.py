@@ -1,4 +1,4 @@
-"""What the pages about models read, from a federation."""
+"""The data of the pages about models, from a federation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages about runs read, from a federation."""
+"""The data of the pages about runs, from a federation."""
 
 from __future__ import annotations
 

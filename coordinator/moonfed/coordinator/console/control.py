@@ -16,7 +16,7 @@ from moonfed.coordinator.rpc.permissions import PERMISSIONS, allowed_roles
 from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.grpc_status import error_name, from_rpc_error
 from moonfed.identity import Identity, Role, load_identity, read_certificate
-from moonfed.operator import DEFAULT_ADDRESS
+from moonfed.operator_connection import DEFAULT_ADDRESS
 from moonfed.transport import CALL_SECONDS, CLIENT_OPTIONS, parse_address, require_loopback
 from moonfed.v1 import control_pb2_grpc
 

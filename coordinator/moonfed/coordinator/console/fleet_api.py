@@ -1,4 +1,4 @@
-"""What the pages about devices read."""
+"""The data of the pages about devices."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MOST_EVENTS = 2000  # that wait for a slow browser, which then gets a snapshot i
 
 
 class _Batch:
-    """What a browser has not been told yet."""
+    """The events that a browser has not been told yet."""
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What the pages about released models read."""
+"""The data of the pages about released models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages about runs read."""
+"""The data of the pages about runs."""
 
 from __future__ import annotations
 
