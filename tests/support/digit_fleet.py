@@ -90,7 +90,7 @@ def trained(model: Vector, inputs: Vector, labels: Labels, report: Callable[[flo
 
 def score(model: Vector, test_set: str = "test") -> HeldOutScore:
     """The model's results on the held-out digits."""
-    inputs, labels = (part[:TEST] for part in digits())
+    inputs, labels = digits()[0][:TEST], digits()[1][:TEST]
     found = probabilities(model, inputs)
     predicted = found.argmax(axis=1)
     matrix = np.zeros((10, 10), int)
@@ -206,7 +206,7 @@ class DigitDevice:
 
 def digit_devices(devices: Sequence[Device], labels: Callable[[int], Mapping[str, str]]) -> list[DigitDevice]:
     """Devices that share the training digits, each with an uneven mix of classes."""
-    inputs, wanted = (part[TEST:] for part in digits())
+    inputs, wanted = digits()[0][TEST:], digits()[1][TEST:]
     rng = np.random.default_rng(7)
     shares = rng.dirichlet(np.full(len(devices), 0.6), 10)  # [10, devices]
     owner = np.array([rng.choice(len(devices), p=shares[label]) for label in wanted])
