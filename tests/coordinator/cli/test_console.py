@@ -25,10 +25,8 @@ def test_a_password_is_read_from_standard_input(tmp_path: Path, forked_programs:
     assert (done.returncode, done.stdout) == (0, f"ann can log in with --password-file {file}\n")
     assert read_passwords(file).verify("ann", PASSWORD)
     short = command("console-password", "ann", "--file", str(file), given="short\n")
-    assert (short.returncode, short.stderr) == (
-        2,
-        "moonfed-coordinator: password has 5 characters; it must have 12 to 1024\n",
-    )
+    assert short.returncode == 2
+    assert "password has 5 characters; it must have 12 to 1024" in short.stderr
 
 
 @pytest.mark.parametrize(
