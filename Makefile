@@ -7,7 +7,7 @@ ARITHMETIC := tests/export/methods tests/export/test_training_plan.py tests/edge
 	tests/experiments/fleet/test_server_rules.py
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup demo test quick processors soak images search fuzz audit requirements results wheel lint bench proto operators docs reference
+.PHONY: setup demo test quick processors soak images search fuzz audit requirements results screenshots wheel lint bench proto operators docs reference
 
 setup: $(INSTALLED) ## makes .venv with everything
 
@@ -55,6 +55,9 @@ wheel: setup ## builds the wheel with its bill of materials and their checksums 
 
 results: setup ## draws and tabulates the runs in docs/results
 	$(BIN)/python -m tools.draw_results
+
+screenshots: setup ## photographs the console's pages for docs/pictures, with chromium: a minute
+	$(BIN)/python -m tools.draw_console
 
 lint: setup
 	$(BIN)/ruff check .

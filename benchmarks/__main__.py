@@ -84,6 +84,12 @@ def measure_server_attacks() -> Tables:
     return server_attacks.measure_server_attacks()
 
 
+def measure_console() -> Tables:
+    from benchmarks import console
+
+    return console.measure_console()
+
+
 def measure_attacks() -> Tables:
     from benchmarks import attacks
 
@@ -105,8 +111,9 @@ BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "footprint": measure_footprint,
     "sandbox": measure_sandbox,
     "predictor": measure_predictor,
+    "console": measure_console,
 }
-DEFAULT = ("device", "sandbox", "predictor", "fleet", "coordinator", "serving")
+DEFAULT = ("device", "sandbox", "predictor", "fleet", "coordinator", "serving", "console")
 
 
 def main() -> None:

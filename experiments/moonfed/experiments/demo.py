@@ -277,6 +277,10 @@ def summarise(
     say(f"Accuracy together {accuracy[-1]:.3f}, alone {solo_mean:.3f} on average")
     say(f"ONNX model {settings.output / 'model.onnx'}: differs from the plan by at most {onnx_max_abs_diff:.1e}")
     say(f"See {picture} and {settings.output / 'summary.json'}; {summary['seconds']} s in all")
+    state = settings.output / "coordinator"
+    say("To see the run in a browser, start these two and open the link that the second prints")
+    print(f"  moonfed-coordinator serve --state {state}")
+    print(f"  moonfed-coordinator console --identity {state / 'operator'}", flush=True)
 
 
 def say(sentence: str) -> None:

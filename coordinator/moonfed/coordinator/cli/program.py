@@ -9,6 +9,7 @@ import typer
 
 from moonfed.command_line import new_app, print_json, run_program
 from moonfed.coordinator.cli.audit import audit
+from moonfed.coordinator.cli.console import console, console_password
 from moonfed.coordinator.cli.device_admin import device_app
 from moonfed.coordinator.cli.device_history import history
 from moonfed.coordinator.cli.device_list import list_devices
@@ -41,6 +42,8 @@ app.add_typer(token_app, name="token")
 app.add_typer(device_app, name="device")
 app.add_typer(operator_app, name="operator")
 app.command()(audit)
+app.command()(console)
+app.command("console-password")(console_password)
 
 
 def main() -> None:

@@ -1,0 +1,118 @@
+"""A run's events as a stream of server-sent events, gathered so that a page has at most four messages a second.
+
+snapshot     the run, first and after each interruption
+events       what happened since the last message, with the devices' latest progress
+interrupted  the reason why the coordinator cannot be reached; the stream goes on by itself
+failed       the reason why there is nothing more to follow
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from moonfed.coordinator.console.control import Control
+from moonfed.coordinator.console.run_documents import event_document, run_document
+from moonfed.errors import MoonfedError, Unavailable
+from moonfed.transport import Backoff
+from moonfed.v1 import control_pb2
+
+PAUSE = 0.25  # seconds between two messages
+ALIVE = 15.0  # seconds without a message after which a comment keeps the connection open
+MOST_EVENTS = 2000  # that wait for a slow browser, which then gets a snapshot instead
+
+
+class _Batch:
+    """The events that a browser has not been told yet."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self.ended = self.overflown = False
+        self._messages: list[tuple[str, Any]] = []
+        self._events: list[dict[str, Any]] = []
+        self._progress: dict[str, float] = {}
+
+    def add(self, event: control_pb2.RunEvent) -> None:
+        """Add an event."""
+        if event.kind == control_pb2.EVENT_KIND_PROGRESS:
+            self._progress[event.device] = round(event.fraction, 3)
+        elif event.kind == control_pb2.EVENT_KIND_SNAPSHOT:
+            self.restart("snapshot", run_document(event.run))
+        else:
+            if event.kind == control_pb2.EVENT_KIND_ROUND_OPENED:
+                self._progress.clear()
+            self._events.append(event_document(event))
+            self.overflown = len(self._events) > MOST_EVENTS
+            if event.kind == control_pb2.EVENT_KIND_ENDED:
+                self._flush()
+                self._messages.append(("snapshot", run_document(event.run)))
+        self.changed.set()
+
+    def restart(self, name: str, document: object) -> None:
+        """Replace everything that waits with one message."""
+        self._events, self._progress = [], {}
+        self._messages = [(name, document)]
+        self.changed.set()
+
+    def drain(self) -> list[bytes]:
+        """Return the messages that wait, which are then told."""
+        self._flush()
+        found, self._messages = self._messages, []
+        self.changed.clear()
+        return [
+            f"event: {name}\ndata: {json.dumps(document, separators=(',', ':'))}\n\n".encode()
+            for name, document in found
+        ]
+
+    def _flush(self) -> None:
+        if self._events or self._progress:
+            self._messages.append(("events", {"events": self._events, "progress": self._progress}))
+            self._events, self._progress = [], {}
+
+
+async def live_run(control: Control, run: str) -> AsyncIterator[bytes]:
+    """Yield the messages about a run until it ends."""
+    batch = _Batch()
+    reader = asyncio.create_task(_follow(control, run, batch))
+    try:
+        while True:
+            try:
+                await asyncio.wait_for(batch.changed.wait(), ALIVE)
+            except asyncio.TimeoutError:
+                yield b": alive\n\n"
+                continue
+            ended = batch.ended
+            for message in batch.drain():
+                yield message
+            if ended:
+                return
+            await asyncio.sleep(PAUSE)
+    finally:
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+
+
+async def _follow(control: Control, run: str, batch: _Batch) -> None:
+    backoff = Backoff(limit=5.0)
+    request = control_pb2.WatchRunRequest(run=run, progress=True)
+    while True:
+        try:
+            async for event in control.stream(control.stub.WatchRun, request, timeout=None):
+                backoff.reset()
+                batch.add(event)
+                if batch.overflown:
+                    break
+            else:
+                break  # the run has ended
+            batch.overflown = False
+            continue  # a new call begins with a snapshot
+        except Unavailable as error:
+            batch.restart("interrupted", {"reason": str(error)})
+        except MoonfedError as error:
+            batch.restart("failed", {"reason": str(error)})
+            break
+        await asyncio.sleep(backoff.next())
+    batch.ended = True
+    batch.changed.set()

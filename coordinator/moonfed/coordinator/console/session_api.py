@@ -1,0 +1,138 @@
+"""Logging in and out, the session that a page runs in, and the audit trail."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from moonfed.coordinator.console.access import Access, LoginRequired
+from moonfed.coordinator.console.control import permitted_calls
+from moonfed.coordinator.console.responses import read_object, rows_response, text
+from moonfed.coordinator.console.run_api import last
+from moonfed.coordinator.console.sessions import Session
+from moonfed.coordinator.rpc.permissions import PERMISSIONS
+from moonfed.errors import InvalidInput, NotFound
+from moonfed.printable import one_line
+from moonfed.v1 import control_pb2
+from moonfed.version import RELEASE
+
+MOST_RECORDS = 1000
+_log = logging.getLogger(__name__)
+
+
+class SessionApi:
+    """The requests about the caller."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._verifying = asyncio.Lock()  # one password at a time: each takes 19 MiB
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route("/api/session", self.session),
+            Route("/api/login", self.login, methods=["POST"]),
+            Route("/api/logout", self.logout, methods=["POST"]),
+            Route("/api/audit", self.audit),
+        ]
+
+    async def session(self, request: Request) -> Response:
+        """Return the session; behind a trusted proxy, which authenticates users, open one."""
+        access = self._access
+        if access.settings.trusted_proxy and not access.sessions.find(request.cookies.get(access.cookie, "")):
+            operator = access.proxied_operator(request)
+            return self._logged_in(request, operator)
+        try:
+            session = access.session(request)
+        except LoginRequired:
+            return JSONResponse({"error": "log in first", "password": access.passwords is not None}, 401)
+        return JSONResponse(self._document(session))
+
+    async def login(self, request: Request) -> Response:
+        """Open a session for a one-time link's token, or for an operator's name and password."""
+        access, address = self._access, request.client.host if request.client else ""
+        if access.settings.trusted_proxy:
+            raise InvalidInput("this console leaves logins to its proxy")
+        given = await read_object(request)
+        if wait := access.attempts.wait(address):
+            _log.warning("login from %s refused: too many failures", address)
+            sentence = f"too many failed logins; try again in {wait:.0f} s"
+            return JSONResponse({"error": sentence}, 429, {"Retry-After": f"{wait + 1:.0f}"})
+        operator = access.links.redeem(text(given, "token")) if "token" in given else await self._verified(given)
+        if operator is None:
+            access.attempts.fail(address)
+            _log.warning("login from %s failed", address)
+            what = "this link was used already; the console's terminal prints another when you press Enter there"
+            raise LoginRequired(what if "token" in given else "the name or the password is wrong")
+        access.attempts.succeed(address)
+        _log.info("operator %s logged in from %s", one_line(operator, 80), address)
+        return self._logged_in(request, operator)
+
+    async def logout(self, request: Request) -> Response:
+        """End the session."""
+        self._access.session(request)
+        response = JSONResponse({})
+        self._access.log_out(request, response)
+        return response
+
+    async def audit(self, request: Request) -> Response:
+        """Return the newest records of the audit trail, oldest first; an admin's."""
+        control = self._access.operator(request).control
+        asked = control_pb2.ListAuditRecordsRequest(
+            name=request.query_params.get("name", ""),
+            denied=request.query_params.get("denied") == "true",
+            newest=last(request, 200, MOST_RECORDS),
+        )
+        return await rows_response(control.stream(control.stub.ListAuditRecords, asked), _record_document)
+
+    async def _verified(self, given: dict[str, Any]) -> str | None:
+        passwords = self._access.passwords
+        if passwords is None:
+            raise NotFound("this console has no passwords; open the link that its terminal printed")
+        operator, password = text(given, "operator"), text(given, "password")
+        async with self._verifying:
+            valid = await asyncio.to_thread(passwords.verify, operator, password)
+        return operator if valid and operator in self._access.operators else None
+
+    def _logged_in(self, request: Request, operator: str) -> Response:
+        response = JSONResponse({})
+        session = self._access.log_in(request, response, operator)
+        response.body = JSONResponse(self._document(session)).body
+        response.headers["content-length"] = str(len(response.body))
+        return response
+
+    def _document(self, session: Session) -> dict[str, Any]:
+        operator = self._access.operators[session.operator]
+        calls = permitted_calls(operator.role)
+        if self._access.settings.read_only:
+            calls = [call for call in calls if not PERMISSIONS[call].changes]
+        return {
+            "operator": operator.name,
+            "role": operator.role,
+            "calls": calls,
+            "csrf": session.csrf,
+            "read_only": self._access.settings.read_only,
+            "coordinator": operator.control.address,
+            "release": RELEASE,
+            "proxied": bool(self._access.settings.trusted_proxy),
+        }
+
+
+def _record_document(record: control_pb2.AuditRecord) -> dict[str, Any]:
+    return {
+        "number": record.number,
+        "time": record.time,
+        "name": record.name,
+        "role": record.role,
+        "address": record.address,
+        "call": record.call,
+        "details": record.details,
+        "outcome": record.outcome,
+        "reason": record.reason,
+        "count": record.count,
+    }

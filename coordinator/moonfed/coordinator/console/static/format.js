@@ -1,0 +1,41 @@
+// Numbers, times and sizes as people read them.
+
+const whole = new Intl.NumberFormat("en");
+
+export function count(number, noun) {
+  return noun ? `${whole.format(number)} ${noun}${number === 1 ? "" : "s"}` : whole.format(number);
+}
+
+export function fixed(value, digits = 4) {
+  return value === null || value === undefined ? "–" : value.toFixed(digits);
+}
+
+export function percent(value, digits = 1) {
+  return value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)} %`;
+}
+
+export function bytes(value) {
+  if (!value) return value === 0 ? "0 B" : "–";
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  const power = Math.min(Math.floor(Math.log10(value) / 3), units.length - 1);
+  const scaled = value / 1000 ** power;
+  return `${scaled.toFixed(power && scaled < 100 ? 1 : 0)} ${units[power]}`;
+}
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 90) return `${seconds.toFixed(0)} s`;
+  if (seconds < 5400) return `${(seconds / 60).toFixed(0)} min`;
+  if (seconds < 172800) return `${(seconds / 3600).toFixed(0)} h`;
+  return `${whole.format(Math.round(seconds / 86400))} d`;
+}
+
+export function ago(time) {
+  return time ? `${duration(Math.max(0, Date.now() / 1000 - time))} ago` : "never";
+}
+
+export function moment(time) {
+  if (!time) return "–";
+  return new Date(time * 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC";
+}

@@ -1,0 +1,206 @@
+// One run: its open round, its curves, its rounds, its evaluations.
+
+import { get } from "./api.js";
+import { chartGrid, lineChart, stackChart } from "./charts.js";
+import { confusion, classTable } from "./confusion.js";
+import { action, confirm, notice } from "./dialog.js";
+import { badge, card, facts, h, link, path, replace } from "./dom.js";
+import { ago, bytes, count, duration, fixed, moment, percent } from "./format.js";
+import { OpenRound } from "./open_round.js";
+import { status } from "./runs.js";
+import { OUTCOMES, PHASES, curves, stacked } from "./series.js";
+import { Table } from "./table.js";
+
+const BARS = 100; // newest attempts in the bar charts
+
+export async function show(root, name) {
+  const base = `/api/runs/${encodeURIComponent(name)}`;
+  let run = await get(base);
+  let rows = [];
+  const title = h("div", { class: "title" });
+  const why = h("div", {});
+  const summary = h("div", {});
+  const eligibility = h("div", {});
+  const evaluations = h("div", {});
+  const open = new OpenRound();
+  const accuracy = lineChart("Accuracy by round", (value) => fixed(value, 3));
+  const loss = lineChart("Loss by round", (value) => fixed(value, 3));
+  const label = (place) => (rows[place - 1] ? String(rows[place - 1].round) : "");
+  const phases = stackChart("Seconds by phase", duration, label);
+  const outcomes = stackChart("Updates by outcome", (value) => count(value), label);
+  const traffic = stackChart("Bytes", bytes, label);
+  const charts = [accuracy, loss, phases, outcomes, traffic];
+  const table = roundTable(name);
+  const settings = h("details", { class: "card" }, h("summary", {}, "Settings"), facts(Object.entries(run.settings)),
+    facts([["manifest", run.manifest], ["newest model", `${run.model} (${bytes(run.model_bytes)})`]]));
+  replace(root, title, why, summary, open.element, chartGrid(...charts), card("Rounds", table.element), eligibility, evaluations, settings);
+
+  function drawRun() {
+    const ended = ["finished", "stopped", "failed"].includes(run.status);
+    replace(title, h("h1", {}, run.run), status(run.status), !ended && h("div", { class: "actions" },
+      run.status === "paused"
+        ? action("ResumeRun", "Resume", () => act("resume", "Resume", "Devices are assigned work again."))
+        : action("PauseRun", "Pause", () => act("pause", "Pause", "Devices finish their current work, which counts, and get no more until the run is resumed.")),
+      action("StopRun", "Stop", () => act("stop", "Stop", `The run ends for good after ${run.round} of ${count(run.rounds, "round")}; its models are kept.`, true), "danger")));
+    const sentence = run.reason || (open.round ? "" : run.waiting);
+    replace(why, sentence && h("p", { class: run.reason ? "problem" : "waiting" }, sentence));
+    const newest = rows.findLast((row) => row.committed);
+    const metrics = [...rows].reverse().find((row) => row.metrics.accuracy !== undefined)?.metrics ?? run.initial_metrics;
+    const sum = (field) => rows.reduce((total, row) => total + row[field], 0);
+    replace(summary, h("div", { class: "tiles" },
+      tile("Rounds", `${count(run.round)} of ${count(run.rounds)}`, h("progress", { max: run.rounds, value: run.round, "aria-label": "Rounds" })),
+      tile("Accuracy", percent(metrics.accuracy)), tile("Loss", fixed(metrics.loss, 3)),
+      tile("Eligible online", count(run.eligible), run.checking ? `${count(run.checking)} still checking` : ""),
+      tile("Last round", newest ? duration(newest.seconds) : "–"),
+      tile("Received", bytes(sum("received_bytes")), `${bytes(sum("sent_bytes"))} sent`)),
+    h("p", { class: "quiet" }, `${run.method}, started ${ago(run.created)} (${moment(run.created)})`));
+    replace(eligibility, run.ineligible.length > 0 && card("Devices that are not eligible", h("ul", { class: "reasons" },
+      run.ineligible.map((group) => h("li", {}, badge("warn", count(group.devices.length)), " ", group.reason, ": ", names(group.devices))))));
+  }
+
+  function drawRounds() {
+    const one = [{ run: run.run, initial: run.initial_metrics, rows }];
+    accuracy.show(...curves(one, "accuracy"));
+    loss.show(...curves(one, "loss"));
+    const first = Math.max(0, rows.length - BARS);
+    const newest = rows.slice(first);
+    const places = newest.map((_, place) => first + place + 1);
+    phases.show(places, stacked(newest, "phases", PHASES));
+    outcomes.show(places, stacked(newest, "outcomes", OUTCOMES));
+    traffic.show(places, [
+      { label: "received", colour: "series-2", values: newest.map((row) => row.received_bytes) },
+      { label: "sent", colour: "series-1", values: newest.map((row) => row.sent_bytes) },
+    ].filter(({ values }) => values.some((value) => value > 0)));
+    table.show([...rows].reverse());
+  }
+
+  async function act(verb, word, text, danger = false) {
+    const reply = await confirm({ title: `${word} run ${run.run}?`, text, verb: word, path: `${base}/${verb}`, danger });
+    if (reply) { run = reply; drawRun(); }
+  }
+
+  async function readRounds(last) {
+    const found = (await get(`${base}/rounds`, last ? { last } : {})).rows;
+    if (last) {
+      const key = (row) => `${row.round}.${row.attempt}`;
+      const fresh = new Set(found.map(key));
+      rows = [...rows.filter((row) => !fresh.has(key(row))), ...found];
+    } else rows = found;
+    drawRun();
+    drawRounds();
+  }
+
+  async function readEvaluations() {
+    const found = (await get(`${base}/evaluations`)).rows;
+    replace(evaluations, found.map((one) => (one.test_set ? testSet(one) : onDevices(one))));
+  }
+
+  open.restart(run);
+  drawRun();
+  await readRounds();
+  await readEvaluations();
+
+  let due = null; // several rounds may end at once
+  const refresh = (events) => {
+    const scored = events.some((event) => event.event === "metrics");
+    clearTimeout(due);
+    due = setTimeout(async () => {
+      try {
+        await readRounds(5);
+        if (scored) await readEvaluations();
+      } catch (error) { notice(error.message, "bad"); }
+    }, 300);
+  };
+  const source = new EventSource(`${base}/live`);
+  let interrupted = false;
+  source.addEventListener("snapshot", (event) => {
+    run = JSON.parse(event.data);
+    if (interrupted) { interrupted = false; readRounds().catch(() => {}); }
+    open.restart(run);
+    drawRun();
+    if (["finished", "stopped", "failed"].includes(run.status)) source.close();
+  });
+  source.addEventListener("events", (message) => {
+    const { events, progress } = JSON.parse(message.data);
+    for (const event of events) {
+      if (event.event === "waiting") run.waiting = event.reason ?? "";
+      else if (event.event === "round_opened") run.waiting = "";
+      else if (event.event === "paused") run.status = "paused";
+      else if (event.event === "resumed") run.status = "running";
+      else if (event.event === "round_committed") run.round = event.round ?? run.round;
+    }
+    open.apply(events, progress);
+    if (events.length) drawRun();
+    if (events.some((event) => ["round_committed", "round_abandoned", "metrics"].includes(event.event))) refresh(events);
+  });
+  source.addEventListener("interrupted", (event) => {
+    interrupted = true;
+    replace(why, h("p", { class: "problem" }, `${JSON.parse(event.data).reason}; this page goes on as soon as it answers.`));
+  });
+  source.addEventListener("failed", (event) => { source.close(); notice(JSON.parse(event.data).reason, "bad"); });
+  return () => { source.close(); clearTimeout(due); open.end(); for (const chart of charts) chart.end(); };
+}
+
+function tile(name, value, note) {
+  return h("div", { class: "tile" }, h("span", { class: "name" }, name), h("strong", {}, value), note && h("span", { class: "note" }, note));
+}
+
+function names(devices) {
+  const shown = devices.slice(0, 5).map((device, place) => [place ? ", " : "", link(path("devices", device), device)]);
+  return devices.length > 5 ? [shown, ` and ${count(devices.length - 5)} more`] : shown;
+}
+
+function roundTable(run) {
+  return new Table("Rounds", [
+    { name: "round", label: "Round", width: "92px", kind: "number", sort: (row) => row.round * 1000 + row.attempt,
+      cell: (row) => (row.attempt > 1 || !row.committed ? `${row.round} (${row.attempt})` : row.round) },
+    { name: "status", label: "Status", width: "112px", cell: (row) => (row.committed ? badge("good", "committed") : badge("bad", "abandoned")), sort: (row) => row.committed },
+    { name: "accuracy", label: "Accuracy", width: "96px", kind: "number", cell: (row) => fixed(row.metrics.accuracy), sort: (row) => row.metrics.accuracy ?? null },
+    { name: "loss", label: "Loss", width: "88px", kind: "number", wide: true, cell: (row) => fixed(row.metrics.loss), sort: (row) => row.metrics.loss ?? null },
+    { name: "updates", label: "Updates", width: "92px", kind: "number", cell: (row) => `${row.updates} of ${row.counted + row.missing}`, sort: (row) => row.updates },
+    { name: "incidents", label: "Incidents", width: "96px", kind: "number", wide: true, cell: (row) => row.incidents || "–", sort: (row) => row.incidents },
+    { name: "seconds", label: "Took", width: "84px", kind: "number", wide: true, cell: (row) => duration(row.seconds), sort: (row) => row.seconds },
+    { name: "missing", label: "Devices", wide: true, cell: (row) => h("button", { class: "plain link", onclick: () => showRound(run, row) }, row.reason || summary(row)) },
+  ], { empty: "No round has ended yet." });
+}
+
+function summary(row) {
+  const parts = OUTCOMES.filter(([outcome]) => row.outcomes[outcome]).map(([outcome]) => `${row.outcomes[outcome]} ${outcome}`);
+  return parts.join(", ") || (row.missing ? `${row.missing} missing` : "all delivered");
+}
+
+async function showRound(run, row) {
+  let found;
+  try {
+    found = await get(`/api/runs/${encodeURIComponent(run)}/rounds/${row.round}/${row.attempt}`);
+  } catch (error) {
+    notice(error.message, "bad");
+    return;
+  }
+  const list = (title, devices) => devices.length > 0 && [h("h3", {}, `${title} (${count(devices.length)})`),
+    h("p", { class: "names" }, devices.map((device, place) => [place ? ", " : "", link(path("devices", device), device)]))];
+  const dialog = h("dialog", { onclose: () => dialog.remove(), onclick: (event) => { if (event.target.closest("a")) dialog.close(); } },
+    h("h2", {}, `Round ${row.round}, attempt ${row.attempt}`), row.reason && h("p", { class: "problem" }, row.reason),
+    list("Counted", found.counted), list("Without an update in the model", found.missing),
+    found.incidents.length > 0 && [h("h3", {}, "Incidents"), h("ul", {}, found.incidents.map((one) => h("li", {}, link(path("devices", one.device), one.device), ": ", one.description)))],
+    h("div", { class: "buttons" }, h("button", { onclick: () => dialog.close() }, "Close")));
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+function testSet({ round, test_set: found }) {
+  return h("div", { class: "two" },
+    card(`Test set ${found.name}, model of round ${round}`,
+      facts([["accuracy", percent(found.accuracy, 2)], ["loss", fixed(found.loss)], ["calibration error", fixed(found.calibration_error)], ["samples", count(found.samples)]]),
+      classTable(found.classes)),
+    found.confusion.length > 0 && card("Confusion matrix", confusion(found.classes.map((one) => one.name), found.confusion)));
+}
+
+function onDevices({ round, devices: found }) {
+  const summary = found.summary;
+  return card(`Evaluation on devices, model of round ${round}`,
+    summary ? facts([["devices", count(summary.devices)], ["median accuracy", percent(summary.median)], ["worst decile", percent(summary.worst_decile)],
+      ["worse than the device's own", `${count(summary.worse)} of ${count(summary.compared)}`]]) : h("p", { class: "quiet" }, "No device has scored it yet."),
+    found.waiting > 0 && h("p", {}, `${count(found.waiting)} ${found.closed ? "did not answer" : "to answer"}`),
+    found.skipped.length > 0 && h("ul", { class: "reasons" }, found.skipped.map((group) => h("li", {}, badge("idle", count(group.devices)), " ", group.reason))));
+}

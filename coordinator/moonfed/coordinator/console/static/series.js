@@ -1,0 +1,46 @@
+// The names and colours of what charts and maps show.
+
+export const OUTCOMES = [
+  ["counted", "outcome-counted"], ["incident", "outcome-incident"], ["abandoned", "outcome-abandoned"],
+  ["late", "outcome-late"], ["rejected", "outcome-rejected"], ["declined", "outcome-declined"],
+  ["lost", "outcome-lost"], ["missing", "outcome-missing"],
+];
+export const PHASES = [
+  ["training", "series-1"], ["upload", "series-2"], ["waiting", "series-3"], ["reduction", "series-4"], ["commit", "series-5"],
+];
+export const SERIES = ["series-1", "series-2", "series-4", "series-3", "series-5", "series-6"];
+
+export function stacked(rows, name, parts) {
+  const known = new Set(parts.map(([part]) => part));
+  const others = new Set(rows.flatMap((row) => Object.keys(row[name]).filter((part) => !known.has(part))));
+  const shown = [...parts, ...[...others].map((part) => [part, "outcome-missing"])];
+  return shown
+    .map(([label, colour]) => ({ label, colour, values: rows.map((row) => row[name][label] ?? 0) }))
+    .filter(({ values }) => values.some((value) => value > 0));
+}
+
+// The curves of one metric of several runs: { run, initial, rows } each; the rounds are x.
+export function curves(runs, prefix) {
+  const rounds = [...new Set(runs.flatMap(({ rows, initial }) => [...(initial[prefix] === undefined ? [] : [0]), ...rows.filter((row) => row.committed).map((row) => row.round)]))];
+  rounds.sort((a, b) => a - b);
+  const series = [];
+  runs.forEach(({ run, initial, rows }, place) => {
+    const names = new Set(rows.flatMap((row) => Object.keys(row.metrics)).filter((name) => belongs(name, prefix)));
+    [...names].sort().forEach((name, number) => {
+      const values = new Map(rows.filter((row) => row.committed).map((row) => [row.round, row.metrics[name] ?? null]));
+      if (initial[name] !== undefined) values.set(0, initial[name]);
+      series.push({
+        label: runs.length > 1 ? `${run} · ${name}` : name,
+        colour: SERIES[(runs.length > 1 ? place : number) % SERIES.length],
+        dash: runs.length > 1 && number ? [6, 4] : undefined,
+        values: rounds.map((round) => values.get(round) ?? null),
+      });
+    });
+  });
+  return [rounds, series];
+}
+
+function belongs(name, prefix) {
+  if (name === prefix || name.startsWith(`${prefix}@`)) return true;
+  return prefix === "loss" && name === "train_loss";
+}

@@ -1,0 +1,38 @@
+// One version of a model: its evaluation by variant, its confusion matrix, its card.
+
+import { get } from "./api.js";
+import { card, facts, h, link, path, replace } from "./dom.js";
+import { classTable, confusion } from "./confusion.js";
+import { bytes, count, fixed, moment, percent } from "./format.js";
+import { markdown } from "./markdown.js";
+
+export async function show(root, name, version) {
+  const release = await get(`/api/models/${encodeURIComponent(name)}/${version}`);
+  const evaluated = await get(`/api/runs/${encodeURIComponent(release.run)}/evaluations`, { round: release.round }).catch(() => ({ rows: [] }));
+  const files = Object.entries(release.files);
+  const [, float32] = files.find(([variant]) => variant === "float32") ?? files[0];
+  const sets = evaluated.rows.filter((row) => row.test_set?.confusion.length);
+  replace(root,
+    h("div", { class: "title" }, h("h1", {}, link(path("models", name), name), ` v${release.version}`)),
+    h("div", { class: "two" },
+      h("div", { class: "page" }, card("Version", facts([
+        ["accuracy", release.accuracy === null ? "not evaluated" : `${percent(release.accuracy, 2)} on ${count(release.samples, "sample")}`],
+        ["run", h("span", {}, link(path("runs", release.run), release.run), `, round ${release.round}`)],
+        ["created", `${moment(release.created)} by ${release.operator}`],
+        ["classes", `${release.classes.length}: ${release.classes.slice(0, 12).join(", ")}${release.classes.length > 12 ? ", …" : ""}`],
+        ["manifest", h("code", {}, release.manifest)],
+      ]), variants(files)),
+      sets.length > 0 && float32.evaluation?.classes && card("By class", classTable(float32.evaluation.classes))),
+      sets.length ? card(`Confusion matrix, test set ${sets[0].test_set.name}`, confusion(sets[0].test_set.classes.map((one) => one.name), sets[0].test_set.confusion))
+        : float32.evaluation && card("By class", classTable(float32.evaluation.classes ?? []))),
+    card("Model card", h("div", { class: "markdown" }, markdown(float32.card))));
+}
+
+function variants(files) {
+  const base = files.find(([variant]) => variant === "float32")?.[1].evaluation?.accuracy;
+  return h("div", { class: "matrix", tabindex: "0", role: "region", "aria-label": "Variants" }, h("table", { class: "small" }, h("caption", { class: "quiet" }, "Variants"),
+    h("thead", {}, h("tr", {}, ["variant", "accuracy", "against float32", "loss", "model"].map((text, place) => h("th", { scope: "col", class: place ? "number" : "" }, text)))),
+    h("tbody", {}, files.map(([variant, { evaluation, files: parts }]) => h("tr", {}, h("td", {}, variant), h("td", { class: "number" }, percent(evaluation?.accuracy, 2)),
+      h("td", { class: "number" }, base !== undefined && evaluation ? `${(100 * (evaluation.accuracy - base)).toFixed(2)} points` : "–"),
+      h("td", { class: "number" }, fixed(evaluation?.loss)), h("td", { class: "number" }, bytes(parts.find((one) => one.name === "model.onnx")?.bytes)))))));
+}

@@ -1,0 +1,54 @@
+"""The console's connection to the Control service."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from moonfed.coordinator.console.control import Control, load_operators, permitted_calls
+from moonfed.coordinator.console.settings import ConsoleSettings
+from moonfed.errors import InvalidInput, NotFound, Unavailable
+from moonfed.v1 import control_pb2
+from tests.coordinator.console.conftest import Federation
+
+
+def test_identities_are_operators_once_each(federation: Federation, tmp_path: Path) -> None:
+    operators = load_operators(ConsoleSettings(identities=(federation.identity,)))
+    assert [(name, one.role) for name, one in operators.items()] == [("operator", "admin")]
+    with pytest.raises(InvalidInput, match="identity is given twice for operator 'operator'"):
+        load_operators(ConsoleSettings(identities=(federation.identity, federation.identity)))
+    with pytest.raises(InvalidInput, match="a device's; it must be an operator's"):
+        load_operators(ConsoleSettings(identities=(federation.fleet.tmp / "cam-0",)))
+    with pytest.raises(NotFound, match="holds no identity"):
+        load_operators(ConsoleSettings(identities=(tmp_path,)))
+
+
+def test_without_tls_the_coordinator_is_on_this_machine() -> None:
+    (operator,) = load_operators(ConsoleSettings(identities=(), insecure=True)).values()
+    assert (operator.name, operator.role, operator.control.address) == ("operator", "admin", "127.0.0.1:7443")
+    with pytest.raises(InvalidInput, match="without TLS"):
+        load_operators(ConsoleSettings(identities=(), insecure=True, coordinator="10.0.0.1:7443"))
+
+
+def test_an_unreachable_coordinator_is_explained() -> None:
+    async def ask() -> None:
+        control = Control("127.0.0.1:1", None)
+        try:
+            with pytest.raises(Unavailable, match=r"the coordinator at 127\.0\.0\.1:1 cannot be reached"):
+                await control.ask(control.stub.ListRuns, control_pb2.ListRunsRequest())
+            with pytest.raises(Unavailable):
+                async for _ in control.stream(control.stub.ListDevices, control_pb2.ListDevicesRequest()):
+                    pass
+        finally:
+            await control.close()
+
+    asyncio.run(ask())
+
+
+def test_calls_are_permitted_by_role() -> None:
+    assert {"GetRun", "ListDevices"} <= set(permitted_calls("viewer"))
+    assert "StopRun" not in permitted_calls("evaluator")
+    assert "StopRun" in permitted_calls("engineer")
+    assert set(permitted_calls("engineer")) < set(permitted_calls("admin"))

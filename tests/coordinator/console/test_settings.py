@@ -1,0 +1,58 @@
+"""A console that others could reach starts only with TLS and a login."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moonfed.coordinator.console.settings import EVERYWHERE, ConsoleSettings
+from moonfed.errors import InvalidInput
+
+TLS = {"certificate": Path("c.pem"), "key": Path("k.pem")}
+PASSWORDS = {"password_file": Path("passwords")}
+PROXY = {"trusted_proxy": "10.0.0.2", "user_header": "X-Remote-User"}
+
+
+def settings(**fields: Any) -> ConsoleSettings:  # noqa: ANN401
+    return ConsoleSettings(identities=(Path("operator"),), **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"host": "10.0.0.1"}, "host is '10.0.0.1'; beyond this machine the console needs --tls-cert and --tls-key"),
+        ({"host": "10.0.0.1", **PASSWORDS}, "needs --tls-cert and --tls-key"),
+        ({"host": "10.0.0.1", **PROXY}, "needs --tls-cert and --tls-key"),
+        ({"host": "10.0.0.1", **TLS}, "needs --password-file, or --trusted-proxy and --proxy-user-header"),
+        ({"host": EVERYWHERE[0], **TLS, **PASSWORDS}, "name is not given; with host '0.0.0.0' it must be the name"),
+        ({"host": "10.0.0.1", "insecure": True, **TLS, **PASSWORDS}, "without TLS to the coordinator"),
+        ({"certificate": Path("c.pem")}, "tls-cert and tls-key must be given together, or neither"),
+        ({"trusted_proxy": "10.0.0.2"}, "trusted-proxy and proxy-user-header must be given together"),
+        ({**PROXY, "trusted_proxy": "10.0.0.0/8"}, "trusted-proxy is '10.0.0.0/8'; it must be the address of one"),
+        ({**PROXY, "user_header": "X Remote"}, "proxy-user-header is 'X Remote'; it must be a header's name"),
+        ({**PROXY, **PASSWORDS}, "password-file and trusted-proxy exclude each other; give one of them"),
+        ({"port": 65536}, "port is 65536; it must be a port"),
+        ({"names": ("a b",)}, "name is 'a b'; it must be a host's name"),
+    ],
+)
+def test_what_would_be_exposed_is_rejected(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        settings(**fields)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"host": "::1"},
+        {**TLS},
+        {**PASSWORDS},
+        {"host": "10.0.0.1", **TLS, **PASSWORDS},
+        {"host": EVERYWHERE[0], "names": ("console.example.org",), **TLS, **PROXY},
+    ],
+)
+def test_what_is_protected_is_accepted(fields: dict[str, Any]) -> None:
+    assert settings(**fields).scheme == ("https" if "certificate" in fields else "http")
