@@ -193,6 +193,16 @@ class DeviceResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoundOutcomes:
+    """The outcome of each device in an attempt that has ended, by the devices' present names."""
+
+    id: AttemptId
+    status: Literal["committed", "abandoned"]
+    time: float  # of its end, seconds since the epoch
+    outcomes: Mapping[str, DeviceOutcome]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceActivity:
     """An assignment that a device works on."""
 

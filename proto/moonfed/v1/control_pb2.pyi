@@ -1037,6 +1037,86 @@ class ListRoundsRequest(_message.Message):
 Global___ListRoundsRequest: _TypeAlias = ListRoundsRequest  # noqa: Y015
 
 @_typing.final
+class ListRoundOutcomesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    last: _builtins.int
+    """number of newest attempts; 0: all at the newest 1,000 rounds, of which these are kept"""
+    def __init__(
+        self,
+        *,
+        run: _builtins.str = ...,
+        last: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRoundOutcomesRequest: _TypeAlias = ListRoundOutcomesRequest  # noqa: Y015
+
+@_typing.final
+class RoundOutcomes(_message.Message):
+    """An attempt at a round that has ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class OutcomesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    attempt: _builtins.int
+    status: Global___RoundStatus.ValueType
+    time: _builtins.float
+    """of its end, seconds since the epoch"""
+    @_builtins.property
+    def outcomes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """by the device's present name: see DeviceResult; removed devices are left out"""
+
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        status: Global___RoundStatus.ValueType = ...,
+        outcomes: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        time: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "outcomes", b"outcomes", "round", b"round", "status", b"status", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RoundOutcomes: _TypeAlias = RoundOutcomes  # noqa: Y015
+
+@_typing.final
 class StopRunRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2160,6 +2240,29 @@ class DeviceResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeviceResult: _TypeAlias = DeviceResult  # noqa: Y015
+
+@_typing.final
+class ListDeviceHistoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    device: _builtins.str
+    last: _builtins.int
+    """number of newest results; 0: all at the newest 1,000 rounds of each run, of which these are kept"""
+    def __init__(
+        self,
+        *,
+        device: _builtins.str = ...,
+        last: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "last", b"last"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDeviceHistoryRequest: _TypeAlias = ListDeviceHistoryRequest  # noqa: Y015
 
 @_typing.final
 class DeviceActivity(_message.Message):

@@ -65,6 +65,11 @@ class ControlStub:
                 request_serializer=moonfed_dot_v1_dot_control__pb2.ListRoundsRequest.SerializeToString,
                 response_deserializer=moonfed_dot_v1_dot_control__pb2.Round.FromString,
                 _registered_method=True)
+        self.ListRoundOutcomes = channel.unary_stream(
+                '/moonfed.v1.Control/ListRoundOutcomes',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.ListRoundOutcomesRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.RoundOutcomes.FromString,
+                _registered_method=True)
         self.StopRun = channel.unary_unary(
                 '/moonfed.v1.Control/StopRun',
                 request_serializer=moonfed_dot_v1_dot_control__pb2.StopRunRequest.SerializeToString,
@@ -175,6 +180,11 @@ class ControlStub:
                 request_serializer=moonfed_dot_v1_dot_control__pb2.GetDeviceRequest.SerializeToString,
                 response_deserializer=moonfed_dot_v1_dot_control__pb2.Device.FromString,
                 _registered_method=True)
+        self.ListDeviceHistory = channel.unary_stream(
+                '/moonfed.v1.Control/ListDeviceHistory',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.ListDeviceHistoryRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.DeviceResult.FromString,
+                _registered_method=True)
         self.RevokeDevice = channel.unary_unary(
                 '/moonfed.v1.Control/RevokeDevice',
                 request_serializer=moonfed_dot_v1_dot_control__pb2.RevokeDeviceRequest.SerializeToString,
@@ -269,6 +279,13 @@ class ControlServicer:
 
     def ListRounds(self, request, context):
         """Streams a run's committed and abandoned rounds, oldest first; each names every device of its cohort.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRoundOutcomes(self, request, context):
+        """Streams the outcome of each device in a run's committed and abandoned attempts, oldest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -422,6 +439,13 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListDeviceHistory(self, request, context):
+        """Streams a device's results in all runs, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RevokeDevice(self, request, context):
         """Rejects all certificates of a device at once; it returns only with a join token for it.
         """
@@ -528,6 +552,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.ListRounds,
                     request_deserializer=moonfed_dot_v1_dot_control__pb2.ListRoundsRequest.FromString,
                     response_serializer=moonfed_dot_v1_dot_control__pb2.Round.SerializeToString,
+            ),
+            'ListRoundOutcomes': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListRoundOutcomes,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.ListRoundOutcomesRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.RoundOutcomes.SerializeToString,
             ),
             'StopRun': grpc.unary_unary_rpc_method_handler(
                     servicer.StopRun,
@@ -638,6 +667,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.GetDevice,
                     request_deserializer=moonfed_dot_v1_dot_control__pb2.GetDeviceRequest.FromString,
                     response_serializer=moonfed_dot_v1_dot_control__pb2.Device.SerializeToString,
+            ),
+            'ListDeviceHistory': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListDeviceHistory,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.ListDeviceHistoryRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.DeviceResult.SerializeToString,
             ),
             'RevokeDevice': grpc.unary_unary_rpc_method_handler(
                     servicer.RevokeDevice,
@@ -857,6 +891,33 @@ class Control:
             '/moonfed.v1.Control/ListRounds',
             moonfed_dot_v1_dot_control__pb2.ListRoundsRequest.SerializeToString,
             moonfed_dot_v1_dot_control__pb2.Round.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRoundOutcomes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/moonfed.v1.Control/ListRoundOutcomes',
+            moonfed_dot_v1_dot_control__pb2.ListRoundOutcomesRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.RoundOutcomes.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1451,6 +1512,33 @@ class Control:
             '/moonfed.v1.Control/GetDevice',
             moonfed_dot_v1_dot_control__pb2.GetDeviceRequest.SerializeToString,
             moonfed_dot_v1_dot_control__pb2.Device.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeviceHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/moonfed.v1.Control/ListDeviceHistory',
+            moonfed_dot_v1_dot_control__pb2.ListDeviceHistoryRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.DeviceResult.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,8 @@ class ControlStub:
     GetRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetRunRequest, _control_pb2.Run]
     ListRounds: _grpc.UnaryStreamMultiCallable[_control_pb2.ListRoundsRequest, _control_pb2.Round]
     """Streams a run's committed and abandoned rounds, oldest first; each names every device of its cohort."""
+    ListRoundOutcomes: _grpc.UnaryStreamMultiCallable[_control_pb2.ListRoundOutcomesRequest, _control_pb2.RoundOutcomes]
+    """Streams the outcome of each device in a run's committed and abandoned attempts, oldest first."""
     StopRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.StopRunRequest, _control_pb2.Run]
     PauseRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.PauseRunRequest, _control_pb2.Run]
     """Assigns no more work of the run until ResumeRun; work in progress is finished and counts."""
@@ -80,6 +82,8 @@ class ControlStub:
     ListDevices: _grpc.UnaryStreamMultiCallable[_control_pb2.ListDevicesRequest, _control_pb2.Device]
     """Streams the devices, sorted by name."""
     GetDevice: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetDeviceRequest, _control_pb2.Device]
+    ListDeviceHistory: _grpc.UnaryStreamMultiCallable[_control_pb2.ListDeviceHistoryRequest, _control_pb2.DeviceResult]
+    """Streams a device's results in all runs, newest first."""
     RevokeDevice: _grpc.UnaryUnaryMultiCallable[_control_pb2.RevokeDeviceRequest, _control_pb2.Device]
     """Rejects all certificates of a device at once; it returns only with a join token for it."""
     RemoveDevice: _grpc.UnaryUnaryMultiCallable[_control_pb2.RemoveDeviceRequest, _control_pb2.RemoveDeviceReply]
@@ -112,6 +116,8 @@ class ControlAsyncStub(ControlStub):
     GetRun: _aio.UnaryUnaryMultiCallable[_control_pb2.GetRunRequest, _control_pb2.Run]  # type: ignore[assignment]
     ListRounds: _aio.UnaryStreamMultiCallable[_control_pb2.ListRoundsRequest, _control_pb2.Round]  # type: ignore[assignment]
     """Streams a run's committed and abandoned rounds, oldest first; each names every device of its cohort."""
+    ListRoundOutcomes: _aio.UnaryStreamMultiCallable[_control_pb2.ListRoundOutcomesRequest, _control_pb2.RoundOutcomes]  # type: ignore[assignment]
+    """Streams the outcome of each device in a run's committed and abandoned attempts, oldest first."""
     StopRun: _aio.UnaryUnaryMultiCallable[_control_pb2.StopRunRequest, _control_pb2.Run]  # type: ignore[assignment]
     PauseRun: _aio.UnaryUnaryMultiCallable[_control_pb2.PauseRunRequest, _control_pb2.Run]  # type: ignore[assignment]
     """Assigns no more work of the run until ResumeRun; work in progress is finished and counts."""
@@ -151,6 +157,8 @@ class ControlAsyncStub(ControlStub):
     ListDevices: _aio.UnaryStreamMultiCallable[_control_pb2.ListDevicesRequest, _control_pb2.Device]  # type: ignore[assignment]
     """Streams the devices, sorted by name."""
     GetDevice: _aio.UnaryUnaryMultiCallable[_control_pb2.GetDeviceRequest, _control_pb2.Device]  # type: ignore[assignment]
+    ListDeviceHistory: _aio.UnaryStreamMultiCallable[_control_pb2.ListDeviceHistoryRequest, _control_pb2.DeviceResult]  # type: ignore[assignment]
+    """Streams a device's results in all runs, newest first."""
     RevokeDevice: _aio.UnaryUnaryMultiCallable[_control_pb2.RevokeDeviceRequest, _control_pb2.Device]  # type: ignore[assignment]
     """Rejects all certificates of a device at once; it returns only with a join token for it."""
     RemoveDevice: _aio.UnaryUnaryMultiCallable[_control_pb2.RemoveDeviceRequest, _control_pb2.RemoveDeviceReply]  # type: ignore[assignment]
@@ -216,6 +224,14 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_control_pb2.Round], _abc.AsyncIterator[_control_pb2.Round]]:
         """Streams a run's committed and abandoned rounds, oldest first; each names every device of its cohort."""
+
+    @_abc_1.abstractmethod
+    def ListRoundOutcomes(
+        self,
+        request: _control_pb2.ListRoundOutcomesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.RoundOutcomes], _abc.AsyncIterator[_control_pb2.RoundOutcomes]]:
+        """Streams the outcome of each device in a run's committed and abandoned attempts, oldest first."""
 
     @_abc_1.abstractmethod
     def StopRun(
@@ -387,6 +403,14 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.GetDeviceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.Device, _abc.Awaitable[_control_pb2.Device]]: ...
+
+    @_abc_1.abstractmethod
+    def ListDeviceHistory(
+        self,
+        request: _control_pb2.ListDeviceHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.DeviceResult], _abc.AsyncIterator[_control_pb2.DeviceResult]]:
+        """Streams a device's results in all runs, newest first."""
 
     @_abc_1.abstractmethod
     def RevokeDevice(

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 
 from moonfed.blobs import BlobRef
+from moonfed.coordinator.api.outcome_api import OutcomeApi
 from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.records import (
     EVERY_DEVICE,
@@ -58,7 +59,7 @@ class OperatorApi:
         sessions: Sessions,
         background: BackgroundTasks,
     ) -> None:
-        self.blobs = blobs
+        self.blobs, self.outcomes = blobs, OutcomeApi(store)
         self._store, self._budget, self._garbage_collector, self._runs = store, budget, garbage_collector, runs
         self._evaluations = evaluations
         self._transfers, self._sessions, self._background = transfers, sessions, background

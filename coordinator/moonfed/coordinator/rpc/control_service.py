@@ -22,6 +22,7 @@ from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.rpc.control_devices import DeviceCalls
 from moonfed.coordinator.rpc.control_evaluations import EvaluationCalls
 from moonfed.coordinator.rpc.control_operators import OperatorCalls
+from moonfed.coordinator.rpc.control_outcomes import OutcomeCalls
 from moonfed.coordinator.rpc.control_releases import ReleaseCalls
 from moonfed.coordinator.rpc.convert_settings import retention, run_recipe, run_settings
 from moonfed.coordinator.rpc.flow_control import SMALL_PART, FlowControl, receive
@@ -33,7 +34,7 @@ from moonfed.sizes import human
 from moonfed.v1 import blob_pb2, control_pb2
 
 
-class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, ReleaseCalls):
+class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, ReleaseCalls):
     """Serves operators. Every call checks the operator's role, and the audit trail records every change."""
 
     def __init__(
@@ -50,6 +51,7 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, ReleaseCalls):
         OperatorCalls.__init__(self, authenticator, auditor, operators, identities)
         DeviceCalls.__init__(self, authenticator, auditor, admin, enrolment)
         EvaluationCalls.__init__(self, authenticator, auditor, operators)
+        OutcomeCalls.__init__(self, authenticator, auditor, operators.outcomes)
         ReleaseCalls.__init__(self, authenticator, auditor, releases)
         self._operators = operators
         self._downlink, self._uplink = FlowControl(stalled_part=SMALL_PART), FlowControl()

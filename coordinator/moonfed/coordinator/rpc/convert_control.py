@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.records import RoundRecord, RunEvent, RunView
+from moonfed.coordinator.records import RoundOutcomes, RoundRecord, RunEvent, RunView
 from moonfed.coordinator.rounds.state import OpenRound
 from moonfed.coordinator.rpc.convert_settings import settings_message
 from moonfed.errors import InvalidInput
@@ -123,6 +123,17 @@ def round_message(record: RoundRecord) -> control_pb2.Round:
             control_pb2.Incident(device=incident.device, description=incident.description)
             for incident in record.incidents
         ],
+    )
+
+
+def round_outcomes(found: RoundOutcomes) -> control_pb2.RoundOutcomes:
+    """Convert the outcome of each device in an attempt."""
+    return control_pb2.RoundOutcomes(
+        round=found.id.round,
+        attempt=found.id.attempt,
+        status=_ROUND_STATUS[found.status],
+        outcomes=found.outcomes,
+        time=found.time,
     )
 
 

@@ -31,6 +31,7 @@ PERMISSIONS: Mapping[str, Permission] = {
     "ListRuns": _reads("viewer"),
     "GetRun": _reads("viewer"),
     "ListRounds": _reads("viewer"),
+    "ListRoundOutcomes": _reads("viewer"),
     "WatchRun": _reads("viewer"),
     "ListEvaluations": _reads("viewer"),
     "RecordMetrics": _changes("evaluator"),
@@ -57,6 +58,7 @@ PERMISSIONS: Mapping[str, Permission] = {
     # Devices and join tokens
     "ListDevices": _reads("viewer"),
     "GetDevice": _reads("viewer"),
+    "ListDeviceHistory": _reads("viewer"),
     "RevokeDevice": _changes("admin"),
     "RemoveDevice": _changes("admin"),
     "RenameDevice": _changes("admin"),

@@ -1,18 +1,21 @@
 """Outcomes of devices in the attempts that have ended: one row per device and attempt.
 
 A row belongs to the present owner of the name: it is renamed with the device, and deleted with it, with its run, or
-once its round is no longer among the run's newest. Each function is part of a transaction.
+once its round is no longer among the run's newest. Each function is part of a transaction, each method is one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import sqlalchemy as sql
 
-from moonfed.coordinator.records import AttemptId, DeviceOutcome, DeviceResult
+from moonfed.coordinator.records import AttemptId, DeviceOutcome, DeviceResult, RoundOutcomes
+from moonfed.coordinator.storage import rounds
 from moonfed.coordinator.storage.db import row_mapping, tables
+from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.db.upsert import insert_or_ignore
 
 ROUNDS_KEPT = 1000  # newest rounds of a run
@@ -30,6 +33,54 @@ _ALL_NEWEST = sql.select(tables.device_outcomes).join(
     tables.devices, sql.and_(_columns.device == _devices.device, _columns.time == _newest_time)
 )
 _ONE_NEWEST = sql.select(tables.device_outcomes).where(_of_device).order_by(_columns.time.desc()).limit(1)
+_order = (_columns.time, _columns.run, _columns.round, _columns.attempt)
+_FIRST_OF_DEVICE = (
+    sql.select(tables.device_outcomes)
+    .where(_of_device)
+    .order_by(*(column.desc() for column in _order))
+    .limit(sql.bindparam("limit"))
+)
+_NEXT_OF_DEVICE = _FIRST_OF_DEVICE.where(
+    sql.tuple_(*_order) < sql.tuple_(*(sql.bindparam(column.name) for column in _order))
+)
+_OF_ROUNDS = (
+    sql.select(_columns.round, _columns.attempt, _columns.device, _columns.outcome)
+    .where(
+        _columns.run == sql.bindparam("of_run"), _columns.round.between(sql.bindparam("first"), sql.bindparam("last"))
+    )
+    .order_by(_columns.round, _columns.attempt, _columns.device)
+)
+
+
+class DeviceOutcomes:
+    """Reading of outcomes; see the module."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    def of_device(self, device: str, before: DeviceResult | None, limit: int) -> list[DeviceResult]:
+        """Return the next `limit` results of a device that are older than `before`, newest first."""
+        values: dict[str, object] = {"of_device": device, "limit": limit}
+        if before:
+            values |= {**row_mapping.key(before.id), "time": before.time}
+        with self._transactions.read() as connection:
+            found = connection.execute(_NEXT_OF_DEVICE if before else _FIRST_OF_DEVICE, values).mappings()
+            return [row_mapping.device_result(row) for row in found]
+
+    def of_run(self, run: str, after: AttemptId | None, limit: int) -> list[RoundOutcomes]:
+        """Return the outcomes of the next `limit` committed and abandoned attempts after `after`, in order.
+
+        Those of a run's rounds before the last `ROUNDS_KEPT` are not kept.
+        """
+        with self._transactions.read() as connection:
+            ended = rounds.ended(connection, run, after, limit, ROUNDS_KEPT)
+            if not ended:
+                return []
+            span = {"of_run": run, "first": ended[0].id.round, "last": ended[-1].id.round}
+            found: dict[tuple[int, int], dict[str, DeviceOutcome]] = {}
+            for round_, attempt, device, outcome in connection.execute(_OF_ROUNDS, span):
+                found.setdefault((round_, attempt), {})[device] = outcome
+        return [replace(one, outcomes=found.get((one.id.round, one.id.attempt), {})) for one in ended]
 
 
 def add(connection: sql.Connection, attempt: AttemptId, outcomes: Outcomes, training: Mapping[str, float]) -> None:

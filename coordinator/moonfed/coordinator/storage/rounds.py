@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.records import AttemptId, AttemptMeasurements, RoundRecord
+from moonfed.coordinator.records import AttemptId, AttemptMeasurements, RoundOutcomes, RoundRecord
 from moonfed.coordinator.storage.blobs import references
 from moonfed.coordinator.storage.db import row_mapping, tables
 from moonfed.coordinator.storage.db.upsert import insert_or_ignore
@@ -64,6 +64,17 @@ _PAST_BEFORE = (
     .order_by(*(part.desc() for part in _position))
     .offset(sql.bindparam("newest"))
     .limit(1)
+)
+_NEWEST_ROUND = sql.select(sql.func.max(_columns.round)).where(_of_run)
+_ENDED = (
+    sql.select(*_position, _columns.status, _columns.opened, _columns.seconds)
+    .where(
+        _of_run,
+        _columns.status.in_(PAST),
+        sql.tuple_(*_position) > sql.tuple_(sql.bindparam("round"), sql.bindparam("attempt")),
+    )
+    .order_by(*_position)
+    .limit(sql.bindparam("limit"))
 )
 
 
@@ -186,6 +197,24 @@ def past(connection: sql.Connection, run: str, after: AttemptId | None, limit: i
         return _found(connection, _FIRST_PAST, {"of_run": run, "limit": limit})
     values = {"of_run": run, "limit": limit, "round": after.round, "attempt": after.attempt}
     return _found(connection, _NEXT_PAST, values)
+
+
+def ended(
+    connection: sql.Connection, run: str, after: AttemptId | None, limit: int, newest: int
+) -> list[RoundOutcomes]:
+    """Return the next `limit` committed and abandoned attempts at the `newest` rounds, without devices, in order."""
+    before = (connection.execute(_NEWEST_ROUND, {"of_run": run}).scalar() or 0) - newest
+    round_, attempt = max((before + 1, 0), (after.round, after.attempt) if after else (0, 0))
+    found = connection.execute(_ENDED, {"of_run": run, "limit": limit, "round": round_, "attempt": attempt})
+    return [
+        RoundOutcomes(
+            id=AttemptId(run=run, round=row.round, attempt=row.attempt),
+            status=row.status,
+            time=row.opened + row.seconds,
+            outcomes={},
+        )
+        for row in found
+    ]
 
 
 def past_before(connection: sql.Connection, run: str, newest: int) -> AttemptId | None:

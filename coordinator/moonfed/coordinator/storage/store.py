@@ -34,6 +34,7 @@ from moonfed.coordinator.storage.blobs.pins import SharedPins
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.deployments import Deployments
+from moonfed.coordinator.storage.device_outcomes import DeviceOutcomes
 from moonfed.coordinator.storage.device_registry import DeviceRegistry
 from moonfed.coordinator.storage.device_reports import DeviceReports
 from moonfed.coordinator.storage.eligibility import EligibilityReports
@@ -64,6 +65,7 @@ class Store:
         self.registry = RegistryViews(self._transactions)
         self.audit = AuditTrail(self._transactions)
         self.reports = DeviceReports(self._transactions, self.leases)
+        self.outcomes = DeviceOutcomes(self._transactions)
         self.eligibility = EligibilityReports(self._transactions)
         self.evaluations = EvaluationRecords(self._transactions)
         self.online_devices = OnlineDevices(self._transactions, holder)
