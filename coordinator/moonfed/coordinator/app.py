@@ -20,6 +20,7 @@ from moonfed.coordinator.runs.evaluations import Evaluations
 from moonfed.coordinator.runs.manager import RunManager
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
+from moonfed.coordinator.updates.late_updates import LateUpdates
 from moonfed.coordinator.updates.submission import Updates
 from moonfed.coordinator.updates.transfer import Transfers
 from moonfed.errors import Unavailable
@@ -60,6 +61,7 @@ class Coordinator:
             budget=storage.budget,
             transfers=transfers,
             background=self._background,
+            late=LateUpdates(storage.store.outcomes, self._background),
             observer=observer,
         )
         self.operators = OperatorApi(

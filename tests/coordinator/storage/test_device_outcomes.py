@@ -102,3 +102,53 @@ def test_only_the_newest_rounds_of_a_run_are_kept(store: Store, monkeypatch: pyt
     store.open_round(SECOND, ["a"])
     store.commit_round(SECOND, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
     assert set(newest(store)) == {"a"}
+
+
+def committed_rounds(store: Store, number: int) -> None:
+    """Commit rounds of "a", which "b" misses."""
+    for round_ in range(1, number + 1):
+        attempt = replace(FIRST, round=round_)
+        store.open_round(attempt, ["a", "b"])
+        store.commit_round(attempt, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
+
+
+def test_a_device_s_history_is_read_in_pages(store: Store) -> None:
+    committed_rounds(store, 4)
+    pages: list[list[int]] = []
+    last = None
+    while page := store.outcomes.of_device("a", last, 3):
+        pages.append([found.id.round for found in page])
+        last = page[-1]
+    assert pages == [[4, 3, 2], [1]]
+    assert {found.outcome for found in store.outcomes.of_device("b", None, 9)} == {"missing"}
+    assert store.outcomes.of_device("nobody", None, 9) == []
+
+
+def test_a_run_s_outcomes_are_read_in_pages(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    committed_rounds(store, 4)
+    store.open_round(replace(FIRST, round=5), ["a"])  # which has not ended
+    first = store.outcomes.of_run("digits", None, 3)
+    assert [(found.id.round, found.id.attempt, found.status) for found in first] == [
+        (round_, 1, "committed") for round_ in (1, 2, 3)
+    ]
+    assert first[0].outcomes == {"a": "counted", "b": "missing"}
+    assert first[0].time == pytest.approx(store.outcomes.of_device("a", None, 9)[-1].time, abs=1)
+    assert [found.id.round for found in store.outcomes.of_run("digits", first[-1].id, 3)] == [4]
+    assert store.outcomes.of_run("nothing", None, 3) == []
+    monkeypatch.setattr(device_outcomes, "ROUNDS_KEPT", 3)
+    assert [found.id.round for found in store.outcomes.of_run("digits", None, 9)] == [3, 4]
+
+
+def test_a_late_update_is_told_from_a_missing_one(store: Store) -> None:
+    commit(store, measured=MEASURED)
+    unknown = replace(FIRST, run="nothing")
+    second = replace(FIRST, round=2)
+    store.open_round(second, ["a"])
+    offered = {"a": second, "b": FIRST, "c": FIRST, "d": FIRST, "x": FIRST, "y": unknown}
+    for _ in range(2):
+        assert store.outcomes.record_late(offered) == {"a": second}  # its round may still count it
+    found = store.round(FIRST)
+    assert found
+    assert found.outcomes == {"counted": 2, "late": 2}
+    assert newest(store)["b"] == ("late", "it offered its update after the round had closed", 0.0)
+    assert newest(store)["d"][0] == "counted"

@@ -7,8 +7,9 @@ once its round is no longer among the run's newest. Each function is part of a t
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import sqlalchemy as sql
 
@@ -19,6 +20,7 @@ from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.db.upsert import insert_or_ignore
 
 ROUNDS_KEPT = 1000  # newest rounds of a run
+LATE = "it offered its update after the round had closed"
 Outcomes = Mapping[str, tuple[DeviceOutcome, str]]  # outcome and reason by device
 _columns, _devices = tables.device_outcomes.c, tables.devices.c
 _of_device = _columns.device == sql.bindparam("of_device")
@@ -50,10 +52,14 @@ _OF_ROUNDS = (
     )
     .order_by(_columns.round, _columns.attempt, _columns.device)
 )
+_of_one = sql.and_(row_mapping.of_attempt(tables.device_outcomes), _of_device)
+_UNDELIVERED = sql.select(_columns.outcome).where(_of_one, _columns.outcome.in_(("lost", "missing")))
+_UNDELIVERED_HELD = _UNDELIVERED.with_for_update()
+_MARK_LATE = sql.update(tables.device_outcomes).where(_of_one).values(outcome="late", reason=LATE)
 
 
 class DeviceOutcomes:
-    """Reading of outcomes; see the module."""
+    """The outcomes of devices, of all runs; see the module."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
@@ -81,6 +87,40 @@ class DeviceOutcomes:
             for round_, attempt, device, outcome in connection.execute(_OF_ROUNDS, span):
                 found.setdefault((round_, attempt), {})[device] = outcome
         return [replace(one, outcomes=found.get((one.id.round, one.id.attempt), {})) for one in ended]
+
+    def record_late(self, offered: Mapping[str, AttemptId]) -> dict[str, AttemptId]:
+        """Record that devices offered their update after its attempt had ended; return those of open attempts.
+
+        Other devices than those without an update change nothing.
+        """
+        with self._transactions.read() as connection:
+            open_ = {device: id_ for device, id_ in offered.items() if rounds.is_under_way(connection, id_)}
+            ended = {device: id_ for device, id_ in offered.items() if device not in open_}
+            changes = any(_undelivered(connection, id_, device) for device, id_ in ended.items())
+        if changes:
+            with self._transactions.write() as connection:
+                for device, id_ in sorted(ended.items()):
+                    _record_late(connection, id_, device)
+        return open_
+
+
+def _undelivered(
+    connection: sql.Connection, attempt: AttemptId, device: str, query: sql.Select[Any] = _UNDELIVERED
+) -> DeviceOutcome | None:
+    """Return the outcome of a device without an update; None for others."""
+    found: DeviceOutcome | None = connection.execute(query, _parameters(attempt, device)).scalar()
+    return found
+
+
+def _record_late(connection: sql.Connection, attempt: AttemptId, device: str) -> None:
+    outcome = _undelivered(connection, attempt, device, _UNDELIVERED_HELD)
+    if outcome:
+        connection.execute(_MARK_LATE, _parameters(attempt, device))
+        rounds.move_outcome(connection, attempt, outcome, "late")
+
+
+def _parameters(attempt: AttemptId, device: str) -> dict[str, object]:
+    return {**row_mapping.parameters(attempt), "of_device": device}
 
 
 def add(connection: sql.Connection, attempt: AttemptId, outcomes: Outcomes, training: Mapping[str, float]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.records import AttemptId, AttemptMeasurements, RoundOutcomes, RoundRecord
+from moonfed.coordinator.records import AttemptId, AttemptMeasurements, DeviceOutcome, RoundOutcomes, RoundRecord
 from moonfed.coordinator.storage.blobs import references
 from moonfed.coordinator.storage.db import row_mapping, tables
 from moonfed.coordinator.storage.db.upsert import insert_or_ignore
@@ -65,6 +65,8 @@ _PAST_BEFORE = (
     .offset(sql.bindparam("newest"))
     .limit(1)
 )
+_HAS_STATUS = sql.select(_columns.status).where(_of_attempt)
+_OUTCOMES = sql.select(_columns.outcomes).where(_of_attempt).with_for_update()
 _NEWEST_ROUND = sql.select(sql.func.max(_columns.round)).where(_of_run)
 _ENDED = (
     sql.select(*_position, _columns.status, _columns.opened, _columns.seconds)
@@ -215,6 +217,21 @@ def ended(
         )
         for row in found
     ]
+
+
+def is_under_way(connection: sql.Connection, attempt: AttemptId) -> bool:
+    """Return True if the end of a round is not decided."""
+    return connection.execute(_HAS_STATUS, row_mapping.parameters(attempt)).scalar() in UNDER_WAY
+
+
+def move_outcome(connection: sql.Connection, attempt: AttemptId, before: DeviceOutcome, after: DeviceOutcome) -> None:
+    """Count a device of an ended round under another outcome."""
+    which = row_mapping.parameters(attempt)
+    outcomes: dict[str, int] = dict(connection.execute(_OUTCOMES, which).scalar_one())
+    outcomes[before] = outcomes.get(before, 1) - 1
+    outcomes[after] = outcomes.get(after, 0) + 1
+    left = {outcome: number for outcome, number in outcomes.items() if number}
+    connection.execute(_CHANGE, {**which, "outcomes": left})
 
 
 def past_before(connection: sql.Connection, run: str, newest: int) -> AttemptId | None:

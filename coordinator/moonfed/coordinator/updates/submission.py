@@ -21,11 +21,12 @@ from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.coordinator.updates.admission import Admission
 from moonfed.coordinator.updates.codec import decode_update, decoded_bytes
+from moonfed.coordinator.updates.late_updates import LateUpdates
 from moonfed.coordinator.updates.local_files import link_files
 from moonfed.coordinator.updates.receiving_run import ReceivingRun
 from moonfed.coordinator.updates.transfer import Transfer, Transfers
 from moonfed.coordinator.updates.validation import UpdateHeader, check_files, check_header
-from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, WrongState
+from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, TooLate, WrongState
 
 CHECKED_AT_ONCE = 4  # updates made durable and checked at the same time; leaves threads for everything else
 Files = Mapping[str, Path]
@@ -72,12 +73,13 @@ class Updates:
         budget: DiskBudget,
         transfers: Transfers,
         background: BackgroundTasks,
+        late: LateUpdates,
         observer: Observer = SILENT,
     ) -> None:
         self._observer = observer
         self._find_run, self._reports, self._spool, self._blobs = find_run, reports, spool, blobs
         self._budget, self._transfers, self._background = budget, transfers, background
-        self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
+        self._checking, self._late = asyncio.Semaphore(CHECKED_AT_ONCE), late
 
     async def admit(self, header: UpdateHeader) -> UpdateSession:
         """Admit an update, whose session then receives its bytes.
@@ -99,8 +101,10 @@ class Updates:
             transfer, offsets = await self._open_transfer(header)
             # An earlier stream of the update, whose end we waited for, may have got the receipt.
             if not await self._is_counted(update):
-                update.admission.require()
-                return _OpenUpdate(update, transfer, offsets, self._count, self._background, self._observer)
+                self._require(update)
+                return _OpenUpdate(
+                    update, transfer, offsets, self._require, self._count, self._background, self._observer
+                )
         except BaseException:
             await self._abandon(update, transfer)
             raise
@@ -141,11 +145,12 @@ class Updates:
         if run is None:
             if await self._has_receipt(header):
                 return None
+            self._late.add(header.id, header.device)
             raise WrongState(f"run {header.id.run!r} has ended")
         update = _Admitted(header=header, run=run, admission=run.admit(header.id, header.device))
         try:
             if not await self._is_counted(update):
-                update.admission.require()
+                self._require(update)
                 await self._check_header(update)
                 return update
         except BaseException:
@@ -153,6 +158,14 @@ class Updates:
             raise
         update.admission.close()
         return None
+
+    def _require(self, update: _Admitted) -> None:
+        """Raise the rejection if the run has withdrawn its consent, and note an update that is too late."""
+        try:
+            update.admission.require()
+        except TooLate:
+            self._late.add(update.header.id, update.header.device)
+            raise
 
     async def _is_counted(self, update: _Admitted) -> bool:
         return update.admission.may_have_receipt and await self._has_receipt(update.header)
@@ -200,6 +213,9 @@ class Updates:
         except _BadUpdate as bad:
             await self._reject(update, bad.problem)
             raise bad.problem from None
+        except TooLate:
+            self._late.add(update.header.id, update.header.device)
+            raise
         except FileNotFoundError as error:  # the files were deleted with their round
             update.admission.require()
             raise WrongState(f"{update.header.id} has ended") from error
@@ -254,17 +270,19 @@ class _OpenUpdate:
         update: _Admitted,
         transfer: Transfer,
         offsets: Mapping[str, int],
+        require: Callable[[_Admitted], None],
         count: Callable[[_Admitted, Callable[[], Files]], Awaitable[DeviceReport]],
         background: BackgroundTasks,
         observer: Observer,
     ) -> None:
         self.offsets, self._observer = offsets, observer
         self._encoding = str(update.run.record.settings.encodings.up)
-        self._update, self._transfer, self._count, self._background = update, transfer, count, background
+        self._update, self._transfer, self._require = update, transfer, require
+        self._count, self._background = count, background
 
     async def write(self, sha256: str, offset: int, data: bytes) -> None:
         try:
-            self._update.admission.require()
+            self._require(self._update)
             self._update.admission.charge(len(data))
             await self._transfer.append(sha256, offset, data)
         except Exception as error:
