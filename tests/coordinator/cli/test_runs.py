@@ -35,6 +35,10 @@ def test_the_operators_commands(programs: Programs) -> None:
     assert json.loads(programs.command("run", "list", "--json"))[0]["round"] == 1
     assert "finished" in programs.command("run", "list")
     assert json.loads(programs.command("device", "list", "--json"))[0]["device"] == "cam-1"
+    assert programs.command("device", "history", "cam-1", "--newest", "1").endswith("cam-1 in 1 round: 1 counted\n")
+    (part,) = json.loads(programs.command("device", "history", "cam-1", "--json"))
+    assert (part["run"], part["round"], part["outcome"], part["seconds"] > 0) == ("digits", 1, "counted", True)
+    assert "there is no device 'cam-7'" in programs.command("device", "history", "cam-7", code=3)
     assert json.loads(programs.command("run", "show", "digits", "--json"))["settings"]["retention"]["last"] == 20
     assert "keep_last is 0" in programs.command("run", "prune", "digits", "--keep-last", "0", code=2)
     assert "deleted 0 global models" in programs.command("run", "prune", "digits", "--keep-last", "1")

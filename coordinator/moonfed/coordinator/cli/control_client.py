@@ -96,6 +96,11 @@ class Console:
         """Return the devices that fulfil the conditions, sorted by name."""
         return self.ask(lambda asked, timeout: list(self.control.ListDevices(asked, timeout=timeout)), request)
 
+    def device_history(self, device: str, last: int = 0) -> list[control_pb2.DeviceResult]:
+        """Return a device's results in all runs, newest first; only the `last` of them unless that is 0."""
+        request = control_pb2.ListDeviceHistoryRequest(device=device, last=last)
+        return self.ask(lambda asked, timeout: list(self.control.ListDeviceHistory(asked, timeout=timeout)), request)
+
     def deployed_devices(self, name: str) -> list[control_pb2.DeployedDevice]:
         """Return the devices that deployments of a release have chosen, sorted by name."""
         request = control_pb2.ListDeployedDevicesRequest(name=name)

@@ -12,7 +12,7 @@ from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption
 if TYPE_CHECKING:
     from moonfed.v1 import control_pb2
 
-HELP = """List, show, label, rename, revoke and remove devices.
+HELP = """List, show, label, rename, revoke and remove devices; see their history.
 
 Example: moonfed-coordinator device list
 """

@@ -84,7 +84,7 @@ def device_document(device: control_pb2.Device) -> dict[str, Any]:
         "revoked": iso_time(device.revoked),
         "release": device.release,
         "rounds": device.rounds,
-        "last_result": _result_document(device.last_result) if device.HasField("last_result") else None,
+        "last_result": result_document(device.last_result) if device.HasField("last_result") else None,
         **({"ineligible": device.ineligible} if device.ineligible else {}),
         "activity": [
             {
@@ -148,7 +148,8 @@ def _blob_document(blob: blob_pb2.Blob) -> dict[str, Any]:
     return {"sha256": blob.sha256, "size": blob.size}
 
 
-def _result_document(result: control_pb2.DeviceResult) -> dict[str, Any]:
+def result_document(result: control_pb2.DeviceResult) -> dict[str, Any]:
+    """Return a device's part in a round as JSON values."""
     return {
         "run": result.run,
         "round": result.round,

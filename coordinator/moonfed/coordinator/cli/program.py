@@ -10,6 +10,7 @@ import typer
 from moonfed.command_line import new_app, print_json, run_program
 from moonfed.coordinator.cli.audit import audit
 from moonfed.coordinator.cli.device_admin import device_app
+from moonfed.coordinator.cli.device_history import history
 from moonfed.coordinator.cli.device_list import list_devices
 from moonfed.coordinator.cli.operators import operator_app
 from moonfed.coordinator.cli.releases import release_app
@@ -34,6 +35,7 @@ Example:
 
 app = new_app(HELP)
 device_app.command("list")(list_devices)
+device_app.command()(history)
 app.add_typer(run_app, name="run")
 app.add_typer(release_app, name="release")
 app.add_typer(token_app, name="token")
