@@ -126,3 +126,16 @@ def test_two_runs_share_a_fleet(fleet: Fleet) -> None:
     for name, value in (("one", 1.0), ("two", 2.0)):
         ended = list(fleet.operator.watch(name))[-1].run
         np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(value))
+
+
+def test_a_device_that_answers_again_keeps_its_progress(fleet: Fleet) -> None:
+    device = fleet.device("cam-1")
+    session = device.connect(fingerprint="a")
+    fleet.start("run")
+    check = session.check()
+    device.answer(check, "a")
+    work = session.assignment()
+    device.report(work, 0.4)
+    device.answer(check, "a")  # the reply to the first was lost
+    assert dict(fleet.operator.run("run").open_round.progress) == {"cam-1": 0.4}
+    device.submit(work, model_bytes(1.0))

@@ -106,11 +106,15 @@ class StallDetector:
         if current and self._timer is None:
             self._check_at(max(self._since, _now()) + self._seconds)
 
-    def assigned(self, device: str) -> None:
-        """Record an assignment; a device without a heartbeat since its previous one gets no more time."""
+    def assigned(self, device: str, *, repeated: bool = False) -> None:
+        """Record an assignment; a device without a heartbeat since its previous one gets no more time.
+
+        `repeated`: its session has this assignment already, so that its progress goes on.
+        """
         if self._liveness.last_heartbeat(device) >= self._assigned.get(device, -float("inf")):
             self._assigned[device] = _now()
-        self._fractions.pop(device, None)
+        if not repeated:
+            self._fractions.pop(device, None)
 
     def progressed(self, device: str, fraction: float) -> None:
         """Record a device's reported fraction, which is a heartbeat if it is larger than before."""

@@ -80,9 +80,9 @@ class DeviceSession:
         """The device's name."""
         return self.info.device
 
-    def assign(self, assignment: Assignment) -> None:
-        """Queue an assignment, once in a session."""
-        self._send(assignment.id, assignment)
+    def assign(self, assignment: Assignment) -> bool:
+        """Queue an assignment, once in a session; return False for a repetition."""
+        return self._send(assignment.id, assignment)
 
     def ask(self, check: EligibilityCheck) -> None:
         """Queue a check, unless the device has yet to answer an earlier one of the run."""
@@ -126,10 +126,12 @@ class DeviceSession:
         """Queue the end of a run, once in a session."""
         self._send(ended.run, ended)
 
-    def _send(self, key: MessageKey, message: Assignment | EvaluationTask | RunEnded) -> None:
-        if key not in self._sent:
-            self._sent.add(key)
-            self._queue.put_nowait(message)
+    def _send(self, key: MessageKey, message: Assignment | EvaluationTask | RunEnded) -> bool:
+        if key in self._sent:
+            return False
+        self._sent.add(key)
+        self._queue.put_nowait(message)
+        return True
 
     def close(self, reason: MoonfedError) -> None:
         """End the session with this error."""
@@ -162,8 +164,8 @@ class RemoteSession(DeviceSession):
     def set_target(self, target: TargetRelease, *, installed: bool) -> None:
         """Do nothing: the other replica sends it."""
 
-    def _send(self, key: MessageKey, message: Assignment | EvaluationTask | RunEnded) -> None:
-        pass
+    def _send(self, key: MessageKey, message: Assignment | EvaluationTask | RunEnded) -> bool:
+        return True  # the other replica knows whether it is a repetition
 
     def close(self, reason: MoonfedError) -> None:
         """Do nothing: the session belongs to the other replica."""

@@ -447,10 +447,11 @@ class RunDriver:
         session = self._sessions.find(command.device)
         if session is None:  # it has just gone offline, and the run is about to be notified
             return
-        self._stall_detector.assigned(command.device)
         self._meter.clock.assigned(command.device, (command.round, command.attempt))
         attempt, global_state = attempt_id(self.record.run, command), self._global_states[command.round]
-        session.assign(build_assignment(attempt, command.device, self.record, self.manifest, global_state))
+        assignment = build_assignment(attempt, command.device, self.record, self.manifest, global_state)
+        # The state machine assigns again whenever a device is reported online, as after it answered a check twice.
+        self._stall_detector.assigned(command.device, repeated=not session.assign(assignment))
 
     async def _reduce(self, command: Reduce, moments: Moments | None, measured: AttemptMeasurements) -> None:
         with self._observer.reducing():
