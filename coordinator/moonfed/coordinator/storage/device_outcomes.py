@@ -31,9 +31,11 @@ _FORGET_DEVICE = sql.delete(tables.device_outcomes).where(_of_device)
 _RENAME = sql.update(tables.device_outcomes).where(_of_device)
 _other = tables.device_outcomes.alias("other")
 _newest_time = sql.select(sql.func.max(_other.c.time)).where(_other.c.device == _devices.device).scalar_subquery()
-_ALL_NEWEST = sql.select(tables.device_outcomes).join(
-    tables.devices, sql.and_(_columns.device == _devices.device, _columns.time == _newest_time)
+# An outer join, since SQLite would otherwise read all outcomes of all devices.
+_with_newest = tables.devices.outerjoin(
+    tables.device_outcomes, sql.and_(_columns.device == _devices.device, _columns.time == _newest_time)
 )
+_ALL_NEWEST = sql.select(tables.device_outcomes).select_from(_with_newest)
 _ONE_NEWEST = sql.select(tables.device_outcomes).where(_of_device).order_by(_columns.time.desc()).limit(1)
 _order = (_columns.time, _columns.run, _columns.round, _columns.attempt)
 _FIRST_OF_DEVICE = (
@@ -136,7 +138,7 @@ def add(connection: sql.Connection, attempt: AttemptId, outcomes: Outcomes, trai
 def all_newest(connection: sql.Connection) -> dict[str, DeviceResult]:
     """Return the newest result of each known device that has one."""
     found = connection.execute(_ALL_NEWEST).mappings()
-    return {row["device"]: row_mapping.device_result(row) for row in found}
+    return {row["device"]: row_mapping.device_result(row) for row in found if row["device"] is not None}
 
 
 def newest(connection: sql.Connection, device: str) -> DeviceResult | None:
