@@ -43,7 +43,7 @@ def commit(store: Store, **fields: object) -> RoundRecord:
 
 def newest(store: Store) -> dict[str, tuple[str, str, float]]:
     """Return the newest result of each device that has one, which its record shows, too."""
-    found = {}
+    found: dict[str, tuple[str, str, float]] = {}
     for device in store.devices.devices():
         for result in store.outcomes.of_device(device.device, 1):
             found[device.device] = (result.outcome, result.reason, result.seconds)

@@ -157,7 +157,7 @@ def token_record(row: sql.RowMapping) -> TokenRecord:
     return TokenRecord(id=row["secret_sha256"][:TOKEN_ID], **{name: row[name] for name in columns})
 
 
-def device_result(row: Mapping[str, Any]) -> DeviceResult:
+def device_result(row: sql.RowMapping | Mapping[str, Any]) -> DeviceResult:
     """Read a row of device outcomes, or a device's last result."""
     id_ = AttemptId(run=row["run"], round=row["round"], attempt=row["attempt"])
     return DeviceResult(id=id_, **{name: row[name] for name in ("outcome", "reason", "time", "seconds")})
