@@ -26,6 +26,11 @@ class AttemptId:
     def __str__(self) -> str:
         return f"round {self.round}, attempt {self.attempt} of run {self.run!r}"
 
+    @property
+    def log_fields(self) -> dict[str, str | int]:
+        """Fields of lines of the log, and attributes of spans, about the attempt."""
+        return {"run": self.run, "round": self.round, "attempt": self.attempt}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
@@ -39,6 +44,7 @@ class Assignment:
     counted: AttemptId | None = None  # the latest attempt with this device's update in its model
     encodings: Encodings = field(default_factory=Encodings)  # of the blob "model", and of the update's
     signature: BlobRef | None = None  # of the bundle; None: it is not signed
+    traceparent: str = ""  # the context of its spans; empty: the coordinator does not trace
 
     def __post_init__(self) -> None:
         require_whole("round", self.id.round, 1)
@@ -58,6 +64,11 @@ class Assignment:
     def run(self) -> str:
         """The run's name."""
         return self.id.run
+
+    @property
+    def log_fields(self) -> dict[str, str | int]:
+        """Fields of lines of the log, and attributes of spans, about the assignment."""
+        return self.id.log_fields
 
     def digest(self, max_steps: int | None = None, max_seconds: float | None = None, between: str = "") -> str:
         """Hash everything that the update depends on, including the device's own configured budgets.
@@ -89,9 +100,19 @@ class EligibilityCheck:
     def __str__(self) -> str:
         return f"run {self.run}"
 
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """Fields of the log's lines about the check."""
+        return {"run": self.run}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
     """A run in which a device participated is over; RunEnded in fleet.proto."""
 
     run: str
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """Fields of the log's lines about the end."""
+        return {"run": self.run}

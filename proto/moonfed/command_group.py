@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from moonfed.errors import InvalidInput, with_reference
 
 NO_LIMIT = 1000  # characters of a summary, which the formatter wraps
 _TYPE = re.compile(r" <([^>]+)>$")  # typer shows those of parameters, such as <list[path]> and <int range>
@@ -32,8 +35,31 @@ def without_type(name: str, kind: str) -> str:
     return _TYPE.sub("" if kind == "argument" else lambda found: f" {_VALUES.get(found[1], found[1].upper())}", name)
 
 
+@contextmanager
+def _referring() -> Iterator[None]:
+    """Let the message about a wrong command line name its page, as the messages of other errors do."""
+    try:
+        yield
+    except Exception as error:
+        describe = getattr(error, "format_message", str)  # of typer's UsageError, or click's, by release
+        if describe is not str and "\n" not in (sentence := describe().rstrip(".")):  # else it is the help
+            message = with_reference(sentence, InvalidInput.slug)
+            error.format_message = lambda: message  # type: ignore[attr-defined]
+        raise
+
+
 class CommandGroup(TyperGroup):
     """A group of commands; typer's own would cut the summaries at the terminal's width."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - typer's or click's
+        """Parse the group's own options."""
+        with _referring():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
+        """Parse and run a command of the group."""
+        with _referring():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's or click's, by release
         """Write the list of commands."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from moonfed import errors
+from moonfed import errors, logs
 from moonfed.version import RELEASE
 
 if TYPE_CHECKING:  # a device's long-lived process uses the exit codes without it
@@ -36,6 +36,7 @@ _EXIT_CODES: tuple[tuple[type[errors.MoonfedError], int], ...] = (
     (errors.RunFailed, 14),
 )
 INTERRUPTED = 128 + signal.SIGINT
+FILE_ERROR, INTERRUPTION = "file-error", "interrupted"  # pages in docs/errors of what is no MoonfedError
 
 
 def exit_code(error: errors.MoonfedError) -> int:
@@ -44,7 +45,7 @@ def exit_code(error: errors.MoonfedError) -> int:
 
 
 def run_program(app: typer.Typer, name: str, *, extra: str = "") -> NoReturn:
-    """Run a program: a MoonfedError becomes `name: one sentence` on standard error and its exit code.
+    """Run a program: a MoonfedError becomes `name: one sentence (docs: PAGE)` on standard error and its exit code.
 
     `extra`: moonfed's optional dependencies that the program needs, for the advice when one is missing.
     """
@@ -53,7 +54,7 @@ def run_program(app: typer.Typer, name: str, *, extra: str = "") -> NoReturn:
         try:
             app(prog_name=name)
         except ModuleNotFoundError as error:
-            raise errors.NotFound(_missing_package(error, extra)) from error
+            raise missing_package(error, extra) from error
         except SystemExit as end:  # typer turns Ctrl-C into a silent exit
             if interrupt := _interrupt_behind(end):
                 raise interrupt from None
@@ -70,19 +71,25 @@ def errors_as_exit_codes(name: str) -> Iterator[None]:
     try:
         yield
     except errors.MoonfedError as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        sys.exit(exit_code(error))
+        code = exit_code(error)
+        _report(name, str(error), error.slug, code)
+        sys.exit(code)
     except BrokenPipeError:  # the reader of our output closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(1)
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"{name}: {error.filename}: {error.strerror}", file=sys.stderr)
+        _report(name, f"{error.filename}: {error.strerror}", FILE_ERROR, 1)
         sys.exit(1)
     except KeyboardInterrupt as interrupt:
-        print("; ".join((f"{name}: interrupted", *map(str, interrupt.args))), file=sys.stderr)
+        _report(name, "; ".join(("interrupted", *map(str, interrupt.args))), INTERRUPTION, INTERRUPTED)
         sys.exit(INTERRUPTED)
+
+
+def _report(name: str, sentence: str, slug: str, code: int) -> None:
+    """Write a program's last sentence, with the page that explains it."""
+    logs.report(name, errors.with_reference(sentence, slug), docs=f"errors/{slug}", exit_code=code)
 
 
 def _interrupt_behind(end: SystemExit) -> KeyboardInterrupt | None:
@@ -93,8 +100,9 @@ def _interrupt_behind(end: SystemExit) -> KeyboardInterrupt | None:
     return error
 
 
-def _missing_package(error: ModuleNotFoundError, extra: str) -> str:
-    return (
+def missing_package(error: ModuleNotFoundError, extra: str) -> errors.NotFound:
+    """Return the error about a package that is not installed, with the command that installs moonfed's extra."""
+    return errors.NotFound(
         f"the package {error.name!r} is not installed; this command needs, in moonfed's sources: {pip_install(extra)}"
     )
 

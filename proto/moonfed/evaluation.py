@@ -33,6 +33,11 @@ class EvaluationTask:
         return f"run {self.run}, evaluation of global model {self.round}"
 
     @property
+    def log_fields(self) -> dict[str, object]:
+        """Fields of the log's lines about the evaluation."""
+        return {"run": self.run, "round": self.round}
+
+    @property
     def key(self) -> tuple[str, int, int]:
         """Identify the evaluation among those of all runs."""
         return self.run, self.round, self.number

@@ -25,6 +25,7 @@ def read_assignment(message: fleet_pb2.Assignment) -> Assignment:
         seed=message.seed,
         counted=counted if message.counted_round else None,
         encodings=parse_encodings(message.downlink_encoding, message.uplink_encoding),
+        traceparent=message.traceparent,
     )
 
 
@@ -44,6 +45,7 @@ def write_assignment(assignment: Assignment) -> fleet_pb2.Assignment:
         counted_attempt=counted.attempt if counted else 0,
         downlink_encoding=str(assignment.encodings.down),
         uplink_encoding=str(assignment.encodings.up),
+        traceparent=assignment.traceparent,
     )
 
 

@@ -1,6 +1,7 @@
 """Translation between moonfed's errors and gRPC statuses, used by both ends.
 
-The sentence is sent as the status's details; the error's class, finer than a status code, as trailing metadata.
+The sentence is sent as the status's details; as trailing metadata the error's class, finer than a status code, and its
+page in docs/errors.
 Unknown errors reveal nothing to the caller.
 """
 
@@ -14,6 +15,7 @@ import grpc
 from moonfed import errors
 
 ERROR_KEY = "moonfed-error"
+DOCS_KEY = "moonfed-docs"
 RETRY_AFTER_KEY = "moonfed-retry-after-seconds"
 
 _CODES: dict[type[errors.MoonfedError], grpc.StatusCode] = {
@@ -50,12 +52,13 @@ def to_status(error: BaseException) -> tuple[grpc.StatusCode, str, tuple[tuple[s
     """Return the status code, details and trailing metadata for an error."""
     for kind in type(error).__mro__:
         if kind in _CODES:
-            return _CODES[kind], str(error), ((ERROR_KEY, kind.__name__), *_metadata(error))
-    return grpc.StatusCode.INTERNAL, "internal error; the coordinator's log has the details", ()
+            page = (DOCS_KEY, cast(errors.MoonfedError, error).docs)
+            return _CODES[kind], str(error), ((ERROR_KEY, kind.__name__), page, *_retry_after(error))
+    page = (DOCS_KEY, f"errors/{errors.MoonfedError.slug}")
+    return grpc.StatusCode.INTERNAL, "internal error; the coordinator's log has the details", (page,)
 
 
-def _metadata(error: BaseException) -> tuple[tuple[str, str], ...]:
-    """Return an error's trailing metadata."""
+def _retry_after(error: BaseException) -> tuple[tuple[str, str], ...]:
     return ((RETRY_AFTER_KEY, f"{error.retry_after_seconds:.3f}"),) if isinstance(error, errors.TooLate) else ()
 
 

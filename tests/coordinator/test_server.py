@@ -134,7 +134,7 @@ def test_a_second_coordinator_on_one_state_and_on_one_port_is_rejected(programs:
     told = programs.command("serve", "--state", str(programs.state), "--insecure", code=4)
     assert told == (
         f"moonfed-coordinator: another coordinator (process {programs.process.pid}) uses {programs.state}; "
-        "stop it, or give another --state\n"
+        "stop it, or give another --state (docs: errors/wrong-state)\n"
     )
     port = str(programs.ports[0])
     told = programs.command("serve", "--state", str(programs.tmp / "b"), "--insecure", "--fleet-port", port, code=4)
@@ -189,7 +189,9 @@ def test_a_coordinator_imports_no_torch_no_runtime_and_no_export(programs: Progr
         "import sys\n"
         "class Forbid:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.partition('.')[0] in 'torch onnx onnxruntime export edge_client experiments'.split():\n"
+        "        forbidden = 'torch onnx onnxruntime matplotlib mlflow wandb tensorboard moonfed.export '\n"
+        "        forbidden += 'moonfed.edge_client moonfed.experiments moonfed.coordinator.trackers'\n"
+        "        if any(f'{name}.'.startswith(f'{each}.') for each in forbidden.split()):\n"
         "            raise RuntimeError('forbidden import: ' + name)\n"
         "sys.meta_path.insert(0, Forbid())\n"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -95,7 +96,7 @@ def test_an_ineligible_device_gets_the_reason_and_its_exit_code(
     document = json.loads(done.stdout)
     assert done.returncode == code
     assert (document["eligible"], reason in document["reason"]) == (False, True)
-    assert done.stderr == f"moonfed-client: {document['reason']}\n"
+    assert re.fullmatch(rf"moonfed-client: {re.escape(document['reason'])} \(docs: errors/[a-z-]+\)\n", done.stderr)
 
 
 def test_everything_that_was_found_is_in_the_document(written: Callable[..., Path], samples: Path) -> None:

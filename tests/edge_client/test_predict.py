@@ -163,7 +163,7 @@ def test_each_name_answers_with_its_own_release(tmp_path: Path, bundle: Bundle) 
     for version, name in ((5, "first"), (6, "second")):
         assert predict(tmp_path / "state", samples, "--model", name)[0].startswith(f"version {version} of {name}\n")
     err = predict(tmp_path / "state", samples, code=2)[1]
-    assert err == "moonfed-client: model is missing; it must be one of first, second\n"
+    assert err == "moonfed-client: model is missing; it must be one of first, second (docs: errors/invalid-input)\n"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,11 @@ def test_each_name_answers_with_its_own_release(tmp_path: Path, bundle: Bundle) 
         (["nowhere.npz"], 3, "data is 'nowhere.npz'; there is no such file"),
         (["nowhere.png"], 3, "PATH is 'nowhere.png'; there is no such file or folder"),
         (["samples.npz", "--model", "other"], 3, "model is 'other'; this device has digits"),
-        (["pixels.npz"], 2, "pixels.npz has no field 'inputs', which is needed; found ['pixels']\n"),
+        (
+            ["pixels.npz"],
+            2,
+            "pixels.npz has no field 'inputs', which is needed; found ['pixels'] (docs: errors/invalid-input)\n",
+        ),
         (
             ["samples.npz", "more.png"],
             2,
@@ -203,7 +207,7 @@ def test_without_a_release_there_is_nothing_to_predict_with(kept: str, tmp_path:
     err = predict(tmp_path / "state", write_samples(tmp_path / "samples.npz"), code=3)[1]
     assert err == (
         "moonfed-client: this device has no release yet; "
-        "an operator deploys one with: moonfed-coordinator release deploy NAME --version N\n"
+        "an operator deploys one with: moonfed-coordinator release deploy NAME --version N (docs: errors/not-found)\n"
     )
 
 
@@ -211,11 +215,12 @@ def test_a_missing_and_an_invalid_state_directory_have_different_errors(tmp_path
     samples = write_samples(tmp_path / "samples.npz")
     gone = tmp_path / "gone"
     assert predict(gone, samples, code=3)[1] == (
-        f"moonfed-client: state is {str(gone)!r}; there is no such directory\n"
+        f"moonfed-client: state is {str(gone)!r}; there is no such directory (docs: errors/not-found)\n"
     )
     for wrong in (tmp_path, samples):
         assert predict(wrong, samples, code=2)[1] == (
-            f"moonfed-client: state is {str(wrong)!r}, which is not a state directory of `moonfed-client`\n"
+            f"moonfed-client: state is {str(wrong)!r}, which is not a state directory of `moonfed-client` "
+            "(docs: errors/invalid-input)\n"
         )
 
 
@@ -262,7 +267,10 @@ def test_a_plan_runs_on_no_provider_of_onnx_runtime(tmp_path: Path, bundle: Bund
     install(tmp_path / "state", bundle, FEATURES)
     samples = write_samples(tmp_path / "samples.npz", count=4)
     err = predict(tmp_path / "state", samples, "--device", "tensorrt", code=2)[1]
-    assert err == "moonfed-client: device is 'tensorrt'; it must be 'cpu' or 'cuda' without ONNX Runtime\n"
+    assert (
+        err == "moonfed-client: device is 'tensorrt'; it must be 'cpu' or 'cuda' without ONNX Runtime "
+        "(docs: errors/invalid-input)\n"
+    )
 
 
 def test_plans_that_cannot_be_isolated_are_not_run(

@@ -87,7 +87,7 @@ class Federation:
     def operator(self) -> tuple[str, ...]:
         return ("--identity", str(self.state / "operator"))
 
-    def serve(self, name: str = "coordinator") -> None:
+    def serve(self, name: str = "coordinator", *options: str) -> None:
         """Start the coordinator; a later start uses the same ports, so that the devices find it again."""
         ports = ("0", "0")
         kept = self.directory / "ports.json"
@@ -95,7 +95,7 @@ class Federation:
             ports = tuple(json.loads(kept.read_text()))
         self.fleet.start(
             *(name, "moonfed-coordinator", "serve", "--state", str(self.state), "--json"),
-            *("--fleet-port", ports[0], "--enrolment-port", ports[1]),
+            *("--fleet-port", ports[0], "--enrolment-port", ports[1], *options),
         )
         ready = json.loads(self.fleet.first_line(name))
         kept.write_text(json.dumps([str(ready["fleet_port"]), str(ready["enrolment_port"])]))

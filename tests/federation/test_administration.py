@@ -46,7 +46,7 @@ def test_a_fleet_is_administered_while_it_trains(federation: Federation, make_bu
     serial = read_certificate(load_identity(federation.directory / "cam-1" / "identity").certificate).serial
     assert federation.fleet.last_log_line("cam-1") == (
         f"moonfed-client: the certificate {serial} of device 'cam-1' was revoked by an operator; "
-        "the device can return with a join token that an operator creates for it"
+        "the device can return with a join token that an operator creates for it (docs: errors/untrusted)"
     )
     until_counted(federation, ["cam-2"])
 

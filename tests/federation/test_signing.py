@@ -83,5 +83,5 @@ def test_an_unsigned_bundle_starts_no_run(federation: Federation, make_bundle: C
     assert done.returncode == 12
     assert done.stderr == (
         f"moonfed-coordinator: {federation.directory / 'unsigned'}: the bundle is not signed; "
-        "sign it with: moonfed-export sign BUNDLE\n"
+        "sign it with: moonfed-export sign BUNDLE (docs: errors/bundle-rejected)\n"
     )

@@ -104,7 +104,7 @@ def test_a_table_goes_through_every_command_and_a_bad_cell_through_none(
     run("moonfed-experiments", "simulate", str(tmp_path / "recipe.toml"), "--data", str(table), *simulated)
 
     bad, all_bad = str(spoiled(Path(test), "bad.csv")), str(spoiled(table, "all-bad.csv"))
-    told = f"bad.csv, row 7, column age: '{SECRET}' is not a number\n"
+    told = f"bad.csv, row 7, column age: '{SECRET}' is not a number (docs: errors/invalid-input)\n"
     for command in (
         ("moonfed-export", "columns", all_bad, *described),
         ("moonfed-experiments", "partition", all_bad, "--columns", str(columns), "--output", str(tmp_path / "new")),

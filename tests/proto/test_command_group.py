@@ -77,3 +77,23 @@ def test_shells_complete_commands(name: str) -> None:
     done = subprocess.run([program], capture_output=True, text=True, env=os.environ | words, check=False)
     listed = list(typer.main.get_command(PROGRAMS[name]).commands)  # type: ignore[attr-defined] # a group
     assert done.stdout.split() == listed
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--wrong"], "No such option: --wrong"),
+        (["wrong"], "No such command 'wrong'"),
+        (["run", "wrong"], "No such command 'wrong'"),
+        (["run", "stop"], "Missing argument 'RUN'"),
+        (["serve", "--fleet-port", "x"], "Invalid value for '--fleet-port': "),
+    ],
+)
+def test_a_wrong_command_line_names_its_page(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        coordinator(words, prog_name="moonfed-coordinator")
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"Error: {message}")
+    assert last.endswith(" (docs: errors/invalid-input)")

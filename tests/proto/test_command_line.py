@@ -26,13 +26,16 @@ def test_the_document_lists_every_exit_code() -> None:
 def test_an_error_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"), errors_as_exit_codes("moonfed-test"):
         raise errors.InvalidInput("mu is -1; it must be a number from 0")
-    assert capsys.readouterr().err == "moonfed-test: mu is -1; it must be a number from 0\n"
+    assert (
+        capsys.readouterr().err == "moonfed-test: mu is -1; it must be a number from 0 (docs: errors/invalid-input)\n"
+    )
 
 
 def test_a_file_that_cannot_be_used_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="1"), errors_as_exit_codes("moonfed-test"):
         open("/nowhere/at/all").close()  # noqa: PTH123
-    assert capsys.readouterr().err == "moonfed-test: /nowhere/at/all: No such file or directory\n"
+    sentence = "moonfed-test: /nowhere/at/all: No such file or directory (docs: errors/file-error)\n"
+    assert capsys.readouterr().err == sentence
 
 
 def test_a_missing_package_names_the_extra(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,7 +65,7 @@ def test_an_interrupted_command_reports_it(
     monkeypatch.setattr("sys.argv", ["moonfed-test", "work"])
     with pytest.raises(SystemExit, match="130"):
         run_program(app, "moonfed-test")
-    assert capsys.readouterr().err == f"moonfed-test: {sentence}\n"
+    assert capsys.readouterr().err == f"moonfed-test: {sentence} (docs: errors/interrupted)\n"
 
 
 def test_a_command_that_ends_with_130_by_itself_was_not_interrupted(

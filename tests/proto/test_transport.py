@@ -68,7 +68,7 @@ def test_a_foreign_error_reveals_nothing() -> None:
     code, details, metadata = to_status(RuntimeError("password=hunter2"))
     assert code == grpc.StatusCode.INTERNAL
     assert "hunter2" not in details
-    assert metadata == ()
+    assert metadata == (("moonfed-docs", "errors/internal-error"),)
 
 
 def test_a_fetch_resumes_after_a_broken_connection(served: Served, tmp_path: Path) -> None:

@@ -84,7 +84,10 @@ def test_a_server_and_a_file_agree_with_onnx_runtime(
 def test_an_unreachable_server_is_unavailable(pictures: list[Path]) -> None:
     done = program("classify", pictures[0], "--server", "127.0.0.1:1", "--model", "digits")
     assert done.returncode == 10
-    assert done.stderr == "moonfed-export: the server at 127.0.0.1:1 cannot be reached: Connection refused\n"
+    assert (
+        done.stderr == "moonfed-export: the server at 127.0.0.1:1 cannot be reached: Connection refused "
+        "(docs: errors/unavailable)\n"
+    )
 
 
 def test_a_port_that_does_not_speak_grpc_is_reported(pictures: list[Path], tmp_path: Path) -> None:
@@ -159,7 +162,10 @@ def test_a_file_is_verified_with_the_version_that_it_belongs_to(
     (directory.path / "1" / "MODEL_CARD.md").write_bytes(b"# best")
     done = program("classify", pictures[0], "--file", file, "--verify-key", public)
     assert (done.returncode, done.stdout) == (12, "")
-    assert done.stderr == "moonfed-export: MODEL_CARD.md of digits/1 was changed after it was signed\n"
+    assert (
+        done.stderr
+        == "moonfed-export: MODEL_CARD.md of digits/1 was changed after it was signed (docs: errors/release-rejected)\n"
+    )
 
 
 @pytest.mark.parametrize(

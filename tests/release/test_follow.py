@@ -363,7 +363,9 @@ def test_the_command_prints_each_decision(control: Control, trained: Trained, tm
     assert run().endswith(": not good enough\n")
     public = create_keys(tmp_path / "keys").with_suffix(".pub")
     assert run("--verify-key", str(public), ends_with=12) == ""
-    assert told[-1].endswith("moonfed-export: digits/1 is not signed: it has no model.sig\n")
+    assert told[-1].endswith(
+        "moonfed-export: digits/1 is not signed: it has no model.sig (docs: errors/release-rejected)\n"
+    )
     assert ModelDirectory(tmp_path / "models", "digits").versions() == [1]
 
 

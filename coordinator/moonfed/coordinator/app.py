@@ -61,8 +61,8 @@ class Coordinator:
             budget=storage.budget,
             transfers=transfers,
             background=self._background,
-            late=LateUpdates(storage.store.outcomes, self._background),
             observer=observer,
+            late=LateUpdates(storage.store.outcomes, self._background),
         )
         self.operators = OperatorApi(
             store=storage.store,

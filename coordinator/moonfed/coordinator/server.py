@@ -7,12 +7,12 @@ import logging
 import os
 import re
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -35,9 +35,11 @@ from moonfed.coordinator.rpc.rate_limit import RateLimiter
 from moonfed.coordinator.rpc.revocations import Revocations
 from moonfed.coordinator.rpc.sockets import file_limit, raise_file_limit
 from moonfed.coordinator.storage.opening import Storage, open_storage
+from moonfed.coordinator.webhooks.receiver import Receiver
 from moonfed.encodings import NUMBER_FORMATS
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.server_rules import SERVER_RULES
+from moonfed.tracing import exporting
 from moonfed.transport import LOOPBACK, SERVER_OPTIONS, require_loopback
 from moonfed.v1 import control_pb2_grpc, enrolment_pb2_grpc, fleet_pb2_grpc
 from moonfed.validate import require_port
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from moonfed.coordinator.metrics.exporter import Exporter
 
 _log = logging.getLogger(__name__)
+SERVICE = "moonfed-coordinator"  # its name in traces
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - the operator's choice, not our default
 HOST = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_.-]{0,252})|[0-9A-Fa-f:.]{2,45}")  # the latter for IPv6
 STOP_SECONDS = 2.0  # for calls in flight when the coordinator stops; devices resume them later
@@ -68,8 +71,10 @@ class ServeSettings:
     names: tuple[str, ...] = ()
     certificate_days: float = 90.0
     insecure: bool = False
+    otlp_endpoint: str = ""  # of the collector of traces; empty: none
     metrics_port: int | None = None  # for Prometheus; None: no metrics
     metrics_host: str = "127.0.0.1"
+    webhook: Receiver | None = None
 
     def __post_init__(self) -> None:
         if self.insecure:
@@ -123,7 +128,10 @@ def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
     os.umask(0o077)  # models and updates are private to this user
     raise_file_limit()  # every device needs a connection
     # Opened outside the event loop, whose end waits for the threads that still use the database.
-    with open_storage(settings.state, settings.database, settings.blobs, settings.disk_budget) as storage:
+    with (
+        exporting(settings.otlp_endpoint, SERVICE),
+        open_storage(settings.state, settings.database, settings.blobs, settings.disk_budget) as storage,
+    ):
         asyncio.run(_serve(settings, storage, ready))
 
 
@@ -156,7 +164,9 @@ async def running(settings: ServeSettings, storage: Storage) -> AsyncIterator[Ru
     for subscriber in (revocations.apply, guard.check_again, coordinator.devices.apply_registry):
         coordinator.registry.subscribe(subscriber)  # in this order
     await coordinator.registry.refresh()
-    polls = (coordinator.registry.run(), coordinator.release_targets.run(), auditor.keep_summarising())
+    polls = [coordinator.registry.run(), coordinator.release_targets.run(), auditor.keep_summarising()]
+    if settings.webhook:
+        polls.append(await _open_webhook(storage, settings.webhook))
     tasks = [asyncio.create_task(work) for work in polls]
     try:
         ports = _open_ports(settings, authority, fleet, enrolment)
@@ -195,6 +205,14 @@ def _exporter(settings: ServeSettings, storage: Storage) -> Exporter | None:
     from moonfed.coordinator.metrics.exporter import Exporter  # needs prometheus_client, which few coordinators load
 
     return Exporter(storage)
+
+
+async def _open_webhook(storage: Storage, receiver: Receiver) -> Coroutine[Any, Any, None]:
+    """Record events from now on, and return the work that delivers them."""
+    from moonfed.coordinator.webhooks.sender import WebhookSender  # the HTTP client takes memory
+
+    await asyncio.to_thread(storage.store.outbox.open)
+    return WebhookSender(storage.store.outbox, receiver).run()
 
 
 def _new_server(interceptor: ErrorInterceptor, limits: Options) -> grpc.aio.Server:

@@ -15,6 +15,7 @@ from moonfed.edge_client.installed_packages import find_installed_packages
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.formatting import iso_time
 from moonfed.labels import parse_labels
+from moonfed.log_options import LogFormatOption, LogLevelOption, OtlpOption
 from moonfed.proxy import ignore_proxy_exceptions, parse_proxy
 from moonfed.sandbox.policy import parse_level
 from moonfed.sizes import parse_size
@@ -170,6 +171,9 @@ def run_command(
         "", metavar="HOST:PORT", help="The coordinator's address. Default: the identity's."
     ),
     name: str = typer.Option("", help="The device's name; only with --insecure. Default: the host's."),
+    log_format: LogFormatOption = "text",
+    log_level: LogLevelOption = "info",
+    otlp_endpoint: OtlpOption = "",
     metrics_file: str = typer.Option(
         "", metavar="FILE.prom", help="Write metrics to this file for node_exporter's textfile collector."
     ),
@@ -213,6 +217,9 @@ def run_command(
         sandbox=parse_level(sandbox),
         proxy=proxy,
         labels=parse_labels(label or ()),
+        log_format=log_format,
+        log_level=log_level,
+        otlp_endpoint=otlp_endpoint,
         metrics_file=str(Path(metrics_file).resolve()) if metrics_file else "",
     )
     handed_over = {**settings.to_environment(), **find_installed_packages().to_environment()}

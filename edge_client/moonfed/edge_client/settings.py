@@ -12,8 +12,10 @@ from moonfed.edge_client.metrics_file import require_metrics_file
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import InvalidInput
 from moonfed.labels import SANDBOX_LABEL, check_labels
+from moonfed.logs import require_log_options
 from moonfed.proxy import parse_proxy
 from moonfed.sandbox.policy import Level, require_level
+from moonfed.tracing import require_endpoint
 from moonfed.validate import require_positive, require_whole
 
 PRECISIONS = ("float32", "bfloat16", "float16")  # as in moonfed.plan, which imports torch
@@ -48,6 +50,9 @@ class DeviceSettings:
     max_bandwidth: int | None = None  # bytes per second, in each direction
     proxy: str = ""  # http://[USER:PASSWORD@]HOST:PORT; empty: the environment's, if any
     labels: Mapping[str, str] = field(default_factory=dict)  # by which runs select devices
+    log_format: str = "text"
+    log_level: str = "info"
+    otlp_endpoint: str = ""  # of the collector of traces; empty: none
     metrics_file: str = ""  # for node_exporter; empty: none
 
     def __post_init__(self) -> None:
@@ -77,6 +82,8 @@ class DeviceSettings:
                 "because this one reports the level of --sandbox"
             )
         require_holdout(self.holdout)
+        require_log_options(self.log_format, self.log_level)
+        require_endpoint(self.otlp_endpoint)
         if self.insecure and not self.coordinator:
             raise InvalidInput("coordinator is missing; --insecure needs --coordinator HOST:PORT")
         if self.name and not self.insecure:

@@ -13,6 +13,8 @@ from moonfed.experiments.fleet.checkpoint_command import checkpoint_command
 from moonfed.experiments.fleet.simulate_command import simulate_command
 from moonfed.experiments.papers.reproduce_command import reproduce_command
 from moonfed.formatting import count
+from moonfed.log_options import LogFormatOption, LogLevelOption
+from moonfed.logs import MESSAGE, configure_logs
 
 HELP = """Research with moonfed: virtual fleets, the papers' tables and figures, and a demonstration.
 
@@ -96,14 +98,19 @@ def partition_command(
 def demo(
     output: Path = typer.Option(Path("build/demo"), "--output", help="Output directory of the demo."),
     seed: int = typer.Option(7, "--seed", help="Seed of partition, weights and training."),
+    log_format: LogFormatOption = "text",
+    log_level: LogLevelOption = "info",
 ) -> None:
     """Train digits with MOON on five devices of this machine, over TLS, and compare with each device alone.
+
+    The programs' logs are in OUTPUT/logs.
 
     Example: moonfed-experiments demo --output build/demo
     """
     from moonfed.experiments.demo import DemoSettings, run_demo
 
-    run_demo(DemoSettings(output=output, seed=seed))
+    configure_logs(log_format, log_level, MESSAGE)
+    run_demo(DemoSettings(output=output, seed=seed, log_format=log_format, log_level=log_level))
 
 
 @app.command("new")

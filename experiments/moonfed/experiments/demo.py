@@ -51,6 +51,13 @@ class DemoSettings:
     batch_size: int = 32
     beta: float = 0.3
     mu: float = 5.0
+    log_format: str = "text"  # of the programs
+    log_level: str = "info"
+
+    @property
+    def log_options(self) -> tuple[str, ...]:
+        """The options of every program's log."""
+        return ("--log-format", self.log_format, "--log-level", self.log_level)
 
     @property
     def parts(self) -> Path:
@@ -135,7 +142,7 @@ def start_coordinator(fleet: ChildProcesses, settings: DemoSettings) -> None:
     """Start a coordinator on free ports and wait until it serves."""
     fleet.start(
         *("coordinator", "moonfed-coordinator", "serve", "--state", str(settings.output / "coordinator")),
-        *("--fleet-port", "0", "--enrolment-port", "0", "--json"),
+        *("--fleet-port", "0", "--enrolment-port", "0", "--json", *settings.log_options),
     )
     fleet.first_line("coordinator")
     say(f"The coordinator serves at {load_identity(settings.operator).address}")
@@ -153,6 +160,7 @@ def start_devices(fleet: ChildProcesses, settings: DemoSettings) -> None:
         fleet.start(
             *(name, "moonfed-client", "run", "--data", str(settings.parts / f"{name}.npz")),
             *("--state", str(state), "--threads", "1", "--sandbox", available_level()),
+            *settings.log_options,
         )
     say(f"{', '.join(settings.names)} are enrolled and online")
 
@@ -169,6 +177,7 @@ def train_federated(fleet: ChildProcesses, settings: DemoSettings) -> list[float
     fleet.start(
         *("evaluator", "moonfed-export", "evaluate", RUN, "--data", str(settings.parts / "test.npz"), "--follow"),
         *operator,
+        *settings.log_options,
     )
     identity = load_identity(settings.operator)
     with open_channel(identity.address, identity) as channel:

@@ -542,6 +542,7 @@ class Assignment(_message.Message):
     DOWNLINK_ENCODING_FIELD_NUMBER: _builtins.int
     UPLINK_ENCODING_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     round: _builtins.int
     """from 1; takes global model round-1 to global model round"""
@@ -559,6 +560,8 @@ class Assignment(_message.Message):
     """The encoding of the update's "model"; empty: float32. If either encoding is bfloat16 or int8, the update's
     parameters are the change from those received, not the trained values; statistics are the trained values.
     """
+    traceparent: _builtins.str
+    """the W3C's, of the assignment's span; empty: the coordinator does not trace"""
     @_builtins.property
     def manifest(self) -> _blob_pb2.Blob:
         """names the bundle's other files"""
@@ -588,10 +591,11 @@ class Assignment(_message.Message):
         downlink_encoding: _builtins.str = ...,
         uplink_encoding: _builtins.str = ...,
         signature: _blob_pb2.Blob | None = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "signature", b"signature", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "blobs", b"blobs", "counted_attempt", b"counted_attempt", "counted_round", b"counted_round", "downlink_encoding", b"downlink_encoding", "manifest", b"manifest", "round", b"round", "run", b"run", "seed", b"seed", "signature", b"signature", "training", b"training", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "blobs", b"blobs", "counted_attempt", b"counted_attempt", "counted_round", b"counted_round", "downlink_encoding", b"downlink_encoding", "manifest", b"manifest", "round", b"round", "run", b"run", "seed", b"seed", "signature", b"signature", "traceparent", b"traceparent", "training", b"training", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -30,12 +30,18 @@ def test_an_operator_works_from_another_machine_until_they_are_revoked(programs:
     assert sorted(file.name for file in ann.iterdir()) == ["ca.pem", "certificate.pem", "coordinator.json", "key.pem"]
     assert json.loads(command(programs, ann, "run", "list", "--json")) == []
     denied = command(programs, ann, "token", "create", code=5)
-    assert denied.endswith("operator 'ann' has the role viewer; CreateToken needs the role admin\n")
+    assert denied.endswith(
+        "operator 'ann' has the role viewer; CreateToken needs the role admin (docs: errors/permission-denied)\n"
+    )
     again = programs.command("operator", "create", "ann", "--role", "admin", "--output", str(ann), code=4)
-    assert again.endswith(f"output is {str(ann)!r}, which exists; it must be a new directory\n")
+    assert again.endswith(
+        f"output is {str(ann)!r}, which exists; it must be a new directory (docs: errors/already-exists)\n"
+    )
     other = programs.tmp / "other"
     again = programs.command("operator", "create", "ann", "--role", "admin", "--output", str(other), code=4)
-    assert again.endswith("there is already an operator 'ann'; revoke it first, or give another name\n")
+    assert again.endswith(
+        "there is already an operator 'ann'; revoke it first, or give another name (docs: errors/already-exists)\n"
+    )
     wrong = programs.command("operator", "create", "bob", "--role", "root", "--output", str(other), code=2)
     assert "role is 'root'; it must be one of viewer, evaluator, engineer, admin" in wrong
     assert [path.name for path in programs.tmp.iterdir() if "other" in path.name] == [], "nothing is left behind"

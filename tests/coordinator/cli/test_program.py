@@ -15,13 +15,16 @@ def test_a_port_that_is_taken_is_one_sentence(programs: Programs) -> None:
         told = programs.command(*words, code=4)
     assert told == (
         f"moonfed-coordinator: cannot listen on 127.0.0.1:{port}: "
-        "the port is taken, or the address is not one of this machine's\n"
+        "the port is taken, or the address is not one of this machine's (docs: errors/already-exists)\n"
     )
 
 
 def test_a_wrong_address_is_named_by_its_option(programs: Programs) -> None:
     told = programs.command("device", "list", "--coordinator", "foo", code=2)
-    assert told == "moonfed-coordinator: coordinator is 'foo'; it must be host:port, with a port from 1 to 65535\n"
+    assert (
+        told == "moonfed-coordinator: coordinator is 'foo'; it must be host:port, with a port from 1 to 65535 "
+        "(docs: errors/invalid-input)\n"
+    )
 
 
 def test_every_command_has_help_with_an_example(programs: Programs) -> None:
@@ -33,7 +36,9 @@ def test_every_command_has_help_with_an_example(programs: Programs) -> None:
         "audit",
         *(
             f"run {word}"
-            for word in (["start", "list", "show", "watch", "pause", "resume", "stop", "weights", "prune", "delete"])
+            for word in (
+                ["start", "list", "show", "watch", "export", "pause", "resume", "stop", "weights", "prune", "delete"]
+            )
         ),
     ]
     for command in [*commands, "", "run", "token", "device", "operator"]:

@@ -52,7 +52,7 @@ def test_tokens_are_listed_and_revoked(programs: Programs) -> None:
     with transport.open_channel(identity.address, identity) as channel:
         assert coordinator.Device("cam-1", channel).connect(), "a device that has enrolled stays"
     told = programs.command("token", "revoke", "0" * 12, code=3)
-    assert told == f"moonfed-coordinator: there is no join token {'0' * 12!r}\n"
+    assert told == f"moonfed-coordinator: there is no join token {'0' * 12!r} (docs: errors/not-found)\n"
 
 
 def test_a_token_is_written_to_a_private_new_file(programs: Programs, tmp_path: Path) -> None:
@@ -64,7 +64,10 @@ def test_a_token_is_written_to_a_private_new_file(programs: Programs, tmp_path: 
     coordinator.enrol(tmp_path / "cam-1", file.read_text(), "cam-1")
     before = file.read_text()
     told = programs.command("token", "create", "--output", str(file), code=4)
-    assert told == f"moonfed-coordinator: output is {str(file)!r}, which exists; it must be a new file\n"
+    assert (
+        told == f"moonfed-coordinator: output is {str(file)!r}, which exists; it must be a new file "
+        "(docs: errors/already-exists)\n"
+    )
     assert file.read_text() == before
     told = programs.command("token", "create", "--output", str(tmp_path / "none" / "file"), code=3)
     assert "its directory does not exist" in told

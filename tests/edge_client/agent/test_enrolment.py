@@ -55,7 +55,7 @@ def test_a_device_trusts_the_keys_of_its_token_or_of_a_file(token: JoinToken, tm
     assert load(tmp_path / "two") == DeviceTrust(trust=trust(3))
     done = enrol(str(replace(token, trust=None)), "--name", "cam-3", "--state", tmp_path / "three")
     message = "the join token contains no trust file; name the engineer's with --trust"
-    assert (done.returncode, done.stderr) == (2, f"moonfed-client: {message}\n")
+    assert (done.returncode, done.stderr) == (2, f"moonfed-client: {message} (docs: errors/invalid-input)\n")
     assert not (tmp_path / "three").exists()
 
 
@@ -161,7 +161,7 @@ def test_a_token_that_the_coordinator_rejects_is_explained(
     coordinator.enrol_error = Untrusted("the join token has expired; ask the operator for a new one")
     done = enrol(str(token), "--state", tmp_path / "s")
     assert done.returncode == 5
-    assert done.stderr == f"moonfed-client: {coordinator.enrol_error}\n"
+    assert done.stderr == f"moonfed-client: {coordinator.enrol_error} (docs: errors/untrusted)\n"
     assert not (tmp_path / "s").exists()
 
 
@@ -272,7 +272,8 @@ def test_a_token_for_a_device_replaces_its_identity_and_its_key(
     coordinator.keys.clear()  # as the real one does for such a token
     own = replace(token, device="cam-1")
     done = enrol(str(own), "--name", "cam-2", "--state", device.state)
-    told = "moonfed-client: name is 'cam-2'; it must be 'cam-1', because the join token is for this device\n"
+    told = "moonfed-client: name is 'cam-2'; it must be 'cam-1', because the join token is for this device"
+    told += " (docs: errors/invalid-input)\n"
     assert (done.returncode, done.stderr) == (2, told)
     assert read_identity(device.state) == before
     done = enrol(str(own), "--state", device.state)

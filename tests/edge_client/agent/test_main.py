@@ -47,7 +47,8 @@ def test_a_device_whose_state_plans_could_read_refuses_to_train(device: Device, 
     code, log = device.finish()
     assert code == 2
     assert log == (
-        "moonfed-client: state is '/usr/local/moonfed-device'; it must be outside /usr, which plans may read\n"
+        "moonfed-client: state is '/usr/local/moonfed-device'; it must be outside /usr, which plans may read "
+        "(docs: errors/invalid-input)\n"
     )
 
 

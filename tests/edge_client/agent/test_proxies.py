@@ -100,7 +100,8 @@ def test_enrolling_reports_that_the_proxy_requires_a_password(token: JoinToken, 
         done = enrol(token, tmp_path / "device", "--proxy", f"http://{address}")
     assert done.returncode == 10
     assert done.stderr == (
-        f"moonfed-client: the proxy at {address} requires a password (407); give it as http://USER:PASSWORD@HOST:PORT\n"
+        f"moonfed-client: the proxy at {address} requires a password (407); give it as http://USER:PASSWORD@HOST:PORT "
+        "(docs: errors/unavailable)\n"
     )
 
 

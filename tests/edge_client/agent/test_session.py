@@ -22,7 +22,16 @@ import pytest
 from moonfed.blobs import ref_of_bytes
 from moonfed.edge_client.agent.enrolment import read_identity
 from moonfed.edge_client.agent.first_contact import ATTEMPTS
-from moonfed.errors import Denied, InvalidInput, MoonfedError, Unavailable, Untrusted, VersionMismatch, WrongState
+from moonfed.errors import (
+    Denied,
+    InvalidInput,
+    MoonfedError,
+    Unavailable,
+    Untrusted,
+    VersionMismatch,
+    WrongState,
+    explained,
+)
 from moonfed.identity import subject_of
 from moonfed.transport import to_message
 from moonfed.v1 import fleet_pb2
@@ -505,7 +514,7 @@ def test_an_error_that_a_retry_cannot_fix_is_final(
     device.start(samples)
     ended, log = device.finish()
     assert ended == code
-    assert log.splitlines()[-1] == f"moonfed-client: {error}"
+    assert log.splitlines()[-1] == f"moonfed-client: {explained(error)}"
     assert len(coordinator.connect_requests) == 1
 
 
@@ -567,7 +576,7 @@ def test_a_rejected_renewal_is_final(coordinator: Coordinator, device: Device, s
     device.enrol(age=9 * DAY, left=DAY)
     coordinator.renew_error = Denied("device 'cam-1' is revoked")
     device.start(samples)
-    assert device.finish() == (5, "moonfed-client: device 'cam-1' is revoked\n")
+    assert device.finish() == (5, "moonfed-client: device 'cam-1' is revoked (docs: errors/permission-denied)\n")
 
 
 def test_a_renamed_device_continues_under_its_new_name(
@@ -625,7 +634,7 @@ def test_a_revoked_device_stops_with_the_coordinators_sentence(
     coordinator.serve()
     code, log = device.finish()
     assert code == 5
-    assert log.splitlines()[-1] == f"moonfed-client: {coordinator.connect_error}"
+    assert log.splitlines()[-1] == f"moonfed-client: {coordinator.connect_error} (docs: errors/untrusted)"
 
 
 def test_one_state_directory_serves_one_process(coordinator: Coordinator, device: Device, samples: Path) -> None:
@@ -652,7 +661,10 @@ def test_a_budget_of_nothing_is_rejected(option: str, value: str, samples: Path,
     command = [str(PROGRAM), "run", "--data", str(samples), "--state", str(tmp_path / "device"), f"--{option}", value]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2
-    assert done.stderr == f"moonfed-client: {option} is {value}; it must be a whole number from 1\n"
+    assert (
+        done.stderr
+        == f"moonfed-client: {option} is {value}; it must be a whole number from 1 (docs: errors/invalid-input)\n"
+    )
 
 
 def test_missing_cuda_is_reported_before_connecting(
@@ -664,5 +676,6 @@ def test_missing_cuda_is_reported_before_connecting(
     assert code == 2
     assert log.splitlines() == [
         "moonfed-client: device is 'cuda', but torch finds no CUDA device here; use --device cpu"
+        " (docs: errors/invalid-input)"
     ]
     assert not coordinator.connect_requests

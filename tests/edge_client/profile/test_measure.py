@@ -133,11 +133,13 @@ def test_a_device_without_enough_memory_gets_the_estimate(made: tuple[Path, Bund
     done = run(made[0], "--max-memory", "50MB", "--json")
     assert done.returncode == 8
     assert done.stderr.startswith("moonfed-client: the round needs about ")
-    assert done.stderr.endswith("; the limit of this device is 50 MB (--max-memory)\n")
+    assert done.stderr.endswith(
+        "; the limit of this device is 50 MB (--max-memory) (docs: errors/resource-exhausted)\n"
+    )
     assert done.stderr.count("\n") == 1  # nothing was measured
     found = json.loads(done.stdout)
     assert (found["can_participate"], found["seconds"]) == (False, None)
-    assert done.stderr == f"moonfed-client: {found['reason']}\n"
+    assert done.stderr == f"moonfed-client: {found['reason']} (docs: errors/resource-exhausted)\n"
     assert found["memory"]["need"]["total"] > 50_000_000
 
 
@@ -228,7 +230,7 @@ def test_wrong_options_are_named(tmp_path: Path, option: str, value: object, sen
 def test_a_wrong_option_is_a_sentence_and_an_exit_code(tmp_path: Path) -> None:
     done = run(tmp_path, "--epochs", "0")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "moonfed-client: epochs is 0; it must be a whole number from 1\n"
+    assert done.stderr == "moonfed-client: epochs is 0; it must be a whole number from 1 (docs: errors/invalid-input)\n"
 
 
 def test_in_process_the_progress_is_reported_and_the_bundle_unchanged(made: tuple[Path, Bundle]) -> None:

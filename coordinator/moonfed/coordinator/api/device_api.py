@@ -135,17 +135,19 @@ class DeviceApi:
         line = "run %r: %s does not evaluate global model %d: %s"
         if report.counts is None:
             where = (report.run, report.device, report.round)
-            self._answers.write(logging.INFO, report.device, line, *where, report.reason)
+            fields = {"run": report.run, "round": report.round, "device": report.device}
+            self._answers.write(logging.INFO, report.device, line, *where, report.reason, fields=fields)
 
     async def _record(self, run: RunHandle, report: EligibilityReport) -> None:
         if not await self._background.finish(run.report_eligibility(report)):
             return
         name, device = run.record.run, report.device
+        fields = {"run": name, "device": device}
         if report.reason:
             line = "run %r: %s is not eligible: %s"
-            self._answers.write(logging.WARNING, device, line, name, device, report.reason)
+            self._answers.write(logging.WARNING, device, line, name, device, report.reason, fields=fields)
         else:
-            self._answers.write(logging.INFO, device, "run %r: %s is eligible", name, device)
+            self._answers.write(logging.INFO, device, "run %r: %s is eligible", name, device, fields=fields)
 
     async def apply_registry(self, view: RegistryView) -> None:
         """Apply operators' revocations, removals and labels; a run may have waited for a device with a label."""
@@ -167,7 +169,8 @@ class DeviceApi:
         level = logging.INFO if report.outcome in ("accepted", "installed") else logging.WARNING
         reason = f": {report.reason}" if report.reason else ""
         line = "release %r: %s is %s on %s%s"
-        self._answers.write(level, report.device, line, report.name, what, done, report.device, reason)
+        self._answers.write(level, report.device, line, report.name, what, done, report.device, reason,
+                            fields={"device": report.device})  # fmt: skip
 
     async def _introduce(
         self, session: DeviceSession, certificate: Certificate | None, installed: Sequence[InstalledRelease]

@@ -16,9 +16,8 @@ from moonfed.coordinator.cli.operators import operator_app
 from moonfed.coordinator.cli.releases import release_app
 from moonfed.coordinator.cli.runs import run_app
 from moonfed.coordinator.cli.tokens import token_app
-from moonfed.operator import (
-    DEFAULT_STATE,
-)
+from moonfed.log_options import LogFormatOption, LogLevelOption, OtlpOption
+from moonfed.operator import DEFAULT_STATE
 
 if TYPE_CHECKING:
     from moonfed.coordinator.server import Ports
@@ -83,6 +82,17 @@ def serve(
     certificate_days: Annotated[
         float, typer.Option(help="Validity of devices' certificates in days; devices renew them.")
     ] = 90.0,
+    webhook: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Address that gets an event when a run ends or fails, a round is abandoned, or a release rolled back.",
+            envvar="MOONFED_WEBHOOK",
+        ),
+    ] = "",
+    webhook_secret: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with the secret that signs these events.")
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve without TLS; only to programs on this machine.")
     ] = False,
@@ -91,6 +101,9 @@ def serve(
     ] = None,
     metrics_host: Annotated[str, typer.Option(help="Address to serve metrics on.")] = "127.0.0.1",
     json: Annotated[bool, typer.Option("--json", help="Print the ports as one line of JSON.")] = False,
+    log_format: LogFormatOption = "text",
+    log_level: LogLevelOption = "info",
+    otlp_endpoint: OtlpOption = "",
 ) -> None:
     """Run the coordinator until it is stopped; a later start resumes.
 
@@ -100,9 +113,11 @@ def serve(
 
     from moonfed.coordinator.server import ServeSettings
     from moonfed.coordinator.server import serve as run_server
+    from moonfed.coordinator.webhooks.receiver import read_receiver
+    from moonfed.logs import configure_logs
     from moonfed.sizes import parse_size
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    configure_logs(log_format, log_level)
     for library in ("aiobotocore", "botocore"):  # they would log where they found credentials
         logging.getLogger(library).setLevel(logging.WARNING)
     settings = ServeSettings(
@@ -116,8 +131,10 @@ def serve(
         names=tuple(name or ()),
         certificate_days=certificate_days,
         insecure=insecure,
+        otlp_endpoint=otlp_endpoint,
         metrics_port=metrics_port,
         metrics_host=metrics_host,
+        webhook=read_receiver(webhook, webhook_secret) if webhook or webhook_secret else None,
     )
     run_server(settings, lambda ports: _print_ready(state, host, ports, json))
 

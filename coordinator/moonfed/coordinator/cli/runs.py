@@ -1,4 +1,4 @@
-"""moonfed-coordinator run …: start, list, show, watch, evaluate, pause, resume, stop, prune and delete runs."""
+"""moonfed-coordinator run …: start, list, show, watch, evaluate, export, pause, resume, stop, prune and delete runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 from moonfed.command_line import new_group, print_json
 from moonfed.coordinator.cli.options import AllOption, KeepEveryOption, KeepLastOption, RunArgument
 from moonfed.coordinator.cli.run_evaluate import evaluate
+from moonfed.coordinator.cli.run_export import export
 from moonfed.coordinator.cli.run_start import start
 from moonfed.coordinator.cli.run_watch import watch
 from moonfed.coordinator.cli.run_weights import weights
@@ -28,6 +29,7 @@ run_app = new_group(HELP)
 run_app.command()(start)
 run_app.command()(watch)
 run_app.command()(evaluate)
+run_app.command()(export)
 run_app.command()(weights)
 
 

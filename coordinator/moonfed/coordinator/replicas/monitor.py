@@ -88,7 +88,7 @@ class ReplicaMonitor:
             await self._handle(run, summary)
         except (MoonfedError, OSError) as error:
             if self._reported_problems.get(run) != str(error):
-                _log.warning("cannot follow run %r; retrying: %s", run, error)
+                _log.warning("cannot follow run %r; retrying: %s", run, error, extra={"run": run})
             self._reported_problems[run] = str(error)
             return False
         self._reported_problems.pop(run, None)

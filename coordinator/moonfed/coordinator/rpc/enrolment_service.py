@@ -38,7 +38,8 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             )
         except MoonfedError as error:
             device, reason = request.device[:MAX_NAME], str(error)[:MAX_REASON]  # the caller's words
-            self._log(context, logging.WARNING, "enrolment of %r from %s rejected: %s", device, context.peer(), reason)
+            line = "enrolment of %r from %s rejected: %s"
+            self._log(context, logging.WARNING, line, device, context.peer(), reason)
             await self._auditor.denied(stranger(context, device), "Enrol", error)
             raise
         line = "device %r enrolled from %s with certificate %s"
@@ -49,5 +50,5 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             device=request.device, certificate=signed.certificate, fleet_port=self._fleet_port
         )
 
-    def _log(self, context: grpc.ServicerContext, level: int, line: str, *values: object) -> None:
-        self._audit.write(level, host_of(context.peer()), line, *values)
+    def _log(self, context: grpc.ServicerContext, level: int, line: str, device: str, *values: object) -> None:
+        self._audit.write(level, host_of(context.peer()), line, device, *values, fields={"device": device})

@@ -27,6 +27,8 @@ from moonfed.errors import InvalidInput, WrongState
 from moonfed.fleet_messages import read_release_report
 from moonfed.identity import Certificate
 from moonfed.printable import printable
+from moonfed.trace_context import KEY
+from moonfed.tracing import tracer
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 
 FORMER_SECONDS = 2.0  # delay before a device's former connection is closed
@@ -128,7 +130,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         )
         header = (await anext(requests, fleet_pb2.SubmitRequest())).header
         device = self._authenticator.device(context, header.device)
-        session = await self._updates.admit(convert.update_header(device, header))
+        session = await self._updates.admit(convert.update_header(device, header), _traceparent(context))
         try:
             yield convert.resume(session.offsets, self._uplink.part_size(caller))
             await self._receive_parts(requests, session, device)
@@ -202,7 +204,13 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     def _log_renewal(self, context: grpc.ServicerContext, before: Certificate, signed: Signed) -> None:
         line = "device %r at %s renewed its certificate %s; the new one is %s, valid until %s UTC"
         values = (before.name, context.peer(), before.serial, signed.serial, f"{signed.expiry:%Y-%m-%d %H:%M}")
-        self._renewals.write(logging.INFO, before.name, line, *values)
+        self._renewals.write(logging.INFO, before.name, line, *values, fields={"device": before.name})
+
+
+def _traceparent(context: grpc.ServicerContext) -> str:
+    """Return the span that a call belongs to, as its caller says; empty while tracing is off."""
+    found = context.invocation_metadata() if tracer().on else ()
+    return next((str(value) for key, value in found if key == KEY), "")
 
 
 def _ignore(_size: int) -> None:

@@ -11,6 +11,7 @@ from moonfed.coordinator.records import AttemptId, RunRecord
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.store import Store
+from moonfed.coordinator.support.trace_contexts import assignment_traceparent
 from moonfed.encodings import ENCODED_MODEL
 from moonfed.manifest import MODEL, Manifest
 
@@ -65,4 +66,5 @@ def build_assignment(
         seed=record.settings.seed,
         encodings=record.settings.encodings,
         counted=global_state.counted.get(device),
+        traceparent=assignment_traceparent(record, id_, device),
     )

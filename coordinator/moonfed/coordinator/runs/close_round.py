@@ -31,6 +31,7 @@ from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import MoonfedError, NotFound, WrongState
 from moonfed.files import sync_file
 from moonfed.manifest import MODEL, Manifest
+from moonfed.tracing import span
 
 _log = logging.getLogger(__name__)
 HASHED_AT_ONCE = 4
@@ -78,9 +79,11 @@ def close_round(
     attempt = attempt_id(run, command)
     try:
         command = with_all_receipts(storage, command, attempt)
-        result = reduce_round(storage, attempt, command, manifest, settings, global_states=global_states)
+        with span("reduction", updates=len(command.devices)):
+            result = reduce_round(storage, attempt, command, manifest, settings, global_states=global_states)
         measured = replace(measured, phases=_phases(moments, result), received_bytes=result.received_bytes)
-        released = _commit(storage, attempt, command, result, settings, measured)
+        with span("commit"):
+            released = _commit(storage, attempt, command, result, settings, measured)
     except DamagedUpdates as error:
         return Damaged(round=command.round, attempt=command.attempt, devices=error.devices)
     except Exception as error:

@@ -63,6 +63,7 @@ from moonfed.coordinator.runs.rollback import damage
 from moonfed.coordinator.runs.round_clock import RoundClock
 from moonfed.coordinator.runs.round_eta import RoundEta
 from moonfed.coordinator.runs.round_meter import RoundMeter
+from moonfed.coordinator.runs.round_trace import RoundTrace
 from moonfed.coordinator.runs.subscribers import Subscriber
 from moonfed.coordinator.runs.timers import Timers
 from moonfed.coordinator.runs.view import run_view
@@ -114,6 +115,7 @@ class RunDriver:
             RoundClock(), self._stall_detector.fraction, asynchronous=self._protocol.reports_outlive_rounds
         )
         self._publisher = EventPublisher(record.run, observer)
+        self._trace = RoundTrace(record, reports_outlive_rounds=self._protocol.reports_outlive_rounds)
         eligibility = storage.store.eligibility
         self._devices = EligibleDevices(sessions, record, context.manifest, eligibility, driven=True)
         self._devices.load(context.eligibility)
@@ -131,7 +133,7 @@ class RunDriver:
         """Begin, or resume after a restart, with the devices that are online, once they have answered."""
         self._stall_detector.watch_round(self.state.open, resumed=True)
         async with self._lock:
-            await self._resume_clock()
+            await self._resume_measurements()
             await self._vacate()
         self._devices.sessions()  # asks those that have yet to answer
         if self.state.open or self._devices.all_answered.is_set():
@@ -140,13 +142,14 @@ class RunDriver:
             self._publisher.waiting(self._waiting())
             self._background.spawn(self._begin_when_answered())
 
-    async def _resume_clock(self) -> None:
-        """Time the open round from its opening, before the coordinator started."""
+    async def _resume_measurements(self) -> None:
+        """Time and trace the open round from its opening, before the coordinator started."""
         current = self.state.open
         found = await in_thread(self._store.round, attempt_id(self.record.run, current)) if current else None
         if current and found:
             seconds_ago = max(0.0, time.time() - found.opened)
             self._meter.clock.open((current.round, current.attempt), seconds_ago, resumed=True)
+            self._trace.resume(attempt_id(self.record.run, current), found.opened)
 
     async def _begin_when_answered(self) -> None:
         with suppress(asyncio.TimeoutError):  # the others join later rounds
@@ -388,6 +391,7 @@ class RunDriver:
         await self._recorder.record(commands, self._abandoning(commands))
         previous, self.state = self.state, state
         self._stall_detector.watch_round(state.open)
+        self._trace.event(event)
         self._eta.observe(state.open, commands)
         self._review_admissions(previous, event)
         for attempt in needed_attempts(self.record, previous) - needed_attempts(self.record, state):
@@ -428,6 +432,7 @@ class RunDriver:
     def _perform(self, command: Command) -> None:
         self._publisher.command(command)
         self._meter.perform(command)
+        self._trace.command(command)
         match command:
             case Assign():
                 self._assign(command)
@@ -454,7 +459,7 @@ class RunDriver:
         self._stall_detector.assigned(command.device, repeated=not session.assign(assignment))
 
     async def _reduce(self, command: Reduce, moments: Moments | None, measured: AttemptMeasurements) -> None:
-        with self._observer.reducing():
+        with self._observer.reducing(), self._trace.reducing(attempt_id(self.record.run, command)):
             outcome = await asyncio.to_thread(
                 close_round,
                 self._storage,
@@ -480,6 +485,7 @@ class RunDriver:
         stateful = result.devices if devices_keep_state(self.manifest, self.record.settings) else ()
         counted = {device: trained_attempt(attempt, command, device) for device in stateful}
         self._global_states.add(attempt, self._global_states[command.round].successor(counted, result.blobs))
+        self._trace.committed(attempt, len(result.devices), len(result.incidents))
         self._publisher.commit(attempt, result.devices, result.blobs[MODEL], result.metrics, result.incidents)
         if result.holdout:
             self._publisher.metrics(command.round - 1, result.holdout)

@@ -107,7 +107,7 @@ class Evaluations:
         except Exception as error:
             if self._problems.get(record.key) != str(error):
                 self._problems[record.key] = str(error)
-                log_error(_log, f"run {record.run!r}: cannot continue an evaluation; retrying", error)
+                log_error(_log, f"run {record.run!r}: cannot continue an evaluation; retrying", error, run=record.run)
         else:
             self._problems.pop(record.key, None)
 
@@ -142,7 +142,8 @@ class Evaluations:
         )
         deadline = asyncio.get_running_loop().time() + record.seconds_left
         self._tasks[record.key] = loaded = _Task(run, manifest, task, deadline)
-        _log.info("run %r: devices evaluate global model %d", run.run, record.round)
+        _log.info("run %r: devices evaluate global model %d", run.run, record.round,
+                  extra={"run": run.run, "round": record.round})  # fmt: skip
         return loaded
 
     async def _eligible(self, record: EvaluationRecord, task: _Task) -> Mapping[str, DeviceSession]:
@@ -168,7 +169,8 @@ class Evaluations:
         if released is None:  # by another replica
             return
         await in_thread(self._storage.garbage_collector.collect, released)
-        _log.info("run %r: the evaluation of global model %d has ended", record.run, record.round)
+        _log.info("run %r: the evaluation of global model %d has ended", record.run, record.round,
+                  extra={"run": record.run, "round": record.round})  # fmt: skip
         self._forget(self._tasks.keys() - {record.key})
 
     def _forget(self, still_open: set[Key]) -> None:

@@ -25,7 +25,7 @@ class EventPublisher:
     """Publishes the events of one run."""
 
     def __init__(self, run: str, observer: Observer = SILENT) -> None:
-        self._run, self._observer = run, observer
+        self._run, self._observer, self._about_run = run, observer, {"run": run}
         self._waiting = ""  # the latest reason published
         self.subscribers = Subscribers()
 
@@ -33,7 +33,8 @@ class EventPublisher:
         """Publish a device's report; `current`: the round, which may still wait for other devices."""
         level = logging.INFO if report.outcome == "accepted" else logging.WARNING
         why = f": {report.reason}" if report.reason else ""
-        _log.log(level, "%s: %s's update %s%s", report.id, report.device, report.outcome, why)
+        _log.log(level, "%s: %s's update %s%s", report.id, report.device, report.outcome, why,
+                 extra={"device": report.device})  # fmt: skip
         if not self.subscribers:  # counting the outstanding devices takes a while in a large round
             return
         pending = len(current.outstanding) - (report.device in current.outstanding) if current else 0
@@ -73,16 +74,16 @@ class EventPublisher:
         self.subscribers.publish(_event("devices_joined", attempt, devices=command.devices))
 
     def _set_paused(self, *, paused: bool) -> None:
-        _log.info("run %r is %s", self._run, "paused" if paused else "resumed")
+        _log.info("run %r is %s", self._run, "paused" if paused else "resumed", extra=self._about_run)
         self.subscribers.publish(RunEvent(kind="paused" if paused else "resumed"))
 
     def _lost(self, command: Lose) -> None:
         attempt = attempt_id(self._run, command)
         self._observer.update_ended("lost", "left" if command.left else "silent")
         if command.left:
-            _log.info("%s: %s has left", attempt, command.device)
+            _log.info("%s: %s has left", attempt, command.device, extra={"device": command.device})
         else:
-            _log.warning("%s: %s is lost", attempt, command.device)
+            _log.warning("%s: %s is lost", attempt, command.device, extra={"device": command.device})
         self.subscribers.publish(
             _event("device_left" if command.left else "device_lost", attempt, device=command.device)
         )
@@ -103,7 +104,8 @@ class EventPublisher:
     ) -> None:
         """Publish a committed round; the incidents' figures are in the log and with the round."""
         for incident in incidents:
-            _log.warning("%s: %s: %s", attempt, incident.device, incident.description)
+            _log.warning("%s: %s: %s", attempt, incident.device, incident.description,
+                         extra={"device": incident.device})  # fmt: skip
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
         _log.info("%s committed with %s; %s", attempt, count(len(devices), "update"), shown)
         reason = f"incidents of {', '.join(sorted({incident.device for incident in incidents}))}" if incidents else ""
@@ -119,7 +121,7 @@ class EventPublisher:
     def waiting(self, reason: str) -> None:
         """Publish the reason that the run waits between two rounds, whenever it changes."""
         if reason and reason != self._waiting:
-            _log.info("run %r: %s", self._run, reason)
+            _log.info("run %r: %s", self._run, reason, extra=self._about_run)
             self.subscribers.publish(RunEvent(kind="waiting", reason=reason))
         self._waiting = reason
 
@@ -128,9 +130,10 @@ class EventPublisher:
         if view.record.status in ("finished", "stopped", "failed"):
             self._observer.run_ended(view.record.status)
         if view.record.status == "failed":
-            _log.error("run %r has failed: %s", self._run, view.record.reason)
+            _log.error("run %r has failed: %s", self._run, view.record.reason, extra=self._about_run)
         else:
-            _log.info("run %r has %s", self._run, "finished" if view.record.status == "finished" else "been stopped")
+            how = "finished" if view.record.status == "finished" else "been stopped"
+            _log.info("run %r has %s", self._run, how, extra=self._about_run)
         self.subscribers.publish(RunEvent(kind="ended", run=view))
         self.subscribers.close()
 

@@ -143,7 +143,8 @@ class RunManager:
         """Start a run: see `moonfed.coordinator.runs.create`."""
         async with self._changing:
             record = await asyncio.to_thread(add_run, self._storage, new)
-            _log.info("run %r starts: %s, rounds: %d", record.run, record.method, record.settings.rounds)
+            _log.info("run %r starts: %s, rounds: %d", record.run, record.method, record.settings.rounds,
+                      extra={"run": record.run})  # fmt: skip
             driver = await self._drive(record, await asyncio.to_thread(new_run_context, self._storage, record))
         self._close_incompatible()
         return await driver.view()
@@ -179,7 +180,7 @@ class RunManager:
             record = await self._still_running(run)
             if record is None or run in self.driven:
                 return
-            _log.warning("run %r is now driven by this coordinator", run)
+            _log.warning("run %r is now driven by this coordinator", run, extra={"run": run})
             self._release(run)
             await self._resume(record, await asyncio.to_thread(recovered_state, self._store, run))
 
@@ -189,7 +190,7 @@ class RunManager:
             record = await self._still_running(run)
             if record is None or (run in self._served and run not in self.driven):
                 return
-            _log.info("run %r is driven by another coordinator and followed by this one", run)
+            _log.info("run %r is driven by another coordinator and followed by this one", run, extra={"run": run})
             self._release(run)
             follower = RunFollower(
                 record=record,
@@ -235,7 +236,7 @@ class RunManager:
         except Exception as error:
             if not as_transient(error):
                 raise
-            _log.error("run %r cannot resume; retrying in %g s: %s", run, RETRY_SECONDS, error)
+            _log.error("run %r cannot resume; retrying in %g s: %s", run, RETRY_SECONDS, error, extra={"run": run})
             return False
         return True
 

@@ -64,7 +64,7 @@ class CommandRecorder:
         except Exception as error:
             if self._closed.is_set() or self._lost(error):
                 raise
-            log_error(_log, f"run {self._run!r} cannot continue; retrying in {RETRY_SECONDS:g} s", error)
+            log_error(_log, f"run {self._run!r} cannot continue; retrying in {RETRY_SECONDS:g} s", error, run=self._run)
             return False
         return True
 

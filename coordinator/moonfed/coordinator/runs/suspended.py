@@ -35,7 +35,7 @@ class SuspendedRuns:
         """Suspend a run until the coordinator is restarted with the problem solved."""
         reason = f"suspended: {problem}; restore the file from a backup and restart the coordinator"
         self._reasons[record.run] = reason
-        _log.critical("run %r is %s", record.run, reason)
+        _log.critical("run %r is %s", record.run, reason, extra={"run": record.run})
 
     def discard(self, run: str) -> None:
         """Remove a run that another coordinator now drives."""

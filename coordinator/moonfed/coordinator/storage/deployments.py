@@ -20,6 +20,7 @@ from moonfed.coordinator.records import DeployedDevice, DeploymentView
 from moonfed.coordinator.storage import deployed_devices, releases
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
+from moonfed.coordinator.storage.outbox import Outbox, release_rolled_back
 from moonfed.errors import NotFound, WrongState
 from moonfed.target_release import InstalledRelease, ReleaseReport, TargetRelease
 
@@ -56,8 +57,8 @@ class DeviceTarget:
 class Deployments:
     """Every method is one transaction and returns when it is durable. Blocking."""
 
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
+    def __init__(self, transactions: Transactions, outbox: Outbox) -> None:
+        self._transactions, self._outbox = transactions, outbox
 
     # Operators
 
@@ -104,6 +105,7 @@ class Deployments:
                     f"deployment {number} of {name!r} is not the newest, which is {newest.number} of version "
                     f"{newest.version}; nothing was changed"
                 )
+            self._outbox.add(connection, release_rolled_back(newest))
             return _update(connection, transitions.roll_back(newest))
 
     def _change(self, name: str, change: Callable[[Deployment], Deployment]) -> DeploymentView:

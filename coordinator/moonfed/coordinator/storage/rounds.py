@@ -157,12 +157,12 @@ def close(
     status: str,
     changes: Mapping[str, Any],
     measured: AttemptMeasurements,
-) -> None:
-    """Close an active round. Abandoning it again changes nothing, so a caller may retry."""
+) -> bool:
+    """Close an active round. Abandoning it again changes nothing, so a caller may retry; False is returned then."""
     which = row_mapping.parameters(attempt)
     found = connection.execute(_HELD, which).one()
     if found.status == status == "abandoned":
-        return
+        return False
     if found.status not in UNDER_WAY:
         raise WrongState(f"{attempt} is {found.status}; it cannot be {status}")
     passed = max(0.0, time.time() - found.opened)  # shown only; deadlines are timed by the monotonic clock
@@ -173,6 +173,7 @@ def close(
         "sent_bytes": (len(found.cohort) - len(found.reused)) * measured.assigned_bytes,
     }
     connection.execute(_CHANGE, {**which, "status": status, **figures, **changes})
+    return True
 
 
 def note(connection: sql.Connection, attempt: AttemptId, reason: str) -> None:

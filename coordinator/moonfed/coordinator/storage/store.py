@@ -14,6 +14,7 @@ from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.observer import Observer
 from moonfed.coordinator.records import NOT_MEASURED, AttemptId, AttemptMeasurements, RoundRecord, RunRecord
+from moonfed.coordinator.rounds.events import STOPPED
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.coordinator.rounds.state import ACTIVE, NOTHING
 from moonfed.coordinator.storage import (
@@ -21,6 +22,7 @@ from moonfed.coordinator.storage import (
     device_reports,
     device_results,
     online_devices,
+    outbox,
     participants,
     rounds,
     run_summaries,
@@ -43,6 +45,7 @@ from moonfed.coordinator.storage.leases import ExclusiveLeases, Leases, SharedLe
 from moonfed.coordinator.storage.metrics import metrics_by_round, put_metrics
 from moonfed.coordinator.storage.online_devices import OnlineDevices
 from moonfed.coordinator.storage.operator_registry import OperatorRegistry
+from moonfed.coordinator.storage.outbox import Outbox
 from moonfed.coordinator.storage.registry_view import RegistryViews
 from moonfed.coordinator.storage.releases import Releases
 from moonfed.coordinator.storage.run_summaries import RunSummaries
@@ -59,6 +62,7 @@ class Store:
 
     def __init__(self, engine: sql.Engine, holder: str | None = None) -> None:
         self._transactions = Transactions(engine)
+        self.outbox = Outbox(self._transactions)
         self.leases: Leases = SharedLeases(self._transactions, holder) if holder else ExclusiveLeases()
         self.devices = DeviceRegistry(self._transactions)
         self.operators = OperatorRegistry(self._transactions)
@@ -71,7 +75,7 @@ class Store:
         self.online_devices = OnlineDevices(self._transactions, holder)
         self.run_summaries = RunSummaries(self._transactions)
         self.releases = Releases(self._transactions)
-        self.deployments = Deployments(self._transactions)
+        self.deployments = Deployments(self._transactions, self.outbox)
         self.pins = SharedPins(self._transactions, holder) if holder else None
 
     def observe(self, observer: Observer) -> None:
@@ -141,6 +145,8 @@ class Store:
         """Record that the run has finished, was stopped, or failed for that reason."""
         with self._transactions.write() as connection:
             self.leases.require(connection, run)
+            if runs.status_held(connection, run) in ACTIVE:  # a repetition is no further event
+                self.outbox.add(connection, outbox.run_ended(connection, run, status, reason))
             runs.end(connection, run, status, reason)
 
     def set_paused(self, run: str, *, paused: bool) -> None:
@@ -261,7 +267,7 @@ class Store:
         with self._transactions.write() as connection:
             self.leases.require(connection, committed.run)
             if under_way:
-                _abandon(connection, under_way, reason)
+                self._abandon(connection, under_way, reason)
             rounds.forget_reusable(connection, committed.run, committed.round + 1)
             rounds.note(connection, committed, reason)
             return references.replace(connection, committed.run, committed.round, roles, blobs)
@@ -280,7 +286,7 @@ class Store:
         """
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
-            _abandon(connection, attempt, reason, reusable, measured)
+            self._abandon(connection, attempt, reason, reusable, measured)
 
     def round(self, attempt: AttemptId) -> RoundRecord | None:
         """Return one attempt at a round; None if it is unknown."""
@@ -341,14 +347,16 @@ class Store:
         with self._transactions.read() as connection:
             return metrics_by_round(connection, run, round_, round_).get(round_, {})
 
-
-def _abandon(
-    connection: sql.Connection,
-    attempt: AttemptId,
-    reason: str,
-    reusable: Mapping[str, int] = NOTHING,
-    measured: AttemptMeasurements = NOT_MEASURED,
-) -> None:
-    outcomes = device_results.abandoned(connection, attempt, reusable, measured)
-    changes = {"reason": reason, "updates": outcomes.get("abandoned", 0), "reusable": dict(reusable)}
-    rounds.close(connection, attempt, "abandoned", {**changes, "outcomes": outcomes}, measured)
+    def _abandon(
+        self,
+        connection: sql.Connection,
+        attempt: AttemptId,
+        reason: str,
+        reusable: Mapping[str, int] = NOTHING,
+        measured: AttemptMeasurements = NOT_MEASURED,
+    ) -> None:
+        outcomes = device_results.abandoned(connection, attempt, reusable, measured)
+        updates = outcomes.get("abandoned", 0)
+        changes = {"reason": reason, "updates": updates, "reusable": dict(reusable), "outcomes": outcomes}
+        if rounds.close(connection, attempt, "abandoned", changes, measured) and not reason.startswith(STOPPED):
+            self.outbox.add(connection, outbox.round_abandoned(attempt, reason, updates))

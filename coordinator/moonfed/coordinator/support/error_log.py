@@ -31,12 +31,12 @@ class ErrorLog:
             self._internal.write(logging.ERROR, type(error).__name__, "a call of %s failed", caller, error=error)
 
 
-def log_error(log: logging.Logger, what: str, error: Exception) -> None:
-    """Log an internal failure: one line if it is transient, else a traceback."""
+def log_error(log: logging.Logger, what: str, error: Exception, **fields: object) -> None:
+    """Log an internal failure: one line if it is transient, else a traceback. `fields`: see moonfed.logs."""
     if transient := as_transient(error):
-        log.error("%s: %s", what, transient)
+        log.error("%s: %s", what, transient, extra=fields)
     else:
-        log.error(what, exc_info=error)
+        log.error(what, exc_info=error, extra=fields)
 
 
 def _transient_cause(error: Exception) -> MoonfedError | None:

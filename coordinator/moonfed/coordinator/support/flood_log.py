@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from moonfed.coordinator.support.flood_limit import EVENTS, FloodLimit
 
@@ -18,11 +18,22 @@ class FloodLog:
         self._log = log
         self._limit = FloodLimit[None](clock)
 
-    def write(self, level: int, cause: str, line: str, *values: object, error: Exception | None = None) -> None:
-        """Log a line, unless its cause, such as an address, has reached the number of lines per period."""
+    def write(
+        self,
+        level: int,
+        cause: str,
+        line: str,
+        *values: object,
+        error: Exception | None = None,
+        fields: Mapping[str, object] | None = None,
+    ) -> None:
+        """Log a line, unless its cause, such as an address, has reached the number of lines per period.
+
+        `fields`: see moonfed.logs.
+        """
         self.summarise()
         if self._limit.admit(cause, None):
-            self._log.log(level, line, *values, exc_info=error)
+            self._log.log(level, line, *values, exc_info=error, extra=fields)
 
     def summarise(self) -> None:
         """Log the number of omitted events of each cause whose period is over."""

@@ -19,6 +19,7 @@ from moonfed.coordinator.storage.disk_budget import DiskBudget
 from moonfed.coordinator.storage.spool import Spool
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
+from moonfed.coordinator.support.trace_contexts import sender_context
 from moonfed.coordinator.updates.admission import Admission
 from moonfed.coordinator.updates.codec import decode_update, decoded_bytes
 from moonfed.coordinator.updates.late_updates import LateUpdates
@@ -27,6 +28,7 @@ from moonfed.coordinator.updates.receiving_run import ReceivingRun
 from moonfed.coordinator.updates.transfer import Transfer, Transfers
 from moonfed.coordinator.updates.validation import UpdateHeader, check_files, check_header
 from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, TooLate, WrongState
+from moonfed.tracing import NO_SPAN, Span, tracer
 
 CHECKED_AT_ONCE = 4  # updates made durable and checked at the same time; leaves threads for everything else
 Files = Mapping[str, Path]
@@ -81,19 +83,19 @@ class Updates:
         self._budget, self._transfers, self._background = budget, transfers, background
         self._checking, self._late = asyncio.Semaphore(CHECKED_AT_ONCE), late
 
-    async def admit(self, header: UpdateHeader) -> UpdateSession:
-        """Admit an update, whose session then receives its bytes.
+    async def admit(self, header: UpdateHeader, traceparent: str = "") -> UpdateSession:
+        """Admit an update, whose session then receives its bytes. `traceparent`: the sender's span, if it traces.
 
         Raises AlreadyExists if another update of the device counts, WrongState or TooLate if the run does not count
         this one, InvalidInput or ResourceExhausted for a bad header.
         """
         try:
-            return await self._open_session(header)
+            return await self._open_session(header, traceparent)
         except Exception as error:
             self._observer.update_refused(error)
             raise
 
-    async def _open_session(self, header: UpdateHeader) -> UpdateSession:
+    async def _open_session(self, header: UpdateHeader, traceparent: str) -> UpdateSession:
         update, transfer = await self._admit(header), None
         if update is None:
             return _CountedUpdate(header)
@@ -103,7 +105,14 @@ class Updates:
             if not await self._is_counted(update):
                 self._require(update)
                 return _OpenUpdate(
-                    update, transfer, offsets, self._require, self._count, self._background, self._observer
+                    update,
+                    transfer,
+                    offsets,
+                    self._require,
+                    self._count,
+                    self._background,
+                    self._observer,
+                    _receiving(update, traceparent),
                 )
         except BaseException:
             await self._abandon(update, transfer)
@@ -274,8 +283,9 @@ class _OpenUpdate:
         count: Callable[[_Admitted, Callable[[], Files]], Awaitable[DeviceReport]],
         background: BackgroundTasks,
         observer: Observer,
+        span: Span,
     ) -> None:
-        self.offsets, self._observer = offsets, observer
+        self.offsets, self._observer, self._span = offsets, observer, span
         self._encoding = str(update.run.record.settings.encodings.up)
         self._update, self._transfer, self._require = update, transfer, require
         self._count, self._background = count, background
@@ -296,8 +306,11 @@ class _OpenUpdate:
     async def _commit(self) -> DeviceReport:
         try:
             async with self._transfer.held():
-                return await self._count(self._update, self._transfer.finish)
+                receipt = await self._count(self._update, self._transfer.finish)
+                self._span.set(outcome="accepted")
+                return receipt
         except Exception as error:
+            self._span.fail(error.slug if isinstance(error, MoonfedError) else type(error).__name__)
             self._observer.update_refused(error)
             if as_transient(error):  # an internal failure, after which the device sends everything again
                 self._update.admission.refund()
@@ -309,6 +322,7 @@ class _OpenUpdate:
     async def _close(self) -> None:
         await self._transfer.close()  # waits for a commit under way, which needs the admission
         self._update.admission.close()
+        self._span.end()
 
 
 class _BadUpdate(Exception):
@@ -330,6 +344,16 @@ def _receipt(header: UpdateHeader, decoded: Mapping[str, BlobRef] = MappingProxy
         blobs=header.blobs,
         decoded=decoded,
     )
+
+
+def _receiving(update: _Admitted, traceparent: str) -> Span:
+    """Start the span of an update that is being received, within its device's upload."""
+    if not tracer().on:
+        return NO_SPAN
+    header = update.header
+    parent = sender_context(update.run.record, header.id, header.device, traceparent)
+    size = sum(ref.size for ref in header.blobs.values())
+    return tracer().start("receive update", parent=parent, attributes={"device": header.device, "bytes": size})
 
 
 def _delete(paths: Sequence[Path]) -> None:

@@ -24,6 +24,7 @@ from moonfed.evaluation import EvaluationTask, HoldoutCounts
 from moonfed.fleet_messages import write_counts, write_installed, write_release_report
 from moonfed.identity import Identity, signing_request
 from moonfed.target_release import InstalledRelease, ReleaseReport
+from moonfed.tracing import trace_metadata
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE, RELEASE
 
@@ -224,12 +225,14 @@ class FleetConnection:
             metrics=update.metrics,
             encoding=str(assignment.encodings.up),
         )
-        files = dict(stored.outgoing.values())
+        files, metadata = dict(stored.outgoing.values()), trace_metadata(assignment.traceparent)
         sending = UpdateUpload(files, self._up)
         upload = self._method(lambda fleet: fleet.Submit)
         try:
             submit(
-                lambda requests: replies_while(upload(requests), should_continue, reply_pending=sending.done.is_set),
+                lambda requests: replies_while(
+                    upload(requests, metadata=metadata), should_continue, reply_pending=sending.done.is_set
+                ),
                 header,
                 sending,
             )

@@ -18,7 +18,7 @@ from moonfed.edge_client.agent.transfers import FETCH_ERRORS, REJECTIONS, BlobTr
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.state.trust import would_accept
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
-from moonfed.errors import MoonfedError, TrainingFailed, UntrustedBundle
+from moonfed.errors import MoonfedError, TrainingFailed, UntrustedBundle, explained
 from moonfed.manifest import Manifest
 from moonfed.signing.bundle_signature import require_name
 
@@ -109,7 +109,7 @@ class EligibilityChecks:
         """Log why this device is ineligible; return the reason, and whether another check may succeed as things are."""
         reason, crashed = str(error), isinstance(error, TrainingFailed)
         if isinstance(error, UntrustedBundle):
-            log.error("%s: rejected for good: %s", check, error)
+            log.error("%s: rejected for good: %s", check, explained(error), extra={"docs": error.docs})
             return reason, False
         if not isinstance(error, MoonfedError):
             reason, crashed = f"unexpected error on the device: {type(error).__name__}", True

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from moonfed import tracing
 from moonfed.assignment import Assignment, EligibilityCheck, RunEnded
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.edge_client.agent.compatibility import require_runnable, require_signature
@@ -21,7 +22,7 @@ from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.eligibility import EligibilityChecks
 from moonfed.edge_client.agent.evaluation import Evaluations
 from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
-from moonfed.edge_client.agent.inbox import Inbox
+from moonfed.edge_client.agent.inbox import Inbox, Task
 from moonfed.edge_client.agent.progress import ProgressReporter, retry_advice
 from moonfed.edge_client.agent.redact import without_paths
 from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Superseded
@@ -44,13 +45,17 @@ from moonfed.errors import (
     UnsafePlan,
     UntrustedBundle,
     VersionMismatch,
+    explained,
+    with_reference,
 )
 from moonfed.evaluation import EvaluationTask
+from moonfed.logs import fields as log_fields
 from moonfed.manifest import MODEL, PLAN_FILE, Manifest
 from moonfed.schema import model_size
 from moonfed.signing.bundle_signature import require_name
 from moonfed.signing.statement import Statement
 from moonfed.target_release import TargetRelease
+from moonfed.trace_context import parse_traceparent
 
 if TYPE_CHECKING:
     from moonfed.edge_client.agent.device_metrics import DeviceMetrics
@@ -138,16 +143,21 @@ class Executor:
             if task is None:
                 self._worker.end()
                 self._collect_garbage()
-            elif isinstance(task, RunEnded):
-                self._end_run(task)
-            elif isinstance(task, EligibilityCheck):
-                self._checks.answer(task)
-            elif isinstance(task, EvaluationTask):
-                self._evaluations.answer(task)
-            elif isinstance(task, TargetRelease):
-                self._installer().process(task)
             else:
-                self._process(task)
+                with log_fields(**getattr(task, "log_fields", {})):
+                    self._execute(task)
+
+    def _execute(self, task: Task) -> None:
+        if isinstance(task, RunEnded):
+            self._end_run(task)
+        elif isinstance(task, EligibilityCheck):
+            self._checks.answer(task)
+        elif isinstance(task, EvaluationTask):
+            self._evaluations.answer(task)
+        elif isinstance(task, TargetRelease):
+            self._installer().process(task)
+        else:
+            self._process(task)
 
     def _installer(self) -> ReleaseInstaller:
         if self._releases is None:
@@ -160,12 +170,14 @@ class Executor:
 
     def _process(self, assignment: Assignment) -> None:
         try:
-            self._deliver(assignment)
+            context = parse_traceparent(assignment.traceparent)
+            with tracing.span("device round", context, device=self._settings.device, **assignment.log_fields):
+                self._deliver(assignment)
         except Superseded as reason:
             log.info("%s: dropped: %s", assignment, reason)
             self._count("dropped")
         except (UntrustedBundle, UnsafePlan) as error:
-            self._reject(assignment, str(error))
+            self._reject(assignment, error)
         except UNFIT as error:
             self._decline(assignment, str(error), permanent=True)
         except MoonfedError as error:
@@ -216,10 +228,12 @@ class Executor:
         if reason := dict(self._unsafe).get(assignment.manifest.sha256):
             raise UnsafePlan(reason)
         progress = ProgressReporter(assignment, self._connection, self._inbox)
-        job = self._prepare(assignment, progress.should_fetch)
+        with tracing.span("download"):
+            job = self._prepare(assignment, progress.should_fetch)
         progress.begin_training()
         try:
-            finished = self._worker.train(job, progress.should_train)
+            with tracing.span("train"):
+                finished = self._worker.train(job, progress.should_train)
         except UnsafePlan as error:
             self._unsafe.append((assignment.manifest.sha256, str(error)))
             raise
@@ -286,22 +300,26 @@ class Executor:
 
     def _submit(self, assignment: Assignment, stored: StoredRound) -> RoundOutcome:
         try:
-            self._transfers.submit(assignment, stored)
+            with tracing.span("upload", bytes=sum(ref.size for ref, _ in stored.outgoing.values())):
+                self._transfers.submit(assignment, stored)
         except TooLate as error:
-            log.info("%s: too late: %s%s", assignment, error, retry_advice(error))
+            log.info("%s: too late: %s", assignment, with_reference(f"{error}{retry_advice(error)}", error.slug),
+                     extra={"docs": error.docs})  # fmt: skip
             return "late"
         except REJECTIONS as error:
             if not self._transfers.ending.is_set():
-                log.warning("%s: the coordinator rejected the update: %s", assignment, error)
+                log.warning("%s: the coordinator rejected the update: %s", assignment, explained(error),
+                            extra={"docs": error.docs})  # fmt: skip
             return "rejected"
         log.info("%s: submitted", assignment)
         return "counted"
 
-    def _reject(self, assignment: Assignment, reason: str) -> None:
+    def _reject(self, assignment: Assignment, error: MoonfedError) -> None:
         """Decline every round of a run whose bundle or plan this device does not accept; log that once."""
+        reason = str(error)
         if (assignment.run, reason) not in self._rejected and not self._transfers.ending.is_set():
             self._rejected.append((assignment.run, reason))
-            log.error("run %s: rejected for good: %s", assignment.run, reason)
+            log.error("run %s: rejected for good: %s", assignment.run, explained(error), extra={"docs": error.docs})
         self._report_decline(assignment, reason, permanent=True)
 
     def _decline(self, assignment: Assignment, reason: str, *, permanent: bool = False) -> None:

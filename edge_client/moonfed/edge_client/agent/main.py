@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
+from moonfed import logs
 from moonfed.command_line import INTERRUPTED, errors_as_exit_codes
 from moonfed.directory_lock import directory_lock
 from moonfed.edge_client.agent.grpc_import import import_grpc
@@ -28,6 +29,7 @@ from moonfed.errors import NotFound, WrongState
 from moonfed.labels import SANDBOX_LABEL
 from moonfed.printable import printable
 from moonfed.sandbox.policy import require_unreadable
+from moonfed.tracing import exporting
 
 if TYPE_CHECKING:
     from moonfed.edge_client.agent.connection import FleetConnection
@@ -41,14 +43,14 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are reported by us, once
-    logging.basicConfig(level=logging.INFO, handlers=[_log_handler()])
     os.umask(0o077)  # models and samples are for this user alone; the worker inherits it
     with errors_as_exit_codes(NAME):
         settings = DeviceSettings.from_environment()
+        logs.configure_logs(settings.log_format, settings.log_level, _OneLine(logs.TEXT))
         import_grpc()
         if settings.sandbox == "strict":
             require_unreadable(Path(settings.state))
-        with _sole_user(Path(settings.state)):
+        with _sole_user(Path(settings.state)), exporting(settings.otlp_endpoint, NAME):
             metrics = _metrics(settings)
             while True:  # a session ends by itself once the device has another name
                 _run_session(settings, metrics)
@@ -63,12 +65,6 @@ class _OneLine(logging.Formatter):
         if not message.isprintable():
             record = logging.makeLogRecord({**vars(record), "msg": printable(message), "args": ()})
         return super().format(record)
-
-
-def _log_handler() -> logging.Handler:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
-    return handler
 
 
 def _require_trust(settings: DeviceSettings) -> None:
@@ -99,6 +95,7 @@ def _run_session(settings: DeviceSettings, metrics: DeviceMetrics | None) -> Non
 
     connection = _open_connection(settings)
     set_process_title(f"{NAME}: {connection.device}")
+    logs.set_process_fields(device=connection.device)
     _require_trust(settings)
     os.environ.pop(KEYS_VARIABLE, None)  # the training process needs to know nothing about keys
     worker = WorkerSettings(
@@ -155,7 +152,7 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
     """Exit on a signal: with 0 on SIGTERM, which is how services are stopped."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the rest is quick and must not be interrupted
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.write(2, f"{NAME}: stopped\n".encode())  # sys.stderr may be in the middle of a line and rejects re-entry
+    os.write(2, logs.last_line(NAME, "stopped"))  # sys.stderr may be in the middle of a line and rejects re-entry
     sys.exit(INTERRUPTED if number == signal.SIGINT else 0)
 
 

@@ -13,6 +13,8 @@ import typer
 from moonfed.command_line import print_json
 from moonfed.data.formats import METAVAR
 from moonfed.formatting import count
+from moonfed.log_options import LogFormatOption, LogLevelOption
+from moonfed.logs import MESSAGE, configure_logs
 
 if TYPE_CHECKING:
     from moonfed.bundle import Bundle
@@ -57,6 +59,8 @@ def simulate_command(
     workers: int | None = typer.Option(None, "--workers", help="Parties trained at a time. Default: one per core."),
     device: str = typer.Option("cpu", "--device", metavar="cpu|cuda", help="Train on the CPU or on a CUDA GPU."),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
+    log_format: LogFormatOption = "text",
+    log_level: LogLevelOption = "warning",
 ) -> None:  # fmt: skip
     """Train virtual parties through a real coordinator in this process, and score every global model.
 
@@ -73,6 +77,7 @@ def simulate_command(
     from moonfed.experiments.fleet.run import run_simulation
     from moonfed.experiments.group import read_names
 
+    configure_logs(log_format, log_level, MESSAGE)
     named = {"target": target, "parties": parties, "beta": beta, "by": by}
     options = [f"{key}={value}" for key, value in named.items() if value not in (None, "")]
     simulation, opened = _read([*changes, *options], recipe, bundle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +10,8 @@ import typer
 
 from moonfed.command_line import print_json
 from moonfed.export.cli.options import PROGRAM, RunArgument, TargetOption, TestDataOption, print_unavailable
+from moonfed.log_options import LogFormatOption, LogLevelOption
+from moonfed.logs import MESSAGE, configure_logs, report
 from moonfed.operator import (
     DEFAULT_IDENTITY,
     CoordinatorOption,
@@ -39,6 +41,8 @@ def evaluate(
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per model.")] = False,
+    log_format: LogFormatOption = "text",
+    log_level: LogLevelOption = "warning",
 ) -> None:
     """Score a run's global models on a test set, and record the results with the run.
 
@@ -47,11 +51,12 @@ def evaluate(
 
     Example: moonfed-export evaluate my-run --data night.npz --test-set night --follow
     """
+    from moonfed.confusion_picture import draw_confusion, require_picture
     from moonfed.data.open_source import open_source
-    from moonfed.export.confusion_picture import draw_confusion, require_picture
     from moonfed.export.coordinator_client import connect
     from moonfed.export.evaluator import newest_score, open_evaluator
 
+    configure_logs(log_format, log_level, MESSAGE)
     source = open_source(data, target)
     if picture:
         require_picture(picture)
@@ -72,7 +77,8 @@ def evaluate(
         else:
             evaluator.catch_up()
         if not printer.last and not as_json:
-            print(f"{PROGRAM}: every global model of run {run!r} has a score on {test_set!r}", file=sys.stderr)
+            sentence = f"every global model of run {run!r} has a score on {test_set!r}"
+            report(PROGRAM, sentence, level=logging.INFO, run=run)
         if picture and (last := printer.last or newest_score(runs.scores(run, test_set))):
             draw_confusion(picture, last.score, f"run {run}, round {last.round}, test set {test_set}")
 

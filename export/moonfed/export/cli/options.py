@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moonfed.data.formats import METAVAR, TARGET_HELP
+from moonfed.logs import report
 
 if TYPE_CHECKING:
     from moonfed.errors import Unavailable
@@ -45,7 +47,7 @@ RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.
 
 def print_unavailable(error: Unavailable) -> None:
     """Print that the coordinator is unavailable."""
-    print(f"{PROGRAM}: {error}; retrying", file=sys.stderr, flush=True)
+    report(PROGRAM, f"{error}; retrying", level=logging.WARNING, docs=error.docs)
 
 
 def print_step(step: str) -> None:

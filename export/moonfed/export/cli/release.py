@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,8 @@ import typer
 from moonfed.command_line import print_json
 from moonfed.data.formats import METAVAR
 from moonfed.export.cli.options import PROGRAM, RunArgument, TargetOption, TestDataOption, print_unavailable
+from moonfed.log_options import LogFormatOption, LogLevelOption
+from moonfed.logs import MESSAGE, configure_logs, report
 from moonfed.operator import (
     DEFAULT_IDENTITY,
     CoordinatorOption,
@@ -134,6 +137,8 @@ def follow(
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per round.")] = False,
+    log_format: LogFormatOption = "text",
+    log_level: LogLevelOption = "warning",
 ) -> None:
     """Publish a run's newest round whenever it passes the gate, until the run ends.
 
@@ -151,13 +156,13 @@ def follow(
     from moonfed.release.repository import ModelDirectory
     from moonfed.signing.release_signature import read_release_key
 
+    configure_logs(log_format, log_level, MESSAGE)
     gate = AccuracyGate(data=open_source(data, target), margin=margin, at_least=at_least)
     directory = ModelDirectory(repository, name)
     trusted = [read_release_key(path) for path in verify_key or []]
     if versions := directory.versions():
-        print(
-            f"{PROGRAM}: {directory.path} has version {versions[-1]}; only later rounds are considered", file=sys.stderr
-        )
+        sentence = f"{directory.path} has version {versions[-1]}; only later rounds are considered"
+        report(PROGRAM, sentence, level=logging.INFO, run=run)
     with connect(identity, insecure=insecure, address=coordinator, trust=trust) as runs:
         follower = ReleaseFollower(
             runs,

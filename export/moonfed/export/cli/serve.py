@@ -10,6 +10,7 @@ import typer
 
 from moonfed.command_line import print_json
 from moonfed.errors import InvalidInput
+from moonfed.log_options import LogFormatOption, LogLevelOption
 
 if TYPE_CHECKING:
     from moonfed.serving.server import ServingPorts
@@ -69,6 +70,8 @@ def serve(
     ] = 256,
     drain_seconds: Annotated[float, typer.Option(help="Seconds to wait for requests in flight on shutdown.")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ports as one line of JSON.")] = False,
+    log_format: LogFormatOption = "text",
+    log_level: LogLevelOption = "info",
 ) -> None:
     """Serve the models of a repository over the Open Inference Protocol (KServe v2), as Triton does.
 
@@ -77,8 +80,7 @@ def serve(
 
     Example: moonfed-export serve models --host 0.0.0.0 --api-key-file keys
     """
-    import logging
-
+    from moonfed.logs import configure_logs
     from moonfed.serving.model_manager import ServingSettings
     from moonfed.serving.server import serve as run_server
     from moonfed.serving.server_settings import ServerSettings
@@ -86,7 +88,7 @@ def serve(
 
     if model_control not in MODEL_CONTROLS:
         raise InvalidInput(f"model-control is {model_control!r}; it must be one of {', '.join(MODEL_CONTROLS)}")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    configure_logs(log_format, log_level)
     explicit = model_control == "explicit"
     settings = ServerSettings(
         repository=repository,

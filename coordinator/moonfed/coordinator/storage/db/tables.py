@@ -394,6 +394,21 @@ installed_releases = Table(
 # Increases when targets may change, apart from those of the device that calls; one row.
 deployments_version = Table("deployments_version", metadata, Column("version", BigInteger, primary_key=True))
 
+# Events that the webhook's receiver has not accepted yet, in the order in which they happened.
+webhook_events = Table(
+    "webhook_events",
+    metadata,
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("id", String(NAME), nullable=False),  # for the receiver, who may get an event more than once
+    Column("created", Double, nullable=False),  # like all times here, by the database's clock if coordinators share it
+    Column("body", Text, nullable=False),  # JSON
+    Column("attempts", Integer, nullable=False),
+    Column("due", Double, nullable=False),  # of the next attempt
+    Column("claimed", Double, nullable=False),  # until when one coordinator delivers it; 0: none does
+    Column("refused", Boolean, nullable=False),  # by a receiver that may accept later events
+    sqlite_autoincrement=True,
+)
+
 OF_A_RUN = (
     evaluation_devices,
     evaluations,

@@ -14,8 +14,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm, to_rgba
 
+from moonfed.confusion_picture import draw_confusion, require_picture
 from moonfed.errors import InvalidInput
-from moonfed.export.confusion_picture import draw_confusion, require_picture
 from moonfed.held_out_score import MAX_CONFUSION, HeldOutScore
 from tests.proto.test_held_out_score import SCORE
 

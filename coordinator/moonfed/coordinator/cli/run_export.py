@@ -1,0 +1,117 @@
+"""The command `run export`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from time import sleep as wait
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moonfed.command_line import pip_install, print_json
+from moonfed.coordinator.cli.options import RunArgument
+from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
+
+if TYPE_CHECKING:
+    from moonfed.coordinator.cli.run_reader import RunReader
+    from moonfed.coordinator.trackers.snapshot import RunSnapshot
+    from moonfed.coordinator.trackers.tracker import Tracker
+
+POLL_SECONDS = 2.0
+WHOLE = 30  # of so many readings, one reads all rounds again, for metrics that come late
+EVALUATOR_SECONDS = 60.0  # that the metrics of the last model are waited for
+
+
+def export(
+    run: RunArgument,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="tensorboard: a log directory. mlflow: a tracking URI. wandb: PROJECT or ENTITY/PROJECT. "
+            "csv, parquet: a file for the metrics alone, or a directory.",
+        ),
+    ],
+    to: Annotated[str, typer.Option(metavar="TRACKER", help="tensorboard, mlflow, wandb, csv or parquet.")],
+    follow: Annotated[bool, typer.Option("--follow", help="Continue until the run ends.")] = False,
+    devices: Annotated[bool, typer.Option("--devices", help="Also export series by device.")] = False,
+    name: Annotated[str, typer.Option(help="The run's name in the tracker. Default: the run's.")] = "",
+    experiment: Annotated[str, typer.Option(help="MLflow's experiment. Default: moonfed.")] = "",
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    insecure: InsecureOption = False,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Export a run to an experiment tracker or to files.
+
+    Exports settings and hyperparameters, metrics by round from the initial model on, curves and confusion matrices as
+    pictures, and files: model card, ONNX file and evaluation of the newest release that was created from the run; while
+    there is none, the bundle's manifest and ONNX graph, which has no trained weights.
+
+    Exporting a run again continues or replaces it in the tracker, and never duplicates it. The role viewer suffices.
+    W&B is written offline unless WANDB_MODE is online.
+
+    Example: moonfed-coordinator run export digits --to tensorboard logs
+
+    Example: moonfed-coordinator run export digits --to mlflow http://127.0.0.1:5000 --follow
+    """
+    from importlib.util import find_spec
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.coordinator.cli.run_reader import RunReader
+    from moonfed.coordinator.trackers.tracker import TrackerOptions, open_tracker, require_kind
+
+    require_kind(to, experiment)
+    with connect(identity, insecure=insecure, address=coordinator) as console, TemporaryDirectory() as scratch:
+        reader = RunReader(console, run, Path(scratch), devices=devices)
+        options = TrackerOptions(
+            target=target, name=name or run, identity=reader.identity, experiment=experiment, devices=devices
+        )
+        with open_tracker(to, options) as tracker:
+            if follow:
+                follow_run(reader, tracker)
+            snapshot = reader.read()
+            complete = reader.with_files(snapshot)
+            tracker.write(complete)
+            place = tracker.place
+    if not complete.pictures and find_spec("matplotlib") is None:
+        typer.echo(f"without pictures: matplotlib is not installed ({pip_install('export')})", err=True)
+    _report(snapshot, place, json=json)
+
+
+def follow_run(reader: RunReader, tracker: Tracker, sleep: Callable[[float], None] = wait) -> None:
+    """Write what is new until the run has ended and its last model is evaluated; survive outages of both sides."""
+    from moonfed.errors import Unavailable
+    from moonfed.transport import Backoff
+
+    backoff, readings, limit = Backoff(first=POLL_SECONDS, limit=30.0), 0, float("inf")
+    while monotonic() < limit:
+        pause = POLL_SECONDS
+        try:
+            snapshot = reader.read(whole=readings % WHOLE == 0)
+            tracker.write(snapshot)
+            readings += 1
+            backoff.reset()
+            if snapshot.ended:
+                limit = min(limit, monotonic() + EVALUATOR_SECONDS)
+                if not reader.lacks_metrics():
+                    return
+        except Unavailable as problem:
+            typer.echo(f"{problem}; retrying", err=True)
+            pause = backoff.next()
+        sleep(pause)
+
+
+def _report(snapshot: RunSnapshot, place: str, *, json: bool) -> None:
+    from moonfed.formatting import count
+
+    rounds = max((point.round for point in snapshot.points), default=0)
+    if json:
+        document = {"run": snapshot.run, "status": snapshot.status, "round": rounds, "place": place}
+        print_json(document | {"points": len(snapshot.points), "device_points": len(snapshot.device_points)})
+        return
+    values = count(len(snapshot.points) + len(snapshot.device_points), "value")
+    typer.echo(f"exported run {snapshot.run}, {snapshot.status}, {count(rounds, 'round')}, {values}, to {place}")

@@ -1,0 +1,234 @@
+"""Reading of a run for export: parameters, series, pictures and files, through the Control service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.confusion_picture import draw_confusion
+from moonfed.coordinator.cli.control_client import Console
+from moonfed.coordinator.cli.format import run_status
+from moonfed.coordinator.rounds.run_recipe import recipe_of
+from moonfed.coordinator.rpc.convert_settings import run_settings
+from moonfed.coordinator.trackers.curve_picture import draw_curves
+from moonfed.coordinator.trackers.snapshot import DevicePoint, Point, RunSnapshot
+from moonfed.errors import InvalidInput, NotFound
+from moonfed.files import link_or_copy
+from moonfed.held_out_score import HeldOutScore
+from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, Manifest
+from moonfed.registry import Value
+from moonfed.release_manifest import CARD_FILE, EVALUATION_FILE, FLOAT32, MODEL_FILE, ReleaseManifest
+from moonfed.transport import fetch_blob, from_message
+from moonfed.v1 import control_pb2
+
+NEWEST = 20  # attempts that a short reading asks for
+IDENTITY = 16  # characters
+EVALUATED = 5  # newest rounds; an evaluator may be some rounds late
+
+
+class RunReader:
+    """Reader of one run. `scratch`: a directory for pictures and files, of this reader alone."""
+
+    def __init__(self, console: Console, run: str, scratch: Path, *, devices: bool) -> None:
+        self._console, self._name, self._scratch, self._devices = console, run, scratch, devices
+        self._blobs = BlobDirectory(scratch / "blobs")
+        self._rounds: dict[tuple[int, int], control_pb2.Round] = {}
+        self._manifest: Manifest | None = None
+        self._run = self._get_run()
+        self._evaluations: list[control_pb2.Evaluation] = []
+        self.identity = _identity(self._run)
+
+    def read(self, *, whole: bool = True) -> RunSnapshot:
+        """Read the run; unless `whole`, only its newest rounds are read again, and no evaluations."""
+        self._run = self._get_run()
+        for found in self._console.rounds(self._name, 0 if whole or not self._rounds else NEWEST):
+            self._rounds[found.round, found.attempt] = found
+        if whole:
+            self._evaluations = self._console.evaluations(self._name)
+        return RunSnapshot(
+            run=self._name,
+            identity=self.identity,
+            status=run_status(self._run),
+            created=self._run.created,
+            parameters=self._parameters(),
+            points=tuple(self._points()),
+            device_points=tuple(self._device_points()) if self._devices else (),
+        )
+
+    def with_files(self, snapshot: RunSnapshot) -> RunSnapshot:
+        """Add files, which are fetched now, and pictures unless matplotlib is missing."""
+        pictures = self._pictures(snapshot) if find_spec("matplotlib") else {}
+        return replace(snapshot, pictures=pictures, files=self._files())
+
+    def lacks_metrics(self) -> bool:
+        """Return True while the newest model lacks metrics that an evaluator has recorded for the ones before it."""
+        committed = [
+            found for _, found in sorted(self._rounds.items()) if found.status == control_pb2.ROUND_STATUS_COMMITTED
+        ]
+        recent = {name for found in committed[-EVALUATED:] for name in found.metrics}
+        return bool(committed) and not recent <= set(committed[-1].metrics)
+
+    def _get_run(self) -> control_pb2.Run:
+        return self._console.ask(self._console.control.GetRun, control_pb2.GetRunRequest(run=self._name))
+
+    # Parameters
+
+    def _parameters(self) -> dict[str, Value]:
+        settings = recipe_of(run_settings(self._run.settings)).to_document()
+        manifest = self._bundle()
+        bundle = _bundle_parameters(manifest) if manifest else {}
+        own: dict[str, Any] = {"run": self._name, "method": self._run.method, "bundle": self._run.manifest.sha256}
+        return dict(_flat({**own, **bundle, "settings": settings}))
+
+    def _bundle(self) -> Manifest | None:
+        """Return the manifest; None if the coordinator cannot read it any more."""
+        if self._manifest is None:
+            try:
+                self._manifest = Manifest.from_bytes(self._fetch(from_message(self._run.manifest)).read_bytes())
+            except (InvalidInput, NotFound):
+                return None
+        return self._manifest
+
+    # Series
+
+    def _points(self) -> Iterator[Point]:
+        created = self._run.created
+        for name, value in self._run.initial_metrics.items():
+            yield Point(0, name, value, created)
+        for found, seconds in self._timed():
+            if found.status == control_pb2.ROUND_STATUS_COMMITTED:
+                for name, value in (dict(found.metrics) | _round_values(found)).items():
+                    yield Point(found.round, name, value, seconds)
+        times = self._times()
+        for evaluation in self._summaries():
+            summary = evaluation.summary
+            values = {"device_accuracy_median": summary.median, "device_accuracy_worst_decile": summary.worst_decile}
+            for name, value in values.items():
+                yield Point(evaluation.round, name, value, times.get(evaluation.round, created))
+
+    def _device_points(self) -> Iterator[DevicePoint]:
+        for found, seconds in self._timed():
+            if found.status == control_pb2.ROUND_STATUS_COMMITTED:
+                counted, incidents = set(found.counted), {incident.device for incident in found.incidents}
+                for device in sorted({*found.counted, *found.missing}):
+                    yield DevicePoint(found.round, device, "counted", float(device in counted), seconds)
+                    if device in incidents:
+                        yield DevicePoint(found.round, device, "incident", 1.0, seconds)
+        times = self._times()
+        for evaluation in self._summaries():
+            seconds = times.get(evaluation.round, self._run.created)
+            for score in evaluation.scores:
+                values = {"accuracy": score.correct}
+                values |= {"local_accuracy": score.local_correct} if score.HasField("local_correct") else {}
+                for name, correct in values.items():
+                    yield DevicePoint(evaluation.round, score.device, name, correct / score.samples, seconds)
+
+    def _timed(self) -> Iterator[tuple[control_pb2.Round, float]]:
+        """Yield attempts with their end: the run's start plus the seconds of all attempts until then."""
+        seconds = self._run.created
+        for _, found in sorted(self._rounds.items()):
+            seconds += found.seconds
+            yield found, seconds
+
+    def _times(self) -> dict[int, float]:
+        return {found.round: seconds for found, seconds in self._timed()}
+
+    def _summaries(self) -> list[control_pb2.DeviceEvaluation]:
+        found = [evaluation.devices for evaluation in self._evaluations if evaluation.HasField("devices")]
+        return [evaluation for evaluation in found if evaluation.HasField("summary") and evaluation.closed]
+
+    # Pictures and files
+
+    def _pictures(self, snapshot: RunSnapshot) -> dict[str, Path]:
+        directory = self._scratch / "pictures"
+        directory.mkdir(exist_ok=True)
+        pictures = {}
+        if draw_curves(directory / "curves.png", snapshot):
+            pictures["curves"] = directory / "curves.png"
+        for round_, score in self._scores().values():
+            name = f"confusion-{score.test_set}"
+            pictures[name] = directory / f"{name}.png"
+            draw_confusion(pictures[name], score, f"run {self._name}, model {round_}, test set {score.test_set}")
+        return pictures
+
+    def _scores(self) -> dict[str, tuple[int, HeldOutScore]]:
+        """Return the newest model's results on each test set that have a confusion matrix."""
+        held_out = [found for found in self._evaluations if found.HasField("test_set")]
+        newest = {
+            found.test_set.test_set: (found.round, HeldOutScore.from_message(found.test_set)) for found in held_out
+        }
+        return {name: found for name, found in newest.items() if found[1].confusion}
+
+    def _files(self) -> dict[str, Path]:
+        """Fetch the newest release of the run, or else its bundle's manifest and graph."""
+        releases = self._console.ask(self._console.control.ListReleases, control_pb2.ListReleasesRequest()).releases
+        own = [release for release in releases if release.run == self._name and release.created >= self._run.created]
+        if own:
+            newest = max(own, key=lambda release: release.created)
+            manifest = ReleaseManifest.from_bytes(self._fetch(from_message(newest.manifest)).read_bytes())
+            wanted = (MODEL_FILE, CARD_FILE, EVALUATION_FILE)
+            refs = {name: ref for name, ref in manifest.files(FLOAT32).items() if name in wanted}
+            return self._named(f"release/{newest.name}-{newest.version}", refs)
+        bundle = self._bundle()
+        if bundle is None:
+            return {}
+        refs = {MANIFEST_FILE: from_message(self._run.manifest), GRAPH_FILE: bundle.files[GRAPH_FILE]}
+        return self._named("bundle", refs)
+
+    def _named(self, folder: str, refs: Mapping[str, BlobRef]) -> dict[str, Path]:
+        found = {}
+        for name, ref in refs.items():
+            target = self._scratch / "files" / folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            link_or_copy(self._fetch(ref), target)
+            found[f"{folder}/{name}"] = target
+        return found
+
+    def _fetch(self, ref: BlobRef) -> Path:
+        fetch = self._console.control.Fetch
+        return self._console.ask(lambda asked, timeout: fetch_blob(fetch, asked, self._blobs), ref)
+
+
+def _identity(run: control_pb2.Run) -> str:
+    """Return what tells this run from every other one of its name."""
+    facts = f"{run.run} {run.created!r} {run.manifest.sha256}"
+    return ref_of_bytes(facts.encode()).sha256[:IDENTITY]
+
+
+def _bundle_parameters(manifest: Manifest) -> dict[str, Any]:
+    document = {
+        "model": manifest.model,
+        "augmentation": manifest.augmentation,
+        "training": manifest.training.to_document(),
+        "server_rule": manifest.server_rule.to_document(),
+    }
+    return document | ({"schedules": json.dumps(dict(manifest.schedules))} if manifest.schedules else {})
+
+
+def _round_values(found: control_pb2.Round) -> dict[str, float]:
+    """Return the values of a committed round that every run has; phases and bytes, where they were measured."""
+    phases = {f"{phase}_seconds": seconds for phase, seconds in found.phases.items()}
+    sizes = {"received_bytes": found.received_bytes, "sent_bytes": found.sent_bytes}
+    return {
+        **phases,
+        **{name: size for name, size in sizes.items() if size},
+        "round_seconds": found.seconds,
+        "updates": found.updates,
+        "missing": len(found.missing),
+        "incidents": len(found.incidents),
+        "attempt": found.attempt,
+    }
+
+
+def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Value]]:
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value if isinstance(value, bool | int | float | str) else str(value)

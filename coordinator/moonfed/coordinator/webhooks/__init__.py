@@ -1,0 +1,1 @@
+"""Webhooks: signed messages about events to one receiver."""
