@@ -2157,7 +2157,7 @@ class Device(_message.Message):
 
     @_builtins.property
     def last_result(self) -> Global___DeviceResult:
-        """absent: it was in no round that has ended and is on record"""
+        """absent: it was in no round that has ended"""
 
     @_builtins.property
     def activity(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceActivity]:
@@ -2221,7 +2221,7 @@ class DeviceResult(_message.Message):
     time: _builtins.float
     """when the attempt ended, seconds since the epoch"""
     seconds: _builtins.float
-    """from its assignment to the first byte of its update; 0: unknown"""
+    """from its assignment to the first byte of its update; 0: unknown, and in Device.last_result"""
     def __init__(
         self,
         *,
@@ -2249,7 +2249,7 @@ class ListDeviceHistoryRequest(_message.Message):
     LAST_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     last: _builtins.int
-    """number of newest results; 0: all at the newest 1,000 rounds of each run, of which these are kept"""
+    """number of newest results, up to 10,000; 0: those of the newest 1,000 rounds of each run are kept"""
     def __init__(
         self,
         *,

@@ -17,13 +17,15 @@ MOST = 2**32 - 1
 def history(fleet: Fleet, device: str, last: int = 0) -> list[control_pb2.DeviceResult]:
     request = control_pb2.ListDeviceHistoryRequest(device=device, last=last)
     call = fleet.operator.control.ListDeviceHistory
-    return [*ask(lambda asked, timeout: list(call(asked, timeout=timeout)), request)]
+    found: list[control_pb2.DeviceResult] = ask(lambda asked, timeout: list(call(asked, timeout=timeout)), request)
+    return found
 
 
 def outcomes(fleet: Fleet, run: str, last: int = 0) -> list[control_pb2.RoundOutcomes]:
     request = control_pb2.ListRoundOutcomesRequest(run=run, last=last)
     call = fleet.operator.control.ListRoundOutcomes
-    return [*ask(lambda asked, timeout: list(call(asked, timeout=timeout)), request)]
+    found: list[control_pb2.RoundOutcomes] = ask(lambda asked, timeout: list(call(asked, timeout=timeout)), request)
+    return found
 
 
 def test_an_update_that_comes_after_its_round_is_late(

@@ -79,4 +79,4 @@ def test_operators_see_the_figures_of_a_round(fleet: Fleet) -> None:
     assert only.received_bytes == len(content)
     assert only.sent_bytes == 3 * ended.initial_model.size
     first = next(found for found in fleet.operator.devices() if found.device == "cam-1")
-    assert (first.last_result.outcome, first.last_result.seconds > 0) == ("counted", True)
+    assert first.last_result.outcome == "counted"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from itertools import count
 
 from moonfed.coordinator.records import AttemptId, DeviceResult, RoundOutcomes
 from moonfed.coordinator.storage.store import Store
 
-RESULTS_AT_ONCE = 500  # read from the database at once
-ATTEMPTS_AT_ONCE = 10  # the same, each with all devices of its cohort
+MOST_RESULTS = 10_000  # of one device
+ATTEMPTS_AT_ONCE = 10  # read from the database at once, each with all devices of its cohort
 
 
 class OutcomeApi:
@@ -19,18 +18,11 @@ class OutcomeApi:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def device_history(self, device: str, newest: int = 0) -> AsyncGenerator[DeviceResult, None]:
-        """Yield a device's results in all runs, newest first; only the `newest` unless that is 0. Raises NotFound."""
+    async def device_history(self, device: str, newest: int = 0) -> list[DeviceResult]:
+        """Return a device's results in all runs, newest first; only the `newest` unless that is 0. Raises NotFound."""
         await asyncio.to_thread(self._store.devices.device, device)
-        last: DeviceResult | None = None
-        for start in count(0, RESULTS_AT_ONCE):
-            limit = min(RESULTS_AT_ONCE, newest - start) if newest else RESULTS_AT_ONCE
-            page = await asyncio.to_thread(self._store.outcomes.of_device, device, last, limit) if limit > 0 else []
-            for found in page:
-                yield found
-            if len(page) < RESULTS_AT_ONCE:
-                return
-            last = page[-1]
+        limit = min(newest or MOST_RESULTS, MOST_RESULTS)
+        return await asyncio.to_thread(self._store.outcomes.of_device, device, limit)
 
     async def round_outcomes(self, run: str, newest: int = 0) -> AsyncGenerator[RoundOutcomes, None]:
         """Yield the outcomes of a run's ended attempts, oldest first; only the `newest` unless that is 0.

@@ -35,6 +35,5 @@ class OutcomeCalls(ControlCalls):
         self, request: control_pb2.ListDeviceHistoryRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.DeviceResult]:
         self._require(context, "ListDeviceHistory")
-        async with aclosing(self._outcomes.device_history(request.device, request.last)) as results:
-            async for found in results:
-                yield device_result(found)
+        for found in await self._outcomes.device_history(request.device, request.last):
+            yield device_result(found)

@@ -6,9 +6,10 @@ once its round is no longer among the run's newest. Each function is part of a t
 
 from __future__ import annotations
 
-import time
+import heapq
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import sqlalchemy as sql
@@ -23,41 +24,43 @@ ROUNDS_KEPT = 1000  # newest rounds of a run
 LATE = "it offered its update after the round had closed"
 Outcomes = Mapping[str, tuple[DeviceOutcome, str]]  # outcome and reason by device
 _columns, _devices = tables.device_outcomes.c, tables.devices.c
+_rounds, _participants = tables.rounds.c, tables.participants.c
+_of_run = _columns.run == sql.bindparam("of_run")
 _of_device = _columns.device == sql.bindparam("of_device")
-_FORGET_ROUNDS = sql.delete(tables.device_outcomes).where(
-    _columns.run == sql.bindparam("of_run"), _columns.round <= sql.bindparam("newest")
+_RUNS = sql.select(_participants.run).where(_participants.device == sql.bindparam("of_device"))
+_KEYS = sql.select(  # of a device's rows, which are found by their rounds
+    _rounds.run, _rounds.round, _rounds.attempt, sql.bindparam("of_device", type_=_columns.device.type)
+).where(_rounds.run.in_(_RUNS))
+_is_one_of_device = sql.tuple_(_columns.run, _columns.round, _columns.attempt, _columns.device).in_(_KEYS)
+_FORGET_ROUNDS = sql.delete(tables.device_outcomes).where(_of_run, _columns.round <= sql.bindparam("newest"))
+_FORGET_DEVICE = sql.delete(tables.device_outcomes).where(_is_one_of_device)
+_RENAME = sql.update(tables.device_outcomes).where(_is_one_of_device)
+_position = (_rounds.round, _rounds.attempt)
+_by_round = tables.rounds.join(
+    tables.device_outcomes,
+    sql.and_(
+        _columns.run == _rounds.run, _columns.round == _rounds.round, _columns.attempt == _rounds.attempt, _of_device
+    ),
 )
-_FORGET_DEVICE = sql.delete(tables.device_outcomes).where(_of_device)
-_RENAME = sql.update(tables.device_outcomes).where(_of_device)
-_other = tables.device_outcomes.alias("other")
-_newest_time = sql.select(sql.func.max(_other.c.time)).where(_other.c.device == _devices.device).scalar_subquery()
-# An outer join, since SQLite would otherwise read all outcomes of all devices.
-_with_newest = tables.devices.outerjoin(
-    tables.device_outcomes, sql.and_(_columns.device == _devices.device, _columns.time == _newest_time)
-)
-_ALL_NEWEST = sql.select(tables.device_outcomes).select_from(_with_newest)
-_ONE_NEWEST = sql.select(tables.device_outcomes).where(_of_device).order_by(_columns.time.desc()).limit(1)
-_order = (_columns.time, _columns.run, _columns.round, _columns.attempt)
-_FIRST_OF_DEVICE = (
+_OF_DEVICE = (
     sql.select(tables.device_outcomes)
-    .where(_of_device)
-    .order_by(*(column.desc() for column in _order))
+    .select_from(_by_round)
+    .where(_rounds.run == sql.bindparam("of_run"))
+    .order_by(*(part.desc() for part in _position))
     .limit(sql.bindparam("limit"))
-)
-_NEXT_OF_DEVICE = _FIRST_OF_DEVICE.where(
-    sql.tuple_(*_order) < sql.tuple_(*(sql.bindparam(column.name) for column in _order))
 )
 _OF_ROUNDS = (
     sql.select(_columns.round, _columns.attempt, _columns.device, _columns.outcome)
-    .where(
-        _columns.run == sql.bindparam("of_run"), _columns.round.between(sql.bindparam("first"), sql.bindparam("last"))
-    )
+    .where(_of_run, _columns.round.between(sql.bindparam("first"), sql.bindparam("last")))
     .order_by(_columns.round, _columns.attempt, _columns.device)
 )
 _of_one = sql.and_(row_mapping.of_attempt(tables.device_outcomes), _of_device)
 _UNDELIVERED = sql.select(_columns.outcome).where(_of_one, _columns.outcome.in_(("lost", "missing")))
 _UNDELIVERED_HELD = _UNDELIVERED.with_for_update()
 _MARK_LATE = sql.update(tables.device_outcomes).where(_of_one).values(outcome="late", reason=LATE)
+_of_registered = _devices.device == sql.bindparam("of_device")
+_LAST_RESULT = sql.select(_devices.last_result).where(_of_registered).with_for_update()
+_SET_LAST_RESULT = sql.update(tables.devices).where(_of_registered)
 
 
 class DeviceOutcomes:
@@ -66,14 +69,15 @@ class DeviceOutcomes:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    def of_device(self, device: str, before: DeviceResult | None, limit: int) -> list[DeviceResult]:
-        """Return the next `limit` results of a device that are older than `before`, newest first."""
-        values: dict[str, object] = {"of_device": device, "limit": limit}
-        if before:
-            values |= {**row_mapping.key(before.id), "time": before.time}
+    def of_device(self, device: str, limit: int) -> list[DeviceResult]:
+        """Return the newest `limit` results of a device in all runs, newest first."""
         with self._transactions.read() as connection:
-            found = connection.execute(_NEXT_OF_DEVICE if before else _FIRST_OF_DEVICE, values).mappings()
-            return [row_mapping.device_result(row) for row in found]
+            of_runs = [
+                connection.execute(_OF_DEVICE, {"of_device": device, "of_run": run, "limit": limit}).mappings().all()
+                for run in connection.execute(_RUNS, {"of_device": device}).scalars().all()
+            ]
+        found = heapq.nlargest(limit, chain.from_iterable(of_runs), key=_newness)
+        return [row_mapping.device_result(row) for row in found]
 
     def of_run(self, run: str, after: AttemptId | None, limit: int) -> list[RoundOutcomes]:
         """Return the outcomes of the next `limit` committed and abandoned attempts after `after`, in order.
@@ -119,32 +123,30 @@ def _record_late(connection: sql.Connection, attempt: AttemptId, device: str) ->
     if outcome:
         connection.execute(_MARK_LATE, _parameters(attempt, device))
         rounds.move_outcome(connection, attempt, outcome, "late")
+        last = connection.execute(_LAST_RESULT, {"of_device": device}).scalar()
+        if last and row_mapping.key(attempt).items() <= last.items():
+            late = {**last, "outcome": "late", "reason": LATE}
+            connection.execute(_SET_LAST_RESULT, {"of_device": device, "last_result": late})
+
+
+def _newness(row: sql.RowMapping) -> tuple[float, str, int, int]:
+    return row["time"], row["run"], row["round"], row["attempt"]
 
 
 def _parameters(attempt: AttemptId, device: str) -> dict[str, object]:
     return {**row_mapping.parameters(attempt), "of_device": device}
 
 
-def add(connection: sql.Connection, attempt: AttemptId, outcomes: Outcomes, training: Mapping[str, float]) -> None:
+def add(
+    connection: sql.Connection, attempt: AttemptId, outcomes: Outcomes, training: Mapping[str, float], now: float
+) -> None:
     """Record the end of an attempt; rows that exist stay, so a caller may retry. `training`: seconds, where known."""
-    ended = {**row_mapping.key(attempt), "time": time.time()}
+    ended = {**row_mapping.key(attempt), "time": now}
     rows = [
         {**ended, "device": device, "outcome": outcome, "reason": reason, "seconds": training.get(device, 0.0)}
         for device, (outcome, reason) in outcomes.items()
     ]
     insert_or_ignore(connection, tables.device_outcomes, rows)
-
-
-def all_newest(connection: sql.Connection) -> dict[str, DeviceResult]:
-    """Return the newest result of each known device that has one."""
-    found = connection.execute(_ALL_NEWEST).mappings()
-    return {row["device"]: row_mapping.device_result(row) for row in found if row["device"] is not None}
-
-
-def newest(connection: sql.Connection, device: str) -> DeviceResult | None:
-    """Return a device's newest result."""
-    row = connection.execute(_ONE_NEWEST, {"of_device": device}).mappings().first()
-    return row_mapping.device_result(row) if row else None
 
 
 def forget_rounds(connection: sql.Connection, run: str, newest_round: int) -> None:

@@ -72,9 +72,8 @@ class DeviceRegistry:
     def devices(self) -> list[DeviceRecord]:
         """Return all known devices, sorted by name."""
         with self._transactions.read() as connection:
-            found = connection.execute(sql.select(tables.devices).order_by(_columns.device)).mappings().all()
-            results = device_outcomes.all_newest(connection)
-            return [row_mapping.device_record(row, results.get(row["device"])) for row in found]
+            found = connection.execute(sql.select(tables.devices).order_by(_columns.device))
+            return [row_mapping.device_record(row) for row in found.mappings()]
 
     def device(self, device: str) -> DeviceRecord:
         """Return one device with its certificates; raises NotFound."""
@@ -133,8 +132,8 @@ class DeviceRegistry:
                 except sql.exc.IntegrityError as error:  # with another token, at the same time
                     raise _taken(device) from error
                 # A round may have opened, or a release may have been deployed, while a former one was removed.
-                participants.forget(connection, device)
                 device_outcomes.forget(connection, device)
+                participants.forget(connection, device)
                 deployed_devices.forget(connection, device)
             certificates.add(connection, issued.serial, device, issued.expires)
         return True
@@ -206,8 +205,8 @@ class DeviceRegistry:
             _require(connection, device)
             certificates.reject(connection, device, "removed")
             eligibility.forget(connection, device)
-            participants.forget(connection, device)
             device_outcomes.forget(connection, device)
+            participants.forget(connection, device)
             deployed_devices.forget(connection, device)
             connection.execute(_DELETE, {"of_device": device})
             count_change(connection)
@@ -227,8 +226,8 @@ class DeviceRegistry:
                 connection.execute(_CHANGE, {"of_device": device, "device": name})
             except sql.exc.IntegrityError as error:  # a device with that name, at the same time
                 raise _taken(name) from error
-            participants.rename(connection, device, name)
             device_outcomes.rename(connection, device, name)
+            participants.rename(connection, device, name)
             evaluations.rename(connection, device, name)
             deployed_devices.rename(connection, device, name)
             eligibility.forget(connection, device)
@@ -287,8 +286,7 @@ def _record(connection: sql.Connection, device: str) -> DeviceRecord:
     row = connection.execute(_ONE, {"of_device": device}).mappings().first()
     if row is None:
         raise NotFound(f"there is no device {device!r}")
-    known = row_mapping.device_record(row, device_outcomes.newest(connection, device))
-    return replace(known, certificates=certificates.issued_to(connection, device))
+    return replace(row_mapping.device_record(row), certificates=certificates.issued_to(connection, device))
 
 
 def _holder(connection: sql.Connection, certificate: Certificate) -> str:

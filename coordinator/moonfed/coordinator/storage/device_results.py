@@ -6,6 +6,7 @@ transaction that ends a round.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
@@ -27,7 +28,8 @@ _PRESENT = sql.select(_participants.device).where(
     _of_run, _participants.device.in_(sql.bindparam("of_devices", expanding=True))
 )
 _participant = sql.exists().where(_of_run, _participants.device == _devices.device)
-_COUNT_ROUND = sql.update(tables.devices).where(_of_devices, _participant).values(rounds=_devices.rounds + 1)
+_CHANGE = sql.update(tables.devices).where(_of_devices, _participant)
+_COUNT_ROUND = _CHANGE.values(rounds=_devices.rounds + 1)
 _Outcomes = dict[str, tuple[DeviceOutcome, str]]  # outcome and reason by device
 
 
@@ -89,5 +91,18 @@ def _record(
     which = {"of_devices": sorted(outcomes), "of_run": attempt.run}
     connection.execute(_LOCK, which)  # in one order: runs end rounds concurrently
     present = connection.execute(_PRESENT, which).scalars().all()
-    device_outcomes.add(connection, attempt, {device: outcomes[device] for device in present}, training)
+    now = time.time()
+    device_outcomes.add(connection, attempt, {device: outcomes[device] for device in present}, training, now)
+    for (outcome, reason), devices in _by_outcome(outcomes).items():
+        result = {**row_mapping.key(attempt), "outcome": outcome, "reason": reason, "time": now, "seconds": 0.0}
+        change = {"of_devices": sorted(devices), "of_run": attempt.run, "last_result": result}
+        connection.execute(_CHANGE, change)
     return dict(Counter(outcome for outcome, _ in outcomes.values()))
+
+
+def _by_outcome(outcomes: _Outcomes) -> dict[tuple[DeviceOutcome, str], list[str]]:
+    """Group devices by outcome and reason: their last results differ in nothing else, except the training time."""
+    groups: dict[tuple[DeviceOutcome, str], list[str]] = {}
+    for device, outcome in outcomes.items():
+        groups.setdefault(outcome, []).append(device)
+    return groups

@@ -135,8 +135,8 @@ def report(row: sql.RowMapping) -> DeviceReport:
     )
 
 
-def device_record(row: sql.RowMapping, last_result: DeviceResult | None) -> DeviceRecord:
-    """Read a row of devices; add the result of its last round that has ended."""
+def device_record(row: sql.RowMapping) -> DeviceRecord:
+    """Read a row of devices."""
     return DeviceRecord(
         device=row["device"],
         enrolled=row["enrolled"],
@@ -147,7 +147,7 @@ def device_record(row: sql.RowMapping, last_result: DeviceResult | None) -> Devi
         revoked=row["revoked"],
         release=row["release"],
         rounds=row["rounds"],
-        last_result=last_result,
+        last_result=device_result(row["last_result"]) if row["last_result"] else None,
     )
 
 
@@ -157,6 +157,7 @@ def token_record(row: sql.RowMapping) -> TokenRecord:
     return TokenRecord(id=row["secret_sha256"][:TOKEN_ID], **{name: row[name] for name in columns})
 
 
-def device_result(row: sql.RowMapping) -> DeviceResult:
-    """Read a row of device outcomes."""
-    return DeviceResult(id=_attempt(row), **{name: row[name] for name in ("outcome", "reason", "time", "seconds")})
+def device_result(row: sql.RowMapping | Mapping[str, Any]) -> DeviceResult:
+    """Read a row of device outcomes, or a device's last result."""
+    id_ = AttemptId(run=row["run"], round=row["round"], attempt=row["attempt"])
+    return DeviceResult(id=id_, **{name: row[name] for name in ("outcome", "reason", "time", "seconds")})

@@ -10,7 +10,6 @@ from sqlalchemy import (
     Double,
     ForeignKey,
     ForeignKeyConstraint,
-    Index,
     Integer,
     MetaData,
     String,
@@ -192,8 +191,8 @@ device_outcomes = Table(
     Column("seconds", Double, nullable=False),  # of training; 0: unknown
     Column("time", Double, nullable=False),  # when the attempt ended
     ForeignKeyConstraint(("run", "round", "attempt"), ("rounds.run", "rounds.round", "rounds.attempt")),
-    Index("device_outcomes_by_device", "device", "time"),
-    sqlite_with_rowid=False,  # half the size
+    # Without an index by device, which would scatter every round's rows over as many pages as it has devices.
+    sqlite_with_rowid=False,
 )
 
 metrics = Table(
@@ -257,6 +256,7 @@ devices = Table(
     Column("reported_labels", JSON, nullable=False, default=dict),  # its own, when it last connected
     Column("release", Text, nullable=False, default=""),  # of moonfed on the device
     Column("rounds", Integer, nullable=False, default=0),  # committed ones that counted its update
+    Column("last_result", JSON, nullable=False, default=dict),  # of its last round that ended: see device_results
     Column("revoked", Double, nullable=False, index=True),  # time of revocation; 0: not revoked
 )
 
