@@ -89,10 +89,8 @@ def test_an_absent_collector_is_logged_once(caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.INFO), exporting(address, "moonfed-test"):
         until(lambda: "the trace collector" in caplog.text, meanwhile=end_span)
         end_span()
-    own = [record for record in caplog.records if record.name.startswith(("moonfed", "opentelemetry"))]
-    assert [record.getMessage() for record in own] == [
-        f"the trace collector at {address} does not take spans; they are dropped"
-    ]
+    own = [message for message in caplog.messages if address in message]  # others may still be closing
+    assert own == [f"the trace collector at {address} does not take spans; they are dropped"]
 
 
 def test_its_thread_ends_with_it() -> None:
