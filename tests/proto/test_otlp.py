@@ -83,20 +83,14 @@ def test_a_collector_that_never_answers_delays_nothing(caplog: pytest.LogCapture
     assert len(caplog.messages) <= 1, "and the log is not flooded"
 
 
-def test_an_absent_collector_is_logged_once_and_its_return_as_well(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_absent_collector_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    address = f"http://127.0.0.1:{port}"
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     with caplog.at_level(logging.INFO), exporting(address, "moonfed-test"):
         until(lambda: "the trace collector" in caplog.text, meanwhile=end_span)
-        with running_collector(port) as collector:
-            until(lambda: "answers again" in caplog.text, meanwhile=end_span)
-        assert collector.spans
-    own = [record for record in caplog.records if record.name.startswith(("moonfed", "opentelemetry"))]
-    assert [record.getMessage() for record in own] == [
-        f"the trace collector at {address} does not take spans; they are dropped",
-        f"the trace collector at {address} answers again",
-    ]
+        end_span()
+    own = [message for message in caplog.messages if address in message]  # others may still be closing
+    assert own == [f"the trace collector at {address} does not take spans; they are dropped"]
 
 
 def test_its_thread_ends_with_it() -> None:
