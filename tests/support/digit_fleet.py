@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -21,7 +22,14 @@ from moonfed.bundle import Bundle
 from moonfed.errors import MoonfedError, Unavailable
 from moonfed.held_out_score import HeldOutScore
 from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec, Manifest, PlanSpec
-from moonfed.release_manifest import CARD_FILE, EVALUATION_FILE, VARIANT_FILES, WEIGHTS_FILE, Evaluation
+from moonfed.release_manifest import (
+    CARD_FILE,
+    EVALUATION_FILE,
+    MODEL_FILE,
+    VARIANT_FILES,
+    WEIGHTS_FILE,
+    Evaluation,
+)
 from moonfed.signing.statement import RELEASE
 from moonfed.tensors import TensorSpec, Vector
 from moonfed.training_spec import TrainingSpec
@@ -218,8 +226,30 @@ def digit_devices(devices: Sequence[Device], labels: Callable[[int], Mapping[str
     ]
 
 
-def card_of(name: str, version: int, run: str, round_: int, found: HeldOutScore) -> bytes:
-    """A model card as moonfed.release.model_card writes them."""
+def digits_graph(model: Vector, stored: type[np.floating[Any]]) -> bytes:
+    """The classifier as an ONNX file, whose weights are of the type `stored`."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    bias, weight = model[:10], model[10:].reshape(10, 64)
+    stored_weights = [
+        numpy_helper.from_array(values.astype(stored), f"stored.{name}")
+        for name, values in (("bias", bias), ("weight", weight))
+    ]
+    nodes = [
+        *(helper.make_node("Cast", [f"stored.{name}"], [name], to=TensorProto.FLOAT) for name in ("bias", "weight")),
+        helper.make_node("Gemm", ["inputs", "weight", "bias"], ["logits"], transB=1),
+        helper.make_node("Softmax", ["logits"], ["probabilities"], axis=1),
+    ]
+    inputs, outputs = (
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", size])]
+        for name, size in (("inputs", 64), ("probabilities", 10))
+    )
+    graph = helper.make_graph(nodes, "digits", inputs, outputs, stored_weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def card_of(name: str, version: int, run: str, round_: int, found: HeldOutScore, size: int) -> bytes:
+    """A model card as moonfed.release.model_card writes them; `size`: of the ONNX file, in bytes."""
     head = "| " + " | ".join(("", *found.classes)) + " |"
     rule = "|" + " --- |" * (len(found.classes) + 1)
     rows = [
@@ -234,7 +264,7 @@ def card_of(name: str, version: int, run: str, round_: int, found: HeldOutScore)
         f"global model of round {round_} of the federated run `{run}`, trained by fedavg on devices whose data never "
         "left them.",
         "## Model",
-        "|  |  |\n| --- | --- |\n| file | `model.onnx`, 2,912 bytes |\n| input `inputs` | FP32 [any, 64] |\n"
+        f"|  |  |\n| --- | --- |\n| file | `model.onnx`, {size:,} bytes |\n| input `inputs` | FP32 [any, 64] |\n"
         "| output `probabilities` | FP32 [any, 10] |\n| network | `linear` |\n| moonfed release | `0.1.0` |",
         "## Quality",
         f"On {found.samples:,} samples (sha256 `{found.sha256}`): accuracy {found.accuracy:.4f}, "
@@ -271,15 +301,16 @@ def evaluation_of(found: HeldOutScore) -> bytes:
 def digits_release(calls: OperatorCalls, run: str, bundle: Bundle, version: int, round_: int) -> Signed:
     """A signed release of a round's model, with a card and an evaluation of its own results."""
     weights = next(one.model for one in calls.rounds(run) if one.round == round_ and one.HasField("model"))
-    found = score(model_values(calls.model(weights), DIGITS))
-    documents = {
-        CARD_FILE: card_of("digits", version, run, round_, found),
-        EVALUATION_FILE: evaluation_of(found),
-    }
-    variants = {
-        variant: {name: f"{variant} {version} {name}".encode() for name in VARIANT_FILES} | documents
-        for variant in ("float16", "float32")
-    }
+    model = model_values(calls.model(weights), DIGITS)
+    found = score(model)
+    variants = {}
+    for variant, stored in (("float16", np.float16), ("float32", np.float32)):
+        graph, own = digits_graph(model, stored), score(model.astype(stored).astype("<f4"))
+        variants[variant] = {name: f"{variant} {version} {name}".encode() for name in VARIANT_FILES} | {
+            MODEL_FILE: graph,
+            CARD_FILE: card_of("digits", version, run, round_, own, len(graph)),
+            EVALUATION_FILE: evaluation_of(own),
+        }
     manifest = release_manifest(
         version,
         name="digits",

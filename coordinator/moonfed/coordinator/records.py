@@ -377,6 +377,7 @@ class RunView:
     ineligible: Mapping[str, Sequence[str]] = field(default_factory=dict)  # devices by reason
     open_seconds: float = 0.0  # since the open round opened
     progress: Mapping[str, float] = field(default_factory=dict)  # in the open round: the fractions that devices report
+    reasons: Mapping[str, str] = field(default_factory=dict)  # in the open round: of rejected and declined devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -895,6 +895,26 @@ class OpenRound(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class ReasonsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ROUND_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     COHORT_FIELD_NUMBER: _builtins.int
@@ -907,6 +927,7 @@ class OpenRound(_message.Message):
     SECONDS_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     attempt: _builtins.int
     seconds: _builtins.float
@@ -935,6 +956,10 @@ class OpenRound(_message.Message):
     def progress(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """fraction of the local training that devices have reported; at one replica"""
 
+    @_builtins.property
+    def reasons(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """of rejected and declined devices"""
+
     def __init__(
         self,
         *,
@@ -950,10 +975,11 @@ class OpenRound(_message.Message):
         seconds: _builtins.float = ...,
         target: _builtins.int = ...,
         progress: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        reasons: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cohort", b"cohort", "declined", b"declined", "left", b"left", "lost", b"lost", "progress", b"progress", "rejected", b"rejected", "replacements", b"replacements", "reported", b"reported", "round", b"round", "seconds", b"seconds", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cohort", b"cohort", "declined", b"declined", "left", b"left", "lost", b"lost", "progress", b"progress", "reasons", b"reasons", "rejected", b"rejected", "replacements", b"replacements", "reported", b"reported", "round", b"round", "seconds", b"seconds", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -54,6 +54,8 @@ def test_the_page_follows_a_run_and_its_actions_work(
     bars = browser.run("return [...document.querySelectorAll('.bar')].map((bar) => bar.getAttribute('aria-label'))")
     assert {"cam-0: 100 %", "cam-3: 100 %"} <= set(bars)
     assert browser.text(".short").count("declined") >= 1
+    browser.open(f"{console.address}/runs/{LIVE}")
+    browser.shows(HOSTILE, ".short tbody")  # also on a page that is opened after the device has declined
     slow.held.set()
     browser.shows("Round 2", ".opened")  # by itself: nothing was reloaded
     browser.shows(HOSTILE, ".short tbody")  # the reason for the missing device, as text

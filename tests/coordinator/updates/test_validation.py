@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,9 @@ def test_an_invalid_header_is_rejected_before_the_bytes(
     work = [one.assignment() for one in sessions]
     with pytest.raises(kind, match=told):
         devices[0].submit(work[0], model_bytes(1.0), **fields)
-    assert fleet.operator.run("run").open_round.rejected == ["cam-1"]
+    current = fleet.operator.run("run").open_round
+    assert current.rejected == ["cam-1"]
+    assert re.search(told, current.reasons["cam-1"])
 
 
 def test_a_malformed_digest_reaches_no_file(fleet: Fleet) -> None:

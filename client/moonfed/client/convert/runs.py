@@ -106,6 +106,7 @@ def _open_round(message: control_pb2.OpenRound) -> OpenRound:
         seconds=message.seconds,
         target=message.target,
         progress=dict(message.progress),
+        reasons=dict(message.reasons),
     )
 
 

@@ -37,6 +37,7 @@ class OpenRound:
     seconds: float  # since it opened
     target: int  # updates with which it closes
     progress: Mapping[str, float]  # fraction of the local training, by device
+    reasons: Mapping[str, str]  # of rejected and declined devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,6 +141,7 @@ def _open_round_document(current: control_pb2.OpenRound) -> dict[str, Any]:
         "seconds": current.seconds,
         "target": current.target,
         "progress": dict(current.progress),
+        "reasons": dict(current.reasons),
     }
 
 

@@ -84,6 +84,7 @@ def open_round_document(current: control_pb2.OpenRound) -> dict[str, Any]:
         "seconds": current.seconds,
         "target": current.target,
         "progress": finite(current.progress),
+        "reasons": dict(current.reasons),
     }
 
 

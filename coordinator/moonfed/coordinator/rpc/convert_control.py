@@ -97,6 +97,7 @@ def _open_round(view: RunView, current: OpenRound) -> control_pb2.OpenRound:
         seconds=view.open_seconds,
         target=view.record.settings.updates_closing(current.drawn),
         progress=dict(view.progress),
+        reasons=dict(view.reasons),
         replacements=sorted(current.replacements),
         left=sorted(current.left),
     )

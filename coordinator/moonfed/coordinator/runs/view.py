@@ -36,7 +36,16 @@ def run_view(
         model=newest.model if newest else record.initial,
         open_seconds=max(0.0, time.time() - under_way.opened) if under_way else 0.0,
         progress=progress,
+        reasons=_reasons(store, record.run, state.open) if state and state.open and under_way else {},
     )
+
+
+def _reasons(store: Store, run: str, current: OpenRound) -> dict[str, str]:
+    """Return the reasons of the devices that were rejected or declined."""
+    if not (current.rejected or current.declined):
+        return {}
+    reports = store.reports.of_attempt(attempt_id(run, current))
+    return {report.device: report.reason for report in reports if report.reason}
 
 
 def _under_way(store: Store, run: str, current: OpenRound) -> RoundRecord | None:

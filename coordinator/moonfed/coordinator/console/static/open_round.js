@@ -31,7 +31,7 @@ export class OpenRound {
       for (const device of this.round.cohort) this.rows.set(device, { device, state: "waiting", fraction: this.round.progress[device] ?? 0, reason: "" });
       for (const [device, fraction] of Object.entries(this.round.progress)) this.set(device, "training", "", fraction);
       for (const state of ["left", "lost", "declined", "rejected", "reported"]) {
-        for (const device of this.round[state]) this.set(device, state, HINTS[state] ?? "");
+        for (const device of this.round[state]) this.set(device, state, this.round.reasons[device] || HINTS[state] || "");
       }
     }
     this.draw();
@@ -101,8 +101,6 @@ export class OpenRound {
 const HINTS = {
   lost: "no heartbeat within the run's timeout",
   left: "announced that it stops; it may return",
-  declined: "declined; the device's history has the reason once the round has ended",
-  rejected: "rejected; the device's history has the reason once the round has ended",
 };
 
 function bar(row) {
