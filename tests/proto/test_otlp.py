@@ -83,14 +83,24 @@ def test_a_collector_that_never_answers_delays_nothing(caplog: pytest.LogCapture
     assert len(caplog.messages) <= 1, "and the log is not flooded"
 
 
-def test_an_absent_collector_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_absent_collector_is_logged_once_and_so_is_its_return(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        port = listening.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+
+    def own() -> list[str]:
+        return [message for message in caplog.messages if address in message]  # others may still be closing
+
     with caplog.at_level(logging.INFO), exporting(address, "moonfed-test"):
-        until(lambda: "the trace collector" in caplog.text, meanwhile=end_span)
+        until(lambda: bool(own()), meanwhile=end_span)
         end_span()
-    own = [message for message in caplog.messages if address in message]  # others may still be closing
-    assert own == [f"the trace collector at {address} does not take spans; they are dropped"]
+        with running_collector(port) as collector:
+            until(lambda: len(own()) > 1, meanwhile=end_span)
+            assert collector.spans
+            assert own() == [
+                f"the trace collector at {address} does not take spans; they are dropped",
+                f"the trace collector at {address} answers again",
+            ]
 
 
 def test_its_thread_ends_with_it() -> None:

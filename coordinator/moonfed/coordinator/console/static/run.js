@@ -12,6 +12,7 @@ import { OUTCOMES, PHASES, curves, stacked } from "./series.js";
 import { Table } from "./table.js";
 
 const BARS = 100; // newest attempts in the bar charts
+const NEWEST = 20; // attempts that are read when one has ended
 
 export async function show(root, name) {
   const base = `/api/runs/${encodeURIComponent(name)}`;
@@ -79,13 +80,19 @@ export async function show(root, name) {
     if (reply) { run = reply; drawRun(); }
   }
 
-  async function readRounds(last) {
-    const found = (await get(`${base}/rounds`, last ? { last } : {})).rows;
-    if (last) {
-      const key = (row) => `${row.round}.${row.attempt}`;
-      const fresh = new Set(found.map(key));
-      rows = [...rows.filter((row) => !fresh.has(key(row))), ...found];
-    } else rows = found;
+  async function readRounds() {
+    rows = (await get(`${base}/rounds`)).rows;
+    drawRun();
+    drawRounds();
+  }
+
+  // Reads the newest rounds, unless so many have ended that they do not reach back to those that are known.
+  async function readNewRounds() {
+    const found = (await get(`${base}/rounds`, { last: NEWEST })).rows;
+    const key = (row) => `${row.round}.${row.attempt}`;
+    const fresh = new Set(found.map(key));
+    if (found.length === NEWEST && !(rows.length && fresh.has(key(rows.at(-1))))) return readRounds();
+    rows = [...rows.filter((row) => !fresh.has(key(row))), ...found];
     drawRun();
     drawRounds();
   }
@@ -100,15 +107,22 @@ export async function show(root, name) {
   await readRounds();
   await readEvaluations();
 
-  let due = null; // several rounds may end at once
+  let due = null; // the next reading; rounds that end until then wait for it
+  let scored = false;
+  let again = false;
+  let left = false;
   const refresh = (events) => {
-    const scored = events.some((event) => event.event === "metrics");
-    clearTimeout(due);
-    due = setTimeout(async () => {
+    scored ||= events.some((event) => event.event === "metrics");
+    again = due !== null;
+    due ??= setTimeout(async () => {
+      const wanted = scored;
+      scored = again = false;
       try {
-        await readRounds(5);
-        if (scored) await readEvaluations();
+        await readNewRounds();
+        if (wanted) await readEvaluations();
       } catch (error) { notice(error.message, "bad"); }
+      due = null;
+      if (again && !left) refresh([]);
     }, 300);
   };
   const source = new EventSource(`${base}/live`);
@@ -138,7 +152,7 @@ export async function show(root, name) {
     replace(why, h("p", { class: "problem" }, `${JSON.parse(event.data).reason}; this page goes on as soon as it answers.`));
   });
   source.addEventListener("failed", (event) => { source.close(); notice(JSON.parse(event.data).reason, "bad"); });
-  return () => { source.close(); clearTimeout(due); open.end(); for (const chart of charts) chart.end(); };
+  return () => { left = true; source.close(); clearTimeout(due); open.end(); for (const chart of charts) chart.end(); };
 }
 
 function tile(name, value, note) {
