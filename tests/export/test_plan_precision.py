@@ -87,7 +87,8 @@ def test_a_round_is_reproducible_bit_for_bit(
     precision: str, memory_format: str, resnet: Network, new_plan: NewPlan
 ) -> None:
     plans = [new_plan(resnet, "moon", precision=precision, memory_format=memory_format) for _ in range(2)]
-    rounds = [round_of(plan, resnet, "resnet", "moon") for plan in (plans[0], plans[0], plans[1])]
+    start, steps, previous = weights_of(resnet), steps_of("resnet", 5), other_models(resnet, 1)
+    rounds = [run_round(plan, start, steps, values("moon"), previous=previous) for plan in (*plans, plans[0])]
     for again in rounds[1:]:
         assert again.losses == rounds[0].losses
         assert largest_difference(again.model, rounds[0].model) == 0
