@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -182,3 +183,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_runtest_setup() -> None:
+    """Undo the level of our log that a command set which an earlier test ran in this process."""
+    logging.getLogger("moonfed").setLevel(logging.NOTSET)

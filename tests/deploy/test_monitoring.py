@@ -56,13 +56,17 @@ class Leisurely(Pace):
     """Rounds that leave the processor to Prometheus, until all devices are to pause before their next upload."""
 
     def __init__(self) -> None:
-        self.closing, self.paused = threading.Event(), set[str]()
+        self.closing, self.delivering = threading.Event(), set[str]()
 
     def may_train(self, device: str, assignment: Assignment) -> bool:
+        self.delivering.add(device)
         if self.closing.wait(ROUND_SECONDS):
-            self.paused.add(device)
+            self.delivering.discard(device)
             return False
         return True
+
+    def delivered(self, device: str, assignment: Assignment) -> None:
+        self.delivering.discard(device)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +88,7 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
         targets = {"moonfed-coordinator": fleet.ports.metrics or 0, "moonfed-devices": stack.enter_context(_board(tmp))}
         yield Monitored(fleet, stack.enter_context(prometheus(tmp / "prometheus", targets)))
         pace.closing.set()  # nothing may be under way when the coordinator stops: it would leave files open
-        until(lambda: len(pace.paused) == DEVICES)
+        until(lambda: not pace.delivering)
         ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run=RUN))
 
 

@@ -91,7 +91,8 @@ def test_an_absent_collector_is_logged_once_and_so_is_its_return(caplog: pytest.
     def own() -> list[str]:
         return [message for message in caplog.messages if address in message]  # others may still be closing
 
-    with caplog.at_level(logging.INFO), exporting(address, "moonfed-test"):
+    # Other tests may have set another level for the programs' logs.
+    with caplog.at_level(logging.INFO, "moonfed.otlp"), exporting(address, "moonfed-test"):
         until(lambda: bool(own()), meanwhile=end_span)
         end_span()
         with running_collector(port) as collector:
