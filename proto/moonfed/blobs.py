@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moonfed.errors import Corrupt, InvalidInput, NotFound, ResourceExhausted
-from moonfed.files import make_directories, sync_directory, sync_file, write_durably
+from moonfed.files import fsync, make_directories, sync_directory, write_durably
 
 READ_SIZE = 1 << 18  # bytes read at once when hashing: they stay in the processor's cache
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -99,7 +99,13 @@ class Incoming:
 
     def finish(self) -> Path:
         """Check length and sha256, make the bytes durable and return their file; remove a wrong blob's file."""
-        self.close()
+        with self:
+            self._check()
+            self._flush()
+            fsync(self._file.fileno())
+        return self.path
+
+    def _check(self) -> None:
         if self.offset != self.ref.size:
             raise InvalidInput(
                 f"blob {self.ref.sha256[:12]} has {self.offset} of {self.ref.size} bytes; send the rest first"
@@ -107,8 +113,12 @@ class Incoming:
         if self._digest.hexdigest() != self.ref.sha256:
             self.path.unlink()
             raise Corrupt(f"the bytes received as blob {self.ref.sha256[:12]} have another sha256; send them again")
-        sync_file(self.path)
-        return self.path
+
+    def _flush(self) -> None:
+        try:
+            self._file.flush()
+        except OSError as error:
+            raise _disk_error(error) from error
 
     def close(self) -> None:
         """Keep the received bytes for a later resume."""

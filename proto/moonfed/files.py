@@ -34,7 +34,8 @@ def fsyncs_observed(observe: Callable[[float], None]) -> Iterator[None]:
         _fsync_observers.remove(observe)
 
 
-def _fsync(descriptor: int) -> None:
+def fsync(descriptor: int) -> None:
+    """Make what was written to an open file durable."""
     began = time.perf_counter()
     os.fsync(descriptor)
     for observe in tuple(_fsync_observers):
@@ -45,7 +46,7 @@ def sync_directory(path: Path) -> None:
     """Make renames inside `path` durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        _fsync(descriptor)
+        fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -75,7 +76,7 @@ def write_durably(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
-        _fsync(file.fileno())
+        fsync(file.fileno())
     os.replace(temporary, path)
     sync_directory(path.parent)
 
@@ -83,7 +84,7 @@ def write_durably(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 def sync_file(path: Path) -> None:
     """Make the content of a file that was written elsewhere durable."""
     with path.open("rb") as file:
-        _fsync(file.fileno())
+        fsync(file.fileno())
 
 
 def link_or_copy(source: Path, target: Path) -> None:

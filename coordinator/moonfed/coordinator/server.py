@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import re
@@ -127,6 +128,7 @@ def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
         registry.check()  # a broken package must not surface in a round
     os.umask(0o077)  # models and updates are private to this user
     raise_file_limit()  # every device needs a connection
+    gc.freeze()  # imported modules remain: the garbage collector need not search them again and again
     # Opened outside the event loop, whose end waits for the threads that still use the database.
     with (
         exporting(settings.otlp_endpoint, SERVICE),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from moonfed.blobs import BlobDirectory
 from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.rpc.flow_control import FlowControl
 from moonfed.errors import InvalidInput, NotFound
+from moonfed.transport import PART_SIZE
 from moonfed.v1 import blob_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support import coordinator
@@ -38,6 +40,19 @@ def test_only_blobs_can_be_fetched(fleet: Fleet) -> None:
     for name in ("", "0" * 64, "../coordinator.db", "../../state/authority/ca-key.pem"):
         with pytest.raises(NotFound):
             fetch(name)
+
+
+@pytest.mark.parametrize("size", [1, 127, 128, 16_383, 16_384, PART_SIZE + 5])
+def test_a_blob_of_any_size_arrives_as_chunks(size: int, tmp_path: Path) -> None:
+    blobs, content = BlobDirectory(tmp_path), random.Random(size).randbytes(size)
+    ref = blobs.put_bytes(content)
+
+    async def fetched() -> list[bytes]:
+        stream = chunks(blobs, blob_pb2.FetchRequest(sha256=ref.sha256), FlowControl().stream("cam-1"))
+        return [part async for part in stream]
+
+    found = [blob_pb2.Chunk.FromString(part) for part in asyncio.run(fetched())]
+    assert b"".join(chunk.data for chunk in found) == content
 
 
 def test_a_call_that_is_cancelled_while_the_file_is_being_opened_leaves_no_file_open(tmp_path: Path) -> None:

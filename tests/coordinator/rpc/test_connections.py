@@ -91,6 +91,34 @@ def test_connections_of_rejected_certificates_are_closed(listener: Listener) -> 
     assert not accepted.is_closed()
 
 
+def test_connections_are_searched_for_only_with_a_reason(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, rejected = Clock(), set[str]()
+    guarded = ConnectionGuard(1 << 20, lambda one: Untrusted("it is rejected") if one.name in rejected else None, clock)
+    guarded._ports = [listener.port]
+    connection = listener.connect()
+    guarded.authenticated(connection.name, certificate("cam-1"))
+
+    def searched() -> bool:
+        due = guarded.is_due()
+        assert not (due and guarded.check())
+        return due
+
+    assert [searched(), searched()] == [True, False], "at the start"
+    clock.now += connections.SEARCH_SECONDS
+    assert [searched(), searched()] == [True, False], "after a while"
+    monkeypatch.setattr(connections, "NEW_FILES", 5)
+    kept = [listener.connect() for _ in range(3)]  # of two files each, here
+    assert [searched(), searched()] == [True, False], "there are many more files"
+    rejected.add("cam-1")
+    assert guarded.is_due()
+    assert guarded.check()
+    assert connection.is_closed()
+    assert not any(each.is_closed() for each in kept)
+    for each in [listener.connect() for _ in range(CONNECTIONS_OF_ONE + 1)]:
+        guarded.authenticated(each.name, certificate("cam-2"))
+    assert guarded.is_due(), "a device has too many connections"
+
+
 def test_a_device_keeps_its_most_recent_connections_and_an_operator_all(listener: Listener) -> None:
     clock = iter(range(1000))
     guarded = ConnectionGuard(1 << 20, lambda _: None, lambda: next(clock))

@@ -22,11 +22,11 @@ def test_remnants_of_other_attempts_are_deleted_from_the_object_store(bucket: st
         for run, round_, attempt in (("r", 1, 1), ("r", 1, 11), ("r", 2, 1), ("r-2", 1, 1))
     ]
     for attempt in attempts:
-        spool.put(attempt, "cam-1", [content])
+        spool.put(attempt, "cam-1", {"model": content})
     spool.delete_except("r", attempts[:1])
     for attempt, kept in zip(attempts, (True, False, False, True), strict=True):
         if kept:
-            spool.fetch(attempt, "cam-1", content, ref_of_bytes(CONTENT).sha256)
+            spool.fetch(attempt, "cam-1", "model", content, ref_of_bytes(CONTENT).sha256)
         else:
             with pytest.raises(NotFound):
-                spool.fetch(attempt, "cam-1", content, ref_of_bytes(CONTENT).sha256)
+                spool.fetch(attempt, "cam-1", "model", content, ref_of_bytes(CONTENT).sha256)

@@ -185,7 +185,7 @@ def test_a_decoded_update_that_is_damaged_on_the_disk_does_not_count(fleet: Flee
     devices = {name: connect(fleet, name) for name in ("cam-1", "cam-2")}
     works = {name: stream.assignment() for name, (_, stream) in devices.items()}
     devices["cam-1"][0].submit(works["cam-1"], int8_file(0.5), encoding="int8")
-    (spooled,) = (path for path in (fleet.state / "spool").rglob("model") if path.is_file())
+    (spooled,) = (fleet.state / "spool").rglob("model/*")
     spooled.write_bytes(spooled.read_bytes()[:-1] + b"?")
     devices["cam-2"][0].submit(works["cam-2"], int8_file(0.25), encoding="int8")
     np.testing.assert_allclose(committed(fleet, until), expected(np.zeros(SIZE, np.float32), 0.25), rtol=1e-6)

@@ -52,7 +52,7 @@ def test_a_round_is_the_weighted_mean_of_its_updates(fleet: Fleet) -> None:
     assert dict(done.metrics) == {"train_loss": 2.5}
     # the held-out samples scored the model that the round began with
     assert dict(run.initial_metrics) == {"holdout_accuracy": 0.9, "holdout_samples": 20.0}
-    assert not list((fleet.state / "spool").rglob("updates/*")), "updates of a committed round are gone"
+    assert not list((fleet.state / "spool").rglob("updates/*/*")), "updates of a committed round are gone"
 
 
 def test_an_interrupted_upload_resumes(fleet: Fleet) -> None:

@@ -115,6 +115,8 @@ def test_an_upload_cancelled_while_it_begins_is_removed(tmp_path: Path, monkeypa
 
     monkeypatch.setattr("moonfed.coordinator.updates.transfer.Incoming", Slow)
 
+    (tmp_path / "file").write_bytes(b"a")  # else it is opened later
+
     async def scenario() -> None:
         uploads = Transfers()
         begun = asyncio.create_task(uploads.begin({ref: tmp_path / "file"}))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,6 +21,7 @@ from moonfed.server_rules.server_rule import Float64Array
 from moonfed.tensors import ITEM_SIZE, Kind, TensorSpec, header_bytes
 
 SLICE_ELEMENTS = 1 << 16  # elements: a slice, its scaled copy and the sums stay in the processor's cache
+Float32Array = npt.NDArray[np.float32]
 ElementIndex = slice | npt.NDArray[np.bool_]  # of some elements of a slice
 
 
@@ -29,14 +31,25 @@ def ranges(size: int, slice_elements: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + slice_elements, size)
 
 
-def read_elements(path: Path, size: int, start: int, stop: int) -> npt.NDArray[np.float32]:
+def read_elements(path: Path, size: int, start: int, stop: int) -> Float32Array:
     """Read elements start to stop of a checked file of `size` elements. Mapping a short slice is five times slower."""
-    values = np.empty(stop - start, "<f4")
     with path.open("rb", buffering=0) as file:
-        file.seek(-ITEM_SIZE * (size - start), os.SEEK_END)  # the buffer ends the file, whatever the header holds
-        read_bytes = file.readinto(values.data)
+        return _read(file, size, start, stop)
+
+
+def read_slices(path: Path, size: int) -> Iterator[Float32Array]:
+    """Read a checked file of `size` elements, slice by slice."""
+    with path.open("rb", buffering=0) as file:
+        for start, stop in ranges(size, SLICE_ELEMENTS):
+            yield _read(file, size, start, stop)
+
+
+def _read(file: FileIO, size: int, start: int, stop: int) -> Float32Array:
+    values = np.empty(stop - start, "<f4")
+    file.seek(-ITEM_SIZE * (size - start), os.SEEK_END)  # the buffer ends the file, whatever the header holds
+    read_bytes = file.readinto(values.data)
     if read_bytes != values.nbytes:
-        raise Corrupt(f"{path} ended after {read_bytes} of {values.nbytes} bytes")
+        raise Corrupt(f"{file.name} ended after {read_bytes} of {values.nbytes} bytes")
     return values
 
 

@@ -47,6 +47,11 @@ def accepted(ports: Collection[int]) -> tuple[dict[Peer, int], int]:
     return found, number
 
 
+def open_files() -> int:
+    """Return the number of all open files."""
+    return len(list(_open_files()))
+
+
 def shut_down(file: int, peer: Peer, ports: Collection[int]) -> None:
     """Shut a connection down, which gRPC notices at once, unless its descriptor has been reused."""
     with suppress(OSError), _borrowed(file) as connection:

@@ -181,7 +181,7 @@ class RunFollower:
 
     def _put_update(self, receipt: DeviceReport, files: Mapping[str, Path]) -> None:
         self._spool.put(receipt.id, receipt.device, files)
-        self._spool.sync([(receipt.id, receipt.device)])
+        self._spool.sync([receipt.id])
 
     async def reject(self, report: DeviceReport) -> None:
         """Record that a device's update failed its checks."""

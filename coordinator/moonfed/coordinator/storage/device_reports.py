@@ -26,6 +26,7 @@ _ACCEPTED = _OF_DEVICE.where(_columns.outcome == "accepted")
 _FORGET = sql.delete(tables.reports).where(
     _columns.run == sql.bindparam("of_run"), _columns.round <= sql.bindparam("newest")
 )
+Key = tuple[str, int, int, str]  # run, round, attempt, device
 T = TypeVar("T")
 
 
@@ -44,7 +45,8 @@ class DeviceReports:
         """Record a device's report in place of any earlier one."""
         with self._transactions.write() as connection:
             self._leases.require(connection, report.id.run)  # else the run's holder would not know of it
-            _require_participant(connection, report)
+            if report.outcome == "accepted" and not participants.among(connection, report.id.run, [report.device]):
+                raise _not_participating(report)
             insert_or_replace(connection, tables.reports, [row_mapping.report_row(report)])
 
     def record(self, report: DeviceReport) -> None:
@@ -58,11 +60,15 @@ class DeviceReports:
                 raise problem
 
     def record_all(self, given: Sequence[DeviceReport]) -> list[MoonfedError | None]:
-        """Record several reports in one transaction; return what `record` would raise for each."""
+        """Record reports, one of each device and attempt, in one transaction; return what `record` raises for each."""
         with self._transactions.write() as connection:
-            attempts = {report.id for report in given}
-            closed = {attempt: _problem(rounds.require_open, connection, attempt) for attempt in attempts}
-            return [closed[report.id] or _problem(_record, connection, report) for report in given]
+            problems = _inadmissible(connection, given)
+            rows = [row_mapping.report_row(report) for report in given if _key(report) not in problems]
+            written = insert_or_replace_if(connection, tables.reports, rows, _REJECTED)
+            for report in given:
+                if _key(report) not in written and _key(report) not in problems:
+                    problems[_key(report)] = _problem(_require_same, connection, report)
+        return [problems.get(_key(report)) for report in given]
 
     def of_attempt(self, attempt: AttemptId) -> list[DeviceReport]:
         """Return all reports in an attempt, sorted by device."""
@@ -88,11 +94,27 @@ def forget(connection: sql.Connection, run: str, newest: int) -> None:
     connection.execute(_FORGET, {"of_run": run, "newest": newest})
 
 
-def _record(connection: sql.Connection, report: DeviceReport) -> None:
-    """Record a report, replacing only a rejected one; raises WrongState or AlreadyExists if another one counts."""
-    _require_participant(connection, report)
-    if insert_or_replace_if(connection, tables.reports, row_mapping.report_row(report), _REJECTED):
-        return
+def _key(report: DeviceReport) -> Key:
+    return report.id.run, report.id.round, report.id.attempt, report.device
+
+
+def _inadmissible(connection: sql.Connection, given: Sequence[DeviceReport]) -> dict[Key, MoonfedError | None]:
+    """Return why some of the reports cannot be recorded: their round is closed, or their device does not take part."""
+    problems: dict[Key, MoonfedError | None] = {}
+    for attempt in {report.id for report in given}:
+        reports = [report for report in given if report.id == attempt]
+        closed = _problem(rounds.require_open, connection, attempt)
+        present = participants.among(connection, attempt.run, {report.device for report in reports})
+        for report in reports:
+            if closed:
+                problems[_key(report)] = closed
+            elif report.outcome == "accepted" and report.device not in present:
+                problems[_key(report)] = _not_participating(report)
+    return problems
+
+
+def _require_same(connection: sql.Connection, report: DeviceReport) -> None:
+    """Raise WrongState or AlreadyExists unless the report that counts in place of this one is the same update."""
     found = connection.execute(_OF_DEVICE, _parameters(report.id, report.device))
     standing = row_mapping.report(found.mappings().one())
     if standing.outcome == "declined":
@@ -102,10 +124,9 @@ def _record(connection: sql.Connection, report: DeviceReport) -> None:
     _require_same_update(standing, report.id, report.device, report.blobs)
 
 
-def _require_participant(connection: sql.Connection, report: DeviceReport) -> None:
-    """Raise WrongState for an update from a device that only has the name of the one that the round waits for."""
-    if report.outcome == "accepted":
-        participants.require(connection, report.id.run, report.device)
+def _not_participating(report: DeviceReport) -> WrongState:
+    """Return the error for an update from a device that only has the name of the one that the round waits for."""
+    return WrongState(f"device {report.device!r} does not participate in run {report.id.run!r}")
 
 
 def _parameters(attempt: AttemptId, device: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ part of a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sql
 
@@ -14,12 +14,11 @@ from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage import runs
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.upsert import insert_or_ignore, insert_or_replace
-from moonfed.errors import WrongState
 from moonfed.labels import lacking
 
 _columns, _blobs = tables.participants.c, tables.blob_references.c
-_ONE = sql.select(_columns.device).where(
-    _columns.run == sql.bindparam("of_run"), _columns.device == sql.bindparam("of_device")
+_AMONG = sql.select(_columns.device).where(
+    _columns.run == sql.bindparam("of_run"), _columns.device.in_(sql.bindparam("of_devices", expanding=True))
 )
 _WITH_BLOB = tables.participants.join(tables.blob_references, _blobs.run == _columns.run)
 
@@ -61,10 +60,10 @@ def counted(
     insert_or_replace(connection, tables.participants, values)
 
 
-def require(connection: sql.Connection, run: str, device: str) -> None:
-    """Raise WrongState unless the device participates in the run; a former device's name may be in a cohort."""
-    if connection.execute(_ONE, {"of_run": run, "of_device": device}).first() is None:
-        raise WrongState(f"device {device!r} does not participate in run {run!r}")
+def among(connection: sql.Connection, run: str, devices: Collection[str]) -> set[str]:
+    """Return those of the devices that participate in the run; a former device's name may be in a cohort."""
+    found = connection.execute(_AMONG, {"of_run": run, "of_devices": sorted(devices)})
+    return set(found.scalars())
 
 
 def all_of(connection: sql.Connection, run: str) -> set[str]:

@@ -67,7 +67,7 @@ class RunSummaries:
         row, earlier = {"run": run, "action": action}, tables.operator_requests.c.action
         with self._transactions.write() as connection:
             try:
-                insert_or_replace_if(connection, tables.operator_requests, row, earlier != "stop")
+                insert_or_replace_if(connection, tables.operator_requests, [row], earlier != "stop")
             except sql.exc.IntegrityError as error:
                 raise NotFound(f"there is no run {run!r}") from error
 

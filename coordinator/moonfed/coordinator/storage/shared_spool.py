@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from moonfed.blobs import ref_of_file
@@ -21,17 +21,17 @@ class SharedSpool:
     def __init__(self, objects: ObjectClient) -> None:
         self._objects = objects
 
-    def put(self, attempt: AttemptId, device: str, files: Iterable[Path]) -> None:
-        """Store the files of a device's update, each named by its role; durable on return."""
-        for path in files:
-            self._objects.put(path, f"{_prefix(attempt)}/{device}/{path.name}/{ref_of_file(path).sha256}")
+    def put(self, attempt: AttemptId, device: str, files: Mapping[str, Path]) -> None:
+        """Store the files of a device's update, by role; durable on return."""
+        for role, path in files.items():
+            self._objects.put(path, f"{_prefix(attempt)}/{device}/{role}/{ref_of_file(path).sha256}")
 
-    def fetch(self, attempt: AttemptId, device: str, path: Path, sha256: str) -> None:
-        """Fetch one role's file, which another coordinator received, to its place; raises NotFound."""
+    def fetch(self, attempt: AttemptId, device: str, role: str, path: Path, sha256: str) -> None:
+        """Fetch one role's file, which another coordinator received, to `path`; raises NotFound."""
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{threading.get_ident()}")
         try:
-            self._objects.get(f"{_prefix(attempt)}/{device}/{path.name}/{sha256}", temporary)
+            self._objects.get(f"{_prefix(attempt)}/{device}/{role}/{sha256}", temporary)
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """The spool: updates of open rounds, from their first byte until the round is committed or abandoned.
 
 RUN/ROUND-ATTEMPT/incoming/DEVICE/SHA256   blobs that are being received
-RUN/ROUND-ATTEMPT/updates/DEVICE/ROLE      checked updates
+RUN/ROUND-ATTEMPT/updates/ROLE/DEVICE      checked updates; few directories, since each needs an fsync
 RUN/ROUND-ATTEMPT/reduced/                 the next global state while it is computed
 """
 
@@ -33,6 +33,7 @@ class Spool:
 
     def __init__(self, root: Path, shared: SharedSpool | None = None) -> None:
         self._root, self._shared = root, shared
+        self._durable: set[AttemptId] = set()  # attempts whose directories are, except for the newest updates' names
 
     def attempt_directory(self, attempt: AttemptId) -> Path:
         """Return the directory of an attempt; it exists until the attempt is over."""
@@ -53,13 +54,13 @@ class Spool:
 
     def update_file(self, attempt: AttemptId, device: str, role: str) -> Path:
         """Return the path of one role's file of a device's checked update; it need not exist."""
-        return self._update_directory(attempt, device) / role
+        return self._updates(attempt) / role / device
 
     def holds(self, attempt: AttemptId, device: str, role: str, ref: BlobRef) -> bool:
         """Verify one role's file of an update; fetch it first if another coordinator received it. Raises NotFound."""
         path = self.update_file(attempt, device, role)
         if self._shared and not (path.exists() and ref_of_file(path) == ref):
-            self._shared.fetch(attempt, device, path, ref.sha256)
+            self._shared.fetch(attempt, device, role, path, ref.sha256)
         return ref_of_file(path) == ref
 
     def put(self, attempt: AttemptId, device: str, checked: Mapping[str, Path]) -> None:
@@ -67,34 +68,40 @@ class Spool:
 
         Their names are durable once `sync` has been called.
         """
-        directory = self._update_directory(attempt, device)
-        directory.mkdir(parents=True, exist_ok=True)
         roles = list(checked)
+        places = {role: self.update_file(attempt, device, role) for role in roles}
         for number, role in enumerate(roles):
+            places[role].parent.mkdir(parents=True, exist_ok=True)
             if checked[role] in [checked[later] for later in roles[number + 1 :]]:  # two roles may hold the same bytes
-                shutil.copyfile(checked[role], directory / role)
-                sync_file(directory / role)
+                shutil.copyfile(checked[role], places[role])
+                sync_file(places[role])
             else:
-                os.replace(checked[role], directory / role)
+                os.replace(checked[role], places[role])
         if self._shared:
-            self._shared.put(attempt, device, [directory / role for role in roles])
+            self._shared.put(attempt, device, places)
 
-    def sync(self, updates: Iterable[tuple[AttemptId, str]]) -> None:
-        """Make the file names of (attempt, device) updates durable, fsyncing each directory once."""
-        directories = [self._update_directory(attempt, device) for attempt, device in updates]
-        parents = {parent for directory in directories for parent in list(directory.parents)[:5]}  # up to the state
-        for directory in [*directories, *parents]:
-            sync_directory(directory)
+    def sync(self, attempts: Iterable[AttemptId]) -> None:
+        """Make the file names of these attempts' updates durable, fsyncing each directory once."""
+        for attempt in set(attempts):
+            updates = self._updates(attempt)
+            for directory in updates.iterdir():
+                sync_directory(directory)
+            if attempt not in self._durable:
+                for directory in [updates, *list(updates.parents)[:4]]:  # up to the state
+                    sync_directory(directory)
+                self._durable.add(attempt)
 
     def delete_update(self, attempt: AttemptId, device: str) -> None:
         """Delete one device's update."""
-        shutil.rmtree(self._update_directory(attempt, device), ignore_errors=True)
+        for path in self._updates(attempt).glob(f"*/{device}"):
+            path.unlink(missing_ok=True)
         if self._shared:
             with _cleanup_deferred_if_unavailable():
                 self._shared.delete_update(attempt, device)
 
     def delete_local(self, attempt: AttemptId) -> None:
         """Delete an attempt's files on this machine."""
+        self._durable.discard(attempt)
         shutil.rmtree(self.attempt_directory(attempt), ignore_errors=True)
 
     def delete(self, attempt: AttemptId) -> None:
@@ -106,11 +113,15 @@ class Spool:
 
     def delete_run(self, run: str) -> None:
         """Delete all updates of a run."""
+        for attempt in list(self._durable):
+            if attempt.run == run:
+                self._durable.discard(attempt)
         shutil.rmtree(self._root / run, ignore_errors=True)
         self.delete_shared_except(run, ())
 
     def delete_local_except(self, attempts: Collection[AttemptId]) -> None:
         """Delete the files that a killed coordinator left on this machine, except those of the given attempts."""
+        self._durable.difference_update(set(self._durable) - set(attempts))
         kept = {self.attempt_directory(attempt) for attempt in attempts}
         for directory in self._root.glob("*/*"):
             if directory not in kept:
@@ -122,8 +133,8 @@ class Spool:
             with _cleanup_deferred_if_unavailable():
                 self._shared.delete_except(run, attempts)
 
-    def _update_directory(self, attempt: AttemptId, device: str) -> Path:
-        return self.attempt_directory(attempt) / "updates" / device
+    def _updates(self, attempt: AttemptId) -> Path:
+        return self.attempt_directory(attempt) / "updates"
 
 
 @contextmanager

@@ -93,7 +93,7 @@ class GroupCommit:
     def _record(self, placed: Sequence[PendingUpdate]) -> dict[PendingUpdate, Outcome]:
         receipts = [update.receipt for update in placed]
         try:
-            self._spool.sync((receipt.id, receipt.device) for receipt in receipts)
+            self._spool.sync(receipt.id for receipt in receipts)
             if self._late_reports:  # such an update may count after its own round has closed
                 self._reports.replace(receipts[0])
                 return {}

@@ -17,29 +17,35 @@ class Transfer:
 
     def __init__(self, transfers: Transfers, files: Mapping[BlobRef, Path]) -> None:
         self._transfers, self._files = transfers, files
-        self._incoming: dict[str, Incoming] = {}
+        self._incoming: dict[BlobRef, Incoming] = {}
         self._busy = asyncio.Lock()
         self._closed = False
 
     async def open(self) -> dict[str, int]:
-        """Open the files; returns the bytes held of each, by sha256."""
+        """Open the files that exist, and later the others; returns the bytes held of each, by sha256."""
         async with self._busy:
             self._require_open()
-            await in_thread(self._open)
-        return {sha256: incoming.offset for sha256, incoming in self._incoming.items()}
+            if any(path.exists() for path in self._files.values()):  # a thread takes longer than this check
+                await in_thread(self._open)
+        return {ref.sha256: self._incoming[ref].offset if ref in self._incoming else 0 for ref in self._files}
 
     def _open(self) -> None:
         for ref, path in self._files.items():
-            self._incoming[ref.sha256] = Incoming(path, ref)
+            if ref not in self._incoming:
+                self._incoming[ref] = Incoming(path, ref)
 
     async def append(self, sha256: str, offset: int, data: bytes) -> None:
         """Append a part to one of the files."""
         async with self._busy:
             self._require_open()
-            incoming = self._incoming.get(sha256)
-            if incoming is None:
+            ref = next((ref for ref in self._files if ref.sha256 == sha256), None)
+            if ref is None:
                 raise InvalidInput(f"part is of blob {sha256[:12]!r}; it must be of one that is still incomplete")
-            await in_thread(incoming.append, offset, data)
+            await in_thread(self._append, ref, offset, data)
+
+    def _append(self, ref: BlobRef, offset: int, data: bytes) -> None:
+        self._open()
+        self._incoming[ref].append(offset, data)
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -53,7 +59,8 @@ class Transfer:
 
         The caller holds the transfer.
         """
-        return {sha256: incoming.finish() for sha256, incoming in self._incoming.items()}
+        self._open()
+        return {ref.sha256: incoming.finish() for ref, incoming in self._incoming.items()}
 
     async def close(self) -> None:
         """Close the files and keep the received bytes for a resume; harmless when repeated."""

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from moonfed.blobs import BlobRef
-from moonfed.coordinator.aggregation.model_files import SLICE_ELEMENTS, ranges, read_elements
+from moonfed.coordinator.aggregation.model_files import read_slices
 from moonfed.coordinator.aggregation.prototypes import COUNTS
 from moonfed.coordinator.records import MAX_SAMPLES, AttemptId
 from moonfed.encoded_models import largest_file
 from moonfed.encodings import PLAIN, Encoding
 from moonfed.errors import InvalidInput, ResourceExhausted, SchemaMismatch
 from moonfed.manifest import CLASS_MEANS, MODEL, Manifest, Roles
-from moonfed.tensors import TensorSpec, model_size, open_model, require_finite, split
+from moonfed.tensors import TensorSpec, check_layout, model_size, open_model, require_finite, split
 from moonfed.validate import require_whole
 
 MAX_STEPS = 1_000_000_000
@@ -86,11 +86,9 @@ def update_roles(manifest: Manifest) -> Roles:
 
 def check_model(path: Path, specs: Sequence[TensorSpec]) -> None:
     """Raise SchemaMismatch, naming the tensor, unless the file holds exactly these tensors with finite values."""
-    vector, size = open_model(path, specs), model_size(specs)
-    if not all(
-        np.isfinite(read_elements(path, size, *part)).all() for part in ranges(size, SLICE_ELEMENTS)
-    ):  # read: a map would be ours
-        require_finite(vector, specs)
+    check_layout(path, specs)
+    if not all(np.isfinite(part).all() for part in read_slices(path, model_size(specs))):  # read: a map would be ours
+        require_finite(open_model(path, specs), specs)
 
 
 def _check_counts(path: Path, specs: Sequence[TensorSpec]) -> None:

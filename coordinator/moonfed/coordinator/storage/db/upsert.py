@@ -23,13 +23,16 @@ def insert_or_replace(connection: sql.Connection, table: sql.Table, values: Sequ
 
 
 def insert_or_replace_if(
-    connection: sql.Connection, table: sql.Table, row: Mapping[str, Any], where: sql.ColumnElement[bool]
-) -> bool:
-    """Insert a row; replace an existing row only if it matches `where`. Return True if the row was written.
+    connection: sql.Connection, table: sql.Table, values: Sequence[Mapping[str, Any]], where: sql.ColumnElement[bool]
+) -> set[tuple[Any, ...]]:
+    """Insert rows with different keys; replace an existing row only if it matches `where`. Return the written keys.
 
-    `where` is one of a few constants, since a statement is built once for each and kept.
+    `where` is one of a few constants, since a statement is built once for each and kept. SQLAlchemy compiles it each
+    time, which takes longer than to execute it: pass several rows at once.
     """
-    return connection.execute(_replacing_if(connection.dialect.name, table, where), row).first() is not None
+    if not values:
+        return set()
+    return set(map(tuple, connection.execute(_replacing_if(connection.dialect.name, table, where), values)))
 
 
 @cache  # building and compiling a statement takes longer than executing it
