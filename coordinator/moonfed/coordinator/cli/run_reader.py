@@ -12,7 +12,7 @@ from typing import Any
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.confusion_picture import draw_confusion
 from moonfed.coordinator.cli.control_client import Console
-from moonfed.coordinator.cli.format import run_status
+from moonfed.coordinator.documents.values import run_status
 from moonfed.coordinator.rounds.run_recipe import recipe_of
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.coordinator.trackers.curve_picture import draw_curves

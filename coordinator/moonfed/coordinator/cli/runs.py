@@ -45,9 +45,10 @@ def list_runs(
     Example: moonfed-coordinator run list
     """
     from moonfed.coordinator.cli.control_client import connect
-    from moonfed.coordinator.cli.documents import run_document
-    from moonfed.coordinator.cli.format import moment, run_status
+    from moonfed.coordinator.cli.format import moment
     from moonfed.coordinator.cli.layout import table, terminal_width
+    from moonfed.coordinator.documents.runs import run_document
+    from moonfed.coordinator.documents.values import run_status
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
@@ -89,10 +90,10 @@ def show(
     Example: moonfed-coordinator run show digits --recipe > recipe.toml
     """
     from moonfed.coordinator.cli.control_client import connect
-    from moonfed.coordinator.cli.documents import round_document, run_document
-    from moonfed.coordinator.cli.format_evaluations import evaluations_document
     from moonfed.coordinator.cli.format_run import ROUNDS_READ, run_lines
     from moonfed.coordinator.cli.layout import terminal_width
+    from moonfed.coordinator.documents.evaluations import evaluations_document
+    from moonfed.coordinator.documents.runs import round_document, run_document
     from moonfed.coordinator.rounds.run_recipe import recipe_of, to_toml
     from moonfed.coordinator.rpc.convert_settings import run_settings
     from moonfed.v1 import control_pb2
@@ -237,8 +238,8 @@ def delete(
 
 
 def _report(run: control_pb2.Run, *, json: bool) -> None:
-    from moonfed.coordinator.cli.documents import run_document
     from moonfed.coordinator.cli.format import snapshot_line
+    from moonfed.coordinator.documents.runs import run_document
 
     if json:
         print_json(run_document(run))
