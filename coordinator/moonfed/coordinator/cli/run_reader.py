@@ -46,7 +46,7 @@ class RunReader:
     def read(self, *, whole: bool = True) -> RunSnapshot:
         """Read the run; unless `whole`, only its newest rounds are read again, and no evaluations."""
         self._run = self._get_run()
-        for found in self._console.rounds(self._name, 0 if whole or not self._rounds else NEWEST):
+        for found in self._console.rounds(self._name, last=0 if whole or not self._rounds else NEWEST):
             self._rounds[found.round, found.attempt] = found
         if whole:
             self._evaluations = self._console.evaluations(self._name)

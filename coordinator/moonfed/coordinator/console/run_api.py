@@ -60,12 +60,13 @@ class RunApi:
     async def round(self, request: Request) -> Response:
         """Return one attempt of a round with its devices."""
         control = self._access.operator(request).control
-        wanted = (request.path_params["round"], request.path_params["attempt"])
-        asked = control_pb2.ListRoundsRequest(run=_run(request))
-        async for found in control.stream(control.stub.ListRounds, asked):
-            if (found.round, found.attempt) == wanted:
-                return JSONResponse(round_document(found))
-        raise NotFound(f"run {asked.run!r} has no round {wanted[0]}, attempt {wanted[1]}, that has ended")
+        number, attempt = request.path_params["round"], request.path_params["attempt"]
+        if 0 < number <= MOST_ROUND:
+            asked = control_pb2.ListRoundsRequest(run=_run(request), round=number)
+            async for found in control.stream(control.stub.ListRounds, asked):
+                if found.attempt == attempt:
+                    return JSONResponse(round_document(found))
+        raise NotFound(f"run {_run(request)!r} has no round {number}, attempt {attempt}, that has ended")
 
     async def outcomes(self, request: Request) -> Response:
         """Return what became of each device in the newest attempts of a run, oldest first."""
