@@ -130,7 +130,7 @@ class HeldOutScore:
             "calibration_error": self.calibration_error,
             "calibration_bins": self.calibration_bins,
             "classes": [
-                {"class": found.name, "precision": found.precision, "recall": found.recall, "samples": found.support}
+                {"name": found.name, "precision": found.precision, "recall": found.recall, "support": found.support}
                 for found in self.by_class()
             ],
             "confusion": [list(row) for row in self.rows()],

@@ -168,10 +168,10 @@ class OperatorCalls:
         assert isinstance(devices, list)
         return devices
 
-    def rounds(self, name: str) -> list[control_pb2.Round]:
+    def rounds(self, name: str, number: int = 0) -> list[control_pb2.Round]:
         rounds = ask(
             lambda request, timeout: list(self.control.ListRounds(request, timeout=timeout)),
-            control_pb2.ListRoundsRequest(run=name),
+            control_pb2.ListRoundsRequest(run=name, round=number),
         )
         assert isinstance(rounds, list)
         return rounds

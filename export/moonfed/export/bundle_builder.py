@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +31,17 @@ from moonfed.tensors import TensorSpec, Vector, write_model
 MINIMUM_TORCH = "2.4"  # the first release with torch.ops.aten._fused_sgd_ on the CPU
 
 
-def build_bundle(recipe: BundleRecipe, given: Network | None = None) -> Bundle:
+def _ignore(_: str) -> None:
+    pass
+
+
+def build_bundle(
+    recipe: BundleRecipe, given: Network | None = None, *, on_step: Callable[[str], None] = _ignore
+) -> Bundle:
     """Build and check a bundle; the same recipe and library versions give the same bytes.
 
-    `given`: a network with its weights, in place of the recipe's model, which then only names it.
+    `given`: a network with its weights, in place of the recipe's model, which then only names it. `on_step` gets the
+    name of each step, which may take many seconds.
 
     The checks: TorchScript and ONNX can express the model; it accepts the input and returns one logit per class; rounds
     with the saved and reloaded plan have finite losses and results and change the weights; the graph and the
@@ -44,6 +52,7 @@ def build_bundle(recipe: BundleRecipe, given: Network | None = None) -> Bundle:
     augmentation = build_augmentation(recipe.augmentation, recipe.input)
 
     # The network, which must accept the recipe's samples and batches.
+    on_step(f"building model {recipe.model}")
     network = given or _network(recipe)
     least = minimum_samples(network)
     if settings.training.batch_size < least:
@@ -52,6 +61,7 @@ def build_bundle(recipe: BundleRecipe, given: Network | None = None) -> Bundle:
 
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
         # The files: plan, graph and initial weights.
+        on_step("compiling plan and graph")
         plan_path = Path(directory) / PLAN_FILE
         scripted = compile_plan(
             network, settings.method, settings.hyperparameters, augmentation=augmentation, model=recipe.model
@@ -68,6 +78,7 @@ def build_bundle(recipe: BundleRecipe, given: Network | None = None) -> Bundle:
         manifest = _manifest(recipe, settings, specs, width, _plan_spec(settings, least, activations), files)
 
         # The trial: train a few steps with the plan as devices load it, and compare the graph with it.
+        on_step("training a few steps, and comparing graph and plan")
         _check(load_plan(plan_path, "cpu"), network, manifest, files)
     return Bundle(manifest, {**files, MANIFEST_FILE: manifest.to_bytes()})
 

@@ -1045,18 +1045,22 @@ class ListRoundsRequest(_message.Message):
 
     RUN_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     last: _builtins.int
     """number of newest rounds; 0: all"""
+    round: _builtins.int
+    """only the attempts at this round, whatever `last` is; 0: of all rounds"""
     def __init__(
         self,
         *,
         run: _builtins.str = ...,
         last: _builtins.int = ...,
+        round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "round", b"round", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

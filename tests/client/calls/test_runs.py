@@ -145,6 +145,8 @@ def test_rounds_are_a_table(client: Coordinator, ended: str) -> None:
     assert set(table["phases"][0]) >= {"training", "upload"}
     assert sorted(table["counted"][0]) == sorted(SAMPLES)
     assert [found.round for found in client.rounds(ended, last=1)] == [2]
+    assert [found.round for found in client.rounds(ended, round=1)] == [1]
+    assert client.rounds(ended, round=3) == []
 
 
 def test_weights_are_arrays(fleet: Fleet, client: Coordinator, ended: str) -> None:

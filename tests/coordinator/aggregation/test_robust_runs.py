@@ -12,9 +12,9 @@ import pytest
 from sklearn.datasets import load_iris
 
 from moonfed.coordinator.aggregation.robust.reducers import REDUCERS
-from moonfed.coordinator.cli.documents import round_document
 from moonfed.coordinator.cli.format_run import run_lines
 from moonfed.coordinator.cli.watch import WatchedRun
+from moonfed.coordinator.documents.runs import round_document
 from moonfed.errors import InvalidInput
 from moonfed.server_rules.fednova import FedNova
 from moonfed.server_rules.mean import MeanRule

@@ -8,25 +8,14 @@ import subprocess
 
 import pytest
 
-from moonfed.coordinator.cli.audit import parse_time, record_document, record_lines
+from moonfed.coordinator.cli.audit import parse_time, record_lines
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.v1 import control_pb2
+from tests.coordinator.documents.test_audit import RECORD
 from tests.support.coordinator import ask
 from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, Programs
 
 WIDTH = 80
-RECORD = control_pb2.AuditRecord(
-    number=7,
-    time=1_700_000_000.25,
-    name="ann",
-    role="engineer",
-    serial="1f",
-    address="10.0.0.7:51234",
-    call="StopRun",
-    details="stop run 'digits'",
-    outcome="done",
-    count=1,
-)
 
 
 def record(**fields: object) -> control_pb2.AuditRecord:
@@ -78,24 +67,6 @@ def test_a_long_record_is_wrapped_and_complete() -> None:
         joined = "".join(lines).replace(" ", "")
         for part in (name, "(evaluator)", long.address, certificates, "no such operator", "(2 calls)"):
             assert part.replace(" ", "") in joined
-
-
-def test_a_record_is_a_document() -> None:
-    assert record_document(RECORD) == {
-        "number": 7,
-        "time": "2023-11-14T22:13:20Z",
-        "name": "ann",
-        "role": "engineer",
-        "serial": "1f",
-        "address": "10.0.0.7:51234",
-        "call": "StopRun",
-        "details": "stop run 'digits'",
-        "allowed": True,
-        "outcome": "done",
-        "reason": "",
-        "count": 1,
-    }
-    assert record_document(control_pb2.AuditRecord(outcome="denied"))["allowed"] is False
 
 
 @pytest.mark.parametrize(

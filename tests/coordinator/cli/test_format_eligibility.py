@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moonfed.coordinator.cli.format_eligibility import eligibility_document, eligibility_lines
+from moonfed.coordinator.cli.format_eligibility import eligibility_lines
 from moonfed.v1 import control_pb2
 
 
@@ -29,8 +29,3 @@ def test_many_reasons_are_counted() -> None:
     lines = eligibility_lines(run_of(*((f"reason {number}", 1) for number in range(20))))
     assert len(lines) == 10
     assert lines[-1] == "  and 12 more reasons, which --json lists"
-
-
-def test_the_document_has_everything() -> None:
-    document = eligibility_document(run_of(("no data", 2), eligible=3, checking=1))
-    assert document == {"eligible": 3, "checking": 1, "ineligible": {"no data": ["cam-0000", "cam-0001"]}}

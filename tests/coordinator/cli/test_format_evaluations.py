@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from moonfed.coordinator.cli.format_evaluations import (
-    device_evaluation_document,
-    device_evaluation_lines,
-    evaluation_lines,
-    evaluations_document,
-)
+from moonfed.coordinator.cli.format_evaluations import device_evaluation_lines, evaluation_lines
 from moonfed.v1 import control_pb2
 from tests.proto.test_held_out_score import SCORE
 
@@ -80,8 +75,3 @@ def test_a_run_shows_the_newest_score_of_each_set_and_the_newest_model_on_device
     assert lines[3:] == device_evaluation_lines(FOUND)
     assert all(len(line) <= 60 for line in evaluation_lines(entries, 60))
     assert evaluation_lines([]) == []
-    document = evaluations_document(entries)
-    assert [entry["round"] for entry in document["test_sets"]] == [0, 3, 3]
-    assert document["test_sets"][1]["confusion"] == [list(row) for row in SCORE.rows()]
-    assert document["device_evaluations"][1] == device_evaluation_document(FOUND)
-    assert document["device_evaluations"][1]["devices"][1]["local_correct"] is None

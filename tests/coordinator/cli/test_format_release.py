@@ -15,11 +15,6 @@ from moonfed.coordinator.cli.format_release import (
     status_lines,
 )
 from moonfed.coordinator.cli.layout import LINES
-from moonfed.coordinator.cli.release_documents import (
-    deployed_device_document,
-    deployment_document,
-    release_document,
-)
 from moonfed.coordinator.deployments.state import ShownState
 from moonfed.v1 import blob_pb2, control_pb2
 
@@ -166,15 +161,3 @@ def test_a_thousand_devices_fit_into_a_terminal(devices: int) -> None:
     everything = status_lines(history, fleet)
     assert sum("camera" in line for line in everything) == devices
     assert sum(line.startswith("deployment") for line in everything) == 29
-
-
-def test_documents_have_iso_times_and_no_missing_scores() -> None:
-    assert release_document(release())["created"] == "2023-11-14T22:13:20Z"
-    document = deployment_document(deployment())
-    assert (document["created"], document["status"], document["states"]) == (
-        "2023-11-14T22:13:20Z",
-        "active",
-        {"declined": 1, "installed": 3, "pending": 1},
-    )
-    found = deployed_device_document(device("cam-1", time=0))
-    assert (found["score"], found["reported"], found["installed"], found["version"]) == (None, None, 3, 3)

@@ -32,6 +32,9 @@ def test_the_operators_commands(programs: Programs) -> None:
     assert "would count a device's size twice" in told_twice
     assert "sampling is 'size'" in programs.command("run", "start", str(bundle), "--sampling", "size", code=2)
     assert json.loads(programs.command("run", "show", "digits", "--json"))["rounds"][0]["counted"] == ["cam-1"]
+    only = json.loads(programs.command("run", "show", "digits", "--round", "1", "--json"))
+    assert only["rounds"] == document["rounds"]
+    assert "has no round 2 that has ended" in programs.command("run", "show", "digits", "--round", "2", code=3)
     assert json.loads(programs.command("run", "list", "--json"))[0]["round"] == 1
     assert "finished" in programs.command("run", "list")
     assert json.loads(programs.command("device", "list", "--json"))[0]["device"] == "cam-1"

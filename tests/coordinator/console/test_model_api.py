@@ -21,7 +21,7 @@ def test_models_are_listed_with_their_deployments(page: Page) -> None:
     assert [(row["name"], row["version"]) for row in found["rows"]] == [("digits", 1), ("digits", 2)]
     assert [deployment["name"] for deployment in found["deployments"]] == ["digits"]
     first = page.get("/api/models/digits")["deployments"][0]
-    assert (first["number"], first["version"], first["chosen"]) == (1, 1, 2)
+    assert (first["deployment"], first["version"], first["chosen"]) == (1, 1, 2)
     assert len(page.rows("/api/models/digits/devices")) >= 2
     assert page.client.get("/api/models/other").status_code == 404
 

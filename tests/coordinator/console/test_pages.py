@@ -137,7 +137,7 @@ def test_a_version_is_deployed_and_rolled_back(federation: Federation, shown: tu
     assert len(audited(federation, "DeployRelease")) == before + 1
     browser.click("Roll back", ".actions button")
     browser.click("Roll back", "dialog button")
-    browser.shows("rolled back", ".deployments")
+    browser.shows("rolled-back", ".deployments")
     browser.click("v2", "td a")
     browser.shows("digits, version 2", ".markdown")
     browser.shows("Confusion matrix", "main")

@@ -19,6 +19,12 @@ from tests.export.cli.conftest import TABLE, program
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
 
+def steps(model: str) -> str:
+    """Return the lines that tell how far a bundle is."""
+    told = (f"building model {model}", "compiling plan and graph", "training a few steps, and comparing graph and plan")
+    return "".join(f"moonfed-export: {step}\n" for step in told)
+
+
 def test_a_custom_model_in_the_current_directory_becomes_a_bundle(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from torch import nn\n"
@@ -30,7 +36,7 @@ def test_a_custom_model_in_the_current_directory_becomes_a_bundle(tmp_path: Path
         *("--set", "mu=1", "--set", "previous_models=2", "--std", "2", "--output", "b.zip"),
         cwd=tmp_path,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, steps("mine:model"))
     assert done.stdout.startswith("b.zip holds bundle 'b', sha256 ")
     manifest = read_bundle(tmp_path / "b.zip").manifest
     assert (manifest.name, manifest.model, manifest.classes) == ("b", "mine:model", ("0", "1", "2"))
@@ -42,8 +48,9 @@ def test_a_first_bundle_is_signed_with_a_key_made_on_the_way(tmp_path: Path, mon
     monkeypatch.setenv("MOONFED_KEYS", str(keys))
     first = program(*TABLE, "--output", path)
     (key,) = keys.glob("key-*.pem")
-    assert first.stderr == f"moonfed-export: created the signing key {key}; keep a copy of {keys} in a safe place\n"
-    assert program(*TABLE, "--output", path, "--force").stderr == ""
+    created = f"moonfed-export: created the signing key {key}; keep a copy of {keys} in a safe place\n"
+    assert first.stderr == created + steps("mlp")
+    assert program(*TABLE, "--output", path, "--force").stderr == steps("mlp")
     trust = read_trust(keys / "trust.json").verify()
     assert read_bundle(Path(path), signed_by(trust)).manifest.name == "b"
     shown = json.loads(program("inspect", path, "--json").stdout)["signature"]
@@ -69,7 +76,7 @@ def test_inspect_describes_a_bundle(tmp_path: Path) -> None:
     built = runner.invoke(app, [*TABLE, "--name", "table", "--output", path, "--json"], catch_exceptions=False)
     shown = runner.invoke(app, ["inspect", path], catch_exceptions=False).output
     document = json.loads(runner.invoke(app, ["inspect", path, "--json"], catch_exceptions=False).output)
-    assert json.loads(built.output)["sha256"] == document["sha256"]
+    assert json.loads(built.stdout)["sha256"] == document["sha256"]
     # 4*64+64 + 64*64+64 + 64*64+64 + 64*256+256 + 256*2+2
     assert document["parameters"] == 25_794
     assert document["classes"] == ["no", "yes"]

@@ -88,9 +88,9 @@ def delete(name: str) -> Steps[int]:
     return reply.bytes
 
 
-def rounds(name: str, last: int = 0) -> Steps[list[Round]]:
+def rounds(name: str, last: int = 0, number: int = 0) -> Steps[list[Round]]:
     """List a run's rounds, oldest first."""
-    return [convert.past_round(name, message) for message in (yield from _rounds(name, last))]
+    return [convert.past_round(name, message) for message in (yield from _rounds(name, last, number))]
 
 
 def weights(name: str, number: int | None = None) -> Steps[Weights]:
@@ -135,8 +135,8 @@ def _get(name: str) -> Steps[control_pb2.Run]:
     return (yield from ask(control_pb2.Run, "GetRun", control_pb2.GetRunRequest(run=name)))
 
 
-def _rounds(name: str, last: int = 0) -> Steps[list[control_pb2.Round]]:
-    request = control_pb2.ListRoundsRequest(run=name, last=last)
+def _rounds(name: str, last: int = 0, number: int = 0) -> Steps[list[control_pb2.Round]]:
+    request = control_pb2.ListRoundsRequest(run=name, last=last, round=number)
     return (yield from ask_all(control_pb2.Round, "ListRounds", request))
 
 
@@ -152,10 +152,10 @@ def _model(found: control_pb2.Run, number: int) -> Steps[BlobRef]:
         return from_message(found.initial_model)
     if not 0 < number < found.round:
         raise NotFound(f"run {found.run!r} has no global model of round {number}; it has 0 to {found.round}")
-    kept = [one for one in (yield from _rounds(found.run)) if one.HasField("model")]
-    for one in kept:
-        if one.round == number:
+    for one in (yield from _rounds(found.run, number=number)):
+        if one.HasField("model"):
             return from_message(one.model)
+    kept = [one for one in (yield from _rounds(found.run)) if one.HasField("model")]
     newest = ", ".join(str(one.round) for one in kept[-MODELS_NAMED:])
     raise NotFound(f"the global model of round {number} of run {found.run!r} was deleted; the newest are {newest}")
 

@@ -96,13 +96,15 @@ class RunCalls(Caller):
         """
         return self._do(calls.delete(run))
 
-    def rounds(self, run: str, *, last: int = 0) -> list[Round]:
+    def rounds(self, run: str, *, last: int = 0, round: int = 0) -> list[Round]:  # noqa: A002
         """List a run's committed and abandoned rounds, oldest first; only the `last` of them unless that is 0.
+
+        `round`: only the attempts at this round, unless that is 0.
 
         Example:
             pandas.DataFrame(coordinator.rounds("digits")).plot(x="round", y="accuracy")
         """
-        return self._do(calls.rounds(run, last))
+        return self._do(calls.rounds(run, last, round))
 
     def watch(self, run: str, *, progress: bool = True) -> Iterator[Event]:
         """Yield a run's events until it has ended; the last one is always `Ended`.

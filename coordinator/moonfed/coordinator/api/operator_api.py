@@ -39,6 +39,7 @@ from moonfed.errors import NotFound
 from moonfed.held_out_score import HeldOutScore
 
 ROUNDS_AT_ONCE = 50  # read from the database at once when they are listed
+ATTEMPTS_AT_ONCE = 2  # the same of one round, which rarely has more
 AUDIT_RECORDS_AT_ONCE = 500
 FOLLOW_SECONDS = 1.0  # between polls for new audit records, which other replicas write, too
 
@@ -105,6 +106,17 @@ class OperatorApi:
             last = await asyncio.to_thread(self._store.past_round_before, run, newest)
         while page := await asyncio.to_thread(self._store.past_rounds, run, last, ROUNDS_AT_ONCE):
             for found in page:
+                yield found
+            last = page[-1].id
+
+    async def attempts(self, run: str, number: int) -> AsyncGenerator[RoundRecord, None]:
+        """Yield the committed and abandoned attempts at one round, oldest first."""
+        await asyncio.to_thread(self._store.run, run)
+        last = AttemptId(run=run, round=number, attempt=0)  # before the first
+        while page := await asyncio.to_thread(self._store.past_rounds, run, last, ATTEMPTS_AT_ONCE):
+            for found in page:
+                if found.id.round != number:
+                    return
                 yield found
             last = page[-1].id
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from moonfed.command_line import print_json
-from moonfed.formatting import count, iso_time
+from moonfed.formatting import count
 from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def audit(
     """
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.cli.layout import terminal_width
+    from moonfed.coordinator.documents.audit import audit_document
     from moonfed.v1 import control_pb2
 
     request = control_pb2.ListAuditRecordsRequest(
@@ -56,7 +57,7 @@ def audit(
     with connect(identity, insecure=insecure, address=coordinator) as console:
         for record in console.audit_records(request):
             if json:
-                print_json(record_document(record))
+                print_json(audit_document(record))
             else:
                 print("\n".join(record_lines(record, terminal_width())), flush=True)
 
@@ -71,24 +72,6 @@ def parse_time(field: str, text: str) -> float:
         example = "2026-11-22T18:00"
         raise InvalidInput(f"{field} is {text!r}; it must be a time in ISO 8601, such as {example}") from error
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).timestamp()
-
-
-def record_document(record: control_pb2.AuditRecord) -> dict[str, Any]:
-    """Return an audit record as JSON values."""
-    return {
-        "number": record.number,
-        "time": iso_time(record.time),
-        "name": record.name,
-        "role": record.role,
-        "serial": record.serial,
-        "address": record.address,
-        "call": record.call,
-        "details": record.details,
-        "allowed": record.outcome != "denied",
-        "outcome": record.outcome,
-        "reason": record.reason,
-        "count": record.count,
-    }
 
 
 def record_lines(record: control_pb2.AuditRecord, width: int) -> list[str]:

@@ -82,9 +82,12 @@ class Console:
                     f"from is {initial.source!r}, which does not match this bundle: {error}"
                 ) from error
 
-    def rounds(self, run: str, last: int = 0) -> list[control_pb2.Round]:
-        """Return a run's committed and abandoned rounds, oldest first; only the `last` of them unless that is 0."""
-        request = control_pb2.ListRoundsRequest(run=run, last=last)
+    def rounds(self, run: str, *, last: int = 0, number: int = 0) -> list[control_pb2.Round]:
+        """Return a run's committed and abandoned rounds, oldest first.
+
+        `last`: only so many newest ones; `number`: only the attempts at this round; 0: all.
+        """
+        request = control_pb2.ListRoundsRequest(run=run, last=last, round=number)
         return self.ask(lambda asked, timeout: list(self.control.ListRounds(asked, timeout=timeout)), request)
 
     def evaluations(self, run: str) -> list[control_pb2.Evaluation]:

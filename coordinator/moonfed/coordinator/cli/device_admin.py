@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -38,7 +38,7 @@ def show(
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
         found = console.ask(console.control.GetDevice, control_pb2.GetDeviceRequest(device=device))
-    _print(found, json=json)
+    _report(found, "\n".join(device_details(found)), json=json)
 
 
 @device_app.command()
@@ -155,18 +155,13 @@ def label(
     _report(found, f"{device} has these labels: {write_labels(found.operator_labels) or 'none'}", json=json)
 
 
-def _report(device: control_pb2.Device, line: str, *, json: bool) -> None:
-    if json:
-        print_json(_document(device))
-    else:
-        typer.echo(line)
+def _report(device: control_pb2.Device, text: str, *, json: bool) -> None:
+    from moonfed.coordinator.documents.devices import device_document_with_certificates
 
-
-def _print(device: control_pb2.Device, *, json: bool) -> None:
     if json:
-        print_json(_document(device))
+        print_json(device_document_with_certificates(device))
     else:
-        typer.echo("\n".join(device_details(device)))
+        typer.echo(text)
 
 
 def device_details(device: control_pb2.Device) -> list[str]:
@@ -210,19 +205,3 @@ def _certificate_line(certificate: control_pb2.Certificate) -> str:
     if certificate.rejected:
         return f"{certificate.serial}, {certificate.reason} on {moment(certificate.rejected)}"
     return f"{certificate.serial}, valid until {moment(certificate.expires)}"
-
-
-def _document(device: control_pb2.Device) -> dict[str, Any]:
-    from moonfed.coordinator.cli.documents import device_document
-    from moonfed.formatting import iso_time
-
-    certificates = [
-        {
-            "serial": one.serial,
-            "expires": iso_time(one.expires),
-            "rejected": iso_time(one.rejected),
-            "reason": one.reason,
-        }
-        for one in device.certificates
-    ]
-    return device_document(device) | {"certificates": certificates}

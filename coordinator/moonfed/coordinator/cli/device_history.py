@@ -38,8 +38,8 @@ def history(
     Example: moonfed-coordinator device history cam-7
     """
     from moonfed.coordinator.cli.control_client import connect
-    from moonfed.coordinator.cli.documents import result_document
     from moonfed.coordinator.cli.layout import terminal_width
+    from moonfed.coordinator.documents.devices import result_document
 
     last = (0 if json else NEWEST) if newest is None else newest
     with connect(identity, insecure=insecure, address=coordinator) as console:

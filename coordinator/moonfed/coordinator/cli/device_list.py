@@ -34,8 +34,8 @@ def list_devices(
     """
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.cli.devices import device_lines
-    from moonfed.coordinator.cli.documents import device_document
     from moonfed.coordinator.cli.layout import terminal_width
+    from moonfed.coordinator.documents.devices import device_document
     from moonfed.labels import parse_labels
     from moonfed.v1 import control_pb2
 

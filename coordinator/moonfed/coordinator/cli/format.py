@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timezone
 
+from moonfed.coordinator.documents.values import run_status
 from moonfed.formatting import count
 from moonfed.v1 import control_pb2
 
@@ -27,26 +28,6 @@ def duration(seconds: float) -> str:
         if seconds < most * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds / 86400:,.0f} d"
-
-
-def run_status(run: control_pb2.Run) -> str:
-    """Return a run's status as one word."""
-    return control_pb2.RunStatus.Name(run.status).removeprefix("RUN_STATUS_").lower()
-
-
-def round_status(round_: control_pb2.Round) -> str:
-    """Return a round's status as one word."""
-    return control_pb2.RoundStatus.Name(round_.status).removeprefix("ROUND_STATUS_").lower()
-
-
-def event_name(event: control_pb2.RunEvent) -> str:
-    """Return an event's kind as one word."""
-    return control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_KIND_").lower()
-
-
-def amount_text(amount: control_pb2.Amount) -> str:
-    """Return an amount as the command line takes it."""
-    return str(amount.count) if amount.WhichOneof("amount") == "count" else f"{100 * amount.fraction:g}%"
 
 
 def metric(name: str, value: float) -> str:

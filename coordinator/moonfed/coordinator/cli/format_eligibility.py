@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from moonfed.coordinator.cli.layout import listed, shorten
 from moonfed.formatting import count
 from moonfed.v1 import control_pb2
@@ -11,19 +9,11 @@ from moonfed.v1 import control_pb2
 LONG, SHORT = (8, 8), (3, 3)  # reasons, and names for each; --json has all
 
 
-def eligibility_document(run: control_pb2.Run) -> dict[str, Any]:
-    """Return the numbers of eligible devices and of those still checking, and the ineligible ones by reason."""
-    return {
-        "eligible": run.eligible,
-        "checking": run.checking,
-        "ineligible": {group.reason: list(group.devices) for group in run.ineligible},
-    }
-
-
 def eligibility_lines(run: control_pb2.Run, width: int | None = None) -> list[str]:
-    """Format the same, the most frequent reasons first; nothing while no device is ineligible or checking.
+    """Format the number of eligible devices, and the ineligible ones by reason, the most frequent reasons first.
 
-    With a `width`, fewer reasons and names, in lines of at most that many columns.
+    Nothing while no device is ineligible or checking. With a `width`, fewer reasons and names, in lines of at
+    most that many columns.
     """
     number = sum(len(group.devices) for group in run.ineligible)
     if not number and not run.checking:

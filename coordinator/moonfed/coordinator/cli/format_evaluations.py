@@ -4,62 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from moonfed.coordinator.cli.layout import listed, wrap
-from moonfed.formatting import count, iso_time
+from moonfed.formatting import count
 from moonfed.held_out_score import HeldOutScore
 from moonfed.v1 import control_pb2
 
 TEST_SETS, CLASSES, GROUPS, NAMES = 3, 3, 4, 4  # shown at most
 WRAPPED = 3  # lines at most, of one that is too long for the terminal
-
-
-def evaluations_document(evaluations: Sequence[control_pb2.Evaluation]) -> dict[str, Any]:
-    """Return a run's evaluations as JSON values."""
-    return {
-        "test_sets": [
-            {"round": found.round, **HeldOutScore.from_message(found.test_set).to_json()}
-            for found in evaluations
-            if found.HasField("test_set")
-        ],
-        "device_evaluations": [
-            device_evaluation_document(found.devices) for found in evaluations if found.HasField("devices")
-        ],
-    }
-
-
-def device_evaluation_document(found: control_pb2.DeviceEvaluation) -> dict[str, Any]:
-    """Return an evaluation on devices as JSON values."""
-    summary = found.summary
-    return {
-        "run": found.run,
-        "round": found.round,
-        "number": found.number,
-        "opened": iso_time(found.opened),
-        "deadline": iso_time(found.deadline),
-        "closed": iso_time(found.closed),
-        "summary": {
-            "devices": summary.devices,
-            "median": summary.median,
-            "worst_decile": summary.worst_decile,
-            "compared": summary.compared,
-            "worse": summary.worse,
-        }
-        if found.HasField("summary")
-        else None,
-        "devices": [
-            {
-                "device": score.device,
-                "samples": score.samples,
-                "correct": score.correct,
-                "local_correct": score.local_correct if score.HasField("local_correct") else None,
-            }
-            for score in found.scores
-        ],
-        "skipped": {group.reason: list(group.devices) for group in found.skipped},
-        "waiting": list(found.waiting),
-    }
 
 
 def evaluation_lines(evaluations: Sequence[control_pb2.Evaluation], width: int | None = None) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from moonfed.coordinator.cli.format import duration, moment
 from moonfed.coordinator.cli.layout import LINES, shorten, table, wrap
-from moonfed.coordinator.cli.release_documents import deployment_status
+from moonfed.coordinator.documents.values import deployment_status
 from moonfed.formatting import count
 from moonfed.labels import write_labels
 from moonfed.v1 import control_pb2

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from moonfed.coordinator.cli.format import amount_text, duration, metric, round_status, snapshot_line
+from moonfed.coordinator.cli.format import duration, metric, snapshot_line
 from moonfed.coordinator.cli.format_eligibility import eligibility_lines
 from moonfed.coordinator.cli.format_evaluations import evaluation_lines
 from moonfed.coordinator.cli.format_robust import incident_lines, robust_line
 from moonfed.coordinator.cli.layout import LINES, listed, shorten, table, wrap
+from moonfed.coordinator.documents.values import amount_text, round_status
 from moonfed.coordinator.rounds.settings import MAX_ATTEMPTS
 from moonfed.encodings import PLAIN
 from moonfed.formatting import count

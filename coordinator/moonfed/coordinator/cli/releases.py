@@ -45,7 +45,7 @@ def list_releases(
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.cli.format_release import release_lines
     from moonfed.coordinator.cli.layout import terminal_width
-    from moonfed.coordinator.cli.release_documents import release_document
+    from moonfed.coordinator.documents.releases import release_document
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
@@ -73,7 +73,7 @@ def show(
     """
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.cli.format_release import release_details
-    from moonfed.coordinator.cli.release_documents import release_document
+    from moonfed.coordinator.documents.releases import release_document
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
@@ -245,7 +245,7 @@ def status(
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.cli.format_release import deployment_lines, status_lines
     from moonfed.coordinator.cli.layout import terminal_width
-    from moonfed.coordinator.cli.release_documents import deployed_device_document, deployment_document
+    from moonfed.coordinator.documents.releases import deployed_device_document, deployment_document
     from moonfed.errors import NotFound
     from moonfed.v1 import control_pb2
 
@@ -267,7 +267,7 @@ def status(
 
 def _report(deployment: control_pb2.Deployment, *, json: bool) -> None:
     from moonfed.coordinator.cli.format_release import deployment_line
-    from moonfed.coordinator.cli.release_documents import deployment_document
+    from moonfed.coordinator.documents.releases import deployment_document
 
     if json:
         print_json(deployment_document(deployment))

@@ -41,7 +41,8 @@ def evaluate(
     Example: moonfed-coordinator run evaluate digits
     """
     from moonfed.coordinator.cli.control_client import connect
-    from moonfed.coordinator.cli.format_evaluations import device_evaluation_document, device_evaluation_lines
+    from moonfed.coordinator.cli.format_evaluations import device_evaluation_lines
+    from moonfed.coordinator.documents.evaluations import device_evaluation_document
     from moonfed.v1 import control_pb2
 
     request = control_pb2.EvaluateRunRequest(run=run, round=round_number, deadline_seconds=deadline, again=again)

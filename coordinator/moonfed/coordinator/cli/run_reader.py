@@ -12,7 +12,7 @@ from typing import Any
 from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.confusion_picture import draw_confusion
 from moonfed.coordinator.cli.control_client import Console
-from moonfed.coordinator.cli.format import run_status
+from moonfed.coordinator.documents.values import run_status
 from moonfed.coordinator.rounds.run_recipe import recipe_of
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.coordinator.trackers.curve_picture import draw_curves
@@ -46,7 +46,7 @@ class RunReader:
     def read(self, *, whole: bool = True) -> RunSnapshot:
         """Read the run; unless `whole`, only its newest rounds are read again, and no evaluations."""
         self._run = self._get_run()
-        for found in self._console.rounds(self._name, 0 if whole or not self._rounds else NEWEST):
+        for found in self._console.rounds(self._name, last=0 if whole or not self._rounds else NEWEST):
             self._rounds[found.round, found.attempt] = found
         if whole:
             self._evaluations = self._console.evaluations(self._name)

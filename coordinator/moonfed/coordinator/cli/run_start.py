@@ -132,9 +132,9 @@ def start(
 
     from moonfed.bundle import read_bundle
     from moonfed.coordinator.cli.control_client import connect
-    from moonfed.coordinator.cli.documents import run_document
     from moonfed.coordinator.cli.format import snapshot_line
     from moonfed.coordinator.cli.initial_model import find_model
+    from moonfed.coordinator.documents.runs import run_document
     from moonfed.coordinator.rounds.run_recipe import read_recipe_file, read_run_recipe, run_keys
     from moonfed.signing.bundle_signature import signed_by
 

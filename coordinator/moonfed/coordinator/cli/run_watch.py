@@ -39,7 +39,7 @@ def watch(
     Example: moonfed-coordinator run watch digits
     """
     from moonfed.coordinator.cli.control_client import connect, require_finished
-    from moonfed.coordinator.cli.documents import event_document
+    from moonfed.coordinator.documents.runs import event_document
 
     ended: control_pb2.Run | None = None
     terminal = sys.stdout.isatty() and not json

@@ -64,9 +64,9 @@ def _model(console: Console, run: control_pb2.Run, number: int) -> blob_pb2.Blob
         return run.initial_model
     if number > run.round:
         raise NotFound(f"run {run.run!r} has no global model of round {number}; it has 0 to {run.round}")
-    kept = [found for found in console.rounds(run.run) if found.HasField("model")]
-    for found in kept:
-        if found.round == number:
+    for found in console.rounds(run.run, number=number):
+        if found.HasField("model"):
             return found.model
+    kept = [found for found in console.rounds(run.run) if found.HasField("model")]
     newest = ", ".join(str(found.round) for found in kept[-10:])
     raise NotFound(f"the global model of round {number} of run {run.run!r} was deleted; the newest are {newest}")

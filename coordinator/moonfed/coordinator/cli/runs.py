@@ -45,9 +45,10 @@ def list_runs(
     Example: moonfed-coordinator run list
     """
     from moonfed.coordinator.cli.control_client import connect
-    from moonfed.coordinator.cli.documents import run_document
-    from moonfed.coordinator.cli.format import moment, run_status
+    from moonfed.coordinator.cli.format import moment
     from moonfed.coordinator.cli.layout import table, terminal_width
+    from moonfed.coordinator.documents.runs import run_document
+    from moonfed.coordinator.documents.values import run_status
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
@@ -74,6 +75,17 @@ def list_runs(
 def show(
     run: RunArgument,
     everything: AllOption = False,
+    round_number: Annotated[
+        int | None,
+        typer.Option(
+            "--round",
+            metavar="N",
+            help="Show only the attempts at this round, and the evaluations of its model.",
+            min=1,
+            max=2**32 - 1,
+            show_default=False,
+        ),
+    ] = None,
     recipe: Annotated[
         bool, typer.Option("--recipe", help="Print the settings as a recipe, for run start and for simulations.")
     ] = False,
@@ -86,15 +98,18 @@ def show(
 
     Example: moonfed-coordinator run show digits
 
+    Example: moonfed-coordinator run show digits --round 7 --all
+
     Example: moonfed-coordinator run show digits --recipe > recipe.toml
     """
     from moonfed.coordinator.cli.control_client import connect
-    from moonfed.coordinator.cli.documents import round_document, run_document
-    from moonfed.coordinator.cli.format_evaluations import evaluations_document
     from moonfed.coordinator.cli.format_run import ROUNDS_READ, run_lines
     from moonfed.coordinator.cli.layout import terminal_width
+    from moonfed.coordinator.documents.evaluations import evaluations_document
+    from moonfed.coordinator.documents.runs import round_document, run_document
     from moonfed.coordinator.rounds.run_recipe import recipe_of, to_toml
     from moonfed.coordinator.rpc.convert_settings import run_settings
+    from moonfed.errors import NotFound
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
@@ -103,8 +118,11 @@ def show(
             typer.echo(to_toml(recipe_of(run_settings(found.settings)).to_document()), nl=False)
             return
         rule = console.server_rule(found)
-        rounds = console.rounds(run, 0 if json or everything else ROUNDS_READ)
-        evaluations = console.evaluations(run)
+        last = 0 if json or everything else ROUNDS_READ
+        rounds = console.rounds(run, last=last, number=round_number or 0)
+        if round_number and not rounds:
+            raise NotFound(f"run {run!r} has no round {round_number} that has ended")
+        evaluations = [one for one in console.evaluations(run) if round_number in (None, one.round)]
     if json:
         told = {"server_rule": rule, "rounds": [round_document(round_) for round_ in rounds]}
         print_json(run_document(found) | told | evaluations_document(evaluations))
@@ -237,8 +255,8 @@ def delete(
 
 
 def _report(run: control_pb2.Run, *, json: bool) -> None:
-    from moonfed.coordinator.cli.documents import run_document
     from moonfed.coordinator.cli.format import snapshot_line
+    from moonfed.coordinator.documents.runs import run_document
 
     if json:
         print_json(run_document(run))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from moonfed.coordinator.cli.format import duration, event_name, metrics_text, snapshot_line
+from moonfed.coordinator.cli.format import duration, metrics_text, snapshot_line
 from moonfed.coordinator.cli.format_run import slowest_devices
 from moonfed.coordinator.cli.layout import shorten, wrap
+from moonfed.coordinator.documents.values import event_name
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.formatting import count
 from moonfed.v1 import control_pb2

@@ -10,10 +10,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from moonfed.coordinator.console.access import Access
-from moonfed.coordinator.console.fleet_documents import device_document
-from moonfed.coordinator.console.model_documents import deployment_document
 from moonfed.coordinator.console.responses import number, read_object, text, whole
-from moonfed.coordinator.console.run_documents import run_document
+from moonfed.coordinator.documents.devices import device_document_with_certificates
+from moonfed.coordinator.documents.releases import deployment_document
+from moonfed.coordinator.documents.runs import run_document
 from moonfed.errors import NotFound
 from moonfed.labels import parse_labels
 from moonfed.v1 import control_pb2
@@ -40,7 +40,7 @@ def _widen(name: str, given: dict[str, Any]) -> control_pb2.WidenDeploymentReque
 
 def _roll_back(name: str, given: dict[str, Any]) -> control_pb2.RollBackDeploymentRequest:
     # The number that the page showed makes a repetition harmless, and rolls back nothing that came later.
-    return control_pb2.RollBackDeploymentRequest(name=name, number=whole(given, "number"))
+    return control_pb2.RollBackDeploymentRequest(name=name, number=whole(given, "deployment"))
 
 
 RUN_ACTIONS: Mapping[str, tuple[str, Build]] = {
@@ -70,7 +70,7 @@ class Actions:
         """Return a route for each kind of action."""
         return [
             self._route("/api/runs/{name}/{action}", RUN_ACTIONS, run_document),
-            self._route("/api/devices/{name}/{action}", DEVICE_ACTIONS, device_document),
+            self._route("/api/devices/{name}/{action}", DEVICE_ACTIONS, device_document_with_certificates),
             self._route("/api/models/{name}/{action}", MODEL_ACTIONS, deployment_document),
         ]
 

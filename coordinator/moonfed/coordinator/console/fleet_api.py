@@ -10,9 +10,13 @@ from starlette.routing import Route
 
 from moonfed.coordinator.console.access import Access
 from moonfed.coordinator.console.control import Control
-from moonfed.coordinator.console.fleet_documents import device_document, device_row, result_document
 from moonfed.coordinator.console.responses import rows_response
 from moonfed.coordinator.console.run_api import last
+from moonfed.coordinator.documents.devices import (
+    device_document_with_certificates,
+    device_summary,
+    result_document,
+)
 from moonfed.labels import parse_labels
 from moonfed.v1 import control_pb2
 
@@ -44,7 +48,7 @@ class FleetApi:
         asked = control_pb2.ListDevicesRequest(labels=labels, online=request.query_params.get("online") == "true")
 
         def row(device: control_pb2.Device) -> dict[str, Any]:
-            found = device_row(device) | {"models": versions.pop(device.device, {})}
+            found = device_summary(device) | {"models": versions.pop(device.device, {})}
             return found | {"ineligible": reasons.pop(device.device, "")}
 
         return await rows_response(control.stream(control.stub.ListDevices, asked), row)
@@ -55,7 +59,7 @@ class FleetApi:
         asked = control_pb2.GetDeviceRequest(device=request.path_params["device"])
         found = await control.ask(control.stub.GetDevice, asked)
         models = await _deployed(control, found.device)
-        return JSONResponse(device_document(found) | {"models": models})
+        return JSONResponse(device_document_with_certificates(found) | {"models": models})
 
     async def history(self, request: Request) -> Response:
         """Return a device's newest results in all runs, newest first."""

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from moonfed.coordinator.console.control import Control
-from moonfed.coordinator.console.run_documents import event_document, run_document
+from moonfed.coordinator.documents.runs import event_document, run_document
 from moonfed.errors import MoonfedError, Unavailable
 from moonfed.transport import Backoff
 from moonfed.v1 import control_pb2

@@ -14,8 +14,12 @@ from starlette.routing import Route
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.console.access import Access
 from moonfed.coordinator.console.control import Control
-from moonfed.coordinator.console.model_documents import deployed_device_row, deployment_document, release_document
 from moonfed.coordinator.console.responses import rows_response
+from moonfed.coordinator.documents.releases import (
+    deployed_device_document,
+    deployment_document,
+    release_document,
+)
 from moonfed.errors import Corrupt, ResourceExhausted
 from moonfed.release_manifest import CARD_FILE, EVALUATION_FILE, ReleaseManifest
 from moonfed.v1 import blob_pb2, control_pb2
@@ -67,7 +71,7 @@ class ModelApi:
         """Return the devices that deployments of a model have chosen, with the gate's results on each."""
         control = self._access.operator(request).control
         asked = control_pb2.ListDeployedDevicesRequest(name=request.path_params["name"])
-        return await rows_response(control.stream(control.stub.ListDeployedDevices, asked), deployed_device_row)
+        return await rows_response(control.stream(control.stub.ListDeployedDevices, asked), deployed_device_document)
 
     async def version(self, request: Request) -> Response:
         """Return one version with the card and the evaluation of each variant."""

@@ -9,16 +9,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from moonfed.coordinator.console.access import Access
-from moonfed.coordinator.console.fleet_documents import outcomes_document
 from moonfed.coordinator.console.live import live_run
-from moonfed.coordinator.console.model_documents import evaluation_document
 from moonfed.coordinator.console.responses import rows_response
-from moonfed.coordinator.console.run_documents import (
-    round_devices_document,
-    round_document,
-    run_document,
-    run_summary,
-)
+from moonfed.coordinator.console.rows import evaluation_rows, outcomes_row, round_row, run_row
+from moonfed.coordinator.documents.runs import round_document, run_document
 from moonfed.errors import InvalidInput, NotFound, ResourceExhausted
 from moonfed.v1 import control_pb2
 
@@ -49,7 +43,7 @@ class RunApi:
         """Return all runs, oldest first."""
         control = self._access.operator(request).control
         reply = await control.ask(control.stub.ListRuns, control_pb2.ListRunsRequest())
-        return JSONResponse({"rows": [run_summary(run) for run in reply.runs]})
+        return JSONResponse({"rows": [run_row(run) for run in reply.runs]})
 
     async def run(self, request: Request) -> Response:
         """Return one run."""
@@ -61,23 +55,24 @@ class RunApi:
         """Return the newest rounds of a run, oldest first."""
         control = self._access.operator(request).control
         asked = control_pb2.ListRoundsRequest(run=_run(request), last=last(request, 0, MOST_ROUNDS))
-        return await rows_response(control.stream(control.stub.ListRounds, asked), round_document)
+        return await rows_response(control.stream(control.stub.ListRounds, asked), round_row)
 
     async def round(self, request: Request) -> Response:
         """Return one attempt of a round with its devices."""
         control = self._access.operator(request).control
-        wanted = (request.path_params["round"], request.path_params["attempt"])
-        asked = control_pb2.ListRoundsRequest(run=_run(request))
-        async for found in control.stream(control.stub.ListRounds, asked):
-            if (found.round, found.attempt) == wanted:
-                return JSONResponse(round_devices_document(found))
-        raise NotFound(f"run {asked.run!r} has no round {wanted[0]}, attempt {wanted[1]}, that has ended")
+        number, attempt = request.path_params["round"], request.path_params["attempt"]
+        if 0 < number <= MOST_ROUND:
+            asked = control_pb2.ListRoundsRequest(run=_run(request), round=number)
+            async for found in control.stream(control.stub.ListRounds, asked):
+                if found.attempt == attempt:
+                    return JSONResponse(round_document(found))
+        raise NotFound(f"run {_run(request)!r} has no round {number}, attempt {attempt}, that has ended")
 
     async def outcomes(self, request: Request) -> Response:
         """Return what became of each device in the newest attempts of a run, oldest first."""
         control = self._access.operator(request).control
         asked = control_pb2.ListRoundOutcomesRequest(run=_run(request), last=last(request, 100, MOST_MAPPED))
-        return await rows_response(control.stream(control.stub.ListRoundOutcomes, asked), outcomes_document)
+        return await rows_response(control.stream(control.stub.ListRoundOutcomes, asked), outcomes_row)
 
     async def evaluations(self, request: Request) -> Response:
         """Return the newest results on each test set, and the newest evaluation on devices; or those of one `round`."""
@@ -89,7 +84,7 @@ class RunApi:
             if wanted is not None and found.round != wanted:
                 continue
             newest[found.test_set.test_set if found.HasField("test_set") else ""] = found
-        return JSONResponse({"rows": [evaluation_document(found) for found in newest.values()]})
+        return JSONResponse(evaluation_rows(newest.values()))
 
     async def live(self, request: Request) -> Response:
         """Stream a run's events."""

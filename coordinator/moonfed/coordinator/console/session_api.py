@@ -15,6 +15,7 @@ from moonfed.coordinator.console.control import permitted_calls
 from moonfed.coordinator.console.responses import read_object, rows_response, text
 from moonfed.coordinator.console.run_api import last
 from moonfed.coordinator.console.sessions import Session
+from moonfed.coordinator.documents.audit import audit_document
 from moonfed.coordinator.rpc.permissions import PERMISSIONS
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.printable import one_line
@@ -88,7 +89,7 @@ class SessionApi:
             denied=request.query_params.get("denied") == "true",
             newest=last(request, 200, MOST_RECORDS),
         )
-        return await rows_response(control.stream(control.stub.ListAuditRecords, asked), _record_document)
+        return await rows_response(control.stream(control.stub.ListAuditRecords, asked), audit_document)
 
     async def _verified(self, given: dict[str, Any]) -> str | None:
         passwords = self._access.passwords
@@ -121,18 +122,3 @@ class SessionApi:
             "release": RELEASE,
             "proxied": bool(self._access.settings.trusted_proxy),
         }
-
-
-def _record_document(record: control_pb2.AuditRecord) -> dict[str, Any]:
-    return {
-        "number": record.number,
-        "time": record.time,
-        "name": record.name,
-        "role": record.role,
-        "address": record.address,
-        "call": record.call,
-        "details": record.details,
-        "outcome": record.outcome,
-        "reason": record.reason,
-        "count": record.count,
-    }

@@ -119,7 +119,12 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
         self, request: control_pb2.ListRoundsRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.Round]:
         self._require(context, "ListRounds")
-        async with aclosing(self._operators.rounds(request.run, request.last)) as rounds:
+        listed = (
+            self._operators.attempts(request.run, request.round)
+            if request.round
+            else self._operators.rounds(request.run, request.last)
+        )
+        async with aclosing(listed) as rounds:
             async for found in rounds:
                 yield convert.round_message(found)
 

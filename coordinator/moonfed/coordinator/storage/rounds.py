@@ -34,17 +34,6 @@ _NEXT_PAST = _FIRST_PAST.where(sql.tuple_(*_position) > sql.tuple_(sql.bindparam
 _HELD = (
     sql.select(_columns.status, _columns.opened, _columns.cohort, _columns.reused).where(_of_attempt).with_for_update()
 )
-_STATUS = _NEWEST.where(_columns.status == sql.bindparam("status"))
-_FIRST_PAST = (
-    sql.select(tables.rounds)
-    .where(_of_run, _columns.status.in_(PAST))
-    .order_by(*_position)
-    .limit(sql.bindparam("limit"))
-)
-_NEXT_PAST = _FIRST_PAST.where(sql.tuple_(*_position) > sql.tuple_(sql.bindparam("round"), sql.bindparam("attempt")))
-_HELD = (
-    sql.select(_columns.status, _columns.opened, _columns.cohort, _columns.reused).where(_of_attempt).with_for_update()
-)
 _STATUS = sql.select(_columns.status).where(_of_attempt).with_for_update(read=True)
 _CHANGE = sql.update(tables.rounds).where(_of_attempt)
 _BEGIN_REDUCING = _CHANGE.where(_columns.status == "open").values(status="reducing")

@@ -138,7 +138,7 @@ def _write_bundle(
     from moonfed.signing.key_files import open_signer
 
     signer = open_signer(signers, print_step)  # before a minute of compiling
-    built = build_bundle(recipe)
+    built = build_bundle(recipe, on_step=print_step)
     signed = sign_new(built, signer, options)
     write_bundle(output, signed.bundle)
     if as_json:

@@ -74,7 +74,8 @@ def create(
     """Create the next version of a released model from a run that has ended.
 
     The version holds the model's ONNX file, which is compared with the plan, its variants that pass the gate, a model
-    card, a bill of materials, its evaluation, and your signature, which devices verify.
+    card, a bill of materials, its evaluation, and your signature, which devices verify. `--data` needs 32 samples or
+    more.
 
     Example: moonfed-export release create my-run --round 40 --name digits --data test.npz
     """

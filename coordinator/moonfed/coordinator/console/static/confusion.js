@@ -5,10 +5,9 @@ import { count, percent } from "./format.js";
 
 const MOST = 40; // classes in a table; beyond, only those confused most often
 
-export function confusion(names, numbers) {
-  const size = names.length;
-  if (size > MOST) return mostConfused(names, numbers);
-  const rows = names.map((_, row) => numbers.slice(row * size, (row + 1) * size));
+// rows: the numbers of samples of each class by predicted class
+export function confusion(names, rows) {
+  if (names.length > MOST) return mostConfused(names, rows);
   const totals = rows.map((row) => row.reduce((sum, value) => sum + value, 0) || 1);
   return h("div", { class: "matrix", tabindex: "0", role: "region", "aria-label": "Confusion matrix" },
     h("table", {}, h("caption", { class: "quiet" }, "Samples by class (rows) and predicted class (columns)"),
@@ -21,13 +20,8 @@ export function confusion(names, numbers) {
       }))))));
 }
 
-function mostConfused(names, numbers) {
-  const size = names.length;
-  const wrong = [];
-  numbers.forEach((value, place) => {
-    const row = Math.floor(place / size);
-    if (value && row !== place % size) wrong.push([value, names[row], names[place % size]]);
-  });
+function mostConfused(names, rows) {
+  const wrong = rows.flatMap((row, place) => row.map((value, column) => [value, names[place], names[column]]).filter(([value], column) => value && column !== place));
   wrong.sort((a, b) => b[0] - a[0]);
   return h("table", { class: "small" }, h("caption", { class: "quiet" }, "Classes that are confused most often"),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "class"), h("th", { scope: "col" }, "predicted as"), h("th", { scope: "col", class: "number" }, "samples"))),

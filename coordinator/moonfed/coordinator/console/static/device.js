@@ -30,6 +30,7 @@ export async function show(root, name) {
   function draw() {
     replace(title, h("h1", {}, device.device), connection(device), h("div", { class: "actions" }, !device.revoked && action("RevokeDevice", "Revoke", revoke, "danger")));
     const own = Object.fromEntries(Object.entries(device.labels).filter(([label]) => !(label in device.operator_labels)));
+    const [current] = device.activity;
     const platform = Object.entries(device.platform).map(([key, value]) => [key.replaceAll("_", " "), BYTES.test(key) && /^\d+$/.test(value) ? bytes(Number(value)) : value]);
     replace(about,
       card("Device", facts([
@@ -38,7 +39,7 @@ export async function show(root, name) {
         ["enrolled", moment(device.enrolled)],
         ["operators' labels", Object.keys(device.operator_labels).length > 0 && labels(device.operator_labels)],
         ["own labels", Object.keys(own).length > 0 && labels(own)],
-        ["now", device.activity ? `${device.activity.run}, round ${device.activity.round}: ${Math.round(100 * device.activity.fraction)} %` : device.online ? "idle" : null],
+        ["now", current ? `${current.run}, round ${current.round}: ${Math.round(100 * current.fraction)} %` : device.online ? "idle" : null],
         ["rounds counted", count(device.rounds)],
         ["moonfed", device.release],
       ].map(([key, value]) => [key, value || null])), h("details", {}, h("summary", {}, "Platform"), facts(platform))),

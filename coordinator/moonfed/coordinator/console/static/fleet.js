@@ -20,11 +20,11 @@ export async function show(root) {
     { name: "device", label: "Device", width: "150px", narrow: "112px", cell: (row) => link(path("devices", row.device), row.device), sort: (row) => row.device },
     { name: "state", label: "Status", width: "92px", cell: (row) => connection(row), sort: (row) => connectionName(row) },
     { name: "labels", label: "Labels", width: "190px", wide: true, cell: (row) => labels(row.labels), sort: (row) => labelText(row.labels) },
-    { name: "activity", label: "Now", width: "176px", wide: true, cell: (row) => activity(row), sort: (row) => row.activity?.fraction ?? -1 },
+    { name: "activity", label: "Now", width: "176px", wide: true, cell: (row) => activity(row), sort: (row) => row.activity[0]?.fraction ?? -1 },
     { name: "models", label: "Model", width: "104px", wide: true, cell: (row) => modelText(row.models) || "–", sort: (row) => modelText(row.models) },
     { name: "release", label: "moonfed", width: "78px", wide: true, cell: (row) => row.release || "–", sort: (row) => row.release },
     { name: "rounds", label: "Rounds", width: "84px", kind: "number", wide: true, cell: (row) => count(row.rounds), sort: (row) => row.rounds },
-    { name: "last", label: "Last result", cell: (row) => lastResult(row, run.input.value), sort: (row) => row.ineligible || row.last?.outcome || "" },
+    { name: "last", label: "Last result", cell: (row) => lastResult(row, run.input.value), sort: (row) => row.ineligible || row.last_result?.outcome || "" },
   ], { empty: "No device matches." });
   replace(root, h("div", { class: "title" }, h("h1", {}, "Fleet"), tabs("devices")),
     card(null, h("div", { class: "filters" }, search, online.label, release.label, model.label, run.label, eligible.label), number, table.element));
@@ -95,14 +95,15 @@ function modelText(models) {
 }
 
 function activity(row) {
-  if (row.activity) return `${row.activity.run} ${row.activity.round}: ${Math.round(100 * row.activity.fraction)} %`;
+  const [current] = row.activity;
+  if (current) return `${current.run} ${current.round}: ${Math.round(100 * current.fraction)} %`;
   return row.online ? "idle" : row.last_seen ? `seen ${ago(row.last_seen)}` : "–";
 }
 
 function lastResult(row, run) {
   if (run) return row.ineligible ? h("span", { title: row.ineligible }, badge("warn", "not eligible"), " ", row.ineligible) : "no objection";
-  if (!row.last) return "–";
-  const { outcome, reason, round } = row.last;
+  if (!row.last_result) return "–";
+  const { outcome, reason, round } = row.last_result;
   return h("span", { title: reason || undefined }, outcomeBadge(outcome), ` round ${round}${reason ? `: ${reason}` : ""}`);
 }
 

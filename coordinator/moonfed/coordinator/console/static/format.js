@@ -31,11 +31,16 @@ export function duration(seconds) {
   return `${whole.format(Math.round(seconds / 86400))} d`;
 }
 
+// Times are texts such as 2026-11-22T18:00:00Z, which sort as they are; null means never.
+
+export function age(time) {
+  return time ? Math.max(0, (Date.now() - Date.parse(time)) / 1000) : Infinity;
+}
+
 export function ago(time) {
-  return time ? `${duration(Math.max(0, Date.now() / 1000 - time))} ago` : "never";
+  return time ? `${duration(age(time))} ago` : "never";
 }
 
 export function moment(time) {
-  if (!time) return "–";
-  return new Date(time * 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC";
+  return time ? time.replace("T", " ").replace("Z", " UTC") : "–";
 }

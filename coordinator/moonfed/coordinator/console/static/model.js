@@ -3,7 +3,7 @@
 import { get, repeat } from "./api.js";
 import { action, confirm, field } from "./dialog.js";
 import { badge, card, h, link, path, replace } from "./dom.js";
-import { ago, bytes, count, moment, percent } from "./format.js";
+import { age, ago, bytes, count, moment, percent } from "./format.js";
 import { deploymentBadge, stateBar } from "./models.js";
 import { Table } from "./table.js";
 
@@ -17,18 +17,18 @@ export async function show(root, name) {
     { name: "version", label: "Version", width: "92px", narrow: "64px", cell: (row) => link(path("models", name, row.version), `v${row.version}`), sort: (row) => row.version },
     { name: "accuracy", label: "Accuracy", width: "104px", kind: "number", cell: (row) => percent(row.accuracy, 2), sort: (row) => row.accuracy },
     { name: "run", label: "Run", cell: (row) => [link(path("runs", row.run), row.run), `, round ${row.round}`], sort: (row) => row.run },
-    { name: "variants", label: "Variants", wide: true, cell: (row) => row.variants.map((one) => `${one.name} (${bytes(one.bytes)})`).join(", ") },
-    { name: "created", label: "Created", width: "190px", wide: true, cell: (row) => `${ago(row.created)} by ${row.operator}`, sort: (row) => -row.created },
+    { name: "variants", label: "Variants", wide: true, cell: (row) => Object.entries(row.variants).map(([variant, model]) => `${variant} (${bytes(model.size)})`).join(", ") },
+    { name: "created", label: "Created", width: "190px", wide: true, cell: (row) => `${ago(row.created)} by ${row.operator}`, sort: (row) => age(row.created) },
     { name: "act", label: "", width: "104px", cell: (row) => action("DeployRelease", "Deploy", () => deploy(row)) },
   ]);
   const history = new Table("Deployments", [
-    { name: "number", label: "No.", width: "64px", cell: (row) => row.number, sort: (row) => row.number },
+    { name: "deployment", label: "No.", width: "64px", cell: (row) => row.deployment, sort: (row) => row.deployment },
     { name: "version", label: "Version", width: "120px", cell: (row) => `v${row.version} ${row.variant === "float32" ? "" : row.variant}`, sort: (row) => row.version },
     { name: "status", label: "Status", width: "116px", cell: (row) => deploymentBadge(row), sort: (row) => row.status },
     { name: "chosen", label: "Devices", width: "120px", kind: "number", cell: (row) => `${count(row.chosen)} of ${count(row.matching)}`, sort: (row) => row.chosen },
     { name: "gate", label: "Gate", width: "164px", wide: true, cell: (row) => `at most −${row.max_drop} points`, sort: (row) => row.max_drop },
     { name: "labels", label: "Labels", wide: true, cell: (row) => Object.entries(row.labels).map(([key, value]) => `${key}=${value}`).join(", ") || "any device" },
-    { name: "created", label: "Created", width: "190px", wide: true, cell: (row) => h("span", { title: moment(row.created) }, `${ago(row.created)} by ${row.operator}`), sort: (row) => -row.created },
+    { name: "created", label: "Created", width: "190px", wide: true, cell: (row) => h("span", { title: moment(row.created) }, `${ago(row.created)} by ${row.operator}`), sort: (row) => age(row.created) },
   ], { empty: "Never deployed." });
   const devices = new Table("Devices", [
     { name: "device", label: "Device", width: "170px", narrow: "96px", cell: (row) => link(path("devices", row.device), row.device), sort: (row) => row.device },
@@ -36,13 +36,13 @@ export async function show(root, name) {
     { name: "state", label: "State", width: "112px", cell: (row) => badge(kind(row.state), row.state), sort: (row) => row.state },
     { name: "gate", label: "Gate on the device", width: "230px", wide: true, cell: (row) => gate(row), sort: (row) => row.score ?? -1 },
     { name: "online", label: "Seen", width: "96px", wide: true, cell: (row) => (row.online ? badge("good", "online") : badge("idle", "offline")), sort: (row) => row.online },
-    { name: "reported", label: "Reported", width: "112px", wide: true, cell: (row) => ago(row.time), sort: (row) => -row.time },
+    { name: "reported", label: "Reported", width: "112px", wide: true, cell: (row) => ago(row.reported), sort: (row) => age(row.reported) },
     { name: "reason", label: "Reason", cell: (row) => h("span", { title: row.reason }, row.reason) },
   ], { empty: "No deployment has chosen a device." });
   replace(root, title, h("div", { class: "two" }, current, installed), card("Versions", versions.element), card("Devices", devices.element), h("div", { class: "deployments" }, card("Deployments", history.element)));
 
   async function deploy(release) {
-    const variant = h("select", {}, release.variants.map((one) => h("option", { value: one.name, selected: one.name === "float32" }, one.name)));
+    const variant = h("select", {}, Object.keys(release.variants).map((one) => h("option", { value: one, selected: one === "float32" }, one)));
     const fields = [
       field("percent", "Percent of the devices", h("input", { type: "number", min: 1, max: 100, step: "any", value: 10, required: true }), Number),
       field("variant", "Variant", variant),
@@ -60,14 +60,14 @@ export async function show(root, name) {
   }
 
   function draw(rows) {
-    const newest = found.deployments.filter((one) => one.status !== "rolled back").at(-1);
+    const newest = found.deployments.filter((one) => one.status !== "rolled-back").at(-1);
     replace(title, h("h1", {}, name), newest && deploymentBadge(newest), newest && h("div", { class: "actions" },
-      newest.percent < 100 && action("WidenDeployment", "Widen", () => act("widen", "Widen", `Deployment ${newest.number} has ${newest.percent} % of the devices. Those chosen stay chosen.`,
+      newest.percent < 100 && action("WidenDeployment", "Widen", () => act("widen", "Widen", `Deployment ${newest.deployment} has ${newest.percent} % of the devices. Those chosen stay chosen.`,
         { fields: [field("percent", "Percent of the devices", h("input", { type: "number", min: newest.percent, max: 100, step: "any", value: 100, required: true }), Number)] })),
       newest.status === "paused" ? action("ResumeDeployment", "Resume", () => act("resume", "Resume", "Devices are told to install the version again."))
         : action("PauseDeployment", "Pause", () => act("pause", "Pause", "No further device begins to install the version until the deployment is resumed.")),
-      action("RollBackDeployment", "Roll back", () => act("roll-back", "Roll back", `Deployment ${newest.number} of version ${newest.version} ends; its devices return to what they had before.`, { document: { number: newest.number }, danger: true }), "danger")));
-    replace(current, card("Newest deployment", newest ? [h("p", {}, `Deployment ${newest.number}: v${newest.version} to ${count(newest.chosen)} of ${count(newest.matching, "device")} (${newest.percent} %), ${ago(newest.created)} by ${newest.operator}`), stateBar(newest.states)] : h("p", { class: "quiet" }, "No deployment is in effect.")));
+      action("RollBackDeployment", "Roll back", () => act("roll-back", "Roll back", `Deployment ${newest.deployment} of version ${newest.version} ends; its devices return to what they had before.`, { document: { deployment: newest.deployment }, danger: true }), "danger")));
+    replace(current, card("Newest deployment", newest ? [h("p", {}, `Deployment ${newest.deployment}: v${newest.version} to ${count(newest.chosen)} of ${count(newest.matching, "device")} (${newest.percent} %), ${ago(newest.created)} by ${newest.operator}`), stateBar(newest.states)] : h("p", { class: "quiet" }, "No deployment is in effect.")));
     const counts = new Map();
     for (const row of rows) counts.set(row.installed, (counts.get(row.installed) ?? 0) + 1);
     const order = [...counts.entries()].sort(([a], [b]) => b - a);

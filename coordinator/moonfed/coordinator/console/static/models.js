@@ -16,7 +16,7 @@ export async function show(root) {
         const deployment = deployments.find((one) => one.name === name);
         return h("section", { class: "card model" }, h("h2", {}, link(path("models", name), name), " ", h("span", { class: "quiet" }, `v${newest.version}`)),
           h("div", { class: "tiles" }, h("div", { class: "tile" }, h("span", { class: "name" }, "Accuracy"), h("strong", {}, percent(newest.accuracy)), h("span", { class: "note" }, newest.samples ? count(newest.samples, "sample") : "not evaluated")),
-            h("div", { class: "tile" }, h("span", { class: "name" }, "Variants"), h("strong", {}, newest.variants.length), h("span", { class: "note" }, newest.variants.map((one) => one.name).join(", "))),
+            h("div", { class: "tile" }, h("span", { class: "name" }, "Variants"), h("strong", {}, Object.keys(newest.variants).length), h("span", { class: "note" }, Object.keys(newest.variants).join(", "))),
             h("div", { class: "tile" }, h("span", { class: "name" }, "From"), h("strong", {}, `round ${newest.round}`), h("span", { class: "note" }, link(path("runs", newest.run), newest.run)))),
           deployment ? h("div", {}, h("p", {}, deploymentBadge(deployment), ` v${deployment.version} on ${count(deployment.chosen)} of ${count(deployment.matching, "device")}, ${ago(deployment.created)} by ${deployment.operator}`), stateBar(deployment.states))
             : h("p", { class: "quiet" }, "Never deployed."));
@@ -30,7 +30,7 @@ const STATES = [
 ];
 
 export function deploymentBadge(deployment) {
-  return badge({ active: "live", paused: "warn", "rolled back": "idle" }[deployment.status] ?? "idle", deployment.status);
+  return badge({ active: "live", paused: "warn", "rolled-back": "idle" }[deployment.status] ?? "idle", deployment.status);
 }
 
 export function stateBar(states) {

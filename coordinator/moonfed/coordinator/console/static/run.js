@@ -9,6 +9,7 @@ import { ago, bytes, count, duration, fixed, moment, percent } from "./format.js
 import { OpenRound } from "./open_round.js";
 import { status } from "./runs.js";
 import { OUTCOMES, PHASES, curves, stacked } from "./series.js";
+import { settingFacts } from "./settings.js";
 import { Table } from "./table.js";
 
 const BARS = 100; // newest attempts in the bar charts
@@ -32,8 +33,8 @@ export async function show(root, name) {
   const traffic = stackChart("Bytes", bytes, label);
   const charts = [accuracy, loss, phases, outcomes, traffic];
   const table = roundTable(name);
-  const settings = h("details", { class: "card" }, h("summary", {}, "Settings"), facts(Object.entries(run.settings)),
-    facts([["manifest", run.manifest], ["newest model", `${run.model} (${bytes(run.model_bytes)})`]]));
+  const settings = h("details", { class: "card" }, h("summary", {}, "Settings"), facts(settingFacts(run.settings)),
+    facts([["manifest", run.manifest.sha256], ["newest model", `${run.model.sha256} (${bytes(run.model.size)})`]]));
   replace(root, title, why, summary, open.element, chartGrid(...charts), card("Rounds", table.element), eligibility, evaluations, settings);
 
   function drawRun() {
@@ -42,21 +43,22 @@ export async function show(root, name) {
       run.status === "paused"
         ? action("ResumeRun", "Resume", () => act("resume", "Resume", "Devices are assigned work again."))
         : action("PauseRun", "Pause", () => act("pause", "Pause", "Devices finish their current work, which counts, and get no more until the run is resumed.")),
-      action("StopRun", "Stop", () => act("stop", "Stop", `The run ends for good after ${run.round} of ${count(run.rounds, "round")}; its models are kept.`, true), "danger")));
+      action("StopRun", "Stop", () => act("stop", "Stop", `The run ends for good after ${run.round} of ${count(run.settings.rounds, "round")}; its models are kept.`, true), "danger")));
     const sentence = run.reason || (open.round ? "" : run.waiting);
     replace(why, sentence && h("p", { class: run.reason ? "problem" : "waiting" }, sentence));
-    const newest = rows.findLast((row) => row.committed);
+    const newest = rows.findLast((row) => row.status === "committed");
     const metrics = [...rows].reverse().find((row) => row.metrics.accuracy !== undefined)?.metrics ?? run.initial_metrics;
     const sum = (field) => rows.reduce((total, row) => total + row[field], 0);
     replace(summary, h("div", { class: "tiles" },
-      tile("Rounds", `${count(run.round)} of ${count(run.rounds)}`, h("progress", { max: run.rounds, value: run.round, "aria-label": "Rounds" })),
+      tile("Rounds", `${count(run.round)} of ${count(run.settings.rounds)}`, h("progress", { max: run.settings.rounds, value: run.round, "aria-label": "Rounds" })),
       tile("Accuracy", percent(metrics.accuracy)), tile("Loss", fixed(metrics.loss, 3)),
       tile("Eligible online", count(run.eligible), run.checking ? `${count(run.checking)} still checking` : ""),
       tile("Last round", newest ? duration(newest.seconds) : "–"),
       tile("Received", bytes(sum("received_bytes")), `${bytes(sum("sent_bytes"))} sent`)),
     h("p", { class: "quiet" }, `${run.method}, started ${ago(run.created)} (${moment(run.created)})`));
-    replace(eligibility, run.ineligible.length > 0 && card("Devices that are not eligible", h("ul", { class: "reasons" },
-      run.ineligible.map((group) => h("li", {}, badge("warn", count(group.devices.length)), " ", group.reason, ": ", names(group.devices))))));
+    const ineligible = Object.entries(run.ineligible);
+    replace(eligibility, ineligible.length > 0 && card("Devices that are not eligible", h("ul", { class: "reasons" },
+      ineligible.map(([reason, devices]) => h("li", {}, badge("warn", count(devices.length)), " ", reason, ": ", names(devices))))));
   }
 
   function drawRounds() {
@@ -98,8 +100,8 @@ export async function show(root, name) {
   }
 
   async function readEvaluations() {
-    const found = (await get(`${base}/evaluations`)).rows;
-    replace(evaluations, found.map((one) => (one.test_set ? testSet(one) : onDevices(one))));
+    const found = await get(`${base}/evaluations`);
+    replace(evaluations, found.test_sets.map(testSet), found.device_evaluations.map(onDevices));
   }
 
   open.restart(run);
@@ -167,8 +169,8 @@ function names(devices) {
 function roundTable(run) {
   return new Table("Rounds", [
     { name: "round", label: "Round", width: "92px", kind: "number", sort: (row) => row.round * 1000 + row.attempt,
-      cell: (row) => (row.attempt > 1 || !row.committed ? `${row.round} (${row.attempt})` : row.round) },
-    { name: "status", label: "Status", width: "112px", cell: (row) => (row.committed ? badge("good", "committed") : badge("bad", "abandoned")), sort: (row) => row.committed },
+      cell: (row) => (row.attempt > 1 || row.status !== "committed" ? `${row.round} (${row.attempt})` : row.round) },
+    { name: "status", label: "Status", width: "112px", cell: (row) => badge(row.status === "committed" ? "good" : "bad", row.status), sort: (row) => row.status },
     { name: "accuracy", label: "Accuracy", width: "96px", kind: "number", cell: (row) => fixed(row.metrics.accuracy), sort: (row) => row.metrics.accuracy ?? null },
     { name: "loss", label: "Loss", width: "88px", kind: "number", wide: true, cell: (row) => fixed(row.metrics.loss), sort: (row) => row.metrics.loss ?? null },
     { name: "updates", label: "Updates", width: "92px", kind: "number", cell: (row) => `${row.updates} of ${row.counted + row.missing}`, sort: (row) => row.updates },
@@ -202,19 +204,20 @@ async function showRound(run, row) {
   dialog.showModal();
 }
 
-function testSet({ round, test_set: found }) {
+function testSet(found) {
   return h("div", { class: "two" },
-    card(`Test set ${found.name}, model of round ${round}`,
+    card(`Test set ${found.test_set}, model of round ${found.round}`,
       facts([["accuracy", percent(found.accuracy, 2)], ["loss", fixed(found.loss)], ["calibration error", fixed(found.calibration_error)], ["samples", count(found.samples)]]),
       classTable(found.classes)),
     found.confusion.length > 0 && card("Confusion matrix", confusion(found.classes.map((one) => one.name), found.confusion)));
 }
 
-function onDevices({ round, devices: found }) {
+function onDevices(found) {
   const summary = found.summary;
-  return card(`Evaluation on devices, model of round ${round}`,
+  const skipped = Object.entries(found.skipped);
+  return card(`Evaluation on devices, model of round ${found.round}`,
     summary ? facts([["devices", count(summary.devices)], ["median accuracy", percent(summary.median)], ["worst decile", percent(summary.worst_decile)],
       ["worse than the device's own", `${count(summary.worse)} of ${count(summary.compared)}`]]) : h("p", { class: "quiet" }, "No device has scored it yet."),
     found.waiting > 0 && h("p", {}, `${count(found.waiting)} ${found.closed ? "did not answer" : "to answer"}`),
-    found.skipped.length > 0 && h("ul", { class: "reasons" }, found.skipped.map((group) => h("li", {}, badge("idle", count(group.devices)), " ", group.reason))));
+    skipped.length > 0 && h("ul", { class: "reasons" }, skipped.map(([reason, devices]) => h("li", {}, badge("idle", count(devices)), " ", reason))));
 }

@@ -3,7 +3,7 @@
 import { get, repeat } from "./api.js";
 import { chartGrid, lineChart } from "./charts.js";
 import { badge, card, h, link, path, replace } from "./dom.js";
-import { ago, count, fixed } from "./format.js";
+import { age, ago, count, fixed } from "./format.js";
 import { curves } from "./series.js";
 import { Table } from "./table.js";
 
@@ -22,7 +22,7 @@ export async function show(root) {
     { name: "round", label: "Rounds", width: "116px", kind: "number", cell: (row) => `${count(row.round)} of ${count(row.rounds)}`, sort: (row) => row.round },
     { name: "method", label: "Method", width: "110px", wide: true, cell: (row) => row.method, sort: (row) => row.method },
     { name: "eligible", label: "Eligible", width: "96px", kind: "number", wide: true, cell: (row) => count(row.eligible), sort: (row) => row.eligible },
-    { name: "created", label: "Started", width: "116px", wide: true, cell: (row) => ago(row.created), sort: (row) => -row.created },
+    { name: "created", label: "Started", width: "116px", wide: true, cell: (row) => ago(row.created), sort: (row) => age(row.created) },
     { name: "now", label: "Now", wide: true, cell: (row) => now(row) },
   ], { empty: "No run has been started. Start one with: moonfed-coordinator run start BUNDLE" });
 

@@ -21,13 +21,13 @@ export function stacked(rows, name, parts) {
 
 // The curves of one metric of several runs: { run, initial, rows } each; the rounds are x.
 export function curves(runs, prefix) {
-  const rounds = [...new Set(runs.flatMap(({ rows, initial }) => [...(initial[prefix] === undefined ? [] : [0]), ...rows.filter((row) => row.committed).map((row) => row.round)]))];
+  const rounds = [...new Set(runs.flatMap(({ rows, initial }) => [...(initial[prefix] === undefined ? [] : [0]), ...rows.filter((row) => row.status === "committed").map((row) => row.round)]))];
   rounds.sort((a, b) => a - b);
   const series = [];
   runs.forEach(({ run, initial, rows }, place) => {
     const names = new Set(rows.flatMap((row) => Object.keys(row.metrics)).filter((name) => belongs(name, prefix)));
     [...names].sort().forEach((name, number) => {
-      const values = new Map(rows.filter((row) => row.committed).map((row) => [row.round, row.metrics[name] ?? null]));
+      const values = new Map(rows.filter((row) => row.status === "committed").map((row) => [row.round, row.metrics[name] ?? null]));
       if (initial[name] !== undefined) values.set(0, initial[name]);
       series.push({
         label: runs.length > 1 ? `${run} · ${name}` : name,

@@ -8,10 +8,10 @@ import { markdown } from "./markdown.js";
 
 export async function show(root, name, version) {
   const release = await get(`/api/models/${encodeURIComponent(name)}/${version}`);
-  const evaluated = await get(`/api/runs/${encodeURIComponent(release.run)}/evaluations`, { round: release.round }).catch(() => ({ rows: [] }));
+  const { test_sets } = await get(`/api/runs/${encodeURIComponent(release.run)}/evaluations`, { round: release.round }).catch(() => ({ test_sets: [] }));
   const files = Object.entries(release.files);
   const [, float32] = files.find(([variant]) => variant === "float32") ?? files[0];
-  const sets = evaluated.rows.filter((row) => row.test_set?.confusion.length);
+  const sets = test_sets.filter((one) => one.confusion.length);
   replace(root,
     h("div", { class: "title" }, h("h1", {}, link(path("models", name), name), ` v${release.version}`)),
     h("div", { class: "two" },
@@ -20,10 +20,10 @@ export async function show(root, name, version) {
         ["run", h("span", {}, link(path("runs", release.run), release.run), `, round ${release.round}`)],
         ["created", `${moment(release.created)} by ${release.operator}`],
         ["classes", `${release.classes.length}: ${release.classes.slice(0, 12).join(", ")}${release.classes.length > 12 ? ", …" : ""}`],
-        ["manifest", h("code", {}, release.manifest)],
+        ["manifest", h("code", {}, release.manifest.sha256)],
       ]), variants(files)),
       sets.length > 0 && float32.evaluation?.classes && card("By class", classTable(float32.evaluation.classes))),
-      sets.length ? card(`Confusion matrix, test set ${sets[0].test_set.name}`, confusion(sets[0].test_set.classes.map((one) => one.name), sets[0].test_set.confusion))
+      sets.length ? card(`Confusion matrix, test set ${sets[0].test_set}`, confusion(sets[0].classes.map((one) => one.name), sets[0].confusion))
         : float32.evaluation && card("By class", classTable(float32.evaluation.classes ?? []))),
     card("Model card", h("div", { class: "markdown" }, markdown(float32.card))));
 }

@@ -1,15 +1,16 @@
-"""Releases, deployments and deployed devices as JSON values, which `--json` prints."""
+"""Releases, deployments and deployed devices as JSON values. Times are ISO 8601 in UTC."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from moonfed.coordinator.documents.values import blob_document, deployment_status
 from moonfed.formatting import iso_time
 from moonfed.v1 import control_pb2
 
 
 def release_document(release: control_pb2.Release) -> dict[str, Any]:
-    """Return a release as JSON values."""
+    """Return a release."""
     return {
         "name": release.name,
         "version": release.version,
@@ -17,19 +18,17 @@ def release_document(release: control_pb2.Release) -> dict[str, Any]:
         "operator": release.operator,
         "run": release.run,
         "round": release.round,
-        "manifest": {"sha256": release.manifest.sha256, "size": release.manifest.size},
-        "signature": {"sha256": release.signature.sha256, "size": release.signature.size},
+        "manifest": blob_document(release.manifest),
+        "signature": blob_document(release.signature),
         "classes": list(release.classes),
-        "variants": {
-            variant.name: {"sha256": variant.model.sha256, "size": variant.model.size} for variant in release.variants
-        },
+        "variants": {variant.name: blob_document(variant.model) for variant in release.variants},
         "accuracy": release.accuracy if release.HasField("accuracy") else None,
         "samples": release.samples,
     }
 
 
 def deployment_document(deployment: control_pb2.Deployment) -> dict[str, Any]:
-    """Return a deployment as JSON values."""
+    """Return a deployment."""
     return {
         "name": deployment.name,
         "deployment": deployment.number,
@@ -49,7 +48,7 @@ def deployment_document(deployment: control_pb2.Deployment) -> dict[str, Any]:
 
 
 def deployed_device_document(device: control_pb2.DeployedDevice) -> dict[str, Any]:
-    """Return a deployed device as JSON values."""
+    """Return a device with its target, and the gate on it that compared that with its current version."""
     return {
         "device": device.device,
         "online": device.online,
@@ -65,9 +64,3 @@ def deployed_device_document(device: control_pb2.DeployedDevice) -> dict[str, An
         "previous": device.previous,
         "reported": iso_time(device.time),
     }
-
-
-def deployment_status(deployment: control_pb2.Deployment) -> str:
-    """Return a deployment's status as operators write it."""
-    name = control_pb2.DeploymentStatus.Name(deployment.status)
-    return name.removeprefix("DEPLOYMENT_STATUS_").lower().replace("_", "-")

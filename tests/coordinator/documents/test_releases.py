@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from moonfed.blobs import ref_of_bytes
-from moonfed.coordinator.cli.release_documents import (
+from moonfed.coordinator.documents.releases import (
     deployed_device_document,
     deployment_document,
     release_document,
