@@ -259,7 +259,7 @@ class Life(RuleBasedStateMachine):
 
     def update_file(self, run: str, key: Key) -> Path:
         round_, attempt, device = key
-        return self.state / "spool" / run / f"{round_}-{attempt}" / "updates" / device / "model"
+        return self.state / "spool" / run / f"{round_}-{attempt}" / "updates" / "model" / device
 
     # What must hold
 

@@ -83,7 +83,7 @@ def in_second_round(output: Path) -> bool:
 
 
 def with_an_update_of_the_third_round(output: Path) -> bool:
-    return any(output.glob("coordinator/spool/simulation/3-1/updates/*"))
+    return any(output.glob("coordinator/spool/simulation/3-1/updates/*/*"))
 
 
 MOMENTS: tuple[Callable[[Path], bool], ...] = (in_first_round, in_second_round, with_an_update_of_the_third_round)

@@ -110,6 +110,7 @@ class Updates:
                     offsets,
                     self._require,
                     self._count,
+                    self._delete_orphans,
                     self._background,
                     self._observer,
                     _receiving(update, traceparent),
@@ -281,6 +282,7 @@ class _OpenUpdate:
         offsets: Mapping[str, int],
         require: Callable[[_Admitted], None],
         count: Callable[[_Admitted, Callable[[], Files]], Awaitable[DeviceReport]],
+        delete_orphans: Callable[[_Admitted], Awaitable[None]],
         background: BackgroundTasks,
         observer: Observer,
         span: Span,
@@ -288,7 +290,7 @@ class _OpenUpdate:
         self.offsets, self._observer, self._span = offsets, observer, span
         self._encoding = str(update.run.record.settings.encodings.up)
         self._update, self._transfer, self._require = update, transfer, require
-        self._count, self._background = count, background
+        self._count, self._delete_orphans, self._background = count, delete_orphans, background
 
     async def write(self, sha256: str, offset: int, data: bytes) -> None:
         try:
@@ -322,6 +324,7 @@ class _OpenUpdate:
     async def _close(self) -> None:
         await self._transfer.close()  # waits for a commit under way, which needs the admission
         self._update.admission.close()
+        await self._delete_orphans(self._update)  # its first part may have come just after the attempt was over
         self._span.end()
 
 
