@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import shutil
@@ -184,12 +183,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
-
-
-def pytest_collection_finish() -> None:
-    """Let the garbage collector skip what was imported and collected, which remains: 3 % of the processor time."""
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_runtest_setup() -> None:

@@ -30,7 +30,7 @@ from moonfed.identity import Certificate
 CHECK_SECONDS = 0.4
 HURRY_SECONDS = 0.05  # while connections are being closed
 SEARCH_SECONDS = 5.0  # between two searches for the connections, unless there is a reason for one
-NEW_FILES = 64  # opened since the last search, which are a reason
+NEW_FILES = 64  # opened since the last search, which are a reason; fewer if few are left
 BUSY_SHARE = 0.05  # of the time may be spent on checks
 CONNECTIONS_OF_ONE = 8  # connections of a device, which needs one, and two while it renews its certificate
 MAX_PENDING = 2048  # connections without an authenticated call
@@ -127,7 +127,7 @@ class ConnectionGuard:
         established = dict(self._established)
         return bool(
             self._clock() >= self._next_search
-            or open_files() > self._files + NEW_FILES
+            or open_files() > self._files + min(NEW_FILES, (self._file_limit - self._files) // 8)
             or self._rejected(established)
             or _of_greedy_devices(established)
         )
@@ -136,7 +136,6 @@ class ConnectionGuard:
         """Close unwanted connections; return whether there were any."""
         known = list(self._established)
         found, self._files = accepted(self._ports)
-        self._next_search = self._clock() + SEARCH_SECONDS
         for peer in known:
             if peer not in found:
                 self._established.pop(peer, None)
@@ -149,6 +148,7 @@ class ConnectionGuard:
         unwanted |= dict.fromkeys(_of_greedy_devices(established), "its device has too many connections")
         unwanted |= dict.fromkeys(surplus(self._pending, room), "too many connections have made no call")
         self._close(found, unwanted)
+        self._next_search = self._clock() + (0.0 if unwanted else SEARCH_SECONDS)  # others may replace them at once
         return bool(unwanted)
 
     def _rejected(self, established: dict[Peer, _Established]) -> dict[Peer, str]:
