@@ -17,6 +17,7 @@ MAXIMUM_OPERATORS = 100  # between two commas
 
 STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _FORBIDDEN = re.compile(r"__(?:setstate|getstate|reduce|reduce_ex|del)__|torch\.classes|\belif\b|\blambda\b")
+_BRACKET = re.compile(r"[][(){}]")
 _OPERATOR = re.compile(r"[-+*/%<>=!&|^~.@]|\b(?:and|or|not|in|is|if|else)\b")
 _DEFINITION = re.compile(r"(?:class \w+(?:\(\w*\))?:|def \w+\()")
 _DEF = re.compile(r"^\s*def (\w+)\(", re.MULTILINE)
@@ -57,12 +58,12 @@ def _require_shallow(name: str, code: str) -> None:
     for line in code.split("\n"):
         if len(line) - len(line.lstrip()) > MAXIMUM_INDENTATION:
             raise UnsafePlan(f"the plan's {name} is indented by more than {MAXIMUM_INDENTATION} columns")
-        for character in line:
-            if character in "([{":
+        for bracket in _BRACKET.findall(line):
+            if bracket in "([{":
                 depth += 1
                 if depth > MAXIMUM_NESTING:
                     raise UnsafePlan(f"the plan's {name} has more than {MAXIMUM_NESTING} open brackets")
-            elif character in ")]}":
+            else:
                 depth -= 1
     if depth:
         raise UnsafePlan(f"the plan's {name} has brackets that do not match")
@@ -115,7 +116,8 @@ def logical_lines(code: str) -> Iterator[str]:
     depth, parts = 0, []
     for line in code.split("\n"):
         parts.append(line)
-        depth += sum(line.count(character) for character in "([{") - sum(line.count(character) for character in ")]}")
+        depth += line.count("(") + line.count("[") + line.count("{")
+        depth -= line.count(")") + line.count("]") + line.count("}")
         if depth <= 0:
             yield " ".join(parts) if len(parts) > 1 else line
             depth, parts = 0, []

@@ -84,7 +84,8 @@ def begun(device: Device, work: fleet_pb2.Assignment, content: bytes, send: int)
     """An upload that has sent some bytes and stays open: its call, its replies, and its next messages."""
     sha256, more = ref_of_bytes(content).sha256, queue.SimpleQueue[fleet_pb2.SubmitRequest | None]()
     more.put(fleet_pb2.SubmitRequest(header=device.header(work, content)))
-    more.put(fleet_pb2.SubmitRequest(part=blob_pb2.Part(sha256=sha256, offset=0, data=content[:send])))
+    if send:
+        more.put(fleet_pb2.SubmitRequest(part=blob_pb2.Part(sha256=sha256, offset=0, data=content[:send])))
     call = device.fleet.Submit(iter(more.get, None), timeout=WAIT)
     assert next(iter(call)).HasField("resume")
     return call, more
@@ -135,19 +136,21 @@ def test_a_newer_stream_of_the_same_update_takes_over(fleet: Fleet) -> None:
     assert fleet.operator.run("run").open_round.reported == ["cam-1"]
 
 
-def test_the_newer_of_two_concurrent_updates_continues(fleet: Fleet) -> None:
+@pytest.mark.parametrize("sent", [0, 70])
+def test_the_newer_of_two_concurrent_updates_continues(fleet: Fleet, sent: int) -> None:
     devices, sessions = two_devices(fleet)
     work, first, second = sessions[0].assignment(), model_bytes(1.0), model_bytes(9.0)
-    call, more = begun(devices[0], work, second, len(second))
+    call, more = begun(devices[0], work, second, sent)
     with pytest.raises(InvalidInput, match="without a commit"):
         devices[0].submit(work, first, send=10, commit=False)
-    assert held(fleet) == [10], "one update at a time is received from one device"
-    devices[0].submit(work, first)
-    more.put(fleet_pb2.SubmitRequest(commit=blob_pb2.Commit()))
+    part = blob_pb2.Part(sha256=ref_of_bytes(second).sha256, offset=sent, data=second[sent:])
+    more.put(fleet_pb2.SubmitRequest(part=part))
     with pytest.raises(grpc.RpcError) as caught:
         list(call)
     more.put(None)
     assert isinstance(from_rpc_error(caught.value), WrongState)
+    assert held(fleet) == [10], "one update at a time is received from one device"
+    devices[0].submit(work, first)
     devices[1].submit(sessions[1].assignment(), model_bytes(1.0))
     ended = list(fleet.operator.watch("run"))[-1].run
     assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-2"]

@@ -449,8 +449,8 @@ class RunDriver:
                 self._background.spawn(self._end())
 
     def _assign(self, command: Assign) -> None:
-        session = self._sessions.find(command.device)
-        if session is None:  # it has just gone offline, and the run is about to be notified
+        session = self._devices.find(command.device)
+        if session is None:  # offline or to be checked again since the event; the run is about to be notified
             return
         self._meter.clock.assigned(command.device, (command.round, command.attempt))
         attempt, global_state = attempt_id(self.record.run, command), self._global_states[command.round]

@@ -207,7 +207,7 @@ class Updates:
         directory = self._spool.incoming_directory(header.id, header.device)
         files = {ref: directory / ref.sha256 for ref in header.blobs.values()}
         # One update at a time: a device cannot fill the disk with partial uploads.
-        await self._transfers.drop([other for other in directory.glob("*") if other not in files.values()])
+        await self._transfers.drop_others(directory, files.values())
         return await self._transfers.begin(files)
 
     async def _count(self, update: _Admitted, receive: Callable[[], Files]) -> DeviceReport:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -85,6 +86,7 @@ class Transfers:
 
     def __init__(self) -> None:
         self._by_file: dict[Path, Transfer] = {}
+        self._files_in: defaultdict[Path, set[Path]] = defaultdict(set)  # keys of `_by_file`, by their directory
 
     async def begin(self, files: Mapping[BlobRef, Path]) -> tuple[Transfer, dict[str, int]]:
         """Begin a transfer, which ends earlier ones of its files; also returns the bytes held, by sha256.
@@ -100,15 +102,21 @@ class Transfers:
                 while earlier := self._by_file.get(path):  # several may have waited for the same one
                     await earlier.close()
                 self._by_file[path] = transfer
+                self._files_in[path.parent].add(path)
             return transfer, await transfer.open()
         except BaseException:  # a cancelled caller does not close it
             await transfer.close()
             raise
 
-    async def drop(self, paths: Sequence[Path]) -> None:
-        """End the transfers of these files and delete the files."""
-        for path in paths:
-            while transfer := self._by_file.get(path):
+    async def drop_others(self, directory: Path, kept: Collection[Path]) -> None:
+        """End the transfers into a directory and delete its files, except `kept`.
+
+        A transfer has a file only from its first part on. Others may begin while one ends, so this repeats until none
+        is left; the caller that then calls `begin` is the only one.
+        """
+        while others := {*directory.glob("*"), *self._files_in.get(directory, ())}.difference(kept):
+            path = others.pop()
+            if transfer := self._by_file.get(path):
                 await transfer.close()
             path.unlink(missing_ok=True)
 
@@ -116,3 +124,6 @@ class Transfers:
         """Forget a transfer that has closed."""
         for path in [path for path, owner in self._by_file.items() if owner is transfer]:
             del self._by_file[path]
+            self._files_in[path.parent].discard(path)
+            if not self._files_in[path.parent]:
+                del self._files_in[path.parent]
