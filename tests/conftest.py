@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -16,6 +17,7 @@ from moonfed.signing.key_files import KEYS_VARIABLE
 from tests.support.forked_programs import forked_programs, fresh_programs
 from tests.support.session_cache import CACHE
 from tests.support.signatures import write_keys
+from tests.support.temporary_directory import use_memory
 
 __all__ = ["forked_programs", "fresh_programs"]
 
@@ -172,10 +174,23 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if CACHE not in os.environ:
+        use_memory()
         os.environ[CACHE] = tempfile.mkdtemp(prefix="moonfed-tests-")
         write_keys(Path(os.environ[CACHE]) / "keys")
         config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(CACHE)))
     os.environ[KEYS_VARIABLE] = str(Path(os.environ[CACHE]) / "keys")
+
+
+def pytest_collection() -> None:
+    """Collect no garbage while tests are collected, of which all objects remain."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Exempt what was collected, millions of objects, from garbage collection, and make full collections rare."""
+    gc.freeze()
+    gc.set_threshold(700, 10, 40)
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -87,8 +87,7 @@ class Life(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stack = ExitStack()
-        shared_memory = Path("/dev/shm")  # nothing here depends on what an fsync does, only on when it is asked for
-        place = tempfile.mkdtemp(dir=shared_memory if shared_memory.is_dir() else None)
+        place = tempfile.mkdtemp()
         self.stack.callback(shutil.rmtree, place)
         self.root, self.state = Path(place), Path(place) / "state"
         logging.disable(logging.CRITICAL)

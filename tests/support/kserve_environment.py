@@ -22,7 +22,7 @@ def kserve_python(directory: Path) -> Path:
     found = ENVIRONMENT / "bin" / "python"
     done = ENVIRONMENT / KSERVE
     if not done.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(ENVIRONMENT)], check=True)
         packages = [path for path in sys.path if path.endswith("site-packages")]
         (next(ENVIRONMENT.glob("lib/python*/site-packages")) / "ours.pth").write_text("\n".join(packages))
         pins = directory / "constraints.txt"
