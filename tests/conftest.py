@@ -194,10 +194,11 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that `make quick` excludes."""
+    """Mark the tests that `make quick` excludes; begin with a long one that would be the last."""
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/test_notebook.py"))
 
 
 def pytest_runtest_setup() -> None:

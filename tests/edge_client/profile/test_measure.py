@@ -32,7 +32,7 @@ from moonfed.signing.trust import TrustChain
 from moonfed.training_spec import TrainingSpec
 from tests.edge_client.conftest import PROGRAM, SANDBOX
 from tests.edge_client.conftest import Bundle as SmallBundle
-from tests.support.compiled import cached_bundle
+from tests.support.compiled import cached_bundle, device_bundle
 from tests.support.forked_process import PATCHES
 from tests.support.forked_programs import REAL_POPEN
 from tests.support.signatures import CHAIN, TRUST, issued, signed, trust
@@ -97,7 +97,7 @@ def test_methods_that_exchange_more_than_the_model_can_be_profiled(method: str, 
         method=method,
         settings={"batch_size": "8", "epochs": "2"},
     )
-    write_bundle(tmp_path / "bundle", signed(cached_bundle(recipe)))
+    write_bundle(tmp_path / "bundle", signed(device_bundle(recipe)))
     found = profile(ProfileSettings(bundle=tmp_path / "bundle", samples=16, sandbox=SANDBOX))
     assert found.rejection is None
     assert found.times

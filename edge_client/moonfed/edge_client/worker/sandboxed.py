@@ -8,6 +8,7 @@ is a command read.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import logging
@@ -87,6 +88,7 @@ def _opened(spec: SandboxSpec, pipe: ParentPipe) -> Execute:
     """Import the task, restrict system calls and resources, and open the task; an error answers every command."""
     try:
         task = importlib.import_module(TASKS[spec.task])
+        gc.freeze()  # imported modules remain: the garbage collector need not search them while a plan is inspected
         confine_process(spec.level, spec.policy)
         execute: Execute = task.open_task(spec.settings, Path(spec.output), pipe)
     except Exception as error:
