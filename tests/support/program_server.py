@@ -110,7 +110,7 @@ def share_descriptions() -> None:
 def share_operators() -> None:
     """Register the operators of ONNX graphs once, which otherwise takes each export 0.4 s."""
     shared = functools.cache(ONNXRegistry.from_torchlib)
-    ONNXRegistry.from_torchlib = staticmethod(shared)  # type: ignore[method-assign, assignment]
+    ONNXRegistry.from_torchlib = staticmethod(shared)  # type: ignore[method-assign]
     shared(opset_version=OPSET)
 
 
