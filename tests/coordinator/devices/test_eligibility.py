@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from moonfed import transport
 from moonfed.coordinator.cli.format_run import run_lines
 from moonfed.coordinator.runs import driver
+from moonfed.coordinator.storage.store import Store
 from moonfed.errors import InvalidInput, NotFound, WrongState
 from moonfed.identity import load_identity
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
-from tests.support.coordinator import Device, ask, make_bundle, model_bytes
+from tests.support.coordinator import WAIT, Device, ask, make_bundle, model_bytes
 
 Until = Callable[[Callable[[], bool]], None]
 
@@ -76,6 +80,32 @@ def test_a_device_that_declines_a_run_for_good_is_ineligible_until_its_fingerpri
         device.answer(check, "two")
     assert {changed.assignment().run, changed.assignment().run} == {"run", "other"}
     assert work.signature == other.signature
+
+
+def test_a_device_that_reconnects_with_other_data_as_its_round_opens_is_asked_first(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, released, open_round = threading.Event(), threading.Event(), Store.open_round
+
+    def slow(self: Store, *details: Any) -> None:  # noqa: ANN401
+        opening.set()
+        assert released.wait(WAIT)
+        open_round(self, *details)
+
+    monkeypatch.setattr(Store, "open_round", slow)
+    fleet.start("run")
+    device = fleet.device("cam-1")
+    session = device.connect(fingerprint="one")
+    with ThreadPoolExecutor(1) as threads:
+        answered = threads.submit(device.answer, session.check(), "one")
+        assert opening.wait(WAIT)
+        changed = device.connect(fingerprint="two")
+        with pytest.raises(WrongState, match="has connected again"):
+            session.next()
+        released.set()
+        answered.result(WAIT)
+    device.answer(changed.check(), "two")
+    assert changed.assignment().run == "run"
 
 
 def test_a_device_is_asked_before_it_is_selected_and_once(fleet: Fleet, until: Until) -> None:
