@@ -59,6 +59,7 @@ def test_the_file_is_written_regularly(path: Path, tmp_path: Path) -> None:
     path.unlink()
     until(path.exists)
     metrics.stop()
+    assert "metrics" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_the_file_is_replaced_at_once_and_readable_by_others(path: Path, tmp_path: Path) -> None:

@@ -25,13 +25,16 @@ class DeviceMetrics:
         self._rounds: dict[RoundOutcome, int] = dict.fromkeys(OUTCOMES, 0)
         self._last: LastRound | None = None
         self._connected: Callable[[], bool] = _never
-        self._due, self._failing, self._writing = threading.Event(), False, threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self._due, self._stopping, self._writing = threading.Event(), threading.Event(), threading.Lock()
+        self._failing = False
+        self._thread: threading.Thread | None = None
 
     def start(self, connected: Callable[[], bool]) -> None:
         """Start writing, for another connection if it has started before; `connected`: returns whether it is online."""
         self._connected = connected
-        if not self._thread.is_alive():
+        if self._thread is None:
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
             self._thread.start()
         self.refresh()
 
@@ -47,12 +50,17 @@ class DeviceMetrics:
         self.refresh()
 
     def stop(self) -> None:
-        """Write at once that this device is not connected."""
+        """Write at once that this device is not connected, and no more until another start."""
         self._connected = _never
+        thread, self._thread = self._thread, None
+        if thread:
+            self._stopping.set()
+            self.refresh()
+            thread.join()
         self.write()
 
     def _run(self) -> None:
-        while True:
+        while not self._stopping.is_set():
             self._due.wait(self._seconds)
             self._due.clear()
             self.write()
