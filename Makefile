@@ -1,8 +1,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-# With four, two cores are never idle; with two they are for a quarter of the time: tests wait for what they start.
-PARALLEL := --numprocesses 4 --dist worksteal
+# With two, two cores are idle for a quarter of the time: tests wait for what they start. Four take as long as three.
+PARALLEL := --numprocesses 3 --dist worksteal
 ARITHMETIC := tests/export/methods tests/export/test_training_plan.py tests/edge_client/training \
 	tests/experiments/fleet/test_server_rules.py
 INSTALLED := $(VENV)/installed
@@ -21,7 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: setup ## runs a coordinator and five devices on this machine; writes build/demo/summary.json
 	$(BIN)/moonfed-experiments demo --output build/demo
 
-test: setup ## runs every test, in four processes
+test: setup ## runs every test, in three processes
 	$(BIN)/python -m pytest $(PARALLEL)
 
 quick: setup ## runs the fast tests of every part: three minutes

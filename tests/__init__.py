@@ -1,4 +1,4 @@
-"""The tests, which four processes run on two cores. The programs that they start compute with one thread each."""
+"""The tests, which three processes run on two cores. The programs that they start compute with one thread each."""
 
 import os
 

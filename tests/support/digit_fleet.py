@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import grpc
 import numpy as np
 from sklearn.datasets import load_digits
 
@@ -124,7 +125,12 @@ def evaluate(calls: OperatorCalls, run: str) -> HeldOutScore:
     latest = None
     for found in calls.rounds(run):
         if found.HasField("model") and "accuracy" not in found.metrics:
-            latest = score(model_values(calls.model(found.model), DIGITS))
+            try:
+                latest = score(model_values(calls.model(found.model), DIGITS))
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.NOT_FOUND:
+                    raise
+                continue  # the run has deleted it since
             request = control_pb2.RecordScoreRequest(run=run, round=found.round, score=latest.to_message())
             ask(calls.control.RecordScore, request)
     return latest or score(model_values(calls.model(calls.run(run).model), DIGITS))
