@@ -33,7 +33,7 @@ def trained(fleet: Fleet, *names: str) -> tuple[list[Device], list[DeviceSession
     fleet.start(bundle=BUNDLE, minimum_devices=len(names))
     for device, session in zip(devices, sessions, strict=True):
         device.submit(session.assignment(), model_bytes(1.0))
-    assert list(fleet.operator.watch("run"))[-1].kind == control_pb2.EVENT_KIND_ENDED
+    assert list(fleet.operator.watch("run"))[-1].run.status == control_pb2.RUN_STATUS_FINISHED
     return devices, sessions
 
 
