@@ -34,13 +34,12 @@ CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no 
 DEVICES = ["cpu", pytest.param("cuda", marks=CUDA)]
 
 
-def steps_of(kind: str, count: int) -> list[Batch]:
+def steps_of(kind: str, count: int = 20) -> list[Batch]:
     return batches(NETWORKS[kind], count, 8)
 
 
-def round_of(plan: TorchScriptPlan, network: Network, kind: str, method: str, steps: int = 20) -> Round:
-    previous = other_models(network, 1)
-    return run_round(plan, weights_of(network), steps_of(kind, steps), values(method), previous=previous)
+def round_of(plan: TorchScriptPlan, network: Network, kind: str, method: str) -> Round:
+    return run_round(plan, weights_of(network), steps_of(kind), values(method), previous=other_models(network, 1))
 
 
 def relative_error(found: Round, expected: Round, network: Network) -> float:
@@ -88,7 +87,7 @@ def test_a_round_is_reproducible_bit_for_bit(
     precision: str, memory_format: str, resnet: Network, new_plan: NewPlan
 ) -> None:
     plans = [new_plan(resnet, "moon", precision=precision, memory_format=memory_format) for _ in range(2)]
-    start, steps, previous = weights_of(resnet), steps_of("resnet", 3), other_models(resnet, 1)
+    start, steps, previous = weights_of(resnet), steps_of("resnet", 5), other_models(resnet, 1)
     rounds = [run_round(plan, start, steps, values("moon"), previous=previous) for plan in (*plans, plans[0])]
     for again in rounds[1:]:
         assert again.losses == rounds[0].losses
@@ -110,9 +109,9 @@ def test_mixed_precision_stays_within_its_bound(
 ) -> None:
     network: Network = request.getfixturevalue(kind)
     if (kind, method) not in plain_rounds:
-        plain_rounds[kind, method] = round_of(new_plan(network, method), network, kind, method, 10)
+        plain_rounds[kind, method] = round_of(new_plan(network, method), network, kind, method)
     plain = plain_rounds[kind, method]
-    found = round_of(new_plan(network, method, device=device, precision=precision), network, kind, method, 10)
+    found = round_of(new_plan(network, method, device=device, precision=precision), network, kind, method)
     error = relative_error(found, plain, network)
     assert 0 < error < BOUNDS[precision], "0 would be float32"
     assert found.losses == pytest.approx(plain.losses, rel=0.02)
