@@ -70,7 +70,7 @@ class Transfer:
                 self._closed = True
                 if not all(incoming.closed for incoming in self._incoming.values()):
                     await in_thread(self._close)
-                self._transfers.discard(self)  # not earlier: until here it may still write
+                self._transfers.discard(self, self._files.values())  # not earlier: until here it may still write
 
     def _close(self) -> None:
         for incoming in self._incoming.values():
@@ -120,9 +120,9 @@ class Transfers:
                 await transfer.close()
             path.unlink(missing_ok=True)
 
-    def discard(self, transfer: Transfer) -> None:
-        """Forget a transfer that has closed."""
-        for path in [path for path, owner in self._by_file.items() if owner is transfer]:
+    def discard(self, transfer: Transfer, files: Collection[Path]) -> None:
+        """Forget a transfer of these files that has closed; a newer one may have taken some over."""
+        for path in [path for path in files if self._by_file.get(path) is transfer]:
             del self._by_file[path]
             self._files_in[path.parent].discard(path)
             if not self._files_in[path.parent]:
