@@ -6,6 +6,7 @@ import asyncio
 import queue
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -58,6 +59,7 @@ SCAFFOLD: Mapping[str, Any] = {
     "uplink": {"variate_change": PARAMETERS},
     "device_state": {"device_variate": PARAMETERS},
 }
+AGAIN_SECONDS = 0.02  # between calls while there is no connection
 WAIT = 20.0  # seconds after which a test gives up; nothing is asserted about time
 
 
@@ -197,12 +199,13 @@ def answered(call: Callable[[], T]) -> T:
     while True:
         with suppress(Unavailable):
             return call()
+        time.sleep(AGAIN_SECONDS)
 
 
 def rejected(call: Callable[[], object], kind: type[MoonfedError], match: str) -> None:
     """Assert that a call is rejected, once a connection that was closed at this moment is open again."""
     while isinstance(problem := _problem(call), Unavailable):
-        pass
+        time.sleep(AGAIN_SECONDS)
     assert type(problem) is kind
     assert re.search(match, str(problem))
 

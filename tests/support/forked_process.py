@@ -99,9 +99,9 @@ def _reset(streams: Sequence[int], files: Sequence[int]) -> None:
     wanted = [0, 1, 2, *files]
     for file, copy in zip(wanted, copies, strict=True):
         os.dup2(copy, file)
-    for file in range(3, max(copies) + 1):
+    for file in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208 - a Path for each costs more than closing it
         if file not in wanted:
-            with suppress(OSError):
+            with suppress(OSError):  # that of the listing
                 os.close(file)
     logging.root.handlers.clear()
     logging.root.setLevel(logging.WARNING)

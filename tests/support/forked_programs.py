@@ -9,6 +9,7 @@ settings that libraries read as they are imported. Tests about those, and about 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import json
 import os
 import select
@@ -25,6 +26,7 @@ from typing import Any
 import pytest
 
 from tests.support.forked_process import READY, AnyPopen, Request, module_of, request_of, streams_of
+from tests.support.session_cache import CACHE
 
 ROOT = Path(__file__).parents[2]
 REAL_POPEN = subprocess.Popen
@@ -39,21 +41,26 @@ FORK_SERVER = "moonfed.experiments.fleet.fork_server"
 
 
 class ProgramServer:
-    """A handle on the process of `tests.support.program_server`."""
+    """A connection to the process of `tests.support.program_server`, which the first test process to need it starts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._control, theirs = socket.socketpair()
-        with theirs:
-            self._process = AnyPopen(
-                [sys.executable, "-m", "tests.support.program_server"],
-                stdin=theirs.fileno(),
-                start_new_session=True,
-                cwd=ROOT,
-                env=os.environ | GRPC_SETTINGS | FORK_SETTINGS | {"PYTHONPATH": os.pathsep.join(sys.path)},
-            )
+        self._process: AnyPopen | None = None
+        with (Path(os.environ[CACHE]) / "programs.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            while not self._connect():  # it was just ending
+                assert self._process is None, "the server ended before it was ready"
+
+    def _connect(self) -> bool:
+        address = f"\0{os.environ[CACHE]}"
+        self._control = socket.socket(socket.AF_UNIX)
+        try:
+            self._control.connect(address)
+        except ConnectionRefusedError:
+            self._process = start(address)
+            self._control.connect(address)
         self._answers = self._control.makefile("rb", buffering=0)
-        assert self._answers.readline() == READY
+        return self._answers.readline() == READY
 
     def fork(self, request: Request, streams: Sequence[int]) -> tuple[int, socket.socket]:
         """Start a program with these standard streams; return its process id and the socket that gets its exit code."""
@@ -63,10 +70,25 @@ class ProgramServer:
             return int(self._answers.readline()), code
 
     def close(self) -> None:
-        """End the server and all its programs."""
+        """End all programs of this connection; the server ends with its last connection."""
         self._answers.close()
         self._control.close()
-        self._process.wait()
+        if self._process:
+            self._process.wait()
+
+
+def start(address: str) -> AnyPopen:
+    """Start the server at an abstract address, where a connection waits until it is ready."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        return AnyPopen(
+            [sys.executable, "-m", "tests.support.program_server"],
+            stdin=listener.fileno(),
+            start_new_session=True,
+            cwd=ROOT,
+            env=os.environ | GRPC_SETTINGS | FORK_SETTINGS | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )
 
 
 @cache

@@ -1,8 +1,8 @@
 """The fork server of tests.support.forked_programs: `python -m tests.support.program_server`.
 
-It imports what our programs import, answers requests on the socket that is its standard input, and ends when that is
-closed; its programs end with it. A request is one line of JSON, with three standard streams, the files that the
-program inherits, and the socket that gets the exit code.
+It imports what our programs import, accepts test processes on the socket that is its standard input, and ends when the
+last of them has closed its connection; the programs of a connection end with it. A request is one line of JSON, with
+three standard streams, the files that the program inherits, and the socket that gets the exit code.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import signal
 import socket
 import warnings
 from contextlib import suppress
+from typing import NamedTuple
 
 import typer.main
 from botocore.loaders import JSONFileLoader
@@ -74,9 +75,16 @@ LATER = (
 )
 
 
+class Program(NamedTuple):
+    """`exit_code`: the descriptor of the socket that gets it."""
+
+    client: socket.socket
+    exit_code: int
+
+
 def main() -> None:
-    """Fork a program for each request, and report the exit codes, until the socket closes."""
-    control = socket.socket(fileno=os.dup(0))
+    """Fork a program for each request, and report the exit codes, until the last connection is closed."""
+    listener = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     warnings.simplefilter("ignore")
     for module in (*PROGRAMS.values(), *MODULES, AGENT_MODULE, *CHILDREN.values(), *LATER):
@@ -90,17 +98,26 @@ def main() -> None:
     signal.set_wakeup_fd(waker.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
     gc.freeze()  # what programs share is not written to by their garbage collection
-    control.sendall(READY)
-    reports: dict[int, int] = {}  # sockets for exit codes, by process id
-    while True:
-        ready, _, _ = select.select([control, awake], [], [])
+    clients, programs = [accept(listener)], dict[int, Program]()
+    while clients:
+        ready, _, _ = select.select([listener, awake, *clients], [], [])
         if awake in ready:
             awake.recv(4096)
-            reap(reports)
-        if control in ready and not answer(control, reports):
-            break
-    for program in reports:
-        os.kill(program, signal.SIGKILL)
+            reap(programs)
+        if listener in ready:
+            clients.append(accept(listener))
+        for client in [client for client in clients if client in ready and not answer(client, programs)]:
+            kill(client, programs)
+            clients.remove(client)
+            client.close()
+
+
+def accept(listener: socket.socket) -> socket.socket:
+    """Return the connection of the next test process, which waits for the word that its programs can be forked."""
+    client, _ = listener.accept()
+    with suppress(ConnectionError):  # it is gone, as its first request will tell
+        client.sendall(READY)
+    return client
 
 
 def share_descriptions() -> None:
@@ -127,13 +144,16 @@ def share_commands() -> None:
         registry._installed = None  # a program may have other packages
 
 
-def answer(control: socket.socket, reports: dict[int, int]) -> bool:
+def answer(client: socket.socket, programs: dict[int, Program]) -> bool:
     """Fork a program for the next request; return False if there is none any more."""
-    request, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 8)
+    try:
+        request, descriptors, _, _ = socket.recv_fds(client, REQUEST_BYTES, 8)
+    except ConnectionResetError:
+        return False
     if not request:
         return False
     while not request.endswith(b"\n"):
-        request += control.recv(REQUEST_BYTES)
+        request += client.recv(REQUEST_BYTES)
     server, program = os.getpid(), os.fork()
     if program == 0:
         os.setsid()
@@ -141,23 +161,32 @@ def answer(control: socket.socket, reports: dict[int, int]) -> bool:
         if module_of(wanted["command"]) in CHILDREN.values():
             wanted["command"][-1] = str(server)  # the parent that it ends with
         become(wanted, descriptors[:-1])
-    *streams, reports[program] = descriptors
+    *streams, exit_code = descriptors
+    programs[program] = Program(client, exit_code)
     for stream in streams:
         os.close(stream)
-    control.sendall(f"{program}\n".encode())
+    with suppress(ConnectionError):
+        client.sendall(f"{program}\n".encode())
     return True
 
 
-def reap(reports: dict[int, int]) -> None:
+def reap(programs: dict[int, Program]) -> None:
     """Report the exit codes of programs that have ended."""
-    while reports:
+    while programs:
         program, status = os.waitpid(-1, os.WNOHANG)
         if not program:
             return
-        report = reports.pop(program)
+        report = programs.pop(program).exit_code
         with suppress(BrokenPipeError):  # nobody waits for it
             os.write(report, str(os.waitstatus_to_exitcode(status)).encode())
         os.close(report)
+
+
+def kill(client: socket.socket, programs: dict[int, Program]) -> None:
+    """Kill the programs of a connection that is closed."""
+    for number, program in programs.items():
+        if program.client is client:
+            os.kill(number, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -45,6 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         while not answers(f"http://127.0.0.1:{port}/health"):
             assert process.poll() is None, (directory / "log").read_text()
+            time.sleep(0.1)
         yield f"http://127.0.0.1:{port}"
     finally:
         os.killpg(process.pid, 9)

@@ -61,6 +61,21 @@ def test_another_schema_is_rejected_with_both_versions(url: str) -> None:
         open_store(url, used_before=True)
 
 
+def test_tables_that_cannot_be_created_are_an_error_in_one_sentence(url: str) -> None:
+    store = open_store(url, used_before=False)
+    with store._transactions.write() as connection:
+        for statement in ("DROP SCHEMA public CASCADE", "CREATE SCHEMA public", "CREATE TABLE runs (elsewhere text)"):
+            connection.exec_driver_sql(statement)
+    with pytest.raises(Unavailable, match=r'cannot be used: relation "runs" already exists$'):
+        open_store(url, used_before=False)
+    with store._transactions.write() as connection:
+        for statement in ("DROP TABLE runs", "CREATE ROLE reader LOGIN", "GRANT USAGE ON SCHEMA public TO reader"):
+            connection.exec_driver_sql(statement)
+    store.close()
+    with pytest.raises(Unavailable, match=r"cannot be used: permission denied for schema public$"):
+        open_store(url.replace("postgres@", "reader@"), used_before=False)
+
+
 @contextmanager
 def asking_for_a_password(given: list[bytes]) -> Iterator[str]:
     """A server at this URL that speaks PostgreSQL's protocol, requests a plain-text password and rejects each."""

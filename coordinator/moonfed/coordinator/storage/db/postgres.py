@@ -32,8 +32,8 @@ def open_store(url: str, *, used_before: bool) -> Store:
     """Open the store in a PostgreSQL database, creating the tables in an empty one.
 
     `used_before`: True if the tables must exist. Raises InvalidInput for a URL of something else, Unavailable if the
-    server cannot be reached, Corrupt if the tables are missing, and VersionMismatch for another release's schema. No
-    error reveals a password.
+    server cannot be reached or the tables cannot be created, Corrupt if the tables are missing, and VersionMismatch for
+    another release's schema. No error reveals a password.
     """
     address = parse_url(url)
     shown = address.render_as_string(hide_password=True).replace("+psycopg", "")
@@ -49,10 +49,9 @@ def open_store(url: str, *, used_before: bool) -> Store:
                     "database from a backup, or start afresh with another --state"
                 )
             prepare(connection, shown)
-    except sql.exc.OperationalError as error:
+    except (sql.exc.OperationalError, sql.exc.ProgrammingError) as error:  # the latter: a missing right, a name in use
         engine.dispose()
-        reason = "; ".join(line.strip() for line in str(error.orig).splitlines() if line.strip())
-        raise Unavailable(f"the database {shown} cannot be used: {reason}") from None
+        raise Unavailable(f"the database {shown} cannot be used: {_reason(error.orig)}") from None
     except BaseException:
         engine.dispose()
         raise
@@ -73,6 +72,12 @@ def parse_url(url: str) -> sql.URL:
             "database is a PostgreSQL URL, which needs psycopg; in moonfed's sources: pip install '.[postgres]'"
         )
     return address.set(drivername="postgresql+psycopg")
+
+
+def _reason(error: Any) -> str:  # noqa: ANN401 - a DBAPI error
+    """Return the server's sentence without the statement that it rejects, or why there is no connection."""
+    message = error.diag.message_primary or str(error)
+    return "; ".join(line.strip() for line in message.splitlines() if line.strip())
 
 
 def _password() -> dict[str, str]:

@@ -20,7 +20,7 @@ def prepare(connection: sql.Connection, database: str) -> None:
     `database` is its name in errors. Raises VersionMismatch, having changed nothing.
     """
     if is_new(connection):
-        tables.metadata.create_all(connection)
+        tables.metadata.create_all(connection, checkfirst=False)  # a table of another program's is an error
         connection.execute(sql.insert(tables.schema).values(version=tables.SCHEMA_VERSION))
         connection.execute(sql.insert(tables.registry_version).values(version=0))
         connection.execute(sql.insert(tables.deployments_version).values(version=0))
