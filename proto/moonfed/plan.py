@@ -273,7 +273,7 @@ def _executing(action: str) -> Iterator[None]:
     try:
         with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
             yield
-    except (RuntimeError, torch.jit.Error) as error:
+    except Exception as error:  # torch has several kinds, one of them for a message that is not UTF-8
         raise TrainingFailed(f"the plan could not {action}: {_reason(error)}") from error
 
 

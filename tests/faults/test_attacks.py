@@ -102,7 +102,7 @@ def test_silent_connections_take_no_established_devices_place(coordinators: Coor
         with devices_at(coordinators):
             retry(lambda: coordinators.start_run("run", bundle, 2, len(SAMPLES)))
             retry(lambda: coordinators.finished("run"))
-    whole_run(coordinators, "run", 2)
+            retry(lambda: whole_run(coordinators, "run", 2))
     assert re.search(r"closing a connection from 127\.0\.0\.1:\d+: too many connections", coordinators.log)
     assert "Too many open files" not in coordinators.log
 

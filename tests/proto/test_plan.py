@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from moonfed.errors import TrainingFailed, UnsafePlan
-from moonfed.plan import allocate, default_memory_format, load_plan
+from moonfed.plan import _executing, allocate, default_memory_format, load_plan
 from tests.support.attack_plans import archive_of
 
 
@@ -26,6 +26,12 @@ def test_archives_that_are_not_plans_are_rejected(tmp_path: Path) -> None:
     path.write_bytes(archive_of(torch.nn.Linear(1, 1)))
     with pytest.raises(TrainingFailed, match="no plan: it has no method 'begin_round'"):
         load_plan(path, "cpu")
+
+
+def test_a_failure_whose_message_cannot_be_decoded_is_the_plans() -> None:
+    """Torch's message has bytes of the memory beyond a table if a plan reads there."""
+    with pytest.raises(TrainingFailed, match=r"^the plan could not predict: 'utf-8' codec"), _executing("predict"):
+        b"dtype \xf4".decode()
 
 
 @pytest.mark.parametrize(
