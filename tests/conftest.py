@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from moonfed.signing.key_files import KEYS_VARIABLE
 from tests.support.forked_programs import forked_programs, fresh_programs
 from tests.support.session_cache import CACHE
+from tests.support.shared_operators import share_operators
 from tests.support.signatures import write_keys
 from tests.support.temporary_directory import use_memory
 
@@ -162,6 +163,7 @@ SLOW = (
     "tests/serving/test_server_lifecycle.py",
     "tests/test_notebook.py",
 )
+SHARED = pytest.StashKey[bool]()  # True once the operators of ONNX graphs are shared
 
 # The same examples everywhere, so that a commit passes or fails on every machine alike, however busy that one is.
 settings.register_profile("moonfed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -201,6 +203,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith("tests/test_notebook.py"))
 
 
-def pytest_runtest_setup() -> None:
-    """Undo the level of our log that a command set which an earlier test ran in this process."""
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Undo the level of our log that a command set which an earlier test ran; share what exports would register."""
     logging.getLogger("moonfed").setLevel(logging.NOTSET)
+    if not item.config.stash.get(SHARED, False):
+        item.config.stash[SHARED] = share_operators()

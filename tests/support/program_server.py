@@ -27,6 +27,7 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 from moonfed.export.onnx_graph import OPSET
 from moonfed.registry import Registry
 from tests.support.forked_process import AGENT_MODULE, CHILDREN, MODULES, PROGRAMS, READY, become, module_of
+from tests.support.shared_operators import share_operators
 
 REQUEST_BYTES = 1 << 20
 # What the programs import when they need it.
@@ -91,6 +92,7 @@ def main() -> None:
         importlib.import_module(module)
     share_descriptions()
     share_operators()
+    ONNXRegistry.from_torchlib(opset_version=OPSET)
     share_commands()
     awake, waker = socket.socketpair()
     for end in (awake, waker):
@@ -125,13 +127,6 @@ def share_descriptions() -> None:
     read = functools.cache(JSONFileLoader().load_file)
     JSONFileLoader.load_file = lambda _, path: read(path)
     get_session().create_client("s3", region_name="us-east-1", aws_access_key_id="key", aws_secret_access_key="secret")
-
-
-def share_operators() -> None:
-    """Register the operators of ONNX graphs once, which otherwise takes each export 0.4 s."""
-    shared = functools.cache(ONNXRegistry.from_torchlib)
-    ONNXRegistry.from_torchlib = staticmethod(shared)  # type: ignore[method-assign]
-    shared(opset_version=OPSET)
 
 
 def share_commands() -> None:
