@@ -53,7 +53,7 @@ def test_the_no_op_server_has_as_many_threads_as_moonfeds() -> None:
 
 
 def test_kserves_server_returns_onnx_runtimes_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference_servers, "KSERVE_PYTHON", str(kserve_python(tmp_path)))
+    monkeypatch.setattr(inference_servers, "KSERVE_PYTHON", str(kserve_python()))
     graph = inference_servers.write_graph("cnn", tmp_path)
     pixels = np.random.default_rng(0).integers(0, 256, (3, *inference_servers.SHAPE), np.uint8)
     asked = triton.InferInput("inputs", list(pixels.shape), "UINT8")

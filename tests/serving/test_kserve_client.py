@@ -20,8 +20,8 @@ REQUESTS = Path(__file__).parents[1] / "support" / "kserve_requests.py"
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return kserve_python(tmp_path_factory.mktemp("pins"))
+def python() -> Path:
+    return kserve_python()
 
 
 def test_kserves_client_is_answered_on_both_protocols(python: Path, tmp_path: Path) -> None:
