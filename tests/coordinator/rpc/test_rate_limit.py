@@ -35,7 +35,7 @@ def test_a_caller_may_make_a_burst_of_calls_and_then_a_limited_rate() -> None:
     clock = Clock()
     gate = RateLimiter(RateLimits(per_second=2.0, burst=10), clock)
     assert begun(gate, "cam-1", 50) == 10
-    with pytest.raises(Overloaded, match=r"'cam-1' calls too often: 2 times a second is allowed; come back in 0\.50 s"):
+    with pytest.raises(Overloaded, match=r"'cam-1' calls too often: 2 times a second is allowed; retry in 0\.50 s"):
         gate.call("cam-1").__enter__()
     clock.now += 3.0
     assert begun(gate, "cam-1", 50) == 6
@@ -53,7 +53,7 @@ def test_calls_at_once_are_bounded_for_one_and_for_all() -> None:
             under_way.enter_context(gate.call("cam-1"))
         for _ in range(2):
             under_way.enter_context(gate.call("cam-2"))
-        with pytest.raises(Overloaded, match="5 calls to answer, as many as it may; come back later"):
+        with pytest.raises(Overloaded, match="5 calls to answer, its maximum; retry later"):
             under_way.enter_context(gate.call("cam-3"))
     assert begun(gate, "cam-1", 3) == 3
 

@@ -104,9 +104,9 @@ def round_outcome(record: RoundRecord) -> str:
 
 
 def refusal_reason(error: Exception) -> str | None:
-    """Return the reason of an update that this error ends; None if something else reports it, or nothing was refused.
+    """Return why an update was rejected with this error; None if that is counted elsewhere, or nothing was rejected.
 
-    Bad content is reported as rejected, and a full disk budget by itself.
+    Bad content is counted as rejected, and a full disk budget separately.
     """
     cause = error.__cause__ if isinstance(error, ResourceExhausted) else error
     if isinstance(error, AlreadyExists):

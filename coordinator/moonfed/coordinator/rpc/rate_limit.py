@@ -57,19 +57,18 @@ class RateLimiter:
     def _admitted(self, name: str) -> _Caller:
         limits, now = self._limits, self._clock()
         if self._calls >= limits.calls:
-            raise Overloaded(f"the coordinator has {self._calls} calls to answer, as many as it may; come back later")
+            raise Overloaded(f"the coordinator has {self._calls} calls to answer, its maximum; retry later")
         caller = self._callers.setdefault(name, _Caller(0, limits.burst, now))
         if caller.calls >= limits.calls_of_one:
             raise Overloaded(
-                f"{name!r} has {caller.calls} calls under way, as many as one may; end one, then come back"
+                f"{name!r} has {caller.calls} calls under way, the maximum for one caller; end one, then retry"
             )
         caller.left = min(limits.burst, caller.left + (now - caller.seen) * limits.per_second)
         caller.seen = now
         if caller.left < 1:
             seconds = (1 - caller.left) / limits.per_second
             raise Overloaded(
-                f"{name!r} calls too often: {limits.per_second:g} times a second is allowed; "
-                f"come back in {seconds:.2f} s"
+                f"{name!r} calls too often: {limits.per_second:g} times a second is allowed; retry in {seconds:.2f} s"
             )
         caller.left -= 1
         return caller

@@ -256,7 +256,7 @@ class RunDriver:
             await self._vacate()
 
     async def _vacate(self) -> None:
-        """Decline for cohort members that are no participants, so that no device takes their place by its name."""
+        """Decline for cohort members that no longer participate, lest a device of that name replaces them."""
         awaited = self._protocol.awaited(self.state)
         if not awaited or self._recorder.closed:
             return

@@ -125,7 +125,7 @@ def _require_same(connection: sql.Connection, report: DeviceReport) -> None:
 
 
 def _not_participating(report: DeviceReport) -> WrongState:
-    """Return the error for an update from a device that only has the name of the one that the round waits for."""
+    """Return the error for an update from a device that shares only the name of the one that the round awaits."""
     return WrongState(f"device {report.device!r} does not participate in run {report.id.run!r}")
 
 

@@ -1,4 +1,4 @@
-"""The outbox of webhooks: events are recorded in the transaction of what happened, and deleted once delivered."""
+"""The outbox of webhooks: an event is recorded in the transaction of its change, and deleted once delivered."""
 
 from __future__ import annotations
 

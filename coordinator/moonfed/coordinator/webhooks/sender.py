@@ -1,4 +1,4 @@
-"""Delivery of recorded events to the webhook's receiver: in order, at least once, beside the rounds."""
+"""Delivery of recorded events to the webhook's receiver: in order, at least once, independently of rounds."""
 
 from __future__ import annotations
 

@@ -157,8 +157,8 @@ class Predictor:
             if not version:
                 raise NotFound("it was removed from this device")
             loaded = self._load(version)
-        except Exception as error:  # whatever a runtime raises; the version that answers goes on
-            log.warning("model %s: version %d goes on to answer, because the new one cannot be loaded: %s", self.name,
+        except Exception as error:  # whatever a runtime raises; the version in use stays
+            log.warning("model %s: version %d stays in use, because the new one cannot be loaded: %s", self.name,
                         self._loaded.version, error)  # fmt: skip
             return
         before, self._loaded = self._loaded, loaded

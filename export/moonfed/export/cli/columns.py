@@ -23,7 +23,7 @@ def columns(
     output: Annotated[Path, typer.Option(metavar="COLUMNS.json", help="Where to write the description.")],
     ignored: Annotated[
         list[str] | None,
-        typer.Option("--ignore", metavar="COLUMN", help="A column to leave out, such as a number of rows; repeatable."),
+        typer.Option("--ignore", metavar="COLUMN", help="A column to leave out, such as a row number; repeatable."),
     ] = None,
     categorical: Annotated[
         list[str] | None,
