@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
@@ -162,6 +163,24 @@ def test_memory_is_limited_by_what_the_process_took_since_it_was_idle(
     memory[0] += 1
     receiving._check()
     assert cancelled(calls) == [0, 1], "down to four calls, which are affordable; streams last"
+
+
+@pytest.mark.usefixtures("memory")
+def test_the_memory_of_a_server_that_was_never_idle_is_its_own() -> None:
+    receiving, calls = ReceivingCalls(LIMITS, MAX_MESSAGE, {}), [Call(f"a:{number}") for number in range(6)]
+    threads = [
+        threading.Thread(target=receiving.receive, args=(call.messages(), cast(grpc.ServicerContext, call), "stream"))
+        for call in calls
+    ]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(receiving._calls) == len(calls))
+    time.sleep(2 * CHECK_SECONDS)
+    receiving._check()
+    assert cancelled(calls) == []
+    for call, thread in zip(calls, threads, strict=True):
+        call.send("the end")
+        thread.join()
 
 
 def test_streams_give_way_when_no_unary_call_is_left(

@@ -37,6 +37,8 @@ class ReceivingCalls:
 
     def receive(self, requests: Iterator[Any], context: Context, kind: str) -> Any:  # noqa: ANN401
         """Return the next message, None after the last one."""
+        if not self._idle_memory:  # the first call may be late at the first check
+            self._idle_memory = _resident_bytes()
         self._calls[context] = time.monotonic(), kind
         self._checks.wake()
         try:
