@@ -89,7 +89,7 @@ def _require_same_data(runs: CoordinatorClient, run: str, data: HeldOutData) -> 
         if score.sha256 != data.sha256:
             raise InvalidInput(
                 f"{data.samples.origin} has the sha256 {data.sha256[:12]}…; test set {data.name!r} of run {run!r} must "
-                f"have {score.sha256[:12]}…, or give another --test-set, or --again to replace the scores on it"
+                f"have {score.sha256[:12]}…; otherwise give another --test-set, or --again to replace the scores on it"
             )
 
 
