@@ -29,7 +29,8 @@ def evaluate(
     data: TestDataOption,
     target: TargetOption = "",
     test_set: Annotated[
-        str, typer.Option("--test-set", metavar="NAME", help="Name of the data; a run's models may have several.")
+        str,
+        typer.Option("--test-set", metavar="NAME", help="Name of the test set; models can be scored on several."),
     ] = "test",
     again: Annotated[bool, typer.Option("--again", help="Score models again that have a score on this set.")] = False,
     picture: Annotated[
