@@ -52,7 +52,7 @@ class ProgramServer:
                 assert self._process is None, "the server ended before it was ready"
 
     def _connect(self) -> bool:
-        address = f"\0{os.environ[CACHE]}"
+        address = f"\0{Path(os.environ[CACHE]).name}"  # the whole path may be too long
         self._control = socket.socket(socket.AF_UNIX)
         try:
             self._control.connect(address)
