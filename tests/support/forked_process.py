@@ -167,11 +167,16 @@ class ChildPopen(AnyPopen):
         (_, _, _, files, cwd, env, _, _, _, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite) = details[:15]
         streams = [*streams_of(p2cread, c2pwrite, errwrite), *files]
         request = request_of(args, cwd, env, files)
+        ready, begun = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             if details[20]:
                 os.setsid()
+            os.write(begun, b"\0")
             become(request, streams)
+        os.read(ready, 1)  # as `Popen` waits for a program to begin: its session can now be killed
+        os.close(ready)
+        os.close(begun)
         self._child_created = True
         self._close_pipe_fds(  # type: ignore[attr-defined]
             p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite

@@ -152,6 +152,8 @@ def answer(client: socket.socket, programs: dict[int, Program]) -> bool:
     server, program = os.getpid(), os.fork()
     if program == 0:
         os.setsid()
+        with suppress(ConnectionError):
+            client.sendall(f"{os.getpid()}\n".encode())
         wanted = json.loads(request)
         if module_of(wanted["command"]) in CHILDREN.values():
             wanted["command"][-1] = str(server)  # the parent that it ends with
@@ -160,8 +162,6 @@ def answer(client: socket.socket, programs: dict[int, Program]) -> bool:
     programs[program] = Program(client, exit_code)
     for stream in streams:
         os.close(stream)
-    with suppress(ConnectionError):
-        client.sendall(f"{program}\n".encode())
     return True
 
 
