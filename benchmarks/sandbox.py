@@ -1,7 +1,8 @@
 """Cost of the sandbox: a round of local training, and the start of the training process, with and without it.
 
 Both sides are the device's own reader and trainer; without the sandbox (`--sandbox off`) only resource limits remain.
-They alternate, every second pair in reverse order; ratios and differences are medians over the pairs.
+They alternate, every second pair in reverse order. Where a process's memory happens to lie changes the speed of all its
+rounds, so rounds are measured in several pairs of processes; ratios and differences are medians over the pairs.
 """
 
 from __future__ import annotations
@@ -28,28 +29,33 @@ from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.sandbox.policy import Level, available_level
 
 LEVELS: tuple[Level, ...] = ("strict", "off")
-SAMPLES, EPOCHS, ROUNDS, STARTS = 640, 5, 31, 7
+SAMPLES, EPOCHS = 640, 5
+PAIRS, ROUNDS, STARTS = 60, 4, 7  # of processes, of rounds in each, and of starts
 ROUND = Figure(name="a round in the sandbox / without it", unit="times", at_most=1.02)
 START = Figure(name="start of the training process in the sandbox, later than without it", unit="ms", at_most=50)
 
 
-def measure_sandbox(rounds: int = ROUNDS, starts: int = STARTS, epochs: int = EPOCHS) -> Tables:
-    """Measure both figures and the underlying times."""
+def measure_sandbox(
+    pairs: int = PAIRS, rounds: int = ROUNDS, starts: int = STARTS, epochs: int = EPOCHS
+) -> Tables:
+    """Measure both figures and the underlying times, with `rounds` in each of `pairs` of processes."""
     if available_level() != "strict":
         yield [replace(figure, reason="this kernel has no Landlock") for figure in (ROUND, START)]
         return
     with tempfile.TemporaryDirectory() as directory:
         devices = {level: _device(Path(directory, level), level) for level in LEVELS}
         try:
-            yield _measure_rounds(devices, _jobs(Path(directory), epochs), rounds)
+            yield _measure_rounds(devices, _jobs(Path(directory), epochs), pairs, rounds)
             yield _measure_starts(devices, starts)
         finally:
             for device in devices.values():
                 device.end()
 
 
-def _measure_rounds(devices: Mapping[Level, WorkerProcess], job: Callable[[int], Job], rounds: int) -> list[Figure]:
-    progress(f"sandbox: {rounds} rounds with and without it")
+def _measure_rounds(
+    devices: Mapping[Level, WorkerProcess], job: Callable[[int], Job], pairs: int, rounds: int
+) -> list[Figure]:
+    progress(f"sandbox: {rounds} rounds with and without it, in each of {pairs} pairs of processes")
     number = dict.fromkeys(LEVELS, 0)
 
     def train(level: Level) -> None:
@@ -57,9 +63,14 @@ def _measure_rounds(devices: Mapping[Level, WorkerProcess], job: Callable[[int],
         if not devices[level].train(job(number[level]), lambda _: True):
             raise RuntimeError("the round was not trained")
 
-    for level in LEVELS:
-        train(level)  # untimed: starts the processes
-    seconds = _alternate(train, rounds)
+    seconds: dict[Level, list[float]] = {level: [] for level in LEVELS}
+    for _ in range(pairs):
+        for level in LEVELS:
+            train(level)  # untimed: starts the processes
+        for level, measured in _alternate(train, rounds).items():
+            seconds[level].append(statistics.median(measured))
+        for device in devices.values():
+            device.end()
     return [
         *(Figure(name=f"a round, --sandbox {level}", value=statistics.median(seconds[level]), unit="s")
           for level in LEVELS),

@@ -12,7 +12,7 @@ from tests.support.compiled import device_bundle
 @pytest.mark.skipif(available_level() != "strict", reason="this kernel has no Landlock or no seccomp")
 def test_both_figures_are_measured_with_what_they_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.sandbox.build_bundle", device_bundle)
-    figures = [figure for table in measure_sandbox(rounds=1, starts=1, epochs=1) for figure in table]
+    figures = [figure for table in measure_sandbox(pairs=1, rounds=1, starts=1, epochs=1) for figure in table]
     names = [figure.name for figure in figures]
     assert names[2] == ROUND.name
     assert names[5] == START.name

@@ -162,7 +162,7 @@ def test_variants_that_pass_the_gate_are_added(client: CoordinatorClient, traine
 
 def test_a_release_without_enough_signatures_is_not_made(client: CoordinatorClient, trained: Trained) -> None:
     both = TrustChain((issued(trust(1, 2, threshold=2), 1, 2),))
-    with pytest.raises(UntrustedRelease, match="needs signatures of 2 of its trust file's keys; 1 is here"):
+    with pytest.raises(UntrustedRelease, match="must be signed with 2 of its trust file's keys, but there is only 1;"):
         made(client, options(trained, "few"), Signer((key(1),), both))
     assert made(client, options(trained, "few"), Signer((key(1), key(2)), both)).release.version == 1
 

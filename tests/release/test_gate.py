@@ -35,7 +35,7 @@ def of_copy(copy: Measurements) -> Verdict:
     [
         (figures(194, size=250), True, "4.00 times smaller"),
         (figures(194, size=250, one=1.05, many=10.4, load=50), True, "smaller; loads 10.00 times slower"),
-        (figures(194, size=250, many=10.6), False, "slower than float32, unless --keep is smaller: 4.00 times smaller"),
+        (figures(194, size=250, many=10.6), False, "slower than float32; `--keep smaller` would keep it: 4.00 times"),
         (figures(194, size=250, one=2, many=25), False, "2.00 times slower at batch 1; 2.50 times slower at batch 32"),
         (figures(194, size=1500, many=5), False, "not smaller than float32: 1.50 times larger; 2.00 times faster at"),
         (figures(194, one=0.5), False, "not smaller than float32: 2.00 times faster at batch 1"),

@@ -158,7 +158,7 @@ def test_the_card_shows_each_test_set_and_the_devices_of_this_model_only(
     assert ["fox", "-", "-", "0"] in shown
     assert ["dog", "1", "2", "0"] in shown
     assert "Measured by 12 devices on data that they had held out: accuracy 0.9250 in the median, 0.5000 in" in card
-    assert "less accurate than the device's own latest model on 3 of 10 devices. 2 other devices without" in card
+    assert "less accurate than the device's own latest model on 3 of 10 devices. 2 other devices declined or" in card
     assert "cam-1" not in card
     assert "Its accuracy has not been measured" not in card
     assert "Quality on devices" not in under_way

@@ -275,6 +275,16 @@ def test_versions_are_numbers_without_leading_zeros_that_hold_a_model(directory:
         directory.model(12)
 
 
+def test_rolling_back_from_no_served_version_needs_a_version(directory: ModelDirectory) -> None:
+    for version in (2, 4):
+        directory.publish(version, release(graph(version)))
+    directory.roll_back(4)
+    directory.remove_version(4)
+    with pytest.raises(WrongState, match="serves none of its versions; name one with --version; nothing was changed"):
+        directory.roll_back()
+    assert directory.roll_back(2) == (None, 2)
+
+
 def test_rolling_back_serves_the_previous_version_and_deletes_nothing(directory: ModelDirectory) -> None:
     for version in (2, 4, 6):
         directory.publish(version, release(graph(version)))

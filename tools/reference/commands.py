@@ -18,7 +18,7 @@ PROGRAMS = {
     "moonfed-export": "moonfed.export.cli.program",
     "moonfed-experiments": "moonfed.experiments.cli",
 }
-EVERYWHERE = ("--help", "--install-completion", "--show-completion", "--version")  # options of every program
+EVERYWHERE = ("--help",)  # options of every command
 _NOTES = re.compile(r"  \[([^\]]*)\]$")
 _EXAMPLE = re.compile(r"Examples?: (.+)", re.DOTALL)
 
@@ -54,7 +54,7 @@ def _summary(command: Any) -> str:  # noqa: ANN401 - typer's
 def _section(program: str, path: tuple[str, ...], command: Any) -> str:  # noqa: ANN401 - typer's
     """Return what a page says about a command."""
     context = command.context_class(command, info_name=program)
-    usage = " ".join([program, *path, *(piece.strip("{}") for piece in command.collect_usage_pieces(context))])
+    usage = " ".join([program, *path, *map(_piece, command.collect_usage_pieces(context))])
     lines = [f"## {' '.join(path)}\n", fence(usage, "text"), _description(command.help or "", program)]
     records = [(param.param_type_name, param.get_help_record(context)) for param in command.get_params(context)]
     for title, kind in (("Arguments", "argument"), ("Options", "option")):
@@ -68,6 +68,11 @@ def _section(program: str, path: tuple[str, ...], command: Any) -> str:  # noqa:
     return "\n".join(lines)
 
 
+def _piece(piece: str) -> str:
+    """Return a piece of a usage without the braces that enclose a required argument."""
+    return re.sub(r"^\{(.*)\}", r"\1", piece)
+
+
 def _parameter(name: str, about: str) -> str:
     """Return a parameter as `name`: effect, with its default as code."""
     notes = _NOTES.search(about)
@@ -75,7 +80,7 @@ def _parameter(name: str, about: str) -> str:
     for note in notes[1].split("; ") if notes else ():
         kind, _, value = note.partition(": ")
         title = {"default": "Default", "env var": "Environment variable"}.get(kind)
-        text += f" {title}: `{value}`." if title else f" {note.capitalize()}."
+        text += f" {title}: `{value}`." if title else f" {note.capitalize().replace('X>=', 'At least ')}."
     return f"`{name}`: {text}"
 
 

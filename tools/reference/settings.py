@@ -85,7 +85,7 @@ def _simulation() -> Iterator[str]:
 
 def _environment() -> Iterator[str]:
     yield "## Environment variables\n"
-    yield prose("Each stands for an option of the same command line, which overrides it.")
+    yield prose("Each sets the default of an option; the option on the command line overrides it.")
     found: dict[str, tuple[set[str], str, str]] = {}
     for program in PROGRAMS:
         for option in _options(program):

@@ -32,7 +32,7 @@ def partition_command(
     dataset: str = typer.Argument(
         ...,
         help="Your own data, or digits, cifar10, cifar100, fashion-mnist, mnist, tiny-imagenet, breast-cancer, wine or "
-        "digits-features",
+        "digits-features.",
         metavar=f"{METAVAR}|NAME",
     ),
     output: Path = typer.Option(..., "--output", help="Directory for device-1 …, test and partition.json."),

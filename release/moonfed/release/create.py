@@ -112,7 +112,7 @@ def _require_ended(run: control_pb2.Run) -> None:
     if run.status in (control_pb2.RUN_STATUS_RUNNING, control_pb2.RUN_STATUS_PAUSED):
         status = control_pb2.RunStatus.Name(run.status).removeprefix("RUN_STATUS_").lower()
         raise WrongState(
-            f"run {run.run!r} is {status}; a release is made of a run that has ended; "
+            f"run {run.run!r} is {status}; a release needs a run that has ended; "
             f"follow it with: moonfed-coordinator run watch {run.run}"
         )
 
@@ -121,8 +121,8 @@ def _require_threshold(signer: Signer) -> None:
     trust = signer.chain.verify()
     if len(signer.keys) < trust.threshold:
         raise UntrustedRelease(
-            f"a release needs signatures of {trust.threshold} of its trust file's keys; {len(signer.keys)} "
-            f"{'is' if len(signer.keys) == 1 else 'are'} here; name more with --sign"
+            f"a release must be signed with {trust.threshold} of its trust file's keys, but there "
+            f"{'is only' if len(signer.keys) == 1 else 'are only'} {len(signer.keys)}; name more with --sign"
         )
 
 

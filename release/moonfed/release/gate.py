@@ -58,14 +58,14 @@ def judge(
         return Verdict(kept=False, reason=f"not smaller than {parent_name}: {comparison}")
     slow = any(ratio > SLOWER for name, ratio in times.items() if name != LOADING)
     if slow and keep != "smaller":
-        return Verdict(kept=False, reason=f"slower than {parent_name}, unless --keep is smaller: {comparison}")
+        return Verdict(kept=False, reason=f"slower than {parent_name}; `--keep smaller` would keep it: {comparison}")
     return Verdict(kept=True, reason=comparison)
 
 
 def judge_optimised(
     copy: Measurements, parent: Measurements, float32: Measurements, *, parent_name: str, max_drop: float
 ) -> Verdict:
-    """Keep an optimised copy that is faster than its parent, loading included, and as accurate as `judge` demands."""
+    """Keep an optimised copy that is smaller or in any way faster than its parent, and as accurate as `judge` asks."""
     if inaccurate := _inaccurate(copy, float32, max_drop):
         return inaccurate
     size, times = copy.bytes / parent.bytes, _ratios(copy, parent)

@@ -153,7 +153,7 @@ def _confusion(score: HeldOutScore) -> list[str]:
 
 
 def _on_devices(results: DeviceResults) -> str:
-    others = f" {count(results.others, 'other device')} without enough held-out samples or an answer." * bool(
+    others = f" {count(results.others, 'other device')} declined or did not answer." * bool(
         results.others
     )
     return (

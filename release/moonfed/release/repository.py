@@ -147,7 +147,9 @@ class ModelDirectory(RepositoryModel):
         return removed
 
     def _before(self, served: int | None) -> int:
-        older = [version for version in self.versions() if served is not None and version < served]
+        if served is None:
+            raise WrongState(f"{self.path} serves none of its versions; name one with --version; nothing was changed")
+        older = [version for version in self.versions() if version < served]
         if not older:
             raise WrongState(f"{self.path} has no version before {served}, which is served; nothing was changed")
         return older[-1]

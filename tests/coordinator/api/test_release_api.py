@@ -116,7 +116,7 @@ def test_a_release_needs_all_its_files_and_a_run_that_has_ended(api: ReleaseApi,
         create(api, manifest.sha256, signed.sha256)
     manifest, signed = uploaded(storage, run="other")
     storage.store.add_run(replace(RUN, run="other"))
-    with pytest.raises(WrongState, match="run 'other' is running; a release is made of a run that has ended"):
+    with pytest.raises(WrongState, match="run 'other' is running; a release needs a run that has ended"):
         create(api, manifest.sha256, signed.sha256)
     assert run(api.releases()) == []
 

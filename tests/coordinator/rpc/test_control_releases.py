@@ -181,7 +181,7 @@ def test_releases_that_do_not_fit_are_rejected_by_name(calls: Fleet) -> None:
 
 def test_a_release_is_made_of_a_run_that_has_ended(fleet: Fleet) -> None:
     fleet.start("run", bundle=BUNDLE)
-    with pytest.raises(WrongState, match="run 'run' is running; a release is made of a run that has ended"):
+    with pytest.raises(WrongState, match="run 'run' is running; a release needs a run that has ended"):
         create(fleet.operator, signed_release("run", BUNDLE))
 
 

@@ -49,7 +49,7 @@ class ReleaseApi:
                     raise NotFound(f"blob {blob.sha256[:12]} of the release was not uploaded")
             run = storage.store.run(record.manifest.run)
             if run.active:
-                raise WrongState(f"run {run.run!r} is {run.status}; a release is made of a run that has ended")
+                raise WrongState(f"run {run.run!r} is {run.status}; a release needs a run that has ended")
             self._releases.add(record)
         finally:
             storage.pins.drop(owner)

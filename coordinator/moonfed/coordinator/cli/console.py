@@ -93,7 +93,7 @@ def console(
         if json:
             print_json({"address": address, "link": link or None})
         elif link:
-            print(f"open the console once with this link; Enter prints another: {link}", flush=True)
+            print(f"open the console with this link, which works once (press Enter for another): {link}", flush=True)
         else:
             print(f"the console is at {address}", flush=True)
 

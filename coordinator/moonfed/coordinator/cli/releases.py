@@ -111,7 +111,7 @@ def deploy(
 ) -> None:
     """Deploy a version to all devices, or some of them; each installs it unless it declines.
 
-    Every version of a release begins with the same devices.
+    --percent chooses the same devices first for every version of a release.
 
     Example: moonfed-coordinator release deploy digits --version 3 --label site=berlin --percent 10
     """
@@ -206,7 +206,7 @@ def roll_back(
 ) -> None:
     """Roll back a release's newest deployment: its devices return to what they had before.
 
-    A device that had no version before it answers with none.
+    A device that had no version before the deployment is left without one.
 
     Example: moonfed-coordinator release roll-back digits --yes
     """

@@ -90,7 +90,7 @@ class RunApi:
         """Stream a run's events."""
         control, run = self._access.operator(request).control, _run(request)
         if self._streams >= MOST_STREAMS:
-            raise ResourceExhausted(f"{MOST_STREAMS} browser tabs follow runs, as many as may; close one")
+            raise ResourceExhausted(f"{MOST_STREAMS} browser tabs are following runs, which is the maximum; close one")
         await control.ask(control.stub.GetRun, control_pb2.GetRunRequest(run=run))  # raises NotFound
 
         async def messages() -> AsyncIterator[bytes]:

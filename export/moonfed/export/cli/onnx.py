@@ -66,7 +66,10 @@ def onnx(
     ] = 0.5,
     keep: Annotated[
         str,
-        typer.Option(metavar="both|smaller", help="Keep variants that are smaller and at most 5 % slower, or smaller."),
+        typer.Option(
+            metavar="both|smaller",
+            help="both keeps variants that are smaller and at most 5 % slower; smaller also keeps slower ones.",
+        ),
     ] = "both",
     trust: TrustOption = None,
     identity: IdentityOption = DEFAULT_IDENTITY,

@@ -142,10 +142,10 @@ def follow(
 ) -> None:
     """Publish a run's newest round whenever it passes the gate, until the run ends.
 
-    A round passes if its top-1 accuracy on the data is at most the margin below the served version's, and at least
-    --at-least, without which a first version of any quality is published. A version that `roll-back` withdrew is not
-    published again; a later round may be. With --verify-key, the served version, its configuration and its labels must
-    be as they were signed.
+    A round passes if its top-1 accuracy on the data is no more than --margin below the served version's, and reaches
+    --at-least. Without --at-least, a first version is published whatever its accuracy. A version that `roll-back`
+    withdrew is not published again; a later round may be. With --verify-key, the served version, its configuration and
+    its labels must be as they were signed.
 
     Example: moonfed-export follow my-run --repository models --name digits --data test.npz
     """

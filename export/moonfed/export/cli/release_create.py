@@ -61,7 +61,10 @@ def create(
     ] = 0.5,
     keep: Annotated[
         str,
-        typer.Option(metavar="both|smaller", help="Keep variants that are smaller and at most 5 % slower, or smaller."),
+        typer.Option(
+            metavar="both|smaller",
+            help="both keeps variants that are smaller and at most 5 % slower; smaller also keeps slower ones.",
+        ),
     ] = "both",
     sign: SignersOption = None,
     expires_days: ExpiresOption = 365.0,
@@ -73,8 +76,8 @@ def create(
 ) -> None:
     """Create the next version of a released model from a run that has ended.
 
-    The version holds the model's ONNX file, which is compared with the plan, its variants that pass the gate, a model
-    card, a bill of materials, its evaluation, and your signature, which devices verify. `--data` needs 32 samples or
+    The version contains the model's ONNX file (checked against the plan), the variants that pass the gate, a model
+    card, a bill of materials, an evaluation, and your signature, which devices verify. `--data` needs 32 samples or
     more.
 
     Example: moonfed-export release create my-run --round 40 --name digits --data test.npz
