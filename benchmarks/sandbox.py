@@ -35,9 +35,7 @@ ROUND = Figure(name="a round in the sandbox / without it", unit="times", at_most
 START = Figure(name="start of the training process in the sandbox, later than without it", unit="ms", at_most=50)
 
 
-def measure_sandbox(
-    pairs: int = PAIRS, rounds: int = ROUNDS, starts: int = STARTS, epochs: int = EPOCHS
-) -> Tables:
+def measure_sandbox(pairs: int = PAIRS, rounds: int = ROUNDS, starts: int = STARTS, epochs: int = EPOCHS) -> Tables:
     """Measure both figures and the underlying times, with `rounds` in each of `pairs` of processes."""
     if available_level() != "strict":
         yield [replace(figure, reason="this kernel has no Landlock") for figure in (ROUND, START)]

@@ -153,9 +153,7 @@ def _confusion(score: HeldOutScore) -> list[str]:
 
 
 def _on_devices(results: DeviceResults) -> str:
-    others = f" {count(results.others, 'other device')} declined or did not answer." * bool(
-        results.others
-    )
+    others = f" {count(results.others, 'other device')} declined or did not answer." * bool(results.others)
     return (
         f"Measured by {count(results.devices, 'device')} on data that they had held out: accuracy "
         f"{results.median:.4f} in the median, {results.worst_decile:.4f} in the worst decile. It is less accurate than "

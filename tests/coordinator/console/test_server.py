@@ -40,7 +40,9 @@ def test_enter_prints_another_link(federation: Federation) -> None:
     try:
         assert process.stdout
         first = process.stdout.readline()
-        assert first.startswith("open the console with this link, which works once (press Enter for another): http://127.0.0.1:")
+        assert first.startswith(
+            "open the console with this link, which works once (press Enter for another): http://127.0.0.1:"
+        )
         os.write(terminal, b"\n")
         second = process.stdout.readline()
         links = [line.split()[-1] for line in (first, second)]
