@@ -14,7 +14,7 @@ LogFormatOption = Annotated[
     typer.Option("--log-format", metavar="|".join(FORMATS), help="Format of the log on standard error."),
 ]
 LogLevelOption = Annotated[
-    str, typer.Option("--log-level", metavar="|".join(LEVELS), help="Least severe lines that are logged.")
+    str, typer.Option("--log-level", metavar="|".join(LEVELS), help="Lowest severity that is logged.")
 ]
 OtlpOption = Annotated[
     str,

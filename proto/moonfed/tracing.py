@@ -87,10 +87,10 @@ def trace_metadata(assigned: str) -> tuple[tuple[str, str], ...]:
 
 
 def require_endpoint(endpoint: str) -> None:
-    """Raise InvalidInput unless an endpoint is empty or an URL."""
+    """Raise InvalidInput unless an endpoint is empty or a URL."""
     scheme = next((scheme for scheme in SCHEMES if endpoint.startswith(scheme)), None)
     if endpoint and (scheme is None or not endpoint.removeprefix(scheme).strip("/")):
-        raise InvalidInput(f"otlp-endpoint is {endpoint!r}; it must be an URL, such as http://localhost:4317")
+        raise InvalidInput(f"otlp-endpoint is {endpoint!r}; it must be a URL, such as http://localhost:4317")
 
 
 @contextmanager

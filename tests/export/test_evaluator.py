@@ -335,7 +335,9 @@ def test_a_file_that_does_not_fit_is_an_error_even_if_every_round_has_a_score(
                     runs, "r", NpzSource(tmp_path / f"{name}.npz"), on_score=print, on_unavailable=print, wait=False
                 )
         if scored:
-            with pytest.raises(InvalidInput, match=r"test set 'test' of run 'r' must have aaaaaaaaaaaa…"):
+            with pytest.raises(
+                InvalidInput, match=r"test set 'test' of run 'r' are of data with the sha256 aaaaaaaaaaaa…"
+            ):
                 open_evaluator(runs, "r", source, on_score=print, on_unavailable=print, wait=False)
             again = open_evaluator(
                 runs, "r", source, again=True, on_score=lambda score: None, on_unavailable=print, wait=False

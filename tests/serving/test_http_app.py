@@ -17,6 +17,7 @@ import pytest
 from moonfed.serving.access import AccessControl
 from moonfed.serving.api_keys import ApiKeys
 from moonfed.serving.http_app import InferenceApp
+from moonfed.serving.http_pacing import BodyPacer
 from moonfed.serving.model_manager import ModelManager
 from moonfed.serving.thread_pool import ElasticThreadPool
 from moonfed.version import RELEASE
@@ -142,6 +143,17 @@ def test_a_body_beyond_the_limit_is_read_to_its_end_and_rejected(app: Caller) ->
     assert app.parts_read == 4, "a client that is still writing reads no answer"
     declared = app.call("POST", INFER, [b"x"], {"content-length": "99999"})
     assert declared.error == f"the request is 99999 bytes; at most {LIMIT} are accepted"
+
+
+def test_every_part_of_a_body_is_paced_also_beyond_the_limit(app: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    paced = list[tuple[int, int]]()
+
+    async def wait(_: BodyPacer, part: int, body: int) -> None:
+        paced.append((part, body))
+
+    monkeypatch.setattr(BodyPacer, "wait", wait)
+    app.call("POST", INFER, [b"x" * 900] * 3, {})
+    assert paced[:3] == [(900, 900), (900, 1800), (900, 2700)]
 
 
 def test_a_client_that_waits_for_permission_to_send_too_much_is_told_at_once(app: Caller) -> None:

@@ -36,10 +36,14 @@ def partition_command(
         metavar=f"{METAVAR}|NAME",
     ),
     output: Path = typer.Option(..., "--output", help="Directory for device-1 …, test and partition.json."),
-    target: str = typer.Option("", "--target", metavar="COLUMN", help="Of a table: the column with the labels."),
-    columns: str = typer.Option("", "--columns", metavar="COLUMNS.json", help="Of a table: its description."),
-    input_text: str = typer.Option("", "--input", metavar="HxWxC|features:N", help="Of a function: one raw sample."),
-    classes: str = typer.Option("", "--classes", help="Of a function or .npz file: class names, or their number."),
+    target: str = typer.Option("", "--target", metavar="COLUMN", help="For a table: the column with the labels."),
+    columns: str = typer.Option("", "--columns", metavar="COLUMNS.json", help="For a table: its description."),
+    input_text: str = typer.Option(
+        "", "--input", metavar="HxWxC|features:N", help="For module:callable: the shape of one raw sample."
+    ),
+    classes: str = typer.Option(
+        "", "--classes", help="For module:callable or a .npz file: class names, or their number."
+    ),
     data: Path | None = typer.Option(None, "--data", help="Folder with the data set's files."),
     download: bool = typer.Option(False, "--download", help="Let torchvision download the files into --data."),
     kind: str | None = typer.Option(
@@ -53,7 +57,7 @@ def partition_command(
         None, "--beta", help="Dirichlet concentration; smaller is more uneven. Default: 0.5."
     ),
     seed: int | None = typer.Option(None, "--seed", help="Seed of the partition. Default: 0."),
-    by: str = typer.Option("", "--by", metavar="COLUMN", help="Of a table: each value of this column is a device."),
+    by: str = typer.Option("", "--by", metavar="COLUMN", help="For a table: each value of this column is a device."),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Split a data set among devices, and keep every fifth sample of every class as test set.

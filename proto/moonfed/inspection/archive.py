@@ -108,7 +108,7 @@ def _checked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[str, by
     if len(member.orig_filename) > MAXIMUM_NAME or member.filename != member.orig_filename:
         raise UnsafePlan(f"the plan's record {shown} has a broken name, or one of over {MAXIMUM_NAME} characters")
     if not _NAME.fullmatch(member.filename) or not folder or not _RECORD.fullmatch(name) or ".." in name:
-        raise UnsafePlan(f"the plan has a record {shown}, which no plan has")
+        raise UnsafePlan(f"the plan has a record {shown}, which is not allowed in plans")
     if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 0x1 or member.file_size != member.compress_size:
         raise UnsafePlan(f"the plan's record {shown} is compressed or encrypted")
     return name, archive.read(member)
@@ -132,8 +132,10 @@ def _require_sane_pickle(name: str, folder: str, records: Mapping[str, bytes]) -
     content = records[name]
     try:
         for count, (code, argument, _) in enumerate(pickletools.genops(content)):
-            if code.name not in _OPCODES or count > MAXIMUM_OPCODES:
-                raise UnsafePlan(f"the plan's {name} has the instruction {code.name}, which no plan has")
+            if count > MAXIMUM_OPCODES:
+                raise UnsafePlan(f"the plan's {name} has over {MAXIMUM_OPCODES:,} instructions")
+            if code.name not in _OPCODES:
+                raise UnsafePlan(f"the plan's {name} has the instruction {code.name}, which is not allowed in plans")
             if code.name == "GLOBAL":
                 _require_allowed_global(name, *str(argument).split(" ", 1))
             if code.name == "LONG_BINPUT" and (argument or 0) > MAXIMUM_OPCODES:  # unpicklers allocate as many objects
@@ -205,7 +207,7 @@ class _InertUnpickler(pickle.Unpickler):
         """Return a storage, if the archive has as many bytes as it claims."""
         kind, type_, key, _, elements = pid
         if kind != "storage" or not isinstance(type_, _StorageType) or not isinstance(elements, int) or elements < 0:
-            raise UnsafePlan(f"the plan's {self._record} has a storage that no plan has")
+            raise UnsafePlan(f"the plan's {self._record} has a malformed storage")
         stored = len(self._records.get(f"{self._folder}/{key}", b""))
         if elements * type_.size != stored:
             raise UnsafePlan(
@@ -216,7 +218,7 @@ class _InertUnpickler(pickle.Unpickler):
     def _rebuild_tensor(self, storage: Any, offset: Any, size: Any, stride: Any, *_: object) -> _Inert:  # noqa: ANN401
         numbers = [offset, *size, *stride]
         if not isinstance(storage, _Storage) or len(size) != len(stride) or len(size) > 16:
-            raise UnsafePlan(f"the plan's {self._record} has a tensor that no plan has")
+            raise UnsafePlan(f"the plan's {self._record} has a malformed tensor")
         if any(not isinstance(number, int) or number < 0 for number in numbers):
             raise UnsafePlan(f"the plan's {self._record} has a tensor with a size or stride below 0")
         last = offset + sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))

@@ -106,7 +106,7 @@ def _constants(name: str, code: str) -> Iterator[str]:
         elif in_class and indentation <= 2 and line.strip():
             member = _MEMBER.fullmatch(line.strip())
             if indentation != 2 or not member:
-                raise UnsafePlan(f"the plan's {name} has {line.strip()[:60]!a} in a class, which no plan has")
+                raise UnsafePlan(f"the plan's {name} has {line.strip()[:60]!a} in a class, which is not allowed")
             if member["value"] is not None and not line.strip().startswith("def "):
                 yield member["value"]
 

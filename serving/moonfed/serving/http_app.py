@@ -20,6 +20,7 @@ from moonfed.serving import http_codec, http_compression, http_metadata
 from moonfed.serving.access import AccessControl
 from moonfed.serving.grpc_service import EXTENSIONS, LOAD_PARAMETERS, NAME
 from moonfed.serving.http_json import parse_object
+from moonfed.serving.http_pacing import BodyPacer
 from moonfed.serving.model_manager import ModelManager
 from moonfed.serving.status_codes import UnsupportedFeature, status_of
 from moonfed.serving.thread_pool import ElasticThreadPool
@@ -49,7 +50,7 @@ class InferenceApp:
         self, models: ModelManager, inference: ElasticThreadPool, max_request_bytes: int, access: AccessControl
     ) -> None:
         self._models, self._inference, self._limit = models, inference, max_request_bytes
-        self._access = access
+        self._access, self._pacer = access, BodyPacer()
 
     def application(self) -> Starlette:
         """Build the ASGI application."""
@@ -174,6 +175,7 @@ class InferenceApp:
                     content.clear()
                 else:
                     content += part
+                await self._pacer.wait(len(part), size)
         if too_long:
             raise ResourceExhausted(f"the request is {max(size, declared)} bytes; at most {self._limit} are accepted")
         return content

@@ -64,12 +64,12 @@ def test_a_compressed_record_is_rejected_though_it_is_no_smaller(harmless: bytes
     ("name", "message"),
     [
         ("archive/" + "x" * MAXIMUM_NAME, "has a broken name, or one of over 200 characters"),
-        ("archive/code/../../x.py", "which no plan has"),
-        ("archive/extra/x", "which no plan has"),
-        ("archive/code/x.debug_pkl", "which no plan has"),
-        ("archive/data/0\n", "which no plan has"),
-        ("/etc/passwd", "which no plan has"),
-        ("an archive/data/7", "which no plan has"),
+        ("archive/code/../../x.py", "which is not allowed in plans"),
+        ("archive/extra/x", "which is not allowed in plans"),
+        ("archive/code/x.debug_pkl", "which is not allowed in plans"),
+        ("archive/data/0\n", "which is not allowed in plans"),
+        ("/etc/passwd", "which is not allowed in plans"),
+        ("an archive/data/7", "which is not allowed in plans"),
     ],
 )
 def test_records_with_other_names_are_rejected(harmless: bytes, name: str, message: str) -> None:
@@ -188,7 +188,7 @@ def test_the_unpickler_itself_finds_no_other_class(harmless: bytes) -> None:
 
 def test_a_pickle_of_too_many_instructions_is_rejected(harmless: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAXIMUM_OPCODES", 5)
-    with pytest.raises(UnsafePlan, match=r"data\.pkl has the instruction"):
+    with pytest.raises(UnsafePlan, match=r"data\.pkl has over 5 instructions"):
         inspect_archive(harmless)
 
 
@@ -236,7 +236,7 @@ def test_a_tensor_has_few_dimensions() -> None:
         assert found[name].count(b"K\x02K\x03t") == found[name].count(b"K\x03K\x01t") == 1
         return found | {name: found[name].replace(b"K\x02K\x03t", many).replace(b"K\x03K\x01t", many)}
 
-    with pytest.raises(UnsafePlan, match="has a tensor that no plan has"):
+    with pytest.raises(UnsafePlan, match="has a malformed tensor"):
         inspect_archive(rewritten(archive_of(WithBuffer()), change))
 
 

@@ -24,9 +24,9 @@ def evaluate(
         int | None,
         typer.Option("--round", metavar="N", help="The round; 0: the initial model. Default: the newest.", min=0),
     ] = None,
-    deadline: Annotated[float, typer.Option(help="Seconds until it ends without the devices that are missing.")] = (
-        3600.0
-    ),
+    deadline: Annotated[
+        float, typer.Option(help="Seconds after which the evaluation ends, even if devices have not answered.")
+    ] = (3600.0),
     again: Annotated[bool, typer.Option("--again", help="Repeat an evaluation that has ended.")] = False,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,

@@ -36,7 +36,7 @@ def export(
     to: Annotated[str, typer.Option(metavar="TRACKER", help="tensorboard, mlflow, wandb, csv or parquet.")],
     follow: Annotated[bool, typer.Option("--follow", help="Continue until the run ends.")] = False,
     devices: Annotated[bool, typer.Option("--devices", help="Also export series by device.")] = False,
-    name: Annotated[str, typer.Option(help="The run's name in the tracker. Default: the run's.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the run in the tracker. Default: RUN.")] = "",
     experiment: Annotated[str, typer.Option(help="MLflow's experiment. Default: moonfed.")] = "",
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,

@@ -78,8 +78,8 @@ def start(
     weight_cap: Annotated[
         str,
         typer.Option(
-            help="Maximum weight of one device, such as 20%. Default: none with a clip or a reducer, otherwise 30% "
-            "and a clip factor of 3, in rounds of five or more updates.",
+            help="Maximum weight of one device, such as 20%. Default: 30%, with a clip factor of 3, in rounds of five "
+            "or more updates; none if a clip, a reducer or --trusting is given.",
             show_default=False,
         ),
     ] = "",

@@ -79,7 +79,7 @@ def _fleet_metrics(found: FleetState) -> Iterable[Metric]:
     yield _gauge("moonfed_devices_eligible", text, found.eligible)
     runs = {role: found.runs.get(role, 0) for role in ROLES}
     yield _labelled("moonfed_runs", "Running runs by this coordinator's part in them", "role", runs)
-    text = "Highest number of an attempt at one round among the runs driven here"
+    text = "Highest number of a current attempt at a round among the runs that this coordinator drives"
     yield _gauge("moonfed_round_attempt", text, found.attempt)
 
 

@@ -40,8 +40,8 @@ def simulate_command(
     ),
     parties: int | None = typer.Option(None, "--parties", help="Number of parties, between which --data is split."),
     beta: float | None = typer.Option(None, "--beta", help="Dirichlet concentration; smaller is more uneven."),
-    by: str = typer.Option("", "--by", metavar="COLUMN", help="Of a table: each value of this column is a party."),
-    target: str = typer.Option("", "--target", metavar="COLUMN", help="Of a table: the column with the labels."),
+    by: str = typer.Option("", "--by", metavar="COLUMN", help="For a table: each value of this column is a party."),
+    target: str = typer.Option("", "--target", metavar="COLUMN", help="For a table: the column with the labels."),
     checkpoint: Path | None = typer.Option(
         None, "--checkpoint", help="Resume this checkpoint, unless --output already contains the simulation."
     ),

@@ -1,7 +1,7 @@
 """Norm clip: scales changes that are longer than the bound down to it. Sun et al. 2019, arXiv:1911.07963.
 
-The bound is absolute, or a multiple of the median of the round's norms, which moves at will only if half of the devices
-act together; if both are set, the smaller one applies. Norms and scales are [N], N devices.
+The bound is absolute, or a multiple of the median of the round's norms, which attackers can move at will only if they
+control half of the devices; if both are set, the smaller one applies. Norms and scales are [N], N devices.
 """
 
 from __future__ import annotations
