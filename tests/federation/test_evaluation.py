@@ -142,7 +142,7 @@ def require_test_sets(federation: Federation, found: Mapping[str, Any]) -> None:
     for options, message in (
         ((str(wrong), "--test-set", "night"), "have shape"),  # although every model has a score
         ((str(wrong), "--test-set", "night", "--again"), "have shape"),
-        ((str(test), "--test-set", "night"), "test set 'night' of run 'r' must have"),
+        ((str(test), "--test-set", "night"), "scores on test set 'night' of run 'r' are of data with the sha256"),
     ):
         with pytest.raises(MoonfedError, match=message):
             run("moonfed-export", "evaluate", "r", *federation.operator, "--data", *options)
