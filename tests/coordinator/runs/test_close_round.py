@@ -154,8 +154,9 @@ def test_a_commit_whose_confirmation_was_lost_counts_once(
 
 
 def test_a_run_is_stopped_while_its_round_waits(fleet: Fleet, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moonfed.coordinator.rounds.synchronous.retry_seconds", lambda _: 3600.0)  # a retry is finished
     deliver(fleet, TransientFailure(monkeypatch, BlobDirectory, "put_file", FULL))
     waits(fleet, until, "the disk is full")
-    ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
-    until(lambda: fleet.operator.run("run").status == control_pb2.RUN_STATUS_STOPPED)  # after a retry that has begun
+    stopped = ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
+    assert stopped.status == control_pb2.RUN_STATUS_STOPPED
     assert [entry.reason for entry in fleet.operator.rounds("run")] == ["the run was stopped"]
