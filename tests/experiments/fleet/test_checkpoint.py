@@ -16,13 +16,14 @@ import pytest
 import zstandard
 from typer.testing import CliRunner
 
-from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE
+from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE, open_store
 from moonfed.errors import InvalidInput, NotFound, UntrustedBundle, WrongState
 from moonfed.experiments.cli import app
 from moonfed.experiments.datasets import SplitDataSet, load_dataset
 from moonfed.experiments.fleet import preparation
 from moonfed.experiments.fleet.checkpoint import restore_checkpoint, save_checkpoint
 from moonfed.experiments.fleet.engine import EngineSettings
+from moonfed.experiments.fleet.layout import RUN
 from moonfed.experiments.fleet.run import SimulationProgress, run_simulation
 from moonfed.experiments.simulation import Simulation
 from moonfed.signing.trust import TrustChain
@@ -62,6 +63,15 @@ def committed_rounds(output: Path) -> int:
     with closing(sqlite3.connect(output / "coordinator" / DATABASE_FILE)) as database:
         found = database.execute("SELECT count(*) FROM rounds WHERE status = 'committed'").fetchone()
     return int(found[0])
+
+
+def set_scored(output: Path, newest: int) -> None:
+    """Make the rounds up to `newest` the scored ones of a stopped simulation."""
+    with closing(sqlite3.connect(output / "coordinator" / DATABASE_FILE)) as database, database:
+        database.execute("DELETE FROM metrics WHERE name = 'accuracy'")
+    with closing(open_store(output / "coordinator" / DATABASE_FILE)) as store:
+        for round_ in range(1, newest + 1):
+            store.put_metrics(RUN, round_, {"accuracy": 0.5})
 
 
 def measured(output: Path) -> list[dict[str, Any]]:
@@ -114,6 +124,7 @@ def test_parties_that_have_trained_alone_are_not_trained_again(tmp_path: Path) -
 
 def test_a_checkpoint_omits_files_that_can_be_recreated(tmp_path: Path) -> None:
     interrupt(MOON, tmp_path / "a", "round 4 of 4: 1 of 3", tmp_path / "live.tar.zst")
+    set_scored(tmp_path / "a", 3)
     command = ["checkpoint", str(tmp_path / "a"), "--output", str(tmp_path / "saved"), "--json"]
     told = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
     assert told == {"file": str(tmp_path / "saved"), "rounds": 3, "bytes": (tmp_path / "saved").stat().st_size}
@@ -121,9 +132,22 @@ def test_a_checkpoint_omits_files_that_can_be_recreated(tmp_path: Path) -> None:
     assert not (tmp_path / "b" / "data").exists()
     models = {path.parent.name for path in (tmp_path / "b").glob("parties/*/runs/*/*/model.safetensors")}
     assert models <= {"2-1", "3-1"}
-    size = (tmp_path / "a" / "bundle" / "initial.safetensors").stat().st_size
-    blobs = [path for path in (tmp_path / "b" / "coordinator" / "blobs").glob("??/*") if path.stat().st_size == size]
-    assert len(blobs) <= 3  # the initial, the newest, and perhaps one that is not scored yet
+    assert len(models_of(tmp_path / "b")) == 2  # the initial and the newest
+
+
+def models_of(output: Path) -> list[Path]:
+    """Return the models among a simulation's blobs."""
+    size = (output / "bundle" / "initial.safetensors").stat().st_size
+    return [path for path in (output / "coordinator" / "blobs").glob("??/*") if path.stat().st_size == size]
+
+
+@pytest.mark.parametrize(("scored", "kept"), [(0, 4), (1, 3), (2, 2)])
+def test_a_checkpoint_keeps_models_that_are_not_scored_yet(tmp_path: Path, scored: int, kept: int) -> None:
+    interrupt(MOON, tmp_path / "a", "round 4 of 4: 1 of 3", tmp_path / "live.tar.zst")
+    set_scored(tmp_path / "a", scored)
+    save_checkpoint(tmp_path / "a", tmp_path / "saved")
+    restore_checkpoint(tmp_path / "saved", MOON, tmp_path / "b")
+    assert len(models_of(tmp_path / "b")) == kept  # with the initial one
 
 
 def test_a_checkpoint_with_the_bundle_of_a_stranger_needs_their_trust_file(
