@@ -55,7 +55,7 @@ def test_without_an_endpoint_nothing_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:4317", "ftp://localhost", "http://", "https:///"])
-def test_an_endpoint_is_an_url(endpoint: str) -> None:
+def test_an_endpoint_is_a_url(endpoint: str) -> None:
     with pytest.raises(InvalidInput, match=r"otlp-endpoint is '.*'; it must be a URL, such as http://localhost:4317"):
         require_endpoint(endpoint)
 
