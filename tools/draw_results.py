@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from moonfed.experiments.papers.results import rounds_to
 from moonfed.experiments.plots import Line, draw_lines, picture
@@ -32,15 +33,19 @@ class Run:
 
 
 def read_runs(results: Path) -> list[Run]:
-    """Read the runs of a folder, by name; a pooled or solo run without rounds is left out."""
-    return [_read_run(path) for path in sorted(results.glob("*/results.jsonl")) if path.stat().st_size]
+    """Read the runs of a folder, by name; SOLO, which has parties instead of rounds, is left out."""
+    found = {path.parent.name: _read_rows(path) for path in sorted(results.glob("*/results.jsonl"))}
+    return [_to_run(name, rows) for name, rows in found.items() if rows and "party" not in rows[0]]
 
 
-def _read_run(path: Path) -> Run:
-    rounds = [json.loads(line) for line in path.read_text().splitlines()]
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _to_run(name: str, rounds: list[dict[str, Any]]) -> Run:
     first = rounds[0]
     accuracy = tuple(100 * one["accuracy"] for one in rounds)
-    return Run(name=path.parent.name, method=first["method"], seed=first["seed"], accuracy=accuracy)
+    return Run(name=name, method=first["method"], seed=first["seed"], accuracy=accuracy)
 
 
 def tabulate(runs: list[Run]) -> list[str]:
