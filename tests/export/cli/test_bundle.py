@@ -11,10 +11,13 @@ from typer.testing import CliRunner
 from moonfed.bundle import read_bundle
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.export.cli.program import app
+from moonfed.export.methods import LOCAL_ONLY, METHODS
 from moonfed.server_rules import SERVER_RULES
 from moonfed.signing.bundle_signature import signed_by
 from moonfed.signing.key_files import read_trust
 from tests.export.cli.conftest import TABLE, program
+
+FEDERATED = ", ".join(name for name in METHODS if name not in LOCAL_ONLY)
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -98,7 +101,7 @@ def test_inspect_describes_a_bundle(tmp_path: Path) -> None:
         (["--projection", "0"], "projection is '0'; it must be a whole number from 1, or none"),
         (["--projection", "²"], "projection is '²'; it must be a whole number"),
         (["--augmentation", "crop-flip"], r"augmentation is 'crop-flip' and input\.kind 'features'; it needs 'image'"),
-        (["--method", "fedmagic"], "it must be one of fedavg, .*, fedssc-local-contrast; `moonfed-export methods`"),
+        (["--method", "fedmagic"], f"it must be one of {FEDERATED}; `moonfed-export methods`"),
         (["--method", "solo"], "method is 'solo', whose devices exchange nothing.* `moonfed-experiments simulate`"),
         (["--classes", "1"], "at least two names"),
         (["--classes", "a,a"], "names that all differ"),

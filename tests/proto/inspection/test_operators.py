@@ -129,7 +129,7 @@ def test_no_operator_on_the_list_reaches_files_memory_or_the_log() -> None:
 
 
 def test_the_generated_list_is_up_to_date() -> None:
-    assert FILE.read_text() == generated()
+    assert FILE.read_text() == generated(), "run `make operators`"
 
 
 @pytest.mark.parametrize("network", ["mobilenet_v3_small"])
