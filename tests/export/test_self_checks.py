@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from moonfed.bundle import Bundle
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.self_checks import check_training
 from moonfed.manifest import PLAN_FILE
@@ -101,3 +101,18 @@ def test_results_that_differ_from_the_manifest_are_rejected(
 
     with pytest.raises(InvalidInput, match=message):
         check_training(Forgetful(plan._module, torch.device("cpu")), a_model(bundle), bundle.manifest)
+
+
+def test_a_failing_objective_is_named_besides_the_model(tmp_path: Path) -> None:
+    bundle = build_bundle(dataclasses.replace(TABLE, method="fedprox"))
+    (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
+
+    class Failing(TorchScriptPlan):
+        def step(
+            self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
+        ) -> torch.Tensor:
+            raise TrainingFailed("the objective has no loss")
+
+    plan = Failing(load_plan(tmp_path / PLAN_FILE, "cpu")._module, torch.device("cpu"))
+    with pytest.raises(InvalidInput, match="with the objective of 'fedprox': the objective has no loss"):
+        check_training(plan, a_model(bundle), bundle.manifest)

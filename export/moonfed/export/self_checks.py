@@ -106,7 +106,9 @@ def _short_round(
             plan.survey(inputs, labels, len(losses))
         metrics, results = plan.metrics(), plan.end_round(len(losses))
     except TrainingFailed as error:
-        raise InvalidInput(f"model is {manifest.model!r}, which cannot be trained: {error}") from error
+        raise InvalidInput(
+            f"model is {manifest.model!r}, which cannot be trained with the objective of {manifest.method!r}: {error}"
+        ) from error
     if not all(math.isfinite(loss) for loss in losses):
         raise InvalidInput(
             f"model is {manifest.model!r}, whose first losses on random inputs are {losses}; all must be finite"
