@@ -124,8 +124,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
     def Connect(  # noqa: N802
         self, request: fleet_pb2.ConnectRequest, context: grpc.ServicerContext
     ) -> Iterator[fleet_pb2.ConnectReply]:
-        if request.device in self.renamed:
-            _abort(context, Renamed(f"an operator renamed the device to {self.renamed[request.device]!r}"))
+        self._require_present_name(request.device, context)
         if self.connect_error:
             self._tell(lambda: self.connect_requests.append(request))
             _abort(context, self.connect_error)
@@ -247,6 +246,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             self._tell()
             _abort(context, problem)
         header = next(request_iterator).header
+        self._require_present_name(header.device, context)
         held = {blob.sha256: self._partial.get(blob.sha256, b"") for blob in header.blobs.values()}
         self._stay_stuck(context)
         self.resumed.append(sum(len(content) for content in held.values()))
@@ -274,6 +274,10 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             sha256={role: blob.sha256 for role, blob in header.blobs.items()},
         )
         yield fleet_pb2.SubmitReply(receipt=receipt)
+
+    def _require_present_name(self, device: str, context: grpc.ServicerContext) -> None:
+        if device in self.renamed:
+            _abort(context, Renamed(f"an operator renamed the device to {self.renamed[device]!r}"))
 
     def _stay_stuck(self, context: grpc.ServicerContext) -> None:
         context.add_callback(self._tell)

@@ -601,6 +601,25 @@ def test_a_renamed_device_continues_under_its_new_name(
     assert log.count("connected to the coordinator") == 2
 
 
+def test_a_renamed_device_submits_the_update_it_could_not_submit_before(
+    coordinator: Coordinator, device: Device, samples: Path, bundle: Bundle
+) -> None:
+    coordinator.submit_error = Unavailable("the disk is full")
+    device.start(samples)
+    coordinator.assign(bundle.assignment())
+    coordinator.wait_for(lambda: coordinator.rejected, "an upload")
+    coordinator.renamed["cam-1"] = "gate"
+    coordinator.stop()
+    coordinator.submit_error = None
+    coordinator.serve()
+    header, _ = coordinator.wait_for_update(1)
+    assert (header.device, header.round) == ("gate", 1)
+    code, log = device.stop()
+    assert code == 0
+    assert "assigned again; it is already trained" in log
+    assert len(coordinator.updates) == 1
+
+
 def test_a_renamed_device_whose_certificate_is_due_continues_under_its_new_name(
     coordinator: Coordinator, device: Device, samples: Path
 ) -> None:
