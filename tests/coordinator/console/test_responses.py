@@ -70,8 +70,8 @@ def test_errors_have_a_status_and_their_sentence(error: MoonfedError, status: in
 @pytest.mark.parametrize(
     ("read", "value", "problem"),
     [
-        (text, 1, "x is 1; it must be a text"),
-        (text, None, "x is None; it must be a text"),
+        (text, 1, "x is 1; it must be a string"),
+        (text, None, "x is None; it must be a string"),
         (number, "1", "x is '1'; it must be a number"),
         (number, True, "x is True; it must be a number"),
         (whole, 1.5, "x is 1.5; it must be a whole number from 0"),

@@ -121,4 +121,4 @@ def _evaluation(content: bytes) -> dict[str, Any] | None:
 
 
 def _reject(constant: str) -> float:
-    raise ValueError(f"{constant} is no number in JSON")
+    raise ValueError(f"{constant} is not a number in JSON")

@@ -79,7 +79,7 @@ def text(document: dict[str, Any], name: str, default: str | None = None) -> str
     """Return a text of a request; InvalidInput if it is another type, or missing without a default."""
     value = document.get(name, default)
     if not isinstance(value, str):
-        raise InvalidInput(f"{name} is {value!r}; it must be a text")
+        raise InvalidInput(f"{name} is {value!r}; it must be a string")
     return value
 
 
