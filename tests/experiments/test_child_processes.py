@@ -37,7 +37,7 @@ def test_a_program_that_ends_before_it_is_ready_is_named_with_its_last_words(tmp
         children.programs["server"].wait(20)
         assert children.ended() == "server"
         children.start("silent", "python", "-c", "").wait(20)
-        assert children.last_log_line("silent") == "it said nothing"
+        assert children.last_log_line("silent") == "it logged nothing"
 
 
 def test_a_command_returns_its_output_or_raises_its_last_line() -> None:

@@ -32,5 +32,5 @@ def test_rows_and_columns_that_make_no_party_are_named(tmp_path: Path) -> None:
         group_by(path, "site", np.array([2, 3, 5, 6, 7]))
     with pytest.raises(UnusableTable, match="lacks the column 'town'; its columns are age, site"):
         read_names(path, "town")
-    with pytest.raises(InvalidInput, match=r"by is 'site', which applies to tables only, and 'a\.npz' is none"):
+    with pytest.raises(InvalidInput, match=r"by is 'site', which applies to tables only; 'a\.npz' is not a table"):
         read_names(Path("a.npz"), "site")

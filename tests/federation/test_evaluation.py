@@ -101,7 +101,7 @@ def test_devices_count_what_the_graph_predicts_on_the_same_samples(
     assert found["round"] == 2
     assert found["skipped"] == {
         "this device has no holdout": ["cam-3"],
-        f"the holdout of this device has less than {MIN_HOLDOUT} samples": ["cam-4"],
+        f"the holdout of this device has fewer than {MIN_HOLDOUT} samples": ["cam-4"],
     }
     assert found["waiting"] == []
     accuracies = [score["correct"] / score["samples"] for score in scores]

@@ -78,7 +78,7 @@ class ChildProcesses:
     def last_log_line(self, name: str) -> str:
         """Return the last line of a program's log."""
         lines = (self.logs / f"{name}.log").read_text().strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "it logged nothing"
 
 
 def run(*command: str) -> str:

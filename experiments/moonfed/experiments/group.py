@@ -45,7 +45,7 @@ def group_by(path: Path, column: str, rows: Rows) -> list[Indices]:
 def _read_cells(path: Path, column: str) -> Iterator[tuple[int, str]]:
     """Yield the numbers of rows with the column's values; rows without a value are left out."""
     if kind_of(str(path)) not in TABLES:
-        raise InvalidInput(f"by is {column!r}, which applies to tables only, and {str(path)!r} is none: leave it out")
+        raise InvalidInput(f"by is {column!r}, which applies to tables only; {str(path)!r} is not a table")
     require_columns(path, read_header(path), (column,))
     for batch in read_batches(path, (column,)):
         cells = as_text(batch.columns[column], f"{path}, column {column}").to_pylist()

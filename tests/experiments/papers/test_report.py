@@ -78,7 +78,7 @@ def test_a_quick_report_states_whether_it_shows_the_papers_ordering() -> None:
     leads = "Of the rows below, MOON leads with 70.0 %, as in the paper. With one trial on a small data set"
     assert leads in report(0.7, 0.6)
     other = "Of the rows below, FedAvg leads with 70.0 %; in the paper it is MOON, which has 60.0 % here."
-    assert f"{other} This look does not show the paper's ordering." in report(0.6, 0.7)
+    assert f"{other} So this run does not show the paper's ordering." in report(0.6, 0.7)
     assert "What this shows" not in report(0.6, 0.7, data="")
 
 

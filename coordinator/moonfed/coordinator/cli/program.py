@@ -89,7 +89,7 @@ def serve(
         str,
         typer.Option(
             metavar="URL",
-            help="Address that gets an event when a run ends or fails, a round is abandoned, or a release rolled back.",
+            help="Address notified when a run ends or fails, a round is abandoned, or a release is rolled back.",
             envvar="MOONFED_WEBHOOK",
         ),
     ] = "",

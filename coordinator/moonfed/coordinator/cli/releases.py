@@ -14,7 +14,7 @@ from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption
 if TYPE_CHECKING:
     from moonfed.v1 import control_pb2
 
-HELP = """Releases: versions of named models, and which of them devices answer with.
+HELP = """Deploy releases, which are versions of named models, to devices.
 
 `moonfed-export release create` makes a version from a run.
 
@@ -111,7 +111,7 @@ def deploy(
 ) -> None:
     """Deploy a version to all devices, or some of them; each installs it unless it declines.
 
-    --percent chooses the same devices first for every version of a release.
+    For every version of a release, --percent chooses the same devices first.
 
     Example: moonfed-coordinator release deploy digits --version 3 --label site=berlin --percent 10
     """

@@ -36,7 +36,7 @@ def evaluate(
     """Have devices score a run's global model on their holdouts, along with their own latest models.
 
     Waits until the run's devices have answered. If interrupted, the evaluation goes on, and the same command waits for
-    it again. Devices report numbers of samples only.
+    it again. Each device reports only three counts of samples.
 
     Example: moonfed-coordinator run evaluate digits
     """

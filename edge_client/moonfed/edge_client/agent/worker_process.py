@@ -341,7 +341,7 @@ def _require_holdout(samples: int) -> None:
     if samples == 0:
         raise InvalidInput("this device has no holdout")
     if samples < MIN_HOLDOUT:
-        raise InvalidInput(f"the holdout of this device has less than {MIN_HOLDOUT} samples")
+        raise InvalidInput(f"the holdout of this device has fewer than {MIN_HOLDOUT} samples")
 
 
 def _holdout_counts(scored: Fields, samples: int, models: int) -> HoldoutCounts:

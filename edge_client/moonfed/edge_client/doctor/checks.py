@@ -101,7 +101,7 @@ def _sandbox() -> tuple[Status, str]:
 def _memory() -> tuple[Status, str]:
     free, total = host_available(), total_memory()
     if free is None or total is None:
-        return "skipped", "this system does not tell"
+        return "skipped", "this system does not report its memory"
     status: Status = "warning" if free < LOW_MEMORY else "ok"
     return status, f"{free / 1e9:.1f} GB of {total / 1e9:.1f} GB are available, by the machine and its control groups"
 

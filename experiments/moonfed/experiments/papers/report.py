@@ -76,7 +76,7 @@ def _findings(results: Sequence[PanelResult], data: str) -> list[str]:
     note = result.cells[0].cell.size.note
     return [
         f"**What this shows:** the recipe runs from end to end. {' '.join(verdicts)} With {count} on a small data set,"
-        " a lead of a few points may be chance. What a full run on the paper's data comes to, it does not show.",
+        " a lead of a few points may be chance. It does not show the result of a full run on the paper's data.",
         *([note] if note and data == "digits" else []),
     ]
 
@@ -94,7 +94,7 @@ def _leader(result: PanelResult, column: tuple[str, str]) -> str:
         return f"{where} the rows below, {best[0]} leads with {best[1]:.1f} %, as in the paper."
     return (
         f"{where} the rows below, {best[0]} leads with {best[1]:.1f} %; in the paper it is {leader[0]}, which has"
-        f" {leader[1]:.1f} % here. This look does not show the paper's ordering."
+        f" {leader[1]:.1f} % here. So this run does not show the paper's ordering."
     )
 
 

@@ -21,7 +21,7 @@ def api_key(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Create an API key for a client of `serve`, add its hash to a file and print it, once.
+    """Create an API key for a client of `serve`: print it, once, and add its hash to a file.
 
     To revoke a key, delete its line; running servers notice within a second.
 

@@ -55,9 +55,9 @@ def bundle(
         str, typer.Option(help="Image augmentation during training: none, crop-flip or crop-flip-rotate.")
     ] = "none",
     mean: Annotated[
-        str | None, typer.Option(help="Subtracted per channel (of pixels in 0 to 1) or feature: 0.5,0.5,0.4.")
+        str | None, typer.Option(help="Mean of each channel, pixels scaled to 0 to 1, or of each feature: 0.5,0.5,0.4.")
     ] = None,
-    std: Annotated[str | None, typer.Option(help="Divisor per channel or feature.")] = None,
+    std: Annotated[str | None, typer.Option(help="Standard deviation of each channel or feature.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights.", min=0)] = 0,
     name: Annotated[str | None, typer.Option(help="The bundle's name. Default: the output's.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a bundle that exists at --output.")] = False,

@@ -31,7 +31,7 @@ def columns(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Describe the columns of tables by an example, for `bundle --columns`.
+    """Describe the columns of tables from an example, for `bundle --columns`.
 
     The description holds the order of the columns, their categories, the names of the classes, and the mean and
     standard deviation of numeric columns. It may be edited. A bundle contains it, so that all devices encode their rows
