@@ -76,7 +76,7 @@ def _findings(results: Sequence[PanelResult], data: str) -> list[str]:
     note = result.cells[0].cell.size.note
     return [
         f"**What this shows:** the recipe runs from end to end. {' '.join(verdicts)} With {count} on a small data set,"
-        " a lead of a few points may be chance. It does not show the result of a full run on the paper's data.",
+        " a lead of a few points may be chance. This run does not show the result of a full one on the paper's data.",
         *([note] if note and data == "digits" else []),
     ]
 
