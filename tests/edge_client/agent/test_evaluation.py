@@ -91,7 +91,7 @@ def test_a_device_without_enough_held_out_samples_declines_before_it_computes(
     device.start(few, "--holdout", HOLDOUT)
     coordinator.assign(evaluation_of(bundle))
     answer = coordinator.wait_for_evaluation()
-    assert answer.declined == "the holdout of this device has less than 20 samples"
+    assert answer.declined == "the holdout of this device has fewer than 20 samples"
     assert len(device.processes()) == 2, "only the data were read"
     device.stop()
     device.start(few)
