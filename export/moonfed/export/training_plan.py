@@ -11,12 +11,12 @@ from itertools import chain
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from moonfed.export.frozen_encoder import frozen_encoder
 from moonfed.export.loss_scale import LossScale
 from moonfed.export.methods.method import Method
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.optimiser import SgdOptimiser
-from moonfed.export.script_utils import any_channels_last, copy_into, pick
+from moonfed.export.reference_encoders import reference_encoders
+from moonfed.export.script_utils import any_channels_last, copy_into
 
 
 class TrainingPlan(torch.nn.Module):
@@ -29,8 +29,6 @@ class TrainingPlan(torch.nn.Module):
     state: list[torch.Tensor]  # the network's exchanged tensors, in the manifest's order
     trained: list[torch.Tensor]  # its trainable parameters, in the same order
     counters: list[torch.Tensor]  # BatchNorm's; not exchanged, reset in every round
-    frozen_states: list[list[torch.Tensor]]  # per frozen encoder: its subset of the exchanged tensors
-    frozen_places: list[int]  # indices of that subset in the manifest's order
     hyperparameter_names: list[str]
     hyperparameters: dict[str, float]  # this round's
 
@@ -45,15 +43,12 @@ class TrainingPlan(torch.nn.Module):
         self.objective = method.objective()
         self.optimiser = SgdOptimiser()
         self.loss_scale = LossScale()
-        self.frozen = torch.nn.ModuleList([frozen_encoder(network) for _ in range(method.frozen_encoders)])
+        self.frozen = reference_encoders(network, method.frozen_encoders)
+        self.most_previous = max(0, method.frozen_encoders - 1)
         tensors = exchanged_tensors(network)
-        names = list(tensors)
-        frozen_tensors = [exchanged_tensors(encoder) for encoder in self.frozen]
         self.state = list(tensors.values())
         self.trained = [tensor for tensor in self.state if tensor.requires_grad]
         self.counters = [buffer for name, buffer in network.named_buffers() if name.endswith("num_batches_tracked")]
-        self.frozen_states = [list(part.values()) for part in frozen_tensors]
-        self.frozen_places = [names.index(name) for name in frozen_tensors[0]] if frozen_tensors else []
         self.hyperparameter_names = sorted(hyperparameter_names)
         self.hyperparameters = {}
         self.previous = 0  # number of previous models available this round
@@ -81,11 +76,11 @@ class TrainingPlan(torch.nn.Module):
         self.channels_last = any_channels_last(self.state)
         for counter in self.counters:
             counter.zero_()
-        self.previous = max(0, min(len(previous_models), len(self.frozen_states) - 1))
+        self.previous = min(len(previous_models), self.most_previous)
         if self.reference_count() > 0:
-            copy_into(self.frozen_states[0], pick(model, self.frozen_places))
+            self.frozen.load(0, model)
             for index in range(self.previous):
-                copy_into(self.frozen_states[1 + index], pick(previous_models[index], self.frozen_places))
+                self.frozen.load(1 + index, previous_models[index])
         self.optimiser.begin(self.trained)
         self.loss_scale.begin(self.state[0].device)
         with torch.no_grad():
@@ -116,12 +111,8 @@ class TrainingPlan(torch.nn.Module):
         count = self.reference_count()
         references = torch.zeros([samples.size(0), 0], device=samples.device)
         with torch.no_grad():
-            found: list[torch.Tensor] = []
-            for index, encoder in enumerate(self.frozen):
-                if index < count:
-                    found.append(encoder.encode(samples))  # type: ignore[operator]
             if count > 0:
-                representations_BRD = torch.stack(found, dim=1).to(torch.float32)  # noqa: N806
+                representations_BRD = self.frozen.encode(samples, count).to(torch.float32)  # noqa: N806
                 references = self.objective.references(representations_BRD, self.hyperparameters)
         return references
 
