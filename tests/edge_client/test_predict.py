@@ -233,7 +233,7 @@ def test_a_damaged_version_causes_a_warning_and_the_previous_one_answers(tmp_pat
     out, err = predict(state, samples)
     assert out.startswith("version 5 of digits\n")
     assert err == (
-        "model digits: version 5 answers, because version 6 cannot be loaded: "
+        "model digits: using version 5, because version 6 cannot be loaded: "
         f"{state / 'repository/digits/6/model.onnx'} differs from what was installed; the disk may be damaged\n"
     )
     alter(state / "repository" / "digits" / "5" / "model.onnx")

@@ -163,7 +163,11 @@ def run_command(
     ),
     sandbox: str = SANDBOX,
     proxy: str = PROXY,
-    holdout: float = typer.Option(0.0, help="Fraction of the samples held out to evaluate each round's initial model."),
+    holdout: float = typer.Option(
+        0.0,
+        help="Fraction of the samples to hold out, to score each round's initial model, answer `run evaluate`, and "
+        "compare new releases.",
+    ),
     insecure: bool = typer.Option(
         False, "--insecure", help="Connect without TLS; only to a coordinator on this machine."
     ),
@@ -272,7 +276,7 @@ def predict_command(
     sandbox: str = SANDBOX,
     json: bool = typer.Option(False, "--json", help="Print all probabilities as JSON."),
 ) -> None:
-    """Classify with the release that this device answers with. Also works while `moonfed-client run` is running.
+    """Classify with a release that is installed on this device. Also works while `moonfed-client run` is running.
 
     ONNX Runtime runs the model if it is installed. Otherwise the bundle's plan does, in its sandbox.
 
@@ -313,8 +317,8 @@ def profile_command(
 ) -> None:
     """Measure a bundle's time and memory on this device, and check whether the device can participate.
 
-    Needs only the bundle: the samples are random, as many as --data has or --samples says. The exit code is 0 if the
-    device can participate. The bundle must be signed as the trust file requires.
+    Needs only the bundle: the samples are random, and their number is that of --data or --samples. The exit code is 0
+    if the device can participate. The bundle must be signed as the trust file requires.
 
     \b
     Examples:
@@ -357,7 +361,7 @@ def check_command(
     state: Path = STATE,
     json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Check whether this device is eligible for a bundle's runs, as it does when the coordinator asks.
+    """Check whether this device is eligible for a bundle's runs. It makes the same check when the coordinator asks.
 
     Compares the bundle with the installed torch, the data (format, labels, class names, number of samples) and the
     device's memory, and counts the samples of each class. The exit code is 0 if the device is eligible. The bundle must

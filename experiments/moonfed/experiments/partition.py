@@ -70,8 +70,8 @@ def partition(labels: Labels, settings: PartitionSettings) -> list[Indices]:
         if parts:
             return parts
     raise InvalidInput(
-        f"beta is {settings.beta}; {DRAWS} draws all left one of {settings.devices} devices with fewer than "
-        f"{MINIMUM_SAMPLES} samples, so it must be larger, or the devices fewer"
+        f"beta is {settings.beta}; in each of {DRAWS} draws, one of the {settings.devices} devices had fewer than "
+        f"{MINIMUM_SAMPLES} samples: choose a larger beta or fewer devices"
     )
 
 

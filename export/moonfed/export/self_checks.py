@@ -114,7 +114,9 @@ def _short_round(
             f"model is {manifest.model!r}, whose first losses on random inputs are {losses}; all must be finite"
         )
     if not all(math.isfinite(value) for value in metrics.values()):
-        raise InvalidInput(f"model is {manifest.model!r}, whose metrics on random inputs are {metrics}")
+        raise InvalidInput(
+            f"model is {manifest.model!r}, whose metrics on random inputs are {metrics}; all must be finite"
+        )
     return results
 
 

@@ -51,7 +51,7 @@ def test_an_onnx_file_whose_weights_were_changed_stands_for_the_stored_model(
     """Such as one whose BatchNorm was folded, or a variant; its own weights are not those that it names."""
     stored = model_bytes(3.0)
     path = onnx_file(fleet.tmp / "x.onnx", names, ref_of_bytes(stored).sha256)
-    with pytest.raises(InvalidInput, match="does not have the original ones, of round 8 of run 'digits'; give a file"):
+    with pytest.raises(InvalidInput, match=r"lacks the originals \(round 8 of run 'digits'\); give a file"):
         found(fleet, path)
     upload(fleet, stored)
     assert found(fleet, path) == InitialModel(str(path), ref_of_bytes(stored).sha256)

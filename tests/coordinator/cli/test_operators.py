@@ -50,7 +50,7 @@ def test_an_operator_works_from_another_machine_until_they_are_revoked(programs:
     assert max(map(len, listed.splitlines())) <= 80
     revoked = programs.command("operator", "revoke", "ann")
     assert revoked.startswith("operator ann is revoked; rejected certificates: ")
-    assert "was revoked before" in programs.command("operator", "revoke", "ann")
+    assert "was already revoked; nothing has changed" in programs.command("operator", "revoke", "ann")
     assert "there is no operator 'bob'" in programs.command("operator", "revoke", "bob", code=3)
     documents = json.loads(programs.command("operator", "list", "--json"))
     assert [(document["operator"], document["status"]) for document in documents] == [

@@ -128,7 +128,7 @@ def test_a_version_is_deployed_and_rolled_back(federation: Federation, shown: tu
     browser, console = shown
     browser.open(f"{console.address}/models")
     browser.click("digits")
-    browser.shows("Which device runs which", "main")
+    browser.shows("Devices by version", "main")
     before = len(audited(federation, "DeployRelease"))
     browser.click("Deploy", "td button")
     browser.shows("Deploy version 2 of digits?", "dialog")

@@ -61,7 +61,7 @@ def test_without_a_quorum_of_intact_updates_the_round_is_abandoned(
             (abandoned,) = calls.rounds("r")
             assert abandoned.status == control_pb2.ROUND_STATUS_ABANDONED
             assert abandoned.reason == (
-                "1 of the 2 updates needed once every device had answered; rejected: cam-2; "
+                "only 1 of the 2 updates needed had arrived when every device had answered; rejected: cam-2; "
                 "cam-2: the coordinator's copy is damaged or missing"
             )
             assert calls.run("r").round == 0

@@ -157,7 +157,7 @@ def test_a_run_fails_after_its_attempts_with_the_devices_reasons(
     ended = list(fleet.operator.watch("run"))[-1].run
     assert ended.status == control_pb2.RUN_STATUS_FAILED
     assert ended.reason == (
-        "0 of the 1 updates needed once every device had answered; declined: cam-1; cam-1: busy; "
+        "only 0 of the 1 updates needed had arrived when every device had answered; declined: cam-1; cam-1: busy; "
         "round 1 was given up after 2 attempts in a row"
     )
     assert fleet.operator.run("run").reason == ended.reason

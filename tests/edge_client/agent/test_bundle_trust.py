@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from moonfed.edge_client.agent.compatibility import REJECTED
 from moonfed.edge_client.state.trust import load, pin
 from moonfed.signing.bundle_signature import BundleSignature
 from moonfed.signing.trust import TrustChain
@@ -80,7 +81,7 @@ def test_an_attack_is_rejected_before_the_plan_is_fetched(
     assert (bundle.digest in fetched) == (attack == "other name")  # which only the manifest shows
     assert (attacked.assignment().signature.sha256 in fetched) == (attack != "too large")
     log = device.stop()[1]
-    assert f"run tested: rejected for good: {declined.reason}" in log
+    assert f"run tested: {REJECTED}: {declined.reason}" in log
 
 
 def test_an_assignment_without_a_signature_is_rejected(
@@ -144,7 +145,7 @@ def test_a_rejected_run_is_mentioned_once_however_often_it_is_assigned(
     assert all(declined.permanent for declined in coordinator.declined)
     coordinator.assign(bundle.assignment(run="honest"))
     coordinator.wait_for_update()
-    assert device.stop()[1].count("rejected for good") == 1
+    assert device.stop()[1].count(REJECTED) == 1
 
 
 def test_an_older_version_is_rejected_also_after_a_restart(

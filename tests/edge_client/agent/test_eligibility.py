@@ -12,6 +12,7 @@ import pytest
 
 from moonfed.blobs import ref_of_bytes
 from moonfed.edge_client.agent import eligibility
+from moonfed.edge_client.agent.compatibility import REJECTED
 from moonfed.edge_client.state.trust import load, pin
 from tests.edge_client.conftest import Bundle, Device, check_of
 from tests.support.device_coordinator import Coordinator
@@ -85,7 +86,7 @@ def test_an_untrusted_bundle_is_rejected_before_its_manifest_is_fetched_and_noth
     assert "trust" in coordinator.wait_for_answer().reason
     assert bundle.digest not in {sha256 for sha256, _ in coordinator.fetched}
     assert load(device.state) == before
-    device.wait_for_log("run tested: rejected for good: the bundle")
+    device.wait_for_log(f"run tested: {REJECTED}: the bundle")
     unsigned = check_of(bundle, "unsigned")
     unsigned.ClearField("signature")
     coordinator.assign(unsigned)

@@ -17,6 +17,7 @@ import pytest
 from moonfed.assignment import AttemptId
 from moonfed.blobs import BlobRef
 from moonfed.edge_client.agent import enrolment, main, transfers
+from moonfed.edge_client.agent.compatibility import REJECTED
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity
 from moonfed.edge_client.agent.executor import Executor, _require_sizes
@@ -285,7 +286,7 @@ def test_a_plan_that_fails_the_inspection_is_rejected_for_good_and_fetched_once(
     assert {each.reason for each in coordinator.declined} == {
         "the plan uses the operator 'aten::save', which no plan may use"
     }
-    assert caplog.text.count("run tested: rejected for good") == 1
+    assert caplog.text.count(f"run tested: {REJECTED}") == 1
 
 
 def test_an_unsafe_plan_does_not_affect_another_bundle(

@@ -163,7 +163,7 @@ def test_the_previous_version_answers_where_the_current_one_cannot_be_loaded(
     with Predictor(tmp_path, "digits") as predictor:
         assert predictor.version == 1
         assert np.allclose(predictor.predict(INPUTS), expected(1), atol=1e-6)
-    assert "version 1 answers, because version 2 cannot be loaded: " in caplog.text
+    assert "using version 1, because version 2 cannot be loaded: " in caplog.text
 
 
 def test_without_a_version_that_loads_there_is_an_error(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ class AsyncDeviceCalls(AsyncCaller):
     ) -> list[Device]:
         """List devices, sorted by name, that meet all conditions.
 
-        `labels`: which they must have. `online`: only those. `ineligible`: only those that cannot take part in this
-        run; their field `ineligible` has the reason.
+        `labels`: labels that a device must have. `online`: only devices that are online. `ineligible`: the name of a
+        run, for only the devices that cannot take part in it; their field `ineligible` has the reason.
 
         Example:
             table = pandas.DataFrame(await coordinator.devices(labels={"site": "berlin"}))

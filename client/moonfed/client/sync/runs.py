@@ -111,7 +111,7 @@ class RunCalls(Caller):
 
         The first is a `Snapshot`. When the connection is lost, for example because the coordinator restarts, an
         `Interrupted` follows, and after it another `Snapshot` and the `RoundCommitted` of every round that was missed.
-        `progress`: also `Progress`, of which there is much in a large fleet. Raises NotFound for an unknown run.
+        `progress`: also yield `Progress` events; a large fleet sends many. Raises NotFound for an unknown run.
 
         Example:
             for event in coordinator.watch("digits"):

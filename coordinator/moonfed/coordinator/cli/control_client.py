@@ -128,7 +128,7 @@ class Console:
     ) -> Iterator[control_pb2.RunEvent]:
         """Yield a run's events until it ends, across coordinator restarts; call `interrupted` at each interruption.
 
-        `progress`: also the devices' progress, of which there is much in a large fleet.
+        `progress`: also yield the devices' progress; a large fleet reports it often.
         """
         backoff = transport.Backoff(limit=10.0)
         while True:

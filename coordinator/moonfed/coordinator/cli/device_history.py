@@ -58,7 +58,7 @@ def history_lines(device: str, results: Sequence[control_pb2.DeviceResult], widt
     from moonfed.formatting import count
 
     if not results:
-        return [f"{device} was in no round that has ended and is on record"]
+        return [f"no ended round with {device} is on record"]
     outcomes = Counter(result.outcome for result in results).most_common()
     summary = ", ".join(f"{number:,} {outcome}" for outcome, number in outcomes)
     return [

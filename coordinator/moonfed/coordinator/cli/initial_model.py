@@ -62,8 +62,8 @@ def _model_of_onnx(console: Console, path: Path, specs: Sequence[TensorSpec], sc
         return InitialModel(str(path), sha256)
     run, round_ = (graph.metadata.get(PREFIX + key, "unknown") for key in ("run", "round"))
     raise InvalidInput(
-        f"from is {str(path)!r}, whose weights were changed when it was written, and the coordinator does not have "
-        f"the original ones, of round {round_} of run {run!r}; give a file that `run weights` has written"
+        f"from is {str(path)!r}, whose weights were folded when the file was written, and the coordinator lacks the "
+        f"originals (round {round_} of run {run!r}); give a file that `run weights` has written"
     )
 
 

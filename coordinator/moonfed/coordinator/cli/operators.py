@@ -126,7 +126,7 @@ def revoke(
         certificates = ", ".join(operator.serial for operator in reply.operators)
         typer.echo(f"operator {name} is revoked; rejected certificates: {certificates}")
     else:
-        typer.echo(f"operator {name} was revoked before")
+        typer.echo(f"operator {name} was already revoked; nothing has changed")
 
 
 def operator_document(operator: control_pb2.Operator) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import typer
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")]
 AllOption = Annotated[
-    bool, typer.Option("--all", help="Print everything. Default: what fits in 40 lines of the terminal's width.")
+    bool, typer.Option("--all", help="Print everything. Default: at most 40 lines, cut to the terminal's width.")
 ]
 KeepLastOption = Annotated[int, typer.Option(help="Number of newest global models to keep.")]
 KeepEveryOption = Annotated[int, typer.Option(help="Also keep every N-th round's model; 0: none.")]

@@ -94,7 +94,7 @@ def deploy(
         typer.Option(metavar="NAME=VALUE", help="Only devices with this label; repeatable.", show_default=False),
     ] = None,
     trusted_labels: Annotated[
-        bool, typer.Option("--trusted-labels", help="--label accepts only labels that operators have set.")
+        bool, typer.Option("--trusted-labels", help="Match --label only against labels that operators have set.")
     ] = False,
     percent: Annotated[float, typer.Option(help="Share of these devices, rounded up.")] = 100.0,
     variant: Annotated[str, typer.Option(metavar="NAME", help="The variant, such as float16.")] = "float32",
@@ -111,7 +111,7 @@ def deploy(
 ) -> None:
     """Deploy a version to all devices, or some of them; each installs it unless it declines.
 
-    For every version of a release, --percent chooses the same devices first.
+    --percent chooses devices in the same order for every version of a release.
 
     Example: moonfed-coordinator release deploy digits --version 3 --label site=berlin --percent 10
     """

@@ -46,8 +46,8 @@ def export(
     """Export a run to an experiment tracker or to files.
 
     Exports settings and hyperparameters, metrics by round from the initial model on, curves and confusion matrices as
-    pictures, and files: model card, ONNX file and evaluation of the newest release that was created from the run; while
-    there is none, the bundle's manifest and ONNX graph, which has no trained weights.
+    pictures, and files: model card, ONNX file and evaluation of the newest release that was created from the run. If
+    there is no release, the files are the bundle's manifest and its ONNX graph, which has no trained weights.
 
     Exporting a run again continues or replaces it in the tracker, and never duplicates it. The role viewer suffices.
     W&B is written offline unless WANDB_MODE is online.

@@ -43,7 +43,7 @@ def choose(deployment: Deployment, devices: Collection[str], chosen: Collection[
 def choosing(deployments: Collection[Deployment]) -> list[Deployment]:
     """Return the deployments of a release that still choose devices, newest first.
 
-    None of those before one to all devices does: their versions reach no further device.
+    The newest one to all devices ends the search: earlier ones reach no further device.
     """
     found = []
     for deployment in sorted(deployments, key=lambda each: each.number, reverse=True):

@@ -167,7 +167,9 @@ class EligibleDevices:
         """Return why a device is not eligible; CHECKING if it has yet to answer."""
         settings = self._record.settings
         if round_protocol(settings).leaseholder_only and isinstance(session, RemoteSession) == self._driven:
-            return "at another coordinator, whose devices cannot participate in asynchronous rounds"
+            return (
+                "not connected to the coordinator that drives this asynchronous run, the only one that accepts updates"
+            )
         if problem := ineligibility(session.info, self._manifest, settings):
             return problem
         report = self._reports.get(session.device)

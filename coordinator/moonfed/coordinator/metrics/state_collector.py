@@ -78,8 +78,8 @@ def _fleet_metrics(found: FleetState) -> Iterable[Metric]:
     text = "Devices connected to this coordinator that may train one of its runs"
     yield _gauge("moonfed_devices_eligible", text, found.eligible)
     runs = {role: found.runs.get(role, 0) for role in ROLES}
-    yield _labelled("moonfed_runs", "Running runs by this coordinator's part in them", "role", runs)
-    text = "Highest number of a current attempt at a round among the runs that this coordinator drives"
+    yield _labelled("moonfed_runs", "Running runs, by this coordinator's role in them", "role", runs)
+    text = "Highest current attempt number among the runs that this coordinator drives"
     yield _gauge("moonfed_round_attempt", text, found.attempt)
 
 

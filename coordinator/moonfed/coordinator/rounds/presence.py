@@ -1,4 +1,4 @@
-"""Which devices are online: changes of a run's state that both state machines share."""
+"""Presence of devices: changes of a run's state that both state machines share."""
 
 from __future__ import annotations
 

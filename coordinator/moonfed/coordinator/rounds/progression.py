@@ -110,7 +110,7 @@ def _is_complete(settings: RunSettings, current: OpenRound) -> bool:
 def _close(settings: RunSettings, state: State, current: OpenRound) -> Step:
     needed = settings.quorum.of(settings.updates_wanted(current.drawn))
     if len(current.reported) < needed:
-        reason = f"{len(current.reported)} of the {needed} updates needed {shortage(current)}"
+        reason = f"only {len(current.reported)} of the {needed} updates needed had arrived {shortage(current)}"
         return abandoned(settings, state, current, reason, reusable=current.attempts)
     return replace(state, open=replace(current, reducing=True)), (reduction(current),)
 

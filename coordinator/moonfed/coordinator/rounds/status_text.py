@@ -98,7 +98,7 @@ def shortage(current: OpenRound) -> str:
         "late": [device for device in current.outstanding if device not in current.left],
     }
     outcomes = [f"{word}: {listed(sorted(names))}" for word, names in groups.items() if names]
-    when = "by the deadline" if current.outstanding else "once every device had answered"
+    when = "by the deadline" if current.outstanding else "when every device had answered"
     return f"{when}; {'; '.join(outcomes)}"
 
 

@@ -93,7 +93,7 @@ class WebhookSender:
         kind = json.loads(delivery.body)["type"]
         if delivery.age > MAX_AGE_SECONDS:
             _log.error(
-                "gave up event %s (%s), which the webhook's receiver has not accepted: %s", delivery.id, kind, answer
+                "gave up on event %s (%s): the webhook's receiver did not accept it: %s", delivery.id, kind, answer
             )
             await in_thread(self._outbox.remove, delivery.number)
             return

@@ -15,6 +15,8 @@ from moonfed.manifest import MANIFEST_BYTES, Manifest
 from moonfed.signing.bundle_signature import MAX_BYTES
 from moonfed.version import PLAN_INTERFACE
 
+REJECTED = "rejected until this device's software, data or trust file changes"  # in the log, before the reason
+
 
 def torch_version() -> str:
     """Return the installed torch's version without importing it; empty if there is none."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from moonfed.assignment import Assignment, EligibilityCheck
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.edge_client.agent.compatibility import require_runnable, require_signature
+from moonfed.edge_client.agent.compatibility import REJECTED, require_runnable, require_signature
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
 from moonfed.edge_client.agent.inbox import Inbox
@@ -109,7 +109,7 @@ class EligibilityChecks:
         """Log why this device is ineligible; return the reason, and whether another check may succeed as things are."""
         reason, crashed = str(error), isinstance(error, TrainingFailed)
         if isinstance(error, UntrustedBundle):
-            log.error("%s: rejected for good: %s", check, explained(error), extra={"docs": error.docs})
+            log.error("%s: %s: %s", check, REJECTED, explained(error), extra={"docs": error.docs})
             return reason, False
         if not isinstance(error, MoonfedError):
             reason, crashed = f"unexpected error on the device: {type(error).__name__}", True

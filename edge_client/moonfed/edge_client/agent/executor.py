@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from moonfed import tracing
 from moonfed.assignment import Assignment, EligibilityCheck, RunEnded
 from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.edge_client.agent.compatibility import require_runnable, require_signature
+from moonfed.edge_client.agent.compatibility import REJECTED, require_runnable, require_signature
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.eligibility import EligibilityChecks
 from moonfed.edge_client.agent.evaluation import Evaluations
@@ -319,7 +319,7 @@ class Executor:
         reason = str(error)
         if (assignment.run, reason) not in self._rejected and not self._transfers.ending.is_set():
             self._rejected.append((assignment.run, reason))
-            log.error("run %s: rejected for good: %s", assignment.run, explained(error), extra={"docs": error.docs})
+            log.error("run %s: %s: %s", assignment.run, REJECTED, explained(error), extra={"docs": error.docs})
         self._report_decline(assignment, reason, permanent=True)
 
     def _decline(self, assignment: Assignment, reason: str, *, permanent: bool = False) -> None:

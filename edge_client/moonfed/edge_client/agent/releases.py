@@ -90,7 +90,7 @@ class ReleaseInstaller:
         deployment, version = self._store.deployment(name), self._store.installed(name).version
         if damage := self._store.repair(name):
             found = self._store.installed(name)
-            now = f"version {found.version} answers again" if found.version else "it was removed"
+            now = f"version {found.version} is in use again" if found.version else "it was removed"
             log.error("model %s: version %d is damaged; %s: %s", name, version, now, damage)
             self._unreported.append(self._report(name, deployment, version, "fell-back", reason=damage))
 

@@ -103,7 +103,8 @@ def _memory() -> tuple[Status, str]:
     if free is None or total is None:
         return "skipped", "this system does not report its memory"
     status: Status = "warning" if free < LOW_MEMORY else "ok"
-    return status, f"{free / 1e9:.1f} GB of {total / 1e9:.1f} GB are available, by the machine and its control groups"
+    limits = "within the limits of the machine and its control groups"
+    return status, f"{free / 1e9:.1f} GB of {total / 1e9:.1f} GB are available {limits}"
 
 
 def _disk(state: Path) -> tuple[Status, str]:
@@ -131,13 +132,13 @@ def _torch(settings: DoctorSettings) -> tuple[Status, str]:
     found = str(reported["version"])
     version = tuple(int(part) for part in found.split("+")[0].split(".")[:2])
     if version < MINIMUM_TORCH:
-        return "failed", f"torch {found}; moonfed needs {'.'.join(map(str, MINIMUM_TORCH))}"
+        return "failed", f"torch {found}; moonfed needs {'.'.join(map(str, MINIMUM_TORCH))} or later"
     return "ok", f"torch {found}, {reported['threads']} threads"
 
 
 def _accelerator(settings: DoctorSettings) -> tuple[Status, str]:
     name = str(_ask_sandbox("accelerator", settings)["name"])
-    return "ok", f"{settings.accelerator}{name and ': '}{name} computes"
+    return "ok", f"{settings.accelerator}{name and ': '}{name} multiplies matrices correctly"
 
 
 def _ask_sandbox(question: str, settings: DoctorSettings) -> dict[str, Any]:
@@ -157,7 +158,7 @@ def _ask_sandbox(question: str, settings: DoctorSettings) -> dict[str, Any]:
 def _onnxruntime() -> tuple[Status, str]:
     """Run a model of one operator with each provider."""
     if find_spec("onnxruntime") is None:
-        return "skipped", "not installed; only exported models need it"
+        return "skipped", "not installed; predictions then use plans"
     import numpy as np
     import onnxruntime
 

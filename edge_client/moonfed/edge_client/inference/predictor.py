@@ -188,7 +188,7 @@ class Predictor:
         previous = self._store.previous(self.name)
         if not previous:
             raise error
-        log.warning("model %s: version %d answers, because version %d cannot be loaded: %s", self.name, previous,
+        log.warning("model %s: using version %d, because version %d cannot be loaded: %s", self.name, previous,
                     version, error)  # fmt: skip
         return self._load(previous)
 

@@ -163,5 +163,5 @@ async def open_processes(stack: AsyncExitStack, number: int, output: Path, accel
 def _ending(code: int) -> str:
     if code >= 0:
         return f"exited unexpectedly with code {code}"
-    advice = "; this machine may be out of memory, which fewer --workers would spare" if -code == signal.SIGKILL else ""
+    advice = "; this machine may be out of memory; try fewer --workers" if -code == signal.SIGKILL else ""
     return f"was killed by {signal.Signals(-code).name}{advice}"

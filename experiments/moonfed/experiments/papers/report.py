@@ -43,7 +43,7 @@ def render(recipe: Recipe, results: Sequence[PanelResult], circumstances: Circum
 def _source(recipe: Recipe) -> str:
     if recipe.source == OURS:
         return "No paper has this; the numbers are moonfed's."
-    return f"{recipe.source}. moonfed's numbers come first; the paper's, where it prints one, follows in brackets."
+    return f"{recipe.source}. moonfed's numbers come first; the paper's follow in brackets, where it prints them."
 
 
 def _warning(recipe: Recipe, circumstances: Circumstances) -> list[str]:

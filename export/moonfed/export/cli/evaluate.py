@@ -32,7 +32,9 @@ def evaluate(
         str,
         typer.Option("--test-set", metavar="NAME", help="Name of the test set; models can be scored on several."),
     ] = "test",
-    again: Annotated[bool, typer.Option("--again", help="Score models again that have a score on this set.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also score models that already have a score on this set.")
+    ] = False,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw the last scored model's confusion matrix.")
     ] = None,

@@ -79,9 +79,9 @@ def onnx(
 ) -> None:
     """Write a run's global model as an ONNX file that takes raw samples, after checking it against the plan.
 
-    With --variant or --optimised, also makes variants: each is evaluated and timed, and kept if its top-1 is good
-    enough and it is smaller and not slower. The decisions are printed with their reasons, and written to
-    FILE.report.json.
+    With --variant or --optimised, also makes variants, evaluates and times each, and keeps those that --max-drop and
+    --keep accept: by default, variants that are smaller and at most 5 % slower, and optimised copies that are smaller
+    or faster. The decisions are printed with their reasons, and written to FILE.report.json.
 
     Example: moonfed-export onnx my-run --data test.npz --variant all --calibration calibration.npz --output model.onnx
     """

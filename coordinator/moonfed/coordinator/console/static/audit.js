@@ -15,7 +15,7 @@ export async function show(root) {
     { name: "outcome", label: "Outcome", width: "100px", cell: (row) => badge({ done: "good", failed: "warn", denied: "bad", pending: "idle" }[row.outcome] ?? "idle", row.outcome), sort: (row) => row.outcome },
     { name: "what", label: "What", cell: (row) => { const text = what(row); return h("span", { title: text }, text); } },
     { name: "address", label: "From", width: "190px", wide: true, cell: (row) => row.address, sort: (row) => row.address },
-  ], { empty: "Nobody has changed anything." });
+  ], { empty: "No records match." });
   replace(root, h("h1", {}, "Audit"), card(null, h("div", { class: "filters" }, name, which.label), table.element));
   async function read() {
     const { rows } = await get("/api/audit", { last: 500, name: name.value.trim(), denied: which.input.value });

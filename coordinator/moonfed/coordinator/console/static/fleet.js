@@ -13,7 +13,7 @@ export async function show(root) {
   const release = choice("moonfed", [["", "Any release"]], () => filter());
   const model = choice("Model", [["", "Any model"]], () => filter());
   const run = choice("Eligible for", [["", "Any run"], ...runs.slice(0, 50).map((name) => [name, name])], () => read());
-  const eligible = choice("Eligibility", [["", "All"], ["yes", "Eligible"], ["no", "Not eligible"]], () => filter());
+  const eligible = choice("Eligibility", [["", "All"], ["yes", "Not known to be ineligible"], ["no", "Not eligible"]], () => filter());
   eligible.label.hidden = true;
   const number = h("p", { class: "quiet", role: "status" });
   const table = new Table("Devices", [
@@ -101,7 +101,7 @@ function activity(row) {
 }
 
 function lastResult(row, run) {
-  if (run) return row.ineligible ? h("span", { title: row.ineligible }, badge("warn", "not eligible"), " ", row.ineligible) : "no objection";
+  if (run) return row.ineligible ? h("span", { title: row.ineligible }, badge("warn", "not eligible"), " ", row.ineligible) : "not known to be ineligible";
   if (!row.last_result) return "–";
   const { outcome, reason, round } = row.last_result;
   return h("span", { title: reason || undefined }, outcomeBadge(outcome), ` round ${round}${reason ? `: ${reason}` : ""}`);

@@ -32,7 +32,7 @@ export async function show(root, name) {
   ], { empty: "Never deployed." });
   const devices = new Table("Devices", [
     { name: "device", label: "Device", width: "170px", narrow: "96px", cell: (row) => link(path("devices", row.device), row.device), sort: (row) => row.device },
-    { name: "installed", label: "Answers with", width: "116px", narrow: "98px", cell: (row) => (row.installed ? `v${row.installed}` : "none"), sort: (row) => row.installed },
+    { name: "installed", label: "Installed", width: "116px", narrow: "98px", cell: (row) => (row.installed ? `v${row.installed}` : "none"), sort: (row) => row.installed },
     { name: "state", label: "State", width: "112px", cell: (row) => badge(kind(row.state), row.state), sort: (row) => row.state },
     { name: "gate", label: "Gate on the device", width: "230px", wide: true, cell: (row) => gate(row), sort: (row) => row.score ?? -1 },
     { name: "online", label: "Seen", width: "96px", wide: true, cell: (row) => (row.online ? badge("good", "online") : badge("idle", "offline")), sort: (row) => row.online },
@@ -71,7 +71,7 @@ export async function show(root, name) {
     const counts = new Map();
     for (const row of rows) counts.set(row.installed, (counts.get(row.installed) ?? 0) + 1);
     const order = [...counts.entries()].sort(([a], [b]) => b - a);
-    replace(installed, card("Which device runs which", rows.length ? h("ul", { class: "versions" }, order.map(([version, number]) => h("li", {}, h("span", {}, version ? `v${version}` : "none"),
+    replace(installed, card("Devices by version", rows.length ? h("ul", { class: "versions" }, order.map(([version, number]) => h("li", {}, h("span", {}, version ? `v${version}` : "none"),
       h("span", { class: "meter" }, h("i", { "--share": `${(100 * number) / rows.length}%` })), h("span", { class: "number" }, count(number))))) : h("p", { class: "quiet" }, "No device yet.")));
     versions.show([...found.rows].reverse());
     history.show([...found.deployments].reverse());

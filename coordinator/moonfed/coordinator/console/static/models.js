@@ -10,7 +10,7 @@ export async function show(root) {
   return repeat(5, async () => {
     const { rows, deployments } = await get("/api/models");
     const names = [...new Set(rows.map((row) => row.name))];
-    replace(list, names.length === 0 && card(null, h("p", { class: "quiet" }, "Nothing has been released. Release a run's model with: moonfed-export release create RUN --name NAME")),
+    replace(list, names.length === 0 && card(null, h("p", { class: "quiet" }, "Nothing has been released. Release a run's model with: moonfed-export release create RUN --name NAME --data DATA")),
       names.map((name) => {
         const newest = rows.findLast((row) => row.name === name);
         const deployment = deployments.find((one) => one.name === name);
