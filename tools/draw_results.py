@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from moonfed.experiments.papers.results import rounds_to
@@ -13,17 +14,23 @@ from moonfed.experiments.plots import Line, draw_lines, picture
 RESULTS, PICTURE = Path("docs/results"), Path("docs/pictures/cifar10-100-rounds.png")
 ROUNDS = 100
 LAST = 10  # rounds whose accuracies are averaged
-HEADER = f"{'run':<22}{'rounds':>7}{'last':>7}{'mean':>7}{'best':>7}  reaches FedAvg's last"
+FEDSSC_TARGET = 68.0  # percent; FedSSC's table I counts the rounds until then
+NEVER = "not reached"
+HEADER = (
+    "| run | rounds | last | mean of last ten | best (round) | reaches FedAvg's last | reaches 68 % | seconds |",
+    "| --- | --- | --- | --- | --- | --- | --- | --- |",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run so far: test accuracy in percent after each round, from the first one on."""
+    """A run so far: test accuracy in percent after each round and the round's seconds, from the first one on."""
 
     name: str
     method: str
     seed: int
     accuracy: tuple[float, ...]
+    seconds: tuple[float, ...]
 
     @property
     def label(self) -> str:
@@ -45,27 +52,40 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
 def _to_run(name: str, rounds: list[dict[str, Any]]) -> Run:
     first = rounds[0]
     accuracy = tuple(100 * one["accuracy"] for one in rounds)
-    return Run(name=name, method=first["method"], seed=first["seed"], accuracy=accuracy)
+    seconds = tuple(one["seconds"] for one in rounds)
+    return Run(name=name, method=first["method"], seed=first["seed"], accuracy=accuracy, seconds=seconds)
 
 
 def tabulate(runs: list[Run]) -> list[str]:
-    """Return a table: accuracy after the last round, mean of the last ten, best, and the speed-up over FedAvg."""
-    return [HEADER, *(_row(run, _baseline(runs, run.seed)) for run in runs)]
+    """Return the lines of a Markdown table; accuracies are in percent, seconds the median."""
+    return [*HEADER, *(_row(run, _baseline(runs, run.seed)) for run in runs)]
 
 
 def _baseline(runs: list[Run], seed: int) -> float | None:
-    """Return FedAvg's accuracy after the last round with a seed, once it has finished."""
+    """Return FedAvg's accuracy after the last round with a seed, in percent, once it has finished."""
     finished = (one for one in runs if (one.method, one.seed, len(one.accuracy)) == ("fedavg", seed, ROUNDS))
     return next((one.accuracy[-1] for one in finished), None)
 
 
 def _row(run: Run, baseline: float | None) -> str:
     last, best = run.accuracy[-LAST:], max(run.accuracy)
-    row = f"{run.name:<22}{len(run.accuracy):>7}{last[-1]:>7.2f}{sum(last) / len(last):>7.2f}{best:>7.2f}"
-    if baseline is None:
-        return row
-    reached = ROUNDS if run.method == "fedavg" else rounds_to(run.accuracy, baseline)  # FedAvg by definition
-    return f"{row}  round {reached}, {ROUNDS / reached:.1f} times as fast" if reached else f"{row}  not yet"
+    cells = [
+        f"`{run.name}`",
+        str(len(run.accuracy)),
+        f"{last[-1]:.1f}",
+        f"{sum(last) / len(last):.1f}",
+        f"{best:.1f} ({run.accuracy.index(best) + 1})",
+        _reached(run, baseline),
+        _reached(run, FEDSSC_TARGET),
+        f"{median(run.seconds):.0f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _reached(run: Run, target: float | None) -> str:
+    """Format the first round that reaches a target; NEVER if there is no target or no such round."""
+    reached = None if target is None else rounds_to(run.accuracy, target)
+    return f"round {reached}" if reached else NEVER
 
 
 def draw(runs: list[Run], target: Path) -> None:

@@ -6,28 +6,36 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.draw_results import draw, read_runs, tabulate
+from tools.draw_results import RESULTS, draw, read_runs, tabulate
 
 
 def write(results: Path, name: str, method: str, accuracy: Sequence[float]) -> None:
-    lines = [json.dumps({"method": method, "seed": 0, "accuracy": value}) for value in accuracy]
+    rows = [
+        {"method": method, "seed": 0, "accuracy": value, "seconds": round_} for round_, value in enumerate(accuracy)
+    ]
     (results / name).mkdir(parents=True)
-    (results / name / "results.jsonl").write_text("\n".join(lines))
+    (results / name / "results.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
 
-def test_runs_are_compared_with_fedavgs_last_round(tmp_path: Path) -> None:
+def test_runs_are_compared_with_fedavgs_last_round_and_fedsscs_target(tmp_path: Path) -> None:
     write(tmp_path, "cifar10-fedavg-0", "fedavg", [0.6, *[0.5] * 98, 0.6])
     write(tmp_path, "cifar10-moon-0", "moon", [0.5, 0.59, 0.55, 0.6, 0.7])
     write(tmp_path, "cifar10-pooled-0", "pooled", [0.4])
-    _, fedavg, moon, pooled = tabulate(read_runs(tmp_path))
-    assert " ".join(fedavg.split()) == "cifar10-fedavg-0 100 60.00 51.00 60.00 round 100, 1.0 times as fast"
-    assert " ".join(moon.split()) == "cifar10-moon-0 5 70.00 58.80 70.00 round 4, 25.0 times as fast"
-    assert pooled.endswith("not yet")
+    assert tabulate(read_runs(tmp_path))[2:] == [
+        "| `cifar10-fedavg-0` | 100 | 60.0 | 51.0 | 60.0 (1) | round 1 | not reached | 50 |",
+        "| `cifar10-moon-0` | 5 | 70.0 | 58.8 | 70.0 (5) | round 4 | round 5 | 2 |",
+        "| `cifar10-pooled-0` | 1 | 40.0 | 40.0 | 40.0 (1) | not reached | not reached | 0 |",
+    ]
 
 
 def test_nothing_is_compared_before_fedavg_has_finished(tmp_path: Path) -> None:
     write(tmp_path, "cifar10-fedavg-0", "fedavg", [0.5])
-    assert "times" not in "".join(tabulate(read_runs(tmp_path)))
+    only = "| `cifar10-fedavg-0` | 1 | 50.0 | 50.0 | 50.0 (1) | not reached | not reached | 0 |"
+    assert tabulate(read_runs(tmp_path))[2:] == [only]
+
+
+def test_the_page_has_the_table_of_the_runs_on_record() -> None:
+    assert "\n".join(tabulate(read_runs(RESULTS))) in Path("docs/results.md").read_text()
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
