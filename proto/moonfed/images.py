@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from moonfed.command_line import pip_install
 from moonfed.errors import InvalidInput
 from moonfed.manifest import InputSpec
 
@@ -22,7 +23,9 @@ _MODES = {1: "L", 3: "RGB"}  # Pillow's names, by number of channels
 def require_pillow() -> None:
     """Raise InvalidInput if images cannot be read on this device."""
     if importlib.util.find_spec("PIL") is None:
-        raise InvalidInput("reading images needs Pillow, which is not installed; install moonfed[images]")
+        raise InvalidInput(
+            f"reading images needs Pillow, which is not installed; in moonfed's sources: {pip_install('images')}"
+        )
 
 
 def decode_image(file: Path, spec: InputSpec) -> npt.NDArray[np.uint8] | None:

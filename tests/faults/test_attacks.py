@@ -307,7 +307,7 @@ def test_operators_actions_are_logged_with_their_certificate_and_address(coordin
         rf"start run 'run' of bundle {bundle.ref.sha256[:12]}",
         "create a join token for 1,000,000 devices, valid for 1 h",
         "stop run 'stopped'",
-        "prune run 'run' to the last 1",
+        "prune the models of run 'run', keeping the last 1: ",
         r"delete run 'stopped', freeing [\d.]+ (?:bytes|KB|MB)",
         "record metrics of model 1 of run 'run'",
     ):

@@ -54,8 +54,8 @@ def _bundle() -> Iterator[str]:
     document, common = catalogue(), training_defaults("fedavg")
     yield "## Methods\n"
     yield prose(
-        "Chosen with `moonfed-export bundle --method`, set with `--set KEY=VALUE`; [Methods](../methods.md) helps to "
-        f"choose. Every method has {_pairs(common)}."
+        "Chosen with `moonfed-export bundle --method` (`solo` only in simulations), set with `--set KEY=VALUE`; "
+        f"[Methods](../methods.md) helps to choose. Unless its row says otherwise, a method has {_pairs(common)}."
     )
     rows = []
     for name, entry in document["methods"].items():

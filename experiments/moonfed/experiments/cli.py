@@ -60,7 +60,7 @@ def partition_command(
     by: str = typer.Option("", "--by", metavar="COLUMN", help="For a table: each value of this column is a device."),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Split a data set among devices, and keep every fifth sample of every class as the test set.
+    """Split a data set among devices, and write a test set: its own, or every fifth sample of every class.
 
     Your own data stay in their format: a table becomes device-1.csv (or .parquet), test.csv and columns.json, a folder
     of images device-1/ and test/. Everything else becomes device-1.npz and test.npz.

@@ -87,7 +87,7 @@ def preprocessing(data: SplitDataSet) -> Preprocessing:
 
 
 def augmentation(name: str) -> str:
-    """Return the augmentation that the papers use on a data set, by `moonfed.export.augmentation`'s names."""
+    """Return the augmentation of MOON's authors' code for a data set, by `moonfed.export.augmentation`'s names."""
     return AUGMENTATIONS.get(name, "none")
 
 

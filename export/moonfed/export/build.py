@@ -57,7 +57,8 @@ def build_bundle(
     `shape`: of one raw sample: (height, width, channels), or the number of features. `classes`: names, or their number.
     `settings`: of the method, its optimiser and the local training; `moonfed-export methods` lists them.
     `mean`, `std`: one per channel (of pixels in 0 to 1) or feature. `projection`, `seed`: of a named model only.
-    `sign`: private keys; by default your own, which is created if there is none. `replace`: an existing bundle.
+    `sign`: private keys; by default your own, which is created if there is none. `replace`: overwrite a
+    bundle that exists at `output`.
 
     Raises InvalidInput naming the argument, or the combination of arguments, that is wrong.
 

@@ -41,7 +41,10 @@ def training_defaults(method: str) -> Defaults:
 def table() -> str:
     """Format the catalogue for people, with the settings that all methods share listed once."""
     document, common = catalogue(), training_defaults("fedavg")
-    lines = ["Methods (--method) and their settings (--set); every method has", f"    {_pairs(common)}"]
+    lines = [
+        "Methods (--method; solo only in simulations) and their settings (--set); unless listed, a method has",
+        f"    {_pairs(common)}",
+    ]
     for name, entry in document["methods"].items():
         own = {key: value for key, value in entry["settings"].items() if common.get(key) != value}
         lines += _entry(name, entry["about"], own)

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
+from moonfed.command_line import pip_install
 from moonfed.data.bad_cells import UnusableTable
 from moonfed.data.formats import CSV, kind_of
 from moonfed.errors import InvalidInput
@@ -46,7 +47,9 @@ class Batch:
 def require_pyarrow() -> None:
     """Raise InvalidInput if tables cannot be read on this machine."""
     if importlib.util.find_spec("pyarrow") is None:
-        raise InvalidInput("reading tables needs pyarrow, which is not installed; install moonfed[tables]")
+        raise InvalidInput(
+            f"reading tables needs pyarrow, which is not installed; in moonfed's sources: {pip_install('tables')}"
+        )
 
 
 def read_header(path: Path) -> tuple[str, ...]:

@@ -1983,7 +1983,7 @@ class DeployedDevice(_message.Message):
     """version; 0: none"""
     variant: _builtins.str
     state: _builtins.str
-    """pending, accepted, installed, declined, failed or fell-back"""
+    """pending, accepted, installed, declined, failed, fell-back, superseded, returning or returned"""
     reason: _builtins.str
     score: _builtins.float
     """of the target on the device's holdout, 0 to 1"""

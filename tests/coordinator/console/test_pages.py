@@ -218,7 +218,7 @@ def test_without_a_session_the_page_says_how_to_log_in(shown: tuple[Browser, Con
     assert browser.run("return document.cookie") == ""
     browser.driver.delete_all_cookies()
     browser.open(console.link)  # it was used already
-    browser.shows("this link was used already", "main")
+    browser.shows("this link is not valid: it was used already", "main")
     browser.problems()
     for cookie in cookies:
         browser.driver.add_cookie(cookie)

@@ -101,7 +101,7 @@ def test_a_link_opens_one_session_only(federation: Federation) -> None:
             "/api/login", json={"token": console.token}, headers={"Origin": console.origin}
         )  # fmt: skip
         assert again.status_code == 401
-        assert "this link was used already" in again.json()["error"]
+        assert "this link is not valid: it was used already" in again.json()["error"]
         assert "set-cookie" not in again.headers
 
 

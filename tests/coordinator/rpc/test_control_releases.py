@@ -87,9 +87,9 @@ def test_a_release_reaches_a_device_that_reports_what_became_of_it(
     assert states(calls.operator, 1) == {"returned": 1}
     logged = [record.getMessage() for record in caplog.records if record.getMessage().startswith("release 'digits'")]
     assert logged == [
-        "release 'digits': version 1 is accepted on cam-1",
-        "release 'digits': version 1 is installed on cam-1",
-        "release 'digits': removal is done on cam-1",
+        "release 'digits': version 1 on cam-1: accepted",
+        "release 'digits': version 1 on cam-1: installed",
+        "release 'digits': removal on cam-1: done",
     ]
 
 

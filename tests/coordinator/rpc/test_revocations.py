@@ -41,13 +41,15 @@ def test_a_certificate_is_rejected_once_it_has_expired() -> None:
     clocks.wall += 3600.0
     clocks.monotonic += 3600.0
     reason = str(made.rejection(certificate()))
-    assert reason == "the certificate 1f of device 'cam-1' expired on 2023-11-14 23:13 UTC; it must enrol again"
+    expired = "the certificate 1f of device 'cam-1' expired on 2023-11-14 23:13 UTC"
+    assert reason == f"{expired}; enrol the device again with a new join token"
 
 
 def test_an_operators_certificate_is_rejected_once_it_has_expired() -> None:
     operator = Certificate(kind="operator", name="ann", role="admin", serial="1f", expires=NOW)
     reason = str(Clocks().revocations().rejection(operator))
     assert reason.startswith("the certificate 1f of operator 'ann' expired on 2023-11-14")
+    assert reason.endswith("; ask an admin for a new identity")  # operators cannot enrol
 
 
 @pytest.mark.parametrize("jump", [-(10**9), 10**9])

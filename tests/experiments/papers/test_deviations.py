@@ -49,6 +49,11 @@ def test_a_value_that_no_paper_prints_is_not_called_the_papers() -> None:
     assert "mu" not in stated("shi-table-3")
     assert stated("shi-table-3")["mu, untuned"] == "not stated; our choice: 1 (MOON), 0.001 (FedProx)"
     assert stated("fedssc-table-1")["mu"] == "not stated; MOON's table 1: 5 (moon)"
+    split = stated("fedssc-table-1")["split"]
+    assert split == "not stated; our reading of Dirichlet shares for parties of one size: dirichlet-equal, beta 0.5"
+    assert "parties" not in {
+        key for key, value in stated("moon-figure-2").items() if "," in value
+    }  # pooled data has none
     assert stated("fedssc-table-1")["mu_moon"] == "5 (fedssc)"
     assert stated("moon-figure-2")["epochs of SOLO"] == "not stated; our choice: 300"
     assert stated("moon-table-1")["epochs of SOLO"] == "300"

@@ -10,6 +10,7 @@ from moonfed.experiments.papers.results import (
     Trial,
     best_trials,
     rounds_to,
+    speed_up,
     summarise,
     targets,
 )
@@ -30,7 +31,7 @@ def test_rounds_to_an_accuracy(accuracy: tuple[float, ...], target: float, round
     assert rounds_to(accuracy, target) == rounds
 
 
-def test_accuracy_is_the_mean_over_the_trials_with_the_sample_deviation() -> None:
+def test_accuracy_is_the_mean_over_the_trials_with_their_sample_deviation() -> None:
     panel = Panel(title="", cells=cross([CIFAR10], [(MOON, ""), (SOLO, "")]))
     solo = (Trial(seed=0, parties=(0.25, 0.5)), Trial(seed=1, parties=(0.75,)))
     result = panel_result(panel, [(curve(0.2, 0.5), curve(0.3, 0.7, seed=1)), solo])
@@ -38,7 +39,7 @@ def test_accuracy_is_the_mean_over_the_trials_with_the_sample_deviation() -> Non
     assert moon.value == pytest.approx(60.0)
     assert moon.deviation == pytest.approx(200**0.5)  # of 50 and 70
     assert moon.text == "60.0 ± 14.1"
-    assert (alone.text, alone.value) == ("50.0 ± 25.0", 50.0)  # over three parties
+    assert (alone.text, alone.value) == ("50.0 ± 20.4", 50.0)  # the population's, over three parties
     one = panel_result(panel, [(curve(0.2, 0.5),), solo])
     assert summarise(one, one.cells[0]).text == "50.0"
 
@@ -61,6 +62,10 @@ def test_rounds_are_those_to_fedavgs_last_accuracy_seed_by_seed() -> None:
     assert [summarise(faster, cell).text for cell in faster.cells] == ["1.0x", "2.0x"]  # 3 by 1 and by 3
     never = panel_result(panel, [fedavg, (curve(0.1, 0.1, 0.1), curve(0.1, 0.1, 0.1, seed=1))])
     assert summarise(never, never.cells[1]) == Summary(text="")
+
+
+def test_a_half_of_a_speed_up_goes_up_as_in_the_papers() -> None:
+    assert [speed_up(100 / rounds) for rounds in (80, 16, 22)] == ["1.3x", "6.3x", "4.5x"]
 
 
 def test_trials_that_never_reach_the_target_are_counted() -> None:

@@ -214,7 +214,9 @@ def test_without_pyarrow_the_error_names_the_package_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(InvalidInput, match=r"needs pyarrow, which is not installed; install moonfed\[tables\]"):
+    with pytest.raises(
+        InvalidInput, match=r"needs pyarrow, which is not installed; in moonfed's sources: pip install '\.\[tables\]'"
+    ):
         TableSource(write_csv(tmp_path / "customers.csv", GOOD)).check()
 
 

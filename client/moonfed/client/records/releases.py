@@ -57,7 +57,7 @@ class DeployedDevice:
     deployment: int  # which gives it its target; 0: all that chose it were rolled back
     version: int  # its target; 0: none
     variant: str
-    state: str  # pending, accepted, installed, declined, failed or fell-back
+    state: str  # pending, accepted, installed, declined, failed, fell-back, superseded, returning or returned
     reason: str
     score: float | None  # of the target on the device's holdout, 0 to 1
     current_score: float | None

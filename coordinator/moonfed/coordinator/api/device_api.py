@@ -168,8 +168,8 @@ class DeviceApi:
         done = "done" if report.outcome == "installed" and not report.version else report.outcome
         level = logging.INFO if report.outcome in ("accepted", "installed") else logging.WARNING
         reason = f": {report.reason}" if report.reason else ""
-        line = "release %r: %s is %s on %s%s"
-        self._answers.write(level, report.device, line, report.name, what, done, report.device, reason,
+        line = "release %r: %s on %s: %s%s"
+        self._answers.write(level, report.device, line, report.name, what, report.device, done, reason,
                             fields={"device": report.device})  # fmt: skip
 
     async def _introduce(

@@ -68,7 +68,8 @@ class SessionApi:
         if operator is None:
             access.attempts.fail(address)
             _log.warning("login from %s failed", address)
-            what = "this link was used already; the console's terminal prints another when you press Enter there"
+            invalid = "this link is not valid: it was used already, is incomplete or too old"
+            what = f"{invalid}; the console's terminal prints another when you press Enter there"
             raise LoginRequired(what if "token" in given else "the name or the password is wrong")
         access.attempts.succeed(address)
         _log.info("operator %s logged in from %s", one_line(operator, 80), address)

@@ -161,7 +161,8 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
         self, request: control_pb2.PruneRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.PruneRunReply:
         kept = request.retention
-        details = f"prune run {request.run!r} to the last {kept.last} models and every {kept.every}th"
+        others = f" and every {kept.every}th" if kept.every else ""
+        details = f"prune the models of run {request.run!r}, keeping the last {kept.last}{others}"
         async with self._change(context, "PruneRun", details) as change:
             models, freed = await self._operators.prune_run(request.run, retention(kept))
             change.details += f": {count(models, 'model')}, freeing {human(freed)}"

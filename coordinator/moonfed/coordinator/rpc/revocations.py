@@ -36,7 +36,9 @@ class Revocations:
         holder = f"the certificate {certificate.serial} of {certificate.kind} {certificate.name!r}"
         if certificate.expires <= self._now():
             expiry = datetime.fromtimestamp(certificate.expires, timezone.utc)
-            return Untrusted(f"{holder} expired on {expiry:%Y-%m-%d %H:%M} UTC; it must enrol again")
+            operator, device = "ask an admin for a new identity", "enrol the device again with a new join token"
+            remedy = operator if certificate.kind == "operator" else device
+            return Untrusted(f"{holder} expired on {expiry:%Y-%m-%d %H:%M} UTC; {remedy}")
         if certificate.kind == "operator":
             revoked = certificate.serial in self._operators
             return Untrusted(f"{holder} was revoked by an operator; ask an admin for a new one") if revoked else None

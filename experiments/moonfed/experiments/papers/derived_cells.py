@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import floor
 
 from moonfed.experiments.papers.presets import FEDAVG, THREE, paper_rounds
 from moonfed.experiments.papers.recipe import Cell, Panel, PaperValue, Row, cross
+from moonfed.experiments.papers.results import speed_up
 
 
 def speed_panels(rows: Sequence[tuple[Row, str]]) -> tuple[Panel, Panel]:
@@ -35,8 +35,7 @@ def _speed_up(cell: Cell) -> PaperValue | None:
     """Divide FedAvg's number of rounds by the method's."""
     if not (cell.paper and cell.paper.value):
         return None  # a blank: never reached
-    tenths = floor(10 * paper_rounds(cell) / cell.paper.value + 0.5)  # a half goes up, as on paper
-    return PaperValue.read(f"{tenths / 10:.1f}x")
+    return PaperValue.read(speed_up(paper_rounds(cell) / cell.paper.value))
 
 
 def ratios_to_first(cells: Sequence[Cell]) -> tuple[Cell, ...]:

@@ -12,6 +12,7 @@ from moonfed.experiments.papers.presets import (
     EPOCHS_OF_SOLO,
     MU,
     OUR_CHOICE,
+    SPLIT,
     SPLIT_SEED,
     TRIALS,
 )
@@ -50,7 +51,7 @@ def conditions(recipe: Recipe, cells: Sequence[Cell], options: Options) -> list[
         return []
     full = Options(output=options.output, seeds=PAPER_SEEDS)
     values = {
-        name: [_joined(name, describe, cells, asked) for asked in (options, full)]
+        name: [_joined(describe, _with_value_of(name, cells, options), asked) for asked in (options, full)]
         for name, describe in DESCRIPTIONS.items()
     }
     values[TRIALS] = [str(len(asked.seed_numbers)) for asked in (options, full)]
@@ -62,9 +63,14 @@ def conditions(recipe: Recipe, cells: Sequence[Cell], options: Options) -> list[
     return found + _untuned_values(cells, options)
 
 
-def _joined(name: str, describe: Callable[[Simulation], str], cells: Sequence[Cell], options: Options) -> str:
-    """Describe the cells' simulations, without values that the paper tuned and does not print."""
-    described = [simulation_of(cell, options, seed=0) for cell in cells if cell.printed or cell.tuned != name]
+def _with_value_of(name: str, cells: Sequence[Cell], options: Options) -> list[Cell]:
+    """Leave out the cells whose value of a setting is tuned here, or was by the paper without being printed."""
+    return [cell for cell in cells if cell.tuned != name or (cell.printed and not (options.tune and cell.grid))]
+
+
+def _joined(describe: Callable[[Simulation], str], cells: Sequence[Cell], options: Options) -> str:
+    """Describe the cells' simulations."""
+    described = [simulation_of(cell, options, seed=0) for cell in cells]
     return ", ".join(dict.fromkeys(text for simulation in described if (text := describe(simulation))))
 
 
@@ -130,11 +136,11 @@ DESCRIPTIONS: Mapping[str, Callable[[Simulation], str]] = {
         str(simulation.method_settings.training.epochs) if simulation.method == SOLO else ""
     ),
     "batch size": lambda simulation: str(simulation.method_settings.training.batch_size),
-    "split": _split,
+    SPLIT: _split,
     SPLIT_SEED: _split_seed,
     MU: lambda simulation: _hyperparameter(simulation, "mu"),
     "mu_moon": lambda simulation: _hyperparameter(simulation, "mu_moon"),
-    "parties": lambda simulation: str(simulation.parties),
+    "parties": lambda simulation: "" if simulation.method == POOLED else str(simulation.parties),
     "parties in a round": lambda simulation: _federated(simulation, simulation.cohort),
     AUGMENTATION: lambda simulation: simulation.augmentation_name,
 }

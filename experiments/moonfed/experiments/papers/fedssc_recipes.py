@@ -15,6 +15,7 @@ from moonfed.experiments.papers.presets import (
     MU,
     NETWORK_AND_TRAINING,
     OUR_CHOICE,
+    SPLIT,
     SPLIT_SEED,
     TRIALS,
 )
@@ -32,6 +33,7 @@ DETAILS = f"Where the paper is silent, this follows the code of MOON's authors: 
 UNSTATED: Mapping[str, str] = {
     AUGMENTATION: f"MOON's {AUTHORS_CODE}",
     MU: "MOON's table 1",
+    SPLIT: "our reading of Dirichlet shares for parties of one size",
     SPLIT_SEED: OUR_CHOICE,
     TRIALS: OUR_CHOICE,
 }

@@ -34,7 +34,7 @@ def render(recipe: Recipe, results: Sequence[PanelResult], circumstances: Circum
         *(part for result in results for part in _panel(result, circumstances.data)),
         f"![{recipe.title}]({recipe.name}.png)",
         *_how(recipe, circumstances),
-        *_tuning(results),
+        *_tuning(results, circumstances.data),
         *(["## Notes\n\n" + "\n".join(f"- {note}" for note in recipe.notes)] if recipe.notes else []),
     ]
     return "\n\n".join(parts) + "\n"
@@ -89,11 +89,12 @@ def _leader(result: PanelResult, column: tuple[str, str]) -> str:
     if len(known) < 2:
         return ""
     best, leader = max(known, key=lambda entry: entry[1]), max(known, key=lambda entry: entry[2])
-    where = f"{column[1]}: of" if column[1] else "Of"
+    rows = "the rows below" if len(known) == len(cells) else "the rows whose number the paper prints"
+    where = f"{column[1]}: of {rows}" if column[1] else f"Of {rows}"
     if best[2] == leader[2]:
-        return f"{where} the rows below, {best[0]} leads with {best[1]:.1f} %, as in the paper."
+        return f"{where}, {best[0]} leads with {best[1]:.1f} %, as in the paper."
     return (
-        f"{where} the rows below, {best[0]} leads with {best[1]:.1f} %; in the paper it is {leader[0]}, which has"
+        f"{where}, {best[0]} leads with {best[1]:.1f} %; in the paper it is {leader[0]}, which has"
         f" {leader[1]:.1f} % here. So this run does not show the paper's ordering."
     )
 
@@ -140,13 +141,13 @@ def _how(recipe: Recipe, circumstances: Circumstances) -> list[str]:
     if circumstances.seconds:
         rows.append(f"| time of all rounds | {_duration(circumstances.seconds)} | |")
     spread = (
-        "± is the sample standard deviation over the trials, for SOLO over the parties of all trials; for samples per"
-        " party it is the population's, over the parties."
+        "± is the sample standard deviation over the trials; for SOLO and for samples per party it is the population's,"
+        " over the parties of all trials."
     )
     return ["## How it was run", "\n".join([*head, *rows]), spread]
 
 
-def _tuning(results: Sequence[PanelResult]) -> list[str]:
+def _tuning(results: Sequence[PanelResult], data: str) -> list[str]:
     """List the best value where several were tried."""
     lines = []
     for result in results:
@@ -154,7 +155,8 @@ def _tuning(results: Sequence[PanelResult]) -> list[str]:
             tuned = cell.trials[0].tuned
             if tuned is not None:
                 grid = ", ".join(f"{value:g}" for value in cell.cell.grid)
-                lines.append(f"- {cell.cell.row}, {column_label(cell.cell)}: {cell.cell.tuned} {tuned:g} of {grid}")
+                where = f"{cell.cell.row}, {column_label(cell.cell, data)}"
+                lines.append(f"- {where}: {cell.cell.tuned} {tuned:g} of {grid}")
     return ["## Tuned\n\n" + "\n".join(dict.fromkeys(lines))] if lines else []
 
 

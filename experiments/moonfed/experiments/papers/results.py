@@ -54,7 +54,8 @@ def summarise(result: PanelResult, cell: CellResult) -> Summary:
     """Return a cell's number, as its panel measures it."""
     if result.panel.measure == "accuracy":
         values = final_accuracies(cell.cell, cell.trials)
-        return _number(100 * mean(values), 100 * stdev(values) if len(values) > 1 else None)
+        deviation = pstdev if cell.trials[0].parties else stdev  # the parties are all there are, the trials a sample
+        return _number(100 * mean(values), 100 * deviation(values) if len(values) > 1 else None)
     if result.panel.measure in ("rounds", "speed-up"):
         return _rounds(result, cell)
     if result.panel.measure == "seconds":
@@ -75,6 +76,11 @@ def final_accuracies(cell: Cell, trials: Sequence[Trial]) -> list[float]:
 def rounds_to(accuracy: Sequence[float], target: float) -> int | None:
     """Return the first round, counted from 1, whose model is at least as accurate as the target; None if none is."""
     return next((number for number, value in enumerate(accuracy, start=1) if value >= target), None)
+
+
+def speed_up(ratio: float) -> str:
+    """Format a speed-up with one digit; a half goes up, as on paper."""
+    return f"{math.floor(10 * ratio + 0.5) / 10:.1f}x"
 
 
 def targets(result: PanelResult, cell: CellResult) -> list[float]:
@@ -111,7 +117,8 @@ def _rounds(result: PanelResult, cell: CellResult) -> Summary:
     if not reached:
         return Summary(text=f">{rounds}" if isinstance(result.panel.target, float) else "")
     if result.panel.measure == "speed-up":
-        found = _number(mean(rounds / number for number in reached), None, unit="x")
+        value = mean(rounds / number for number in reached)
+        found = Summary(text=speed_up(value), value=value)
     else:
         found = _number(mean(reached), stdev(reached) if len(set(reached)) > 1 else None, digits=int(len(reached) > 1))
     if len(reached) == len(needed):
@@ -131,6 +138,6 @@ def _spread(trials: Sequence[Trial]) -> Summary:
     return _number(mean(map(mean, sizes)), mean(map(pstdev, sizes)), digits=0)
 
 
-def _number(value: float, deviation: float | None, *, digits: int = 1, unit: str = "") -> Summary:
-    text = f"{value:,.{digits}f}{unit}" + ("" if deviation is None else f" ± {deviation:,.{digits}f}")
+def _number(value: float, deviation: float | None, *, digits: int = 1) -> Summary:
+    text = f"{value:,.{digits}f}" + ("" if deviation is None else f" ± {deviation:,.{digits}f}")
     return Summary(text=text, value=value, deviation=deviation)

@@ -96,7 +96,7 @@ def reproduce(recipe: Recipe, context: ReproductionContext) -> Reproduction:
         conditions=conditions(recipe, trained, options),
         untuned=untuned(trained, options),
         hardware=context.hardware,
-        seconds=sum(row.get("seconds", 0.0) for row in rows),
+        seconds=_total_seconds(rows),
         data=_stand_in(chosen, options),
     )
     write_durably(files.report, render(chosen, results, circumstances).encode())
@@ -111,7 +111,11 @@ def _run_panel(recipe: Recipe, panel: Panel, context: ReproductionContext, rows:
             trials.append(trial)
             place = {"recipe": recipe.name, "panel": panel.title, "row": cell.row, "column": column_label(cell)}
             rows.extend(place | row for row in found)
-        results.append(CellResult(cell=cell, trials=best_trials(cell, trials) if options.tune else tuple(trials)))
+        results.append(
+            CellResult(
+                cell=cell, trials=best_trials(cell, trials) if _tried(cell, options) == cell.grid else tuple(trials)
+            )
+        )
     return PanelResult(panel=panel, cells=tuple(results))
 
 
@@ -137,13 +141,20 @@ def _trials(cell: Cell, context: ReproductionContext) -> Iterator[tuple[Trial, l
                 seed=seed,
                 tuned=tuned,
                 accuracy=tuple(entry.accuracy for entry in result.rounds),
-                seconds=tuple(entry.party_seconds or entry.seconds for entry in result.rounds),
+                seconds=tuple(entry.party_seconds for entry in result.rounds),
                 parties=tuple(entry.accuracy for entry in result.parties),
             )
             tried = "" if tuned is None else f", {cell.tuned} {tuned:g}"
             where = column_label(cell, result.simulation.dataset if options.quick else "")
             context.say(f"{cell.row}, {where}, seed {seed}{tried}: {100 * mean(final_accuracies(cell, [trial])):.1f} %")
             yield trial, list(_rows(cell, tuned, result))
+
+
+def _total_seconds(rows: Sequence[dict[str, Any]]) -> float:
+    """Add up the seconds of rounds, or of SOLO's parties; cells that share a simulation share its rounds."""
+    timed = [row for row in rows if "seconds" in row]
+    seconds = {(row["simulation"], row.get("round"), row.get("party")): float(row["seconds"]) for row in timed}
+    return sum(seconds.values())
 
 
 def count_trials(recipe: Recipe, options: Options) -> int:
@@ -168,7 +179,8 @@ def _rows(cell: Cell, tuned: float | None, result: SimulationResult) -> Iterator
         "simulation": result.output.name,
     }
     for entry in result.rounds:
-        yield common | {"round": entry.round, "accuracy": entry.accuracy, "loss": entry.loss, "seconds": entry.seconds}
+        measured = {"accuracy": entry.accuracy, "loss": entry.loss, "seconds": entry.seconds}
+        yield common | {"round": entry.round} | measured | {"party_seconds": entry.party_seconds}
     for party in result.parties:
         yield common | {"party": party.party, "accuracy": party.accuracy, "loss": party.loss, "seconds": party.seconds}
 

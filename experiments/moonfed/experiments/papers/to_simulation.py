@@ -38,14 +38,14 @@ def simulation_of(cell: Cell, options: Options, *, seed: int, tuned: float | Non
     """Return the simulation of one trial of a cell; `tuned` replaces the value of the setting that the paper tuned."""
     settings: dict[str, Value] = dict(cell.settings)
     server: dict[str, Value] = dict(cell.server)
-    if tuned is not None:
-        (server if cell.tuned in server else settings)[cell.tuned] = tuned
     rounds = rounds_of(cell, options)
     keys: dict[str, Any] = {"model": DATA[cell.dataset].model, "dataset": cell.dataset, **cell.keys, "rounds": rounds}
     if not DATA[cell.dataset].bundled and "partition" not in keys:
         keys |= AUTHORS_SPLIT
     if options.quick:
         _make_quick(keys, settings, cell, options)
+    if tuned is not None:
+        (server if cell.tuned in server else settings)[cell.tuned] = tuned
     if cell.method == POOLED:
         keys = {key: value for key, value in keys.items() if key not in OF_PARTIES}
     if cell.method == SOLO:

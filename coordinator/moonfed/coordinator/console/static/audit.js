@@ -11,7 +11,7 @@ export async function show(root) {
   const which = choice("Records", [["", "All"], ["true", "Denied only"]], () => read());
   const table = new Table("Audit trail", [
     { name: "time", label: "When", width: "186px", cell: (row) => moment(row.time), sort: (row) => row.number },
-    { name: "name", label: "Who", width: "170px", cell: (row) => `${row.name || "no certificate"}${row.role ? ` (${row.role})` : ""}`, sort: (row) => row.name },
+    { name: "name", label: "Who", width: "170px", cell: caller, sort: (row) => row.name },
     { name: "outcome", label: "Outcome", width: "100px", cell: (row) => badge({ done: "good", failed: "warn", denied: "bad", pending: "idle" }[row.outcome] ?? "idle", row.outcome), sort: (row) => row.outcome },
     { name: "what", label: "What", cell: (row) => { const text = what(row); return h("span", { title: text }, text); } },
     { name: "address", label: "From", width: "190px", wide: true, cell: (row) => row.address, sort: (row) => row.address },
@@ -22,6 +22,11 @@ export async function show(root) {
     table.show(rows.reverse());
   }
   return repeat(5, read);
+}
+
+function caller(row) {
+  if (row.name) return `${row.name} (${row.role || "no certificate"})`;
+  return row.role || (row.call ? "no certificate" : "other callers");
 }
 
 function what(row) {

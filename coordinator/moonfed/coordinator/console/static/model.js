@@ -26,7 +26,7 @@ export async function show(root, name) {
     { name: "version", label: "Version", width: "120px", cell: (row) => `v${row.version} ${row.variant === "float32" ? "" : row.variant}`, sort: (row) => row.version },
     { name: "status", label: "Status", width: "116px", cell: (row) => deploymentBadge(row), sort: (row) => row.status },
     { name: "chosen", label: "Devices", width: "120px", kind: "number", cell: (row) => `${count(row.chosen)} of ${count(row.matching)}`, sort: (row) => row.chosen },
-    { name: "gate", label: "Gate", width: "164px", wide: true, cell: (row) => `at most −${row.max_drop} points`, sort: (row) => row.max_drop },
+    { name: "gate", label: "Gate", width: "164px", wide: true, cell: (row) => `may lose ${row.max_drop} points`, sort: (row) => row.max_drop },
     { name: "labels", label: "Labels", wide: true, cell: (row) => Object.entries(row.labels).map(([key, value]) => `${key}=${value}`).join(", ") || "any device" },
     { name: "created", label: "Created", width: "190px", wide: true, cell: (row) => h("span", { title: moment(row.created) }, `${ago(row.created)} by ${row.operator}`), sort: (row) => age(row.created) },
   ], { empty: "Never deployed." });
@@ -64,7 +64,7 @@ export async function show(root, name) {
     replace(title, h("h1", {}, name), newest && deploymentBadge(newest), newest && h("div", { class: "actions" },
       newest.percent < 100 && action("WidenDeployment", "Widen", () => act("widen", "Widen", `Deployment ${newest.deployment} has ${newest.percent} % of the devices. Those chosen stay chosen.`,
         { fields: [field("percent", "Percent of the devices", h("input", { type: "number", min: newest.percent, max: 100, step: "any", value: 100, required: true }), Number)] })),
-      newest.status === "paused" ? action("ResumeDeployment", "Resume", () => act("resume", "Resume", "Devices are told to install the version again."))
+      newest.status === "paused" ? action("ResumeDeployment", "Resume", () => act("resume", "Resume", "Chosen devices without the version are told to install it, as before the pause."))
         : action("PauseDeployment", "Pause", () => act("pause", "Pause", "No further device begins to install the version until the deployment is resumed.")),
       action("RollBackDeployment", "Roll back", () => act("roll-back", "Roll back", `Deployment ${newest.deployment} of version ${newest.version} ends; its devices return to what they had before.`, { document: { deployment: newest.deployment }, danger: true }), "danger")));
     replace(current, card("Newest deployment", newest ? [h("p", {}, `Deployment ${newest.deployment}: v${newest.version} to ${count(newest.chosen)} of ${count(newest.matching, "device")} (${newest.percent} %), ${ago(newest.created)} by ${newest.operator}`), stateBar(newest.states)] : h("p", { class: "quiet" }, "No deployment is in effect.")));
