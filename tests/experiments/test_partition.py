@@ -139,7 +139,7 @@ def test_a_device_that_holds_its_share_gets_no_more_of_the_next_classes() -> Non
         ({"beta": float("nan")}, "beta is nan"),
         ({"seed": -1}, "seed is -1"),
         ({"devices": 501}, "devices is 501; 5000 samples are enough for at most 500"),
-        ({"devices": 400, "beta": 0.01}, "it must be larger, or the devices fewer"),
+        ({"devices": 400, "beta": 0.01}, "choose a larger beta or fewer devices"),
     ],
 )
 def test_data_that_cannot_be_split_are_rejected_by_name(settings: dict[str, object], message: str) -> None:
