@@ -25,7 +25,7 @@ def parse_labels(words: Sequence[str]) -> dict[str, str]:
 def check_labels(labels: Mapping[str, str]) -> None:
     """Raise InvalidInput for invalid labels."""
     if len(labels) > MAX_LABELS:
-        raise InvalidInput(f"there are {len(labels)} labels; it must be at most {MAX_LABELS}")
+        raise InvalidInput(f"there are {len(labels)} labels; there may be at most {MAX_LABELS}")
     for name, value in labels.items():
         if not all(0 < len(word) <= MAX_WORD and word.isprintable() for word in (name, value)):
             raise InvalidInput(

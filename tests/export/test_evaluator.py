@@ -191,7 +191,7 @@ def test_a_following_evaluator_waits_for_the_coordinator_to_start(
 
 
 def test_a_watcher_that_was_too_slow_reconnects(control: Control, bundle: Bundle, data: DataSet) -> None:
-    control.cut_off = [Unavailable("this watcher fell behind; watch again")]
+    control.cut_off = [Unavailable("this watcher fell behind")]
     control.end()
     assert [score.round for score in evaluate(control, data, follow=True)] == [0]
 

@@ -112,7 +112,7 @@ def test_a_file_is_published_as_its_round_or_the_next_version(checked: CheckedMo
     back = program("roll-back", "--repository", models, "--name", "pets", without="onnx")  # as where only `serve` is
     assert back.stdout == "pets serves version 1, no longer 2\n"
     (tmp_path / "pets.onnx").write_bytes(graph(3))
-    assert "servers serve version 1, by version_policy in config.pbtxt" in publish("pets.onnx", "pets")
+    assert "servers serve version 1, because of version_policy in config.pbtxt" in publish("pets.onnx", "pets")
     assert json.loads(
         program("roll-back", "--repository", models, "--name", "pets", "--version", 3, "--json").stdout
     ) == {

@@ -42,7 +42,7 @@ def table() -> str:
     """Format the catalogue for people, with the settings that all methods share listed once."""
     document, common = catalogue(), training_defaults("fedavg")
     lines = [
-        "Methods (--method; solo only in simulations) and their settings (--set). Unless its entry says otherwise, each has",
+        "Methods (--method; solo only in simulations) and their settings (--set). Unless stated below, each has",
         f"    {_pairs(common)}",
     ]
     for name, entry in document["methods"].items():

@@ -14,6 +14,7 @@ import torch
 
 import moonfed.plan_operators  # noqa: F401 - defines moonfed::sgd_, which plans may call
 from moonfed.errors import UnsafePlan
+from moonfed.formatting import count
 from moonfed.inspection.enumerations import require_valid
 from moonfed.inspection.functions import Use, graphs, uses
 
@@ -52,7 +53,7 @@ def _require_allowed(found: set[str]) -> None:
     allowed = allowed_operators()
     unknown = sorted(name for name in found if not ({name, f"{name.partition('.')[0]}.*"} & allowed))
     if unknown:
-        others = f", and {len(unknown) - 1} others" if len(unknown) > 1 else ""
+        others = f", and {count(len(unknown) - 1, 'other')}" if len(unknown) > 1 else ""
         raise UnsafePlan(f"the plan uses the operator {unknown[0]!r}{others}, which no plan may use")
 
 

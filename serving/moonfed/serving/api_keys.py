@@ -17,6 +17,7 @@ from pathlib import Path
 
 from moonfed.errors import AlreadyExists, InvalidInput, MoonfedError, NotFound
 from moonfed.files import read_regular, write_durably
+from moonfed.formatting import count
 
 _LOG = logging.getLogger(__name__)
 USER, ADMIN = "user", "admin"  # an admin may also load and unload models, and read metrics
@@ -97,7 +98,7 @@ class ApiKeys:
             self._state = state
             try:
                 self._keys = read_keys(self._path)
-                _LOG.info("%s was changed; it has %d keys now", self._path, len(self._keys))
+                _LOG.info("%s was changed; it has %s now", self._path, count(len(self._keys), "key"))
             except MoonfedError as error:
                 _LOG.error("%s; the previous %d keys stay valid", error, len(self._keys))
 

@@ -103,7 +103,7 @@ def test_an_upload_that_nobody_confirmed_is_sent_again(fleet: Fleet, monkeypatch
 def test_following_resumes_after_falling_behind_and_ends_on_resource_exhaustion(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problems: list[MoonfedError] = [Unavailable("this watcher fell behind; watch again"), ResourceExhausted("too much")]
+    problems: list[MoonfedError] = [Unavailable("this watcher fell behind"), ResourceExhausted("too much")]
 
     async def fail(self: OperatorApi, run: str) -> AsyncGenerator[RunEvent, None]:
         yield RunEvent(kind="waiting", reason="a reason")

@@ -51,7 +51,8 @@ def test_a_report_counts_the_devices_that_the_round_still_waits_for(
     (event,) = published(lambda publisher: publisher.report(report, OPEN))
     assert (event.kind, event.device, event.pending, event.reason) == (kind, "b", 1, "busy")
     (line,) = caplog.records
-    assert (line.levelno, line.getMessage()) == (level, f"{FIRST}: b's update {outcome}: busy")
+    subject = "b" if outcome == "declined" else "b's update"  # the device declined, and has sent none
+    assert (line.levelno, line.getMessage()) == (level, f"{FIRST}: {subject} {outcome}: busy")
 
 
 def test_a_report_of_a_round_that_has_closed_waits_for_nobody() -> None:

@@ -93,8 +93,8 @@ def test_a_version_that_is_worse_on_the_holdout_is_declined(
     deploy(2, 2, model=BAD)
     declined = coordinator.wait_for_outcome("declined")
     found = re.fullmatch(
-        r"its accuracy on 20 samples held out here is ([\d.]+) %, the current version's is 100.0 %; it must be at most "
-        r"1 points below",
+        r"its accuracy on 20 samples held out here is ([\d.]+) %, the current version's is 100.0 %; it may be lower "
+        r"by at most 1 point",
         declined.reason,
     )
     assert found
@@ -188,7 +188,7 @@ def test_a_version_may_be_exactly_as_much_worse_as_permitted(
     installer, counts = ReleaseInstaller.__new__(ReleaseInstaller), SampleCounts(samples=20, held_out=20, version=1)
     target = read_target(make_release(2).target(2, max_drop=5.0))
     nothing: Any = None
-    with pytest.raises(InvalidInput, match="at most 5 points below") if worse else nullcontext():
+    with pytest.raises(InvalidInput, match="it may be lower by at most 5 points") if worse else nullcontext():
         scores = installer._compare(target, nothing, nothing, counts)
         expected = (correct / 20, None if before is None else before / 20, 20)
         assert (scores.target, scores.current, scores.samples) == expected

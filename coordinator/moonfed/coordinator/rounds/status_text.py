@@ -118,7 +118,7 @@ def not_eligible(ineligible: Mapping[str, str]) -> str:
     checking = groups.pop(CHECKING, [])
     reasons = sorted(groups, key=lambda reason: (-len(groups[reason]), reason))
     parts = [f"not eligible: {listed(groups[reason])} ({reason})" for reason in reasons[:REASONS_SHOWN]]
-    parts += [f"{len(reasons) - REASONS_SHOWN} more reasons"] if len(reasons) > REASONS_SHOWN else []
+    parts += [count(len(reasons) - REASONS_SHOWN, "more reason")] if len(reasons) > REASONS_SHOWN else []
     parts += [f"{CHECKING}: {listed(checking)}"] if checking else []
     return "".join(f"; {part}" for part in parts)
 

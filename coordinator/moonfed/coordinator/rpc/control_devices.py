@@ -59,8 +59,9 @@ class DeviceCalls(ControlCalls):
     async def LabelDevice(  # noqa: N802, D102
         self, request: control_pb2.LabelDeviceRequest, context: grpc.ServicerContext
     ) -> control_pb2.Device:
-        details = f"label device {request.device!r} with {write_labels(request.labels) or 'nothing'!r}"
-        details += f" and remove {', '.join(request.removed)!r}" if request.removed else ""
+        added, removed = write_labels(request.labels), ", ".join(request.removed)
+        changes = [f"add {added!r}"] * bool(added) + [f"remove {removed!r}"] * bool(removed)
+        details = f"labels of device {request.device!r}: {' and '.join(changes) or 'no change'}"
         async with self._change(context, "LabelDevice", details):
             device = await self._admin.label_device(request.device, dict(request.labels), list(request.removed))
         return convert.device(device)

@@ -505,7 +505,7 @@ class RunDriver:
         blobs = self._global_states[self.state.committed + 1].blobs
         if await in_thread(damage, self._storage.blobs, blobs):
             async with self._lock:
-                self.close(Unavailable(f"run {self.record.run!r} resumes from an earlier model; watch again"))
+                self.close(Unavailable(f"run {self.record.run!r} resumes from an earlier model"))
             await self._restart(self.record.run)
 
     async def _end(self) -> None:

@@ -33,7 +33,8 @@ class EventPublisher:
         """Publish a device's report; `current`: the round, which may still wait for other devices."""
         level = logging.INFO if report.outcome == "accepted" else logging.WARNING
         why = f": {report.reason}" if report.reason else ""
-        _log.log(level, "%s: %s's update %s%s", report.id, report.device, report.outcome, why,
+        subject = report.device if report.outcome == "declined" else f"{report.device}'s update"
+        _log.log(level, "%s: %s %s%s", report.id, subject, report.outcome, why,
                  extra={"device": report.device})  # fmt: skip
         if not self.subscribers:  # counting the outstanding devices takes a while in a large round
             return

@@ -215,7 +215,7 @@ class RunManager:
         """Stop serving a run, which changes hands."""
         self.suspended.discard(run)
         if served := self._served.pop(run, None):
-            served.close(Unavailable(f"run {run!r} is changing hands between coordinators; watch again"))
+            served.close(Unavailable(f"run {run!r} is changing hands between coordinators"))
 
     async def restart(self, run: str) -> None:
         """Retry, without limit, to resume a run whose files were damaged or unavailable."""

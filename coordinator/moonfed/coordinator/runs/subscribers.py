@@ -25,7 +25,7 @@ class Subscriber:
         if self.closed or (event.kind == "progress" and queued >= PROGRESS_LENGTH):
             return
         if queued >= QUEUE_LENGTH:
-            self.close(Unavailable("this watcher fell behind; watch again"))
+            self.close(Unavailable("this watcher fell behind"))
             return
         self._events.put_nowait(event)
 

@@ -297,9 +297,10 @@ class _Worse(InvalidInput):
 
     def __init__(self, target: TargetRelease, scores: Scores) -> None:
         assert scores.target is not None and scores.current is not None  # noqa: S101, PT018
+        limit = f"{target.max_drop:g} point{'' if target.max_drop == 1 else 's'}"
         super().__init__(
             f"its accuracy on {scores.samples} samples held out here is {100 * scores.target:.1f} %, the current "
-            f"version's is {100 * scores.current:.1f} %; it must be at most {target.max_drop:g} points below"
+            f"version's is {100 * scores.current:.1f} %; it may be lower by at most {limit}"
         )
         self.scores = scores
 

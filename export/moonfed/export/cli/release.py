@@ -114,7 +114,9 @@ def repository(
     else:
         print(f"{published.path} {'holds' if published.new else 'already held'} {candidate.where}")
         if published.version not in served:
-            print(f"servers serve version {', '.join(map(str, served)) or 'none'}, by version_policy in config.pbtxt")
+            plural = "" if len(served) == 1 else "s"
+            versions = f"version{plural} {', '.join(map(str, served))}" if served else "no version"
+            print(f"servers serve {versions}, because of version_policy in config.pbtxt")
 
 
 def follow(

@@ -26,7 +26,7 @@ export async function show(root, name) {
     { name: "version", label: "Version", width: "120px", cell: (row) => `v${row.version} ${row.variant === "float32" ? "" : row.variant}`, sort: (row) => row.version },
     { name: "status", label: "Status", width: "116px", cell: (row) => deploymentBadge(row), sort: (row) => row.status },
     { name: "chosen", label: "Devices", width: "120px", kind: "number", cell: (row) => `${count(row.chosen)} of ${count(row.matching)}`, sort: (row) => row.chosen },
-    { name: "gate", label: "Gate", width: "164px", wide: true, cell: (row) => `may lose ${row.max_drop} points`, sort: (row) => row.max_drop },
+    { name: "gate", label: "Gate", width: "164px", wide: true, cell: (row) => `may lose ${count(row.max_drop, "point")}`, sort: (row) => row.max_drop },
     { name: "labels", label: "Labels", wide: true, cell: (row) => Object.entries(row.labels).map(([key, value]) => `${key}=${value}`).join(", ") || "any device" },
     { name: "created", label: "Created", width: "190px", wide: true, cell: (row) => h("span", { title: moment(row.created) }, `${ago(row.created)} by ${row.operator}`), sort: (row) => age(row.created) },
   ], { empty: "Never deployed." });

@@ -151,7 +151,7 @@ export async function show(root, name) {
   });
   source.addEventListener("interrupted", (event) => {
     interrupted = true;
-    replace(why, h("p", { class: "problem" }, `${JSON.parse(event.data).reason}; this page goes on as soon as it answers.`));
+    replace(why, h("p", { class: "problem" }, `${JSON.parse(event.data).reason}; this page reconnects by itself.`));
   });
   source.addEventListener("failed", (event) => { source.close(); notice(JSON.parse(event.data).reason, "bad"); });
   return () => { left = true; source.close(); clearTimeout(due); open.end(); for (const chart of charts) chart.end(); };
