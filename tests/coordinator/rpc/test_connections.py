@@ -97,6 +97,9 @@ def test_connections_are_searched_for_only_with_a_reason(listener: Listener, mon
     guarded._ports = [listener.port]
     connection = listener.connect()
     guarded.authenticated(connection.name, certificate("cam-1"))
+    files = 100  # this process opens and closes others meanwhile
+    monkeypatch.setattr(connections, "open_files", lambda: files)
+    monkeypatch.setattr(connections, "accepted", lambda ports: (accepted(ports)[0], files))
 
     def searched() -> bool:
         due = guarded.is_due()
@@ -107,7 +110,8 @@ def test_connections_are_searched_for_only_with_a_reason(listener: Listener, mon
     clock.now += connections.SEARCH_SECONDS
     assert [searched(), searched()] == [True, False], "after a while"
     monkeypatch.setattr(connections, "NEW_FILES", 5)
-    kept = [listener.connect() for _ in range(3)]  # of two files each, here
+    kept = [listener.connect() for _ in range(3)]
+    files += 2 * len(kept)
     assert [searched(), searched()] == [True, False], "there are many more files"
     rejected.add("cam-1")
     assert guarded.is_due()
