@@ -20,6 +20,7 @@ from moonfed.coordinator.aggregation.model_files import (
 from moonfed.coordinator.aggregation.prototypes import write_next_prototypes
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.pipeline import reduce_robustly
+from moonfed.coordinator.aggregation.shapes import require_shape
 from moonfed.errors import InvalidInput
 from moonfed.manifest import MODEL, PROTOTYPES, VARIATE
 from moonfed.server_rules import SERVER_RULES
@@ -81,6 +82,8 @@ def _write_next_model(
                 raise InvalidInput(
                     f"server_rule {rule.name!r} returned the memory {sorted(memory)}; it must return {sorted(before)}"
                 )
+            for values in (moved, *memory.values()):
+                require_shape(f"server_rule {rule.name!r}", values, w.shape)
             writing[MODEL].write(np.where(parameter, moved, mean))
             for role, values in memory.items():
                 writing[role].write(np.where(parameter, values, 0.0))

@@ -10,6 +10,8 @@ import numpy.typing as npt
 import pytest
 
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
+from moonfed.coordinator.aggregation.robust.reducers.median import Median
+from moonfed.errors import InvalidInput
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.tensors import TensorSpec
 from tests.support.aggregation_rounds import PARAMETERS, Rounds, make_manifest, robust_settings
@@ -40,6 +42,32 @@ def test_a_server_rule_uses_the_reducers_result(tmp_path: Path) -> None:
     first = medians[0]
     moved = first + 0.5 * (first - START) + (medians[1] - first)
     assert_close(found, np.where(PARAMETERS, moved, medians[1]))
+
+
+@pytest.mark.parametrize("wrong", [0.0, np.zeros(1), np.zeros((1, PARAMETERS.size))], ids=["scalar", "one", "a row"])
+def test_a_reducer_that_returns_another_shape_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: object
+) -> None:
+    """NumPy would broadcast it into the global model."""
+    monkeypatch.setattr(Median, "reduce", lambda *_: wrong)
+    played = rounds(tmp_path, robust_settings(reducer="median"))
+    with pytest.raises(InvalidInput, match=r"reducer 'median' returned values of shape \[.*\]; it must return \[\d+\]"):
+        played.next(updates(9, 5), [1] * 5)
+
+
+@pytest.mark.parametrize("wrong", ["model", "memory"])
+def test_a_server_rule_that_returns_another_shape_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    one = np.zeros(1)
+
+    def step(_rule: FedAvgM, _w: object, mean: object, memory: dict[str, object]) -> tuple[object, dict[str, object]]:
+        return (one, memory) if wrong == "model" else (mean, dict.fromkeys(memory, one))
+
+    monkeypatch.setattr(FedAvgM, "step", step)
+    played = rounds(tmp_path, robust_settings(), FedAvgM())
+    with pytest.raises(InvalidInput, match=r"server_rule 'fedavgm' returned values of shape \[1\]; it must return \["):
+        played.next(updates(9, 5), [1] * 5)
 
 
 @pytest.mark.parametrize(

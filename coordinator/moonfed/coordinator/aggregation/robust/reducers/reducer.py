@@ -53,7 +53,7 @@ class Reducer(ABC):
         """State the number of updates that the reducer needs, in words."""
         changed = {item.name: value for item, value in zip(fields(self), asdict(self).values(), strict=True)
                    if value != item.default}  # fmt: skip
-        settings = ", ".join(f"{name}={value:g}" for name, value in changed.items())
+        settings = ", ".join(f"{name}={value}" for name, value in changed.items())
         return f"reducer {self.name!r} needs {self.updates_needed}" + (f" with {settings}" if settings else "")
 
     def require_enough(self, updates: int) -> None:
