@@ -33,7 +33,8 @@ class SuspendedRuns:
 
     def add(self, record: RunRecord, problem: Exception) -> None:
         """Suspend a run until the coordinator is restarted with the problem solved."""
-        reason = f"suspended: {problem}; restore the file from a backup and restart the coordinator"
+        remedy = "solve this (restore the file from a backup if it is damaged or missing) and restart the coordinator"
+        reason = f"suspended: {problem}; {remedy}"
         self._reasons[record.run] = reason
         _log.critical("run %r is %s", record.run, reason, extra={"run": record.run})
 
