@@ -100,6 +100,8 @@ def _reference(result: PanelResult, cell: CellResult) -> CellResult:
 def best_trials(cell: Cell, trials: Sequence[Trial]) -> tuple[Trial, ...]:
     """Return the trials of the tuned value with the highest mean accuracy; the first of equals."""
     groups = [[trial for trial in trials if trial.tuned == value] for value in dict.fromkeys(t.tuned for t in trials)]
+    if len(groups) == 1:  # nothing was tuned; splits have no accuracy
+        return tuple(groups[0])
     return max(map(tuple, groups), key=lambda group: mean(final_accuracies(cell, group)))
 
 

@@ -111,11 +111,7 @@ def _run_panel(recipe: Recipe, panel: Panel, context: ReproductionContext, rows:
             trials.append(trial)
             place = {"recipe": recipe.name, "panel": panel.title, "row": cell.row, "column": column_label(cell)}
             rows.extend(place | row for row in found)
-        results.append(
-            CellResult(
-                cell=cell, trials=best_trials(cell, trials) if _tried(cell, options) == cell.grid else tuple(trials)
-            )
-        )
+        results.append(CellResult(cell=cell, trials=best_trials(cell, trials)))
     return PanelResult(panel=panel, cells=tuple(results))
 
 
