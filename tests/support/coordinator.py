@@ -375,11 +375,13 @@ class Device:
         send: int | None = None,
         commit: bool = True,
         also: Mapping[str, bytes] | None = None,
+        accepted: Callable[[], object] = lambda: None,
         **fields: Any,  # noqa: ANN401
     ) -> list[fleet_pb2.SubmitReply]:
         """Submit an update and return the server's replies; `also`: the files other than the model, by role.
 
-        `send`: the maximum number of bytes of each file; an incomplete file may have no commit.
+        `send`: the maximum number of bytes of each file; an incomplete file may have no commit. `accepted` is called
+        once the header is accepted, before the first part is sent.
         """
         files = {"model": content, **(also or {})}
         blobs = {role: transport.to_message(ref_of_bytes(data)) for role, data in files.items()}
@@ -401,6 +403,7 @@ class Device:
             for reply in self.fleet.Submit(requests(), timeout=WAIT):
                 replies.append(reply)
                 if reply.HasField("resume"):
+                    accepted()
                     resume.put(dict(reply.resume.offsets))
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error

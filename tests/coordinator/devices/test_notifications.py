@@ -67,13 +67,16 @@ def test_a_run_that_is_stopped_is_reported_like_one_that_has_finished(fleet: Fle
 
 def test_a_device_that_names_runs_learns_which_have_ended_even_after_a_restart(tmp_path: Path) -> None:
     def told(fleet: Fleet) -> tuple[DeviceSession, list[fleet_pb2.RunEnded]]:
-        """Return notifications sorted by name, with runs that continue or may continue first."""
+        """Name all runs, those that continue first, and return the notifications, sorted by run.
+
+        The end of a run that an operator has just stopped reaches the device by either of two ways, in any order.
+        """
         identity = load_identity(tmp_path / "cam-1")
         device = Device(
             "cam-1", fleet.stack.enter_context(transport.open_channel(f"127.0.0.1:{fleet.ports.fleet}", identity))
         )
         session = device.connect(runs=["running", "damaged", "finished", "stopped", "unknown"])
-        return session, [session.ended() for _ in range(3)]
+        return session, sorted((session.ended() for _ in range(3)), key=lambda ended: ended.run)
 
     bundle = make_bundle("other")
     with fleet_in(tmp_path) as fleet:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+from functools import partial
+
 import pytest
 
 from moonfed.coordinator.rpc import flow_control
 from moonfed.coordinator.rpc.flow_control import SMALL_PART
 from moonfed.coordinator.support.flood_log import LINES
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, WrongState
 from moonfed.identity import new_key, signing_request, subject_of
 from moonfed.transport import PART_SIZE
-from moonfed.v1 import fleet_pb2
+from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import ask, model_bytes
 
@@ -43,3 +46,21 @@ def test_a_device_that_renews_all_the_time_does_not_fill_the_log(
         for _ in range(LINES + 5):
             ask(device.fleet.Renew, request)
     assert caplog.text.count("renewed its certificate") == LINES
+
+
+def test_updates_that_are_rejected_while_they_arrive_release_their_slots_at_once(fleet: Fleet) -> None:
+    """A slot that only the garbage collector releases keeps the device's next update waiting for as long."""
+    device = fleet.device("cam-1")
+    session = device.connect()
+    gc.disable()
+    try:
+        for run in ("first", "second", "third"):  # a device has two slots
+            fleet.start(run)
+            work = session.assignment()
+            stop = partial(ask, fleet.operator.control.StopRun, control_pb2.StopRunRequest(run=run))
+            with pytest.raises(WrongState, match="the run has been stopped"):
+                device.submit(work, model_bytes(1.0), accepted=stop)
+        fleet.start("last")
+        device.submit(session.assignment(), model_bytes(1.0))
+    finally:
+        gc.enable()

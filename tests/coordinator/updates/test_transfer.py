@@ -129,3 +129,34 @@ def test_an_upload_cancelled_while_it_begins_is_removed(tmp_path: Path, monkeypa
         assert not uploads._by_file
 
     asyncio.run(scenario())
+
+
+def test_an_upload_cancelled_while_it_ends_another_leaves_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A closed transfer that is never forgotten would keep the next one waiting for its end, without a pause."""
+    ref, closing, go_on, close = ref_of_bytes(b"abc"), threading.Event(), threading.Event(), Incoming.close
+
+    def slow(self: Incoming) -> None:
+        closing.set()
+        go_on.wait(20)
+        close(self)
+
+    async def scenario() -> None:
+        uploads, files = Transfers(), {ref: tmp_path / "file"}
+        old, _ = await uploads.begin(files)
+        await old.append(ref.sha256, 0, b"a")
+        monkeypatch.setattr(Incoming, "close", slow)
+        begun = asyncio.create_task(uploads.begin(files))
+        await asyncio.to_thread(closing.wait, 20)
+        begun.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await begun
+        assert not uploads._by_file
+        new, offsets = await uploads.begin(files)
+        assert offsets == {ref.sha256: 1}
+        await new.close()
+
+    asyncio.run(scenario())

@@ -61,17 +61,18 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
     ) -> AsyncIterator[control_pb2.UploadReply]:
         self._require(context, "Upload")
         requests = receive(request_iterator, self._uplink, object())
-        refs = convert.upload_header(await anext(requests, control_pb2.UploadRequest()))
-        details = f"upload {count(len(refs), 'file')} of {human(sum(ref.size for ref in refs))}: {_digests(refs)}"
-        async with self._change(context, "Upload", details):
-            transfer, offsets = await self._operators.upload(refs)
-            try:
-                yield convert.resume(offsets)
-                await _receive_parts(requests, transfer)
-                await self._operators.store(transfer, refs)
-            finally:
-                await transfer.close()
-        yield convert.stored(refs)
+        async with aclosing(requests):  # a rejected part would keep its slot until the garbage collector runs
+            refs = convert.upload_header(await anext(requests, control_pb2.UploadRequest()))
+            details = f"upload {count(len(refs), 'file')} of {human(sum(ref.size for ref in refs))}: {_digests(refs)}"
+            async with self._change(context, "Upload", details):
+                transfer, offsets = await self._operators.upload(refs)
+                try:
+                    yield convert.resume(offsets)
+                    await _receive_parts(requests, transfer)
+                    await self._operators.store(transfer, refs)
+                finally:
+                    await transfer.close()
+            yield convert.stored(refs)
 
     async def Fetch(  # type: ignore[override]  # noqa: N802, D102 - serialized already
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext

@@ -128,17 +128,18 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             lambda: self._devices.suspended(device),
             size_of=fleet_pb2.SubmitRequest.ByteSize,
         )
-        header = (await anext(requests, fleet_pb2.SubmitRequest())).header
-        device = self._authenticator.device(context, header.device)
-        session = await self._updates.admit(convert.update_header(device, header), _traceparent(context))
-        try:
-            yield convert.resume(session.offsets, self._uplink.part_size(caller))
-            await self._receive_parts(requests, session, device)
-            with self._devices.suspended(device):
-                receipt = await session.commit()
-            yield convert.receipt(receipt)
-        finally:
-            await session.close()
+        async with aclosing(requests):  # a rejected part would keep its slot until the garbage collector runs
+            header = (await anext(requests, fleet_pb2.SubmitRequest())).header
+            device = self._authenticator.device(context, header.device)
+            session = await self._updates.admit(convert.update_header(device, header), _traceparent(context))
+            try:
+                yield convert.resume(session.offsets, self._uplink.part_size(caller))
+                await self._receive_parts(requests, session, device)
+                with self._devices.suspended(device):
+                    receipt = await session.commit()
+                yield convert.receipt(receipt)
+            finally:
+                await session.close()
 
     async def _receive_parts(
         self, requests: AsyncGenerator[fleet_pb2.SubmitRequest, None], session: UpdateSession, device: str

@@ -68,9 +68,11 @@ class Transfer:
         async with self._busy:
             if not self._closed:
                 self._closed = True
-                if not all(incoming.closed for incoming in self._incoming.values()):
-                    await in_thread(self._close)
-                self._transfers.discard(self, self._files.values())  # not earlier: until here it may still write
+                try:
+                    if not all(incoming.closed for incoming in self._incoming.values()):
+                        await in_thread(self._close)
+                finally:  # even of a cancelled caller: `begin` and `drop_others` wait until the transfer is forgotten
+                    self._transfers.discard(self, self._files.values())  # not earlier: until here it may still write
 
     def _close(self) -> None:
         for incoming in self._incoming.values():
