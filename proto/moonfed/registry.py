@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 Value = bool | int | float | str
+SETTING_TYPES = (bool, int, float, str)
 T = TypeVar("T")
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 OURSELVES = "moonfed itself"
@@ -179,6 +180,24 @@ def find_problem(name: str, entry: object, base: type[Any]) -> str:
         return "must be decorated with @dataclass(frozen=True, slots=True, kw_only=True)"
     if "name" in getattr(base, "__annotations__", {}) and getattr(entry, "name", None) != name:
         return f"has the name {getattr(entry, 'name', None)!r}; it must be the entry's, {name!r}"
+    return _find_invalid_setting(entry, base)
+
+
+def _find_invalid_setting(entry: type[Any], base: type[Any]) -> str:
+    declared = {key for parent in entry.__mro__ for key in inspect.get_annotations(parent)}
+    for key, value in vars(entry).items():
+        constant = key.startswith("_") or hasattr(base, key)  # such as a property of the base
+        if isinstance(value, bool | int | float | str) and not constant and key not in declared:
+            return f"has {key} = {value!r} without a type; declare a setting as `{key}: {type(value).__name__} = …`"
+    try:
+        types = setting_types(entry)
+    except NameError as error:  # imported for type checkers only
+        return f"has a setting whose type is unknown when the program runs: {error}"
+    for item in fields(entry):
+        if item.default is MISSING and item.default_factory is MISSING:
+            return f"has the setting {item.name} without a default"
+        if types[item.name] not in SETTING_TYPES and get_origin(types[item.name]) is not Literal:
+            return f"has the setting {item.name} of a type other than bool, int, float, str or Literal"
     return ""
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 
 import pytest
 
 from moonfed.errors import InvalidInput
 from moonfed.export.bundle_builder import build_bundle
+from moonfed.export.bundle_recipe import MethodSettings
 from moonfed.export.methods import METHODS
+from moonfed.export.methods.fedavg import FedAvg
+from moonfed.export.methods.method import Method
+from moonfed.export.optimiser import Sgd
 from moonfed.manifest import InputSpec
+from moonfed.training_spec import TrainingSpec
 from tests.export.conftest import MINE, PICTURES
 
 
@@ -60,3 +66,22 @@ def test_invalid_recipes_are_rejected_with_one_sentence(change: dict[str, object
     with pytest.raises(InvalidInput, match=message) as error:
         build_bundle(dataclasses.replace(PICTURES, **{"settings": {}, **change}))  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heavy(FedAvg):
+    momentum: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighted(FedAvg):
+    weight: float = 0.5
+
+    def coefficients(self) -> dict[str, float]:
+        return {"learning_rate": self.weight}
+
+
+@pytest.mark.parametrize(("method", "name"), [(Heavy(), "momentum"), (Weighted(), "learning_rate")])
+def test_a_method_cannot_take_a_name_of_the_optimisers(method: Method, name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{type(method).__name__} names a setting or coefficient '{name}', as the"):
+        MethodSettings(method=method, optimiser=Sgd(), training=TrainingSpec(epochs=1, batch_size=8))

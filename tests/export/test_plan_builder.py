@@ -10,6 +10,7 @@ import torch
 
 from moonfed.errors import InvalidInput
 from moonfed.export.methods import METHODS
+from moonfed.export.methods.method import Method, Objective
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network
 from moonfed.export.plan_builder import compile_plan, plan_bytes
@@ -46,3 +47,36 @@ def test_a_network_that_torchscript_cannot_compile_is_rejected_with_one_sentence
     with pytest.raises(InvalidInput, match="model is 'mine', which TorchScript cannot compile") as error:
         compile_plan(network, METHODS["fedavg"](), hyperparameters(), model="mine")
     assert "\n" not in str(error.value)
+
+
+def test_an_objective_that_torchscript_cannot_compile_is_named_with_the_line(cnn: Network) -> None:
+    class Unknown(Objective):
+        def forward(
+            self,
+            logits_BC: torch.Tensor,  # noqa: N803
+            z_BD: torch.Tensor,  # noqa: N803
+            labels_B: torch.Tensor,  # noqa: N803
+            references_BRD: torch.Tensor,  # noqa: N803
+            coefficients: dict[str, float],
+        ) -> torch.Tensor:
+            return logits_BC * id(z_BD)
+
+    problem = r"objective is '.*Unknown', which TorchScript cannot compile: .*test_plan_builder.py, line \d+\)"
+    with pytest.raises(InvalidInput, match=problem):
+        compile_plan(cnn, method_with(Unknown), hyperparameters(), model="mine")
+
+
+def test_an_objective_without_a_loss_is_rejected(cnn: Network) -> None:
+    class Lossless(Objective):
+        pass
+
+    with pytest.raises(InvalidInput, match=r"objective is '.*Lossless', which lacks forward"):
+        compile_plan(cnn, method_with(Lossless), hyperparameters(), model="mine")
+
+
+def method_with(objective_class: type[Objective]) -> Method:
+    class Tried(Method):
+        def objective(self) -> Objective:
+            return objective_class()
+
+    return Tried()

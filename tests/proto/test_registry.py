@@ -43,6 +43,30 @@ class Undecorated(Half):
     name: ClassVar[str] = "undecorated"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untyped(Half):
+    name: ClassVar[str] = "untyped"
+    decay = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Required(Half):
+    name: ClassVar[str] = "required"
+    decay: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed(Half):
+    name: ClassVar[str] = "listed"
+    decays: tuple[float, ...] = (0.9,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undefined(Half):
+    name: ClassVar[str] = "undefined"
+    decay: EntryPoint | Unimported = 0.9  # type: ignore[name-defined]  # noqa: F821
+
+
 def rules(monkeypatch: pytest.MonkeyPatch, **entries: str) -> Registry[ServerRule]:
     points = [EntryPoint(name, f"{__name__}:{found}", "moonfed.server_rules") for name, found in entries.items()]
     monkeypatch.setattr(registry, "find_entry_points", lambda group: tuple(points))
@@ -63,6 +87,10 @@ def test_an_entry_point_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
         ("stepless", "Stepless", "server_rule 'stepless' of .* is incomplete: .* lacks step"),
         ("momentless", "Momentless", "lacks second_moment"),
         ("undecorated", "Undecorated", "must be decorated with @dataclass"),
+        ("untyped", "Untyped", "has decay = 0.9 without a type; declare a setting as `decay: float = …`"),
+        ("required", "Required", "has the setting decay without a default"),
+        ("listed", "Listed", "has the setting decays of a type other than bool, int, float, str or Literal"),
+        ("undefined", "Undefined", "has a setting whose type is unknown when the program runs: name 'Unimported'"),
         ("quarter", "Half", "has the name 'half'; it must be the entry's, 'quarter'"),
         ("ANY", "Half", "must be registered under lower-case letters"),
         ("rules", "rules", "must be a class derived from moonfed.server_rules.server_rule.ServerRule"),

@@ -51,6 +51,15 @@ class MethodSettings:
     optimiser: Sgd
     training: TrainingSpec
 
+    def __post_init__(self) -> None:
+        taken = {item.name for owner in (Sgd, TrainingSpec) for item in fields(owner)}
+        for key in [*(item.name for item in fields(self.method)), *self.method.coefficients()]:  # type: ignore[arg-type]
+            if key in taken:
+                raise InvalidInput(
+                    f"{type(self.method).__name__} names a setting or coefficient {key!r}, as the optimiser or the "
+                    "training loop does; rename it"
+                )
+
     @property
     def hyperparameters(self) -> dict[str, float]:
         """The plan's hyperparameters: those of the optimiser and of the objective."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,11 +12,13 @@ import torch
 from moonfed.errors import InvalidInput
 from moonfed.export.archive import canonical_archive
 from moonfed.export.augmentation import NoAugmentation
-from moonfed.export.methods.method import Method
+from moonfed.export.methods.method import Method, Objective
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.training_plan import TrainingPlan
 from moonfed.files import write_durably
 from moonfed.plan import quiet_torchscript
+
+COMPILER_ERRORS = (torch.jit.frontend.FrontendError, RuntimeError, TypeError, ValueError)
 
 
 def compile_plan(
@@ -29,9 +32,11 @@ def compile_plan(
     """Compile a plan to TorchScript, without weights; the network is not modified.
 
     `augmentation`: raw samples to raw samples, like `NoAugmentation`. `model`: its name for error messages. Raises
-    InvalidInput if TorchScript cannot compile the network.
+    InvalidInput if TorchScript cannot compile the network or the objective, or if the objective has no loss.
     """
     plan = TrainingPlan(copy.deepcopy(network), method, hyperparameter_names, augmentation or NoAugmentation())
+    if type(plan.objective).forward is Objective.forward:
+        raise InvalidInput(f"objective is {_name(plan.objective)!r}, which lacks forward, the loss of a batch")
     _drop_weights(plan)
     try:
         with quiet_torchscript():
@@ -41,10 +46,30 @@ def compile_plan(
             f"model is {model!r}, whose source TorchScript cannot read; define its classes in a notebook's cells or in "
             "a file"
         ) from error
-    except (torch.jit.frontend.FrontendError, RuntimeError, TypeError, ValueError) as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise InvalidInput(f"model is {model!r}, which TorchScript cannot compile: {reason}") from error
+    except COMPILER_ERRORS as error:
+        culprit = f"objective is {_name(plan.objective)!r}" if _compiles(plan.network) else f"model is {model!r}"
+        raise InvalidInput(f"{culprit}, which TorchScript cannot compile: {_reason(error)}") from error
     return scripted
+
+
+def _compiles(module: torch.nn.Module) -> bool:
+    try:
+        with quiet_torchscript():
+            torch.jit.script(module)
+    except COMPILER_ERRORS:
+        return False
+    return True
+
+
+def _name(part: object) -> str:
+    return f"{type(part).__module__}.{type(part).__qualname__}"
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of a compiler's error, with the line of the source that it points at."""
+    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    places = re.findall(r'File "(.+)", line (\d+)', str(error))
+    return f"{reason.rstrip(':.')} ({places[0][0]}, line {places[0][1]})" if places else reason
 
 
 def plan_bytes(scripted: torch.jit.ScriptModule) -> bytes:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from moonfed.errors import InvalidInput
+from moonfed.export.bundle_recipe import read_settings
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import ExchangeShapes, Method
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
@@ -35,6 +36,7 @@ SMOOTH = smooth_network()
 @pytest.mark.parametrize("name", METHODS)
 def test_a_methods_entry_is_complete(name: str) -> None:
     assert find_problem(name, METHODS[name], Method) == ""
+    assert read_settings(name, {}).method == METHODS[name]()
 
 
 def received_roles(method: Method, network: Network) -> dict[str, list[torch.Tensor]]:
