@@ -196,9 +196,9 @@ class Session:
     def _log_unreachable(self, reason: MoonfedError) -> None:
         """Log that the coordinator is unreachable, once per outage."""
         if not self._unreachable:
-            away = isinstance(reason, Unavailable | WrongServer)
-            subject = "is unreachable" if away else "rejects this device"
-            log.warning("the coordinator %s; retrying: %s", subject, reason)
+            refusal = "rejects this device" if isinstance(reason, FINAL) else "cannot serve this device now"
+            problem = "is unreachable" if isinstance(reason, Unavailable | WrongServer) else refusal
+            log.warning("the coordinator %s; retrying: %s", problem, reason)
             self._unreachable = True
 
     def _session_seconds(self) -> float:
