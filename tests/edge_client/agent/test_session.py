@@ -528,7 +528,9 @@ def test_other_failures_of_the_coordinator_are_waited_out(
     device.wait_for_log("reconnected")
     code, log = device.stop()
     assert code == 0
-    assert log.count("cannot serve this device now; retrying: internal error; the coordinator's log has the details") == 1
+    assert (
+        log.count("cannot serve this device now; retrying: internal error; the coordinator's log has the details") == 1
+    )
 
 
 def test_a_certificate_is_renewed_before_it_expires(coordinator: Coordinator, device: Device, samples: Path) -> None:
