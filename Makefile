@@ -60,11 +60,10 @@ results: setup ## draws and tabulates the runs in docs/results
 screenshots: setup ## photographs the console's pages for docs/pictures, with chromium: a minute
 	$(BIN)/python -m tools.draw_console
 
-lint: setup
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
+lint: setup ## runs ruff, mypy and import-linter, all of them even if one fails: a minute
+	@failed=0; for tool in "ruff check ." "ruff format --check ." "mypy" "lint-imports --no-cache"; do \
+		echo "$(BIN)/$$tool" && $(BIN)/$$tool || failed=1; \
+	done; exit $$failed
 
 bench: setup
 	$(BIN)/python -m benchmarks
