@@ -20,7 +20,7 @@ from moonfed.coordinator.aggregation.model_files import (
 from moonfed.coordinator.aggregation.prototypes import write_next_prototypes
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.pipeline import reduce_robustly
-from moonfed.coordinator.aggregation.shapes import require_shape
+from moonfed.coordinator.aggregation.shapes import read_only, require_shape
 from moonfed.errors import InvalidInput
 from moonfed.manifest import MODEL, PROTOTYPES, VARIATE
 from moonfed.server_rules import SERVER_RULES
@@ -76,8 +76,9 @@ def _write_next_model(
         for start, stop in updates.ranges:
             mean, parameter = updates.reduce(start, stop), is_parameter(specs, start, stop)
             w = read_elements(closed.global_state[MODEL], size, start, stop).astype(np.float64)
-            before = {role: _remembered(closed, role, value, start, stop) for role, value in initial.items()}
-            moved, memory = rule.step(w, weigh_steps(w, start, stop) if weigh_steps else mean, before)
+            before = {role: read_only(_remembered(closed, role, value, start, stop)) for role, value in initial.items()}
+            target = weigh_steps(w, start, stop) if weigh_steps else mean
+            moved, memory = rule.step(read_only(w), read_only(target), before)
             if set(memory) != set(before):
                 raise InvalidInput(
                     f"server_rule {rule.name!r} returned the memory {sorted(memory)}; it must return {sorted(before)}"

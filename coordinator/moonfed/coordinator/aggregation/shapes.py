@@ -1,4 +1,7 @@
-"""Shapes of what server rules and reducers return: NumPy would broadcast others into the global model."""
+"""Arrays that server rules and reducers are given, read-only, and those that they return, of one shape.
+
+NumPy would broadcast other shapes into the global model.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.errors import InvalidInput
+from moonfed.server_rules.server_rule import Float64Array
+
+
+def read_only(values: Float64Array) -> Float64Array:
+    """Return a view of an array in which nothing can be changed: a change in place raises ValueError."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
 
 
 def require_shape(owner: str, values: npt.ArrayLike, shape: tuple[int, ...]) -> None:

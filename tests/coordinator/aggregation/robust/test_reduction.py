@@ -11,8 +11,11 @@ import pytest
 
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.aggregation.robust.reducers.median import Median
+from moonfed.coordinator.aggregation.robust.reducers.multi_krum import MultiKrum
+from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
 from moonfed.errors import InvalidInput
 from moonfed.server_rules.fedavgm import FedAvgM
+from moonfed.server_rules.server_rule import Float64Array, Memory
 from moonfed.tensors import TensorSpec
 from tests.support.aggregation_rounds import PARAMETERS, Rounds, make_manifest, robust_settings
 from tests.support.robust_rounds import NAMES, ROBUST, START, assert_close, rounds, updates
@@ -67,6 +70,46 @@ def test_a_server_rule_that_returns_another_shape_is_rejected(
     monkeypatch.setattr(FedAvgM, "step", step)
     played = rounds(tmp_path, robust_settings(), FedAvgM())
     with pytest.raises(InvalidInput, match=r"server_rule 'fedavgm' returned values of shape \[1\]; it must return \["):
+        played.next(updates(9, 5), [1] * 5)
+
+
+@pytest.mark.parametrize("changed", ["w", "mean", "momentum"])
+def test_a_server_rule_cannot_change_what_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    """The statistics are the mean's, and the model's shape is that of w."""
+
+    def step(_rule: FedAvgM, w: Float64Array, mean: Float64Array, memory: Memory) -> tuple[Float64Array, Memory]:
+        given = {"w": w, "mean": mean, **memory}
+        given[changed] += 1.0
+        return mean, memory
+
+    monkeypatch.setattr(FedAvgM, "step", step)
+    with pytest.raises(ValueError, match="read-only"):
+        rounds(tmp_path, robust_settings(), FedAvgM()).next(updates(9, 5), [1] * 5)
+
+
+@pytest.mark.parametrize(("reducer", "method"), [(Median, "reduce"), (MultiKrum, "weigh")])
+def test_a_reducer_cannot_change_what_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reducer: type[Reducer], method: str
+) -> None:
+    """Outliers are found by the distance of the given models from the result."""
+
+    def change(_reducer: Reducer, first: Float64Array, *_: Float64Array) -> None:
+        first.sort(axis=0)
+
+    monkeypatch.setattr(reducer, method, change)
+    robust = robust_settings(reducer=reducer.name, byzantine=1)
+    with pytest.raises(ValueError, match="read-only"):
+        rounds(tmp_path, robust).next(updates(9, 5), [1] * 5)
+
+
+def test_a_reducer_that_weighs_another_number_of_devices_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MultiKrum, "weigh", lambda *_: (np.ones(4), ()))
+    played = rounds(tmp_path, robust_settings(reducer="multi_krum", byzantine=1))
+    with pytest.raises(InvalidInput, match=r"'multi_krum' returned values of shape \[4\]; it must return \[5\]"):
         played.next(updates(9, 5), [1] * 5)
 
 

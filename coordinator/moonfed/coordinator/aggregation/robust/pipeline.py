@@ -17,6 +17,7 @@ from moonfed.coordinator.aggregation.robust.model_changes import ModelChanges, P
 from moonfed.coordinator.aggregation.robust.reducers.reducer import WeightingReducer
 from moonfed.coordinator.aggregation.robust.reduction import PARTS, RobustReduction
 from moonfed.coordinator.aggregation.robust.weight_cap import cap_weights
+from moonfed.coordinator.aggregation.shapes import read_only, require_shape
 from moonfed.manifest import MODEL
 from moonfed.schema import Kind
 from moonfed.server_rules.server_rule import Float64Array, Weighting
@@ -36,7 +37,9 @@ def reduce_robustly(closed: ClosedRound, weighting: Weighting, slice_elements: i
     weights: dict[Kind, Float64Array] = dict.fromkeys(PARTS, alpha)
     if isinstance(reducer, WeightingReducer):
         for kind, gram in grams.items():
-            weights[kind], outliers = reducer.weigh(gram * np.outer(scales[kind], scales[kind]), alpha)
+            clipped = read_only(gram * np.outer(scales[kind], scales[kind]))
+            weights[kind], outliers = reducer.weigh(clipped, read_only(alpha))
+            require_shape(f"reducer {reducer.name!r}", weights[kind], alpha.shape)
             measured += [outlier_incident(devices[one.position], PARTS[kind], reducer, one) for one in outliers]
     return RobustReduction(
         reducer=reducer,

@@ -17,7 +17,7 @@ from moonfed.coordinator.aggregation.robust.incidents import RankedIncident, mos
 from moonfed.coordinator.aggregation.robust.model_changes import ModelChanges, PerKind
 from moonfed.coordinator.aggregation.robust.outliers import far_outliers
 from moonfed.coordinator.aggregation.robust.reducers.reducer import CoordinatewiseReducer, Reducer
-from moonfed.coordinator.aggregation.shapes import require_shape
+from moonfed.coordinator.aggregation.shapes import read_only, require_shape
 from moonfed.schema import Kind
 from moonfed.server_rules.server_rule import Float64Array
 
@@ -78,7 +78,7 @@ class RobustReduction:
         self, reducer: CoordinatewiseReducer, indices: Indices, start: int, stop: int
     ) -> Float64Array:
         models = self.changes.clipped(self.scales, start, stop)
-        result = reducer.reduce(models)
+        result = reducer.reduce(read_only(models))
         require_shape(f"reducer {reducer.name!r}", result, models.shape[1:])
         models -= result
         for kind, where in indices:

@@ -13,6 +13,7 @@ import numpy as np
 from moonfed.coordinator.aggregation.robust import norm_clip
 from moonfed.coordinator.aggregation.robust.outliers import Outlier
 from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
+from moonfed.coordinator.aggregation.shapes import read_only
 from moonfed.server_rules.server_rule import Float64Array
 
 
@@ -33,7 +34,7 @@ def length_bound(vectors_ND: Float64Array, clip_factor: float) -> float:  # noqa
 def reduce_vectors(reducer: Reducer, vectors_ND: Float64Array, bound: float) -> ReducedVectors:  # noqa: N803
     """Reduce vectors of equal weight, after scaling down those that are too long."""
     scales = norm_clip.scales(_norms(vectors_ND), bound)
-    result, outliers = reducer.reduce_vectors(vectors_ND * scales[:, None])
+    result, outliers = reducer.reduce_vectors(read_only(vectors_ND * scales[:, None]))
     clipped = [int(position) for position in np.flatnonzero(scales != 1.0)]
     return ReducedVectors(result=result, clipped=clipped, outliers=outliers)
 
