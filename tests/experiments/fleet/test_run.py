@@ -17,7 +17,7 @@ from moonfed.experiments import datasets
 from moonfed.experiments.datasets import load_dataset, split_arrays
 from moonfed.experiments.fleet import preparation
 from moonfed.experiments.fleet.plot import draw_result
-from moonfed.experiments.fleet.run import SimulationProgress, party_model, run_simulation
+from moonfed.experiments.fleet.run import SimulationProgress, SimulationReporter, party_model, run_simulation
 from moonfed.experiments.simulation import Simulation
 from moonfed.export.binding import bind
 from moonfed.export.scoring import Predictor
@@ -62,6 +62,14 @@ def test_a_simulation_leaves_its_rounds_model_and_recipe(tmp_path: Path, monkeyp
         party_model(tmp_path / "a", "party-4")
     draw_result(result)
     assert (tmp_path / "a" / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_progress_has_the_accuracy_of_the_newest_model_in_any_order_of_scores() -> None:
+    told: list[SimulationProgress] = []
+    reporter = SimulationReporter(told.append, rounds=3)
+    for round_, accuracy in ((2, 0.5), (1, 0.25), (3, 0.75)):
+        reporter.scored(round_, accuracy)
+    assert [progress.accuracy for progress in told] == [0.5, 0.5, 0.75]
 
 
 def test_a_finished_simulation_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,6 +124,7 @@ class SimulationReporter:
     def __init__(self, report: ReportProgress, rounds: int = 1) -> None:
         self._report, self._rounds = report, rounds
         self._round, self._cohort, self._done = 1, 1, 0
+        self._scored = 0  # the newest round whose model is scored; an older model may be scored later
         self._accuracy: float | None = None
 
     def opened(self, round_: int, cohort: int) -> None:
@@ -136,9 +137,10 @@ class SimulationReporter:
         self._done += 1
         self._say()
 
-    def scored(self, accuracy: float) -> None:
-        """Record the newest model's accuracy."""
-        self._accuracy = accuracy
+    def scored(self, round_: int, accuracy: float) -> None:
+        """Record the accuracy of a round's model."""
+        if round_ >= self._scored:
+            self._scored, self._accuracy = round_, accuracy
         self._say()
 
     def _say(self) -> None:
@@ -173,7 +175,7 @@ async def _federated(
         reporter.delivered()
 
     def scored(result: SimulatedRound) -> None:
-        reporter.scored(result.accuracy)
+        reporter.scored(result.round, result.accuracy)
 
     async with open_engine(settings, layout.root, simulation.trained_parties) as engine:
         scorer = Scorer(simulation, layout, directory, coordinator, engine, scored)
