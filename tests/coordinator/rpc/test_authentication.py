@@ -195,6 +195,8 @@ def test_silent_connections_to_the_enrolment_port_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(connections, "MAX_PENDING", 4)
+    monkeypatch.setattr(connections, "SEARCH_SECONDS", 0.1)  # so that the guard closes them, not gRPC,
+    monkeypatch.setattr(connections, "HANDSHAKE_SECONDS", 60)  # which waits for their handshake
     with fleet_in(tmp_path) as fleet, ExitStack() as stack:
         address = ("127.0.0.1", fleet.ports.enrolment or 0)
         silent = [stack.enter_context(socket.create_connection(address, timeout=60.0)) for _ in range(9)]
