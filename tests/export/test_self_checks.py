@@ -116,3 +116,21 @@ def test_a_failing_objective_is_named_besides_the_model(tmp_path: Path) -> None:
     plan = Failing(load_plan(tmp_path / PLAN_FILE, "cpu")._module, torch.device("cpu"))
     with pytest.raises(InvalidInput, match="with the objective of 'fedprox': the objective has no loss"):
         check_training(plan, a_model(bundle), bundle.manifest)
+
+
+def test_a_loss_that_is_no_scalar_is_rejected(tmp_path: Path) -> None:
+    """Every device would fail, since it adds losses up in a scalar."""
+    bundle = build_bundle(TABLE)
+    (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
+
+    class Batched(TorchScriptPlan):
+        def step(
+            self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
+        ) -> torch.Tensor:
+            return super().step(inputs, labels, references, draws)[None]
+
+    plan = Batched(load_plan(tmp_path / PLAN_FILE, "cpu")._module, torch.device("cpu"))
+    with pytest.raises(
+        InvalidInput, match=r"method is 'fedavg', whose objective returns a loss of shape \[1\]; it must"
+    ):
+        check_training(plan, a_model(bundle), bundle.manifest)

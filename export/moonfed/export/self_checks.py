@@ -101,7 +101,14 @@ def _short_round(
         if plan.wants_survey(False):
             plan.survey(inputs, labels, 0)
         references = plan.references(inputs, draws) if plan.reference_count() else torch.empty(0)
-        losses = [float(plan.step(inputs, labels, found, draws)) for found in (references, torch.empty(0))]
+        steps = [plan.step(inputs, labels, found, draws) for found in (references, torch.empty(0))]
+        for loss in steps:
+            if loss.dim() > 0:  # a device adds losses up in a scalar
+                raise InvalidInput(
+                    f"method is {manifest.method!r}, whose objective returns a loss of shape {list(loss.shape)}; "
+                    "it must be a scalar"
+                )
+        losses = [float(loss) for loss in steps]
         if plan.wants_survey(True):
             plan.survey(inputs, labels, len(losses))
         metrics, results = plan.metrics(), plan.end_round(len(losses))
