@@ -41,14 +41,13 @@ def compile_plan(
     try:
         with quiet_torchscript():
             scripted: torch.jit.ScriptModule = torch.jit.script(plan)
-    except OSError as error:
-        raise InvalidInput(
-            f"model is {model!r}, whose source TorchScript cannot read; define its classes in a notebook's cells or in "
-            "a file"
-        ) from error
-    except COMPILER_ERRORS as error:
+    except (OSError, *COMPILER_ERRORS) as error:
         culprit = f"objective is {_name(plan.objective)!r}" if _compiles(plan.network) else f"model is {model!r}"
-        raise InvalidInput(f"{culprit}, which TorchScript cannot compile: {_reason(error)}") from error
+        if isinstance(error, OSError):
+            problem = "whose source TorchScript cannot read; define its classes in a notebook's cells or in a file"
+        else:
+            problem = f"which TorchScript cannot compile: {_reason(error)}"
+        raise InvalidInput(f"{culprit}, {problem}") from error
     return scripted
 
 
@@ -56,7 +55,7 @@ def _compiles(module: torch.nn.Module) -> bool:
     try:
         with quiet_torchscript():
             torch.jit.script(module)
-    except COMPILER_ERRORS:
+    except (OSError, *COMPILER_ERRORS):
         return False
     return True
 
