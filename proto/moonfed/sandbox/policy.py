@@ -28,7 +28,7 @@ SYSTEM_FILES = tuple(
         "/proc/meminfo", "/proc/sys", "/sys/devices", "/sys/fs/cgroup", "/dev/null", "/dev/zero", "/dev/urandom",
     )
 )  # fmt: skip
-# Additional paths for CUDA, from NVIDIA's documentation; not tested on a GPU yet.
+# Additional paths for CUDA, from NVIDIA's documentation.
 CUDA_FILES = tuple(
     Path(name)
     for name in (
@@ -36,6 +36,8 @@ CUDA_FILES = tuple(
         "/sys/bus/pci", "/etc/nv_tegra_release", "/etc/nvidia-container-runtime",
     )
 )  # fmt: skip
+# Where the driver names its threads while it starts; it fails if it cannot. Only this process's own threads are there.
+CUDA_WRITES = (Path("/proc/self/task"),)
 CUDA_DEVICES = ("nvidia*", "nvhost*", "nvmap", "nvgpu", "dri")  # patterns in /dev; the last four are a Jetson's
 
 
@@ -101,10 +103,11 @@ def confine_files(level: Level, policy: Policy) -> None:
     if level == "strict":
         devices = [path for pattern in CUDA_DEVICES for path in Path("/dev").glob(pattern)] if policy.cuda else []
         system = [*SYSTEM_FILES, *(CUDA_FILES if policy.cuda else ())]
+        written = [*policy.write, *(CUDA_WRITES if policy.cuda else ())]
         # A directory above what is written may hold the device's state, though libraries may be there too.
         hidden = [path.resolve() for path in (*policy.write, *policy.private)]
         libraries = [path for path in interpreter_files() if not any(each.is_relative_to(path) for each in hidden)]
-        restrict_files([*libraries, *system, *policy.read], policy.write, devices)
+        restrict_files([*libraries, *system, *policy.read], written, devices)
 
 
 def confine_process(level: Level, policy: Policy) -> None:
@@ -116,7 +119,7 @@ def confine_process(level: Level, policy: Policy) -> None:
     if policy.file_size is not None:
         limit(resource.RLIMIT_FSIZE, policy.file_size)
     if level in ("strict", "weak"):
-        deny_system_calls()
+        deny_system_calls(policy.cuda)
 
 
 def limit(kind: int, value: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import socket
 import struct
 import sys
 from collections.abc import Mapping, Sequence
@@ -74,6 +75,9 @@ DENIED: Mapping[str, Numbers] = {
 }  # fmt: skip
 # Calls with arguments in memory, which a filter cannot read; libraries fall back to the older calls.
 ABSENT: Mapping[str, Numbers] = {"clone3": (435, 435), "openat2": (437, 437)}
+# CUDA's driver listens on a local socket, over which processes could share memory, and fails if it cannot. Nothing
+# passes through it: neither connecting, accepting nor sending is permitted. Some drivers need unnamed files in memory.
+CUDA_CALLS = ("socket", "bind", "listen", "memfd_create")
 
 
 class Condition(NamedTuple):
@@ -87,12 +91,18 @@ class Condition(NamedTuple):
     error: int = _EPERM
 
 
-def conditions(pid: int) -> Mapping[str, Condition]:
+def denied(cuda: bool) -> Mapping[str, Numbers]:
+    """Return the calls of DENIED that a process may not make, whatever their arguments."""
+    return {name: numbers for name, numbers in DENIED.items() if not (cuda and name in CUDA_CALLS)}
+
+
+def conditions(pid: int, cuda: bool = False) -> Mapping[str, Condition]:
     """Return the calls that a process with that id may make only with certain arguments."""
     thread, truncate, access, unnamed = 0x00010000, 0x200, 0x3, 0x400000  # CLONE_THREAD, O_TRUNC, O_ACCMODE, O_TMPFILE
     # Before Linux 6.2, Landlock allows truncation of a readable file when it is opened, and always unnamed files.
     opened = (truncate, *(unnamed | bits for bits in (0, 1, 2, 3, *(truncate | mode for mode in (0, 1, 2, 3)))))
-    return {
+    sockets = {"socket": Condition(DENIED["socket"], 0, _ALL_BITS, (socket.AF_UNIX,), True)} if cuda else {}
+    return sockets | {
         "clone": Condition((56, 220), 0, thread, (thread,), True),
         "tgkill": Condition((234, 131), 0, _ALL_BITS, (pid,), True),  # abort() needs it
         # Another process could be pinned to one core. Threads that a library pins, as OMP_PROC_BIND asks for, have
@@ -115,8 +125,8 @@ def seccomp_available() -> bool:
     return int(function(ctypes.c_long(_SECCOMP[platform.machine()]), 2, 0, ctypes.byref(kill))) == 0
 
 
-def deny_system_calls() -> None:
-    """Give up the calls in DENIED and ABSENT, and those that `conditions` forbids, in all threads.
+def deny_system_calls(cuda: bool = False) -> None:
+    """Give up the calls in `denied` and ABSENT, and those that `conditions` forbids, in all threads.
 
     Raises OSError if the kernel or the architecture does not support it.
     """
@@ -125,7 +135,7 @@ def deny_system_calls() -> None:
         raise OSError(f"seccomp: the architecture {machine!r} is not supported")
     no_new_privileges()
     library = ctypes.CDLL(None, use_errno=True)
-    program = _program(machine)
+    program = _program(machine, cuda)
     buffer = ctypes.create_string_buffer(b"".join(program), 8 * len(program))
     header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
     number = ctypes.c_long(_SECCOMP[machine])
@@ -133,9 +143,10 @@ def deny_system_calls() -> None:
         raise OSError(ctypes.get_errno(), f"seccomp: {os.strerror(ctypes.get_errno())}")
 
 
-def _program(machine: str) -> Sequence[bytes]:
+def _program(machine: str, cuda: bool) -> Sequence[bytes]:
     column = 0 if machine == "x86_64" else 1
-    found = [condition for condition in conditions(os.getpid()).values() if condition.numbers[column] is not None]
+    limited = conditions(os.getpid(), cuda).values()
+    found = [condition for condition in limited if condition.numbers[column] is not None]
     return [
         _instruction(_LOAD_WORD, _ARCHITECTURE),
         _instruction(_JUMP_EQUAL, _AUDIT_ARCHITECTURE[machine], 1, 0),
@@ -145,7 +156,7 @@ def _program(machine: str) -> Sequence[bytes]:
         _instruction(_RETURN, _ERRNO | _EPERM),
         *(line for condition in found for line in _tested(condition.numbers[column] or 0, condition)),
         *_returning(ABSENT, column, _ENOSYS),
-        *_returning(DENIED, column, _EPERM),
+        *_returning(denied(cuda), column, _EPERM),
         _instruction(_RETURN, _ALLOW),
     ]
 

@@ -148,6 +148,48 @@ def test_network_programs_and_other_processes_are_out_of_reach(tmp_path: Path, l
     assert found.stdout == ""
 
 
+@STRICT
+def test_what_cuda_does_when_it_starts_is_allowed(tmp_path: Path) -> None:
+    """As seen on an H100: it listens on a local socket and names its threads, or else fails."""
+    code = (
+        "import threading\n"
+        "listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "listening.bind(f'\\0moonfed-cuda-{os.getpid()}'.encode()); listening.listen(16)\n"
+        "def name():\n"
+        "    comm = f'/proc/self/task/{threading.get_native_id()}/comm'\n"
+        "    descriptor = os.open(comm, os.O_RDWR); os.write(descriptor, b'worker'); os.close(descriptor)\n"
+        "    print(Path(comm).read_text(), end='')\n"
+        "thread = threading.Thread(target=name); thread.start(); thread.join()\n"
+        "os.close(os.memfd_create('x'))"
+    )
+    found = attempt(code, tmp_path, limits="cuda=True")
+    assert found.stdout == "worker\ndone\n", found.stderr
+
+
+@STRICT
+@pytest.mark.parametrize(
+    "code",
+    [
+        "socket.socket()",
+        "socket.socketpair()",
+        "socket.socket(socket.AF_UNIX).connect('\\0other')",
+        "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'x', '\\0other')",
+        "socket.socket(socket.AF_UNIX).bind(str(here / 'out' / 'socket'))",
+        "Path(f'/proc/{os.getppid()}/task/{os.getppid()}/comm').write_text('x')",
+        "Path('/proc/self/environ').read_bytes()",
+        "Path('/proc/self/oom_score_adj').write_text('0')",
+        "os.open(f'/proc/self/task/{os.getpid()}/fd/0', os.O_RDWR)",
+        "Path(f'/proc/self/task/{os.getpid()}/root/etc/passwd').read_text()",
+        "Path(f'/proc/self/task/{os.getpid()}/cwd/secret').read_text()",
+        "(here / 'secret').read_text()",
+    ],
+)
+def test_on_cuda_the_rest_stays_out_of_reach(tmp_path: Path, code: str) -> None:
+    found = attempt(code, tmp_path, limits="cuda=True")
+    assert "PermissionError" in found.stderr
+    assert found.stdout == ""
+
+
 @FILTERED
 def test_other_processes_cannot_be_pinned_to_a_core(tmp_path: Path) -> None:
     if len(os.sched_getaffinity(0)) < 2:

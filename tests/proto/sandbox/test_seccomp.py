@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import sys
 import pytest
 
 from moonfed.sandbox import seccomp
-from moonfed.sandbox.seccomp import ABSENT, DENIED, conditions, deny_system_calls, seccomp_available
+from moonfed.sandbox.seccomp import ABSENT, CUDA_CALLS, DENIED, conditions, deny_system_calls, seccomp_available
 
 COLUMNS = {"x86_64": 0, "aarch64": 1}
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -25,8 +26,9 @@ NEEDED = {"x86_64": (0, 1, 3, 9, 11, 202, 231), "aarch64": (57, 63, 64, 93, 98, 
 class Filter:
     """An interpreter of classic BPF over struct seccomp_data; see Documentation/networking/filter.rst."""
 
-    def __init__(self, machine: str) -> None:
-        self.machine, self._program = machine, list(seccomp._program(machine))
+    def __init__(self, machine: str, cuda: bool = False) -> None:
+        self.machine, self._cuda = machine, cuda
+        self._program = list(seccomp._program(machine, cuda))
 
     def __call__(self, number: int, *arguments: int, architecture: int | None = None) -> int:
         """Return the action for a call."""
@@ -50,7 +52,7 @@ class Filter:
 
     def call(self, name: str, *arguments: int) -> int:
         """Return the action for a call that has conditions."""
-        number = conditions(os.getpid())[name].numbers[COLUMNS[self.machine]]
+        number = conditions(os.getpid(), self._cuda)[name].numbers[COLUMNS[self.machine]]
         assert number is not None
         return self(number, *arguments)
 
@@ -143,6 +145,17 @@ def test_the_upper_half_of_an_argument_does_not_hide_the_lower(filtered: Filter)
     """The kernel reads these arguments as 32 bits, whatever is above them."""
     assert filtered.call("fcntl", 3, (1 << 32) | 8) == EPERM
     assert filtered.call("prctl", (1 << 32) | 1) == EPERM
+
+
+@pytest.mark.parametrize("machine", COLUMNS)
+def test_on_cuda_a_process_may_listen_locally_and_nothing_more(machine: str) -> None:
+    filtered, column = Filter(machine, cuda=True), COLUMNS[machine]
+    for family in socket.AddressFamily:
+        assert filtered.call("socket", family) == (ALLOWED if family == socket.AF_UNIX else EPERM)
+    permitted = {DENIED[name][column] for name in CUDA_CALLS} - {DENIED["socket"][column]}
+    assert {filtered(number or 0) for number in permitted} == {ALLOWED}
+    others = {numbers[column] for numbers in DENIED.values()} - permitted - {None}
+    assert {filtered(number or 0) for number in others} == {EPERM}
 
 
 def test_an_unknown_architecture_is_an_error_and_not_a_silent_gap(monkeypatch: pytest.MonkeyPatch) -> None:
