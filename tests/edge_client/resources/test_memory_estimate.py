@@ -18,6 +18,8 @@ from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.resources.available_memory import Available, fields
 from moonfed.edge_client.resources.memory_estimate import (
+    CUDA_BYTES,
+    CUDA_HOST_BYTES,
     PROGRAM_BYTES,
     Need,
     reference_bytes,
@@ -88,6 +90,22 @@ def test_the_estimate_separates_host_and_accelerator_memory(bundle: Bundle) -> N
     assert set(need.accelerator) >= {"model", "gradients and momenta", "activations"}
     assert not {"model", "activations"} & set(need.host)
     assert need.total == need.host_bytes + need.accelerator_bytes == sum(need.parts().values())
+
+
+def test_on_cuda_libraries_take_memory_of_both_kinds_and_convolutions_in_float32_take_more(bundle: Bundle) -> None:
+    manifest = changed(bundle.manifest, activation_bytes=MB)
+    needs = {
+        (device, precision): round_bytes(
+            manifest, samples=9, batch_size=9, epochs=1, accelerator=device, precision=precision, runtime=MB
+        )
+        for device in ("cpu", "cuda")
+        for precision in ("float32", "bfloat16")
+    }
+    for precision in ("float32", "bfloat16"):
+        cpu, cuda = needs["cpu", precision].host, needs["cuda", precision]
+        assert cuda.host["torch and plan"] == cpu["torch and plan"] + CUDA_HOST_BYTES
+        assert cuda.accelerator["torch and plan"] == CUDA_BYTES
+        assert (cuda.accelerator["activations"] > cpu["activations"]) == (precision == "float32")
 
 
 @pytest.mark.parametrize(

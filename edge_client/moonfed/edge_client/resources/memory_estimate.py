@@ -22,14 +22,16 @@ FLOAT = 4  # bytes
 LABEL = 8  # an int64
 PROGRAM_BYTES = 48_000_000  # the plan's code and the kernels' own working memory, above bare torch
 MIXED_BYTES = 16_000_000  # more kernels, in mixed precision
+CUDA_HOST_BYTES, CUDA_BYTES = 850_000_000, 110_000_000  # CUDA's libraries, and their working memory on the accelerator
 # Relative to the backward pass's needs in float32; gradients of activations are transient. Mixed precision halves most.
-ACTIVATIONS, MIXED_ACTIVATIONS = 1.5, 1.0
+# On CUDA, convolutions in float32 take more working memory.
+ACTIVATIONS, CUDA_ACTIVATIONS, MIXED_ACTIVATIONS = 1.5, 2.2, 1.0
 # Heap fragmentation, unless pieces are large enough to be mapped on their own: a multiple of the activations and the
 # model, up to a limit in bytes.
 HEAP_ACTIVATIONS, HEAP_ACTIVATIONS_AT_MOST = 2.5, 128_000_000
 HEAP_MODEL, HEAP_MODEL_AT_MOST = 6, 64_000_000
 OPTIMISER = {"learning_rate", "momentum", "weight_decay"}  # hyperparameters that every plan has
-SAMPLES, REFERENCES = "samples", "references"
+TORCH, SAMPLES, REFERENCES = "torch and plan", "samples", "references"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +99,9 @@ def round_bytes(
     """
     model, trained = _bytes(manifest.tensors), _bytes(manifest.parameters)
     received, kept = _roles_bytes(manifest.downlink), _roles_bytes(manifest.device_state)
-    batch, mixed = min(batch_size, max(samples, 1)), precision != "float32"
+    batch, mixed, cuda = min(batch_size, max(samples, 1)), precision != "float32", accelerator != "cpu"
     activations = manifest.plan.activation_bytes * batch
-    passes = MIXED_ACTIVATIONS if mixed else ACTIVATIONS
+    passes = MIXED_ACTIVATIONS if mixed else CUDA_ACTIVATIONS if cuda else ACTIVATIONS
     training = {
         "model": model + (model // 2 if mixed else 0),
         "gradients and momenta": 2 * trained,
@@ -108,17 +110,17 @@ def round_bytes(
         "activations": int(passes * activations + min(HEAP_ACTIVATIONS * activations, HEAP_ACTIVATIONS_AT_MOST)),
         "results": model + _roles_bytes(manifest.uplink) + kept,
     }
-    program = PROGRAM_BYTES + (MIXED_BYTES if mixed else 0)
+    program = PROGRAM_BYTES + (MIXED_BYTES if mixed else 0) + (CUDA_HOST_BYTES if cuda else 0)
     files = {
-        "torch and plan": runtime + program + min(HEAP_MODEL * model, HEAP_MODEL_AT_MOST),
+        TORCH: runtime + program + min(HEAP_MODEL * model, HEAP_MODEL_AT_MOST),
         "received": model * (1 + manifest.previous_models) + received + kept,
         SAMPLES: (samples + held_out) * sample_bytes(manifest),
         REFERENCES: _copies(manifest, epochs, views) * samples * reference_bytes(manifest),
     }
-    if accelerator == "cpu":
+    if not cuda:
         return Need(host={**files, **training})
-    data = {name: files[name] for name in (SAMPLES, REFERENCES)}
-    return Need(host=files | {"results": training["results"], REFERENCES: 0}, accelerator={**training, **data})
+    there = {TORCH: CUDA_BYTES, **training, **{name: files[name] for name in (SAMPLES, REFERENCES)}}
+    return Need(host=files | {"results": training["results"], REFERENCES: 0}, accelerator=there)
 
 
 def sample_bytes(manifest: Manifest) -> int:
