@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
@@ -39,6 +39,7 @@ METHODS = (
 )
 PRECISIONS = ("float32", "bfloat16", "float16")
 CONTIGUOUS, CHANNELS_LAST = MEMORY_FORMATS = ("contiguous", "channels-last")
+WIDE = 64  # output channels of a convolution
 # Lower than torch.amp.GradScaler's 2**16, which costs its first steps: the scale is reset in every round.
 LOSS_SCALE = 2.0**12
 Tensors = Sequence[torch.Tensor]
@@ -206,9 +207,13 @@ class TorchScriptPlan:
         return result
 
 
-def default_memory_format(device: str, precision: str) -> str:
-    """Return the fastest memory format of convolutions on a device in a precision."""
-    return CONTIGUOUS if device.startswith("cuda") and precision == "float32" else CHANNELS_LAST
+def default_memory_format(device: str, precision: str, shapes: Iterable[Sequence[int]]) -> str:
+    """Return the fastest memory format for tensors of these shapes on a device in a precision.
+
+    Measured: see "On CUDA" in docs/benchmarks.md. There, only wide convolutions gain from channels-last in float32.
+    """
+    narrow = all(len(shape) != 4 or shape[0] < WIDE for shape in shapes)
+    return CONTIGUOUS if device.startswith("cuda") and precision == "float32" and narrow else CHANNELS_LAST
 
 
 def load_plan(
@@ -220,7 +225,7 @@ def load_plan(
     be loaded. `precision`: one of PRECISIONS; the lower two are mixed precision, in which weights stay float32.
     `memory_format`: one of MEMORY_FORMATS, by default `default_memory_format`. InvalidInput for another one.
     """
-    chosen = memory_format or default_memory_format(device, precision)
+    chosen = memory_format or CONTIGUOUS
     for name, value, allowed in (("precision", precision, PRECISIONS), ("memory_format", chosen, MEMORY_FORMATS)):
         if value not in allowed:
             raise InvalidInput(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
@@ -236,7 +241,8 @@ def load_plan(
     missing = [method for method in METHODS if not hasattr(module, method)]
     if missing:
         raise TrainingFailed(f"{path} is a TorchScript archive but no plan: it has no method {missing[0]!r}")
-    allocate(module, chosen)
+    shapes = [parameter.shape for parameter in module.parameters()]
+    allocate(module, memory_format or default_memory_format(device, precision, shapes))
     if precision == "float16":
         module.scale_losses(LOSS_SCALE)
     return TorchScriptPlan(module, torch.device(device), precision)

@@ -14,7 +14,7 @@ from moonfed.errors import InvalidInput
 from moonfed.export.methods import METHODS
 from moonfed.export.network import Network
 from moonfed.export.plan_builder import compile_plan, save_plan
-from moonfed.plan import MEMORY_FORMATS, PRECISIONS, TorchScriptPlan, default_memory_format, load_plan
+from moonfed.plan import MEMORY_FORMATS, PRECISIONS, TorchScriptPlan, load_plan
 from tests.export.conftest import IMAGE, SMALL_IMAGE, NewPlan, batches
 from tests.support.eager_reference import Batch, Model, weights_of
 from tests.support.plan_precision import opened, update_of, values
@@ -145,8 +145,6 @@ def test_precision_and_memory_format_are_checked(device: str, cnn: Network, new_
         load_plan(tmp_path / "plan.pt", device, precision="int8")
     with pytest.raises(InvalidInput, match="memory_format is 'rows'; it must be one of contiguous, channels-last"):
         load_plan(tmp_path / "plan.pt", device, memory_format="rows")
-    assert default_memory_format("cpu", "float32") == default_memory_format("cuda", "float16") == "channels-last"
-    assert default_memory_format("cuda", "float32") == default_memory_format("cuda:1", "float32") == "contiguous"
 
 
 @CUDA

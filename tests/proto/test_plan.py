@@ -35,15 +35,19 @@ def test_a_failure_whose_message_cannot_be_decoded_is_the_plans() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "precision", "expected"),
+    ("device", "precision", "channels", "expected"),
     [
-        ("cpu", "float32", "channels-last"),
-        ("cuda:1", "float32", "contiguous"),
-        ("cuda", "bfloat16", "channels-last"),
+        ("cpu", "float32", 16, "channels-last"),
+        ("cuda", "float32", 16, "contiguous"),
+        ("cuda:1", "float32", 63, "contiguous"),
+        ("cuda:1", "float32", 64, "channels-last"),
+        ("cuda", "bfloat16", 16, "channels-last"),
+        ("cuda", "float16", 16, "channels-last"),
     ],
 )
-def test_the_default_memory_format_is_the_fastest(device: str, precision: str, expected: str) -> None:
-    assert default_memory_format(device, precision) == expected
+def test_the_default_memory_format_is_the_fastest(device: str, precision: str, channels: int, expected: str) -> None:
+    shapes = [(6, 3, 5, 5), (6,), (channels, 6, 5, 5), (channels,), (256, 400), (256,)]
+    assert default_memory_format(device, precision, shapes) == expected
 
 
 def test_expanded_zeros_are_allocated_and_stay_the_same_tensors() -> None:

@@ -192,6 +192,8 @@ def _measured(
 
 
 def _requested(settings: ProfileSettings, manifest: Manifest) -> Profile:
+    shapes = [spec.shape for spec in manifest.parameters]
+    fastest = default_memory_format(settings.accelerator, settings.precision, shapes)
     return Profile(
         manifest=manifest,
         platform=describe_platform(settings.accelerator, settings.threads or torch.get_num_threads()),
@@ -199,7 +201,7 @@ def _requested(settings: ProfileSettings, manifest: Manifest) -> Profile:
         batch_size=settings.batch_size or manifest.training.batch_size,
         epochs=settings.epochs or manifest.training.epochs,
         precision=settings.precision,
-        memory_format=settings.memory_format or default_memory_format(settings.accelerator, settings.precision),
+        memory_format=settings.memory_format or fastest,
         limit=settings.max_memory,
     )
 
