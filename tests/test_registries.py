@@ -1,4 +1,4 @@
-"""The tables of local objectives, server rules, reducers and encodings: no module is forgotten."""
+"""The tables of local objectives, server rules, reducers and encodings: what holds for all of their entries."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,10 @@ from moonfed import encodings, server_rules
 from moonfed.coordinator.aggregation.robust import reducers
 from moonfed.coordinator.aggregation.robust.reducers import reducer
 from moonfed.encodings import number_format
+from moonfed.errors import InvalidInput
 from moonfed.export import methods
 from moonfed.export.methods import method
-from moonfed.registry import Registry
+from moonfed.registry import Registry, Selection, setting_types
 from moonfed.server_rules import server_rule
 
 
@@ -43,3 +45,26 @@ def test_every_module_of_the_package_is_registered(registry: Registry[object], p
     entries = tuple(registry.values())
     missing = [found for found in concrete_classes(package, base) if not any(issubclass(one, found) for one in entries)]
     assert not missing
+
+
+SELECTABLE: list[Registry[Any]] = [methods.METHODS, server_rules.SERVER_RULES, reducers.REDUCERS]
+SETTINGS = [
+    pytest.param(registry, name, key, value, id=f"{name}-{key}-{value}")
+    for registry in SELECTABLE
+    for name in registry
+    for key, kind in setting_types(registry[name]).items()
+    for value in {int: (-1,), float: ("nan", "inf", "-inf")}.get(kind, ())
+]
+MODULES = sorted({entry.__module__ for kind in (*SELECTABLE, encodings.NUMBER_FORMATS) for entry in kind.values()})
+
+
+@pytest.mark.parametrize(("registry", "name", "key", "value"), SETTINGS)
+def test_settings_are_checked(registry: Registry[Any], name: str, key: str, value: float | str) -> None:
+    with pytest.raises(InvalidInput, match=rf"\b{key}\b"):
+        registry.build(Selection(name, {key: value}))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_says_what_its_entry_does(module: str) -> None:
+    first = (import_module(module).__doc__ or "").partition("\n")[0]
+    assert len(first.split()) > 4, "`Name: effect. Source.`"

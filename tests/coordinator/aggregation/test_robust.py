@@ -31,6 +31,15 @@ def test_no_two_reducers_give_the_same_model(tmp_path: Path) -> None:
             assert np.abs(model - other)[~PARAMETERS].max() > 1e-3
 
 
+@pytest.mark.parametrize("robust", [robust_settings(), *ROBUST], ids=["mean", *NAMES])
+def test_a_reducer_declares_whether_it_ignores_weights(tmp_path: Path, robust: RobustSettings) -> None:
+    models = updates(4, 9)
+    equal, unequal = (
+        rounds(tmp_path / str(heaviest), robust).next(models, [*[100] * 8, heaviest]) for heaviest in (100, 10000)
+    )
+    assert np.array_equal(equal, unequal) == robust.build_reducer().ignores_weights
+
+
 @pytest.mark.parametrize("robust", ROBUST, ids=NAMES)
 def test_updates_that_agree_are_kept_and_nobody_is_reported(tmp_path: Path, robust: RobustSettings) -> None:
     models = np.repeat(updates(1, 1), 7, axis=0)

@@ -95,7 +95,10 @@ class ModelWriter:
         with np.errstate(over="ignore"):
             rounded = values.astype("<f4")
         if not np.isfinite(rounded).all():
-            raise InvalidInput("the result has values that float32 cannot hold: training diverges with these settings")
+            raise InvalidInput(
+                "the new model has values that float32 cannot hold: training diverges with these settings, or the "
+                "server rule or reducer returns such values"
+            )
         self._file.write(np.ascontiguousarray(rounded).data)
 
 

@@ -103,9 +103,8 @@ def _failed(error: Exception, attempt: AttemptId) -> ReductionFailed:
         _log.error("reduction of %s failed; retrying: %s", attempt, unavailable)
         return ReductionFailed(round=attempt.round, attempt=attempt.attempt, reason=str(unavailable), transient=True)
     _log.error("reduction of %s failed", attempt, exc_info=error)
-    reason = (
-        str(error) if isinstance(error, MoonfedError) else "the updates could not be reduced; see the coordinator's log"
-    )
+    unexpected = f"the updates could not be reduced: {error!r}; see the coordinator's log"
+    reason = str(error) if isinstance(error, MoonfedError) else unexpected
     return ReductionFailed(round=attempt.round, attempt=attempt.attempt, reason=reason)
 
 

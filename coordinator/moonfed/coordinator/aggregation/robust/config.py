@@ -71,7 +71,7 @@ class RobustSettings:
             raise InvalidInput(
                 f"reducer is {reducer.name!r}; its class must derive from CoordinatewiseReducer or WeightingReducer"
             )
-        if self.weight_cap and reducer.counts_devices:
+        if self.weight_cap and reducer.ignores_weights:
             raise InvalidInput(
                 f"weight_cap is {self.weight_cap} with reducer {reducer.name!r}, which weighs all devices equally; "
                 "leave it out, or choose 'mean' or 'geometric_median'"

@@ -33,7 +33,7 @@ class GeometricMedian(WeightingReducer):
     """The point nearest to all updates. RFA, Pillutla et al., 2022."""
 
     name: ClassVar[str] = "geometric_median"
-    counts_devices: ClassVar[bool] = False
+    ignores_weights: ClassVar[bool] = False
     byzantine: int = 0  # faulty or malicious devices of a round; decides only how many updates a round needs
     iterations: int = 1000  # at most; the paper takes 3 or 4
 

@@ -16,7 +16,7 @@ class MeanReducer(Reducer):
     """The weighted mean: not robust on its own."""
 
     name: ClassVar[str] = "mean"
-    counts_devices: ClassVar[bool] = False
+    ignores_weights: ClassVar[bool] = False
 
     def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
         """Return the mean, [D]."""

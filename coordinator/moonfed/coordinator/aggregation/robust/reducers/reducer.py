@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from moonfed.coordinator.aggregation.robust.outliers import Outlier, far_outliers
+from moonfed.coordinator.aggregation.shapes import require_shape
 from moonfed.errors import InvalidInput
 from moonfed.server_rules.server_rule import Float64Array
 from moonfed.validate import require_whole
@@ -28,7 +29,7 @@ class Reducer(ABC):
     """A reducer and its settings; a subclass is a frozen dataclass that adds settings."""
 
     name: ClassVar[str]  # in the registry, on command lines and in recipes
-    counts_devices: ClassVar[bool] = True  # all devices weigh the same; if not, they weigh by the rule's `weighting`
+    ignores_weights: ClassVar[bool] = True  # all devices count the same, so a weight cap is rejected
 
     @property
     def updates_needed(self) -> int:
@@ -86,12 +87,15 @@ class WeightingReducer(Reducer):
 
         Args:
             gram_NN: inner products of the devices' changes; the squared distance of two is G_ii + G_jj − 2·G_ij.
-            weights_N: what each device weighs in the mean, after the weight cap.
+            weights_N: what each device weighs in the mean, after the weight cap; in any unit.
+
+        Called once for the parameters and once for the statistics, if there are any. The result is divided by its sum.
         """
 
     def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
         """Return the weighted mean, [D], and the outliers."""
         weights, outliers = self.weigh(vectors_ND @ vectors_ND.T, np.ones(len(vectors_ND)))
+        require_shape(f"reducer {self.name!r}", weights, (len(vectors_ND),))
         return weights @ vectors_ND / weights.sum(), outliers
 
 
