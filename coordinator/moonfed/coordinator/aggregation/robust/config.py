@@ -72,9 +72,10 @@ class RobustSettings:
                 f"reducer is {reducer.name!r}; its class must derive from CoordinatewiseReducer or WeightingReducer"
             )
         if self.weight_cap and reducer.ignores_weights:
+            others = " or ".join(repr(name) for name, entry in REDUCERS.items() if not entry.ignores_weights)
             raise InvalidInput(
                 f"weight_cap is {self.weight_cap} with reducer {reducer.name!r}, which weighs all devices equally; "
-                "leave it out, or choose 'mean' or 'geometric_median'"
+                f"leave it out, or choose {others}"
             )
         return reducer
 
