@@ -25,6 +25,7 @@ from moonfed.export.plan_builder import compile_plan
 from tests.support.forked_process import AnyPopen
 from tests.support.forked_programs import ForkedPopen
 
+TINY = "tests.support.residual_network:tiny"
 CUDA_TARGETS = ["at least 8", "at least 2.5", "at most 1.55", "at most 1.55", "at most 5"]
 
 
@@ -178,7 +179,7 @@ def test_the_cuda_code_path_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.Mo
     make_small(monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(cuda, "ACCELERATOR", "cpu")
-    monkeypatch.setattr(contenders, "build_network", lambda model, *rest, **more: build_network("cnn", *rest, **more))
+    monkeypatch.setattr(contenders, "build_network", lambda model, *rest, **more: build_network(TINY, *rest, **more))
     monkeypatch.setattr(contenders, "compile_plan", compile_once())
     monkeypatch.setattr(comparison, "peak_megabytes", lambda side, work: 12.5)
     figures = flat(measure_cuda())

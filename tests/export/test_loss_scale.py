@@ -65,21 +65,22 @@ def plan_in_float16(network: Network, method: str, directory: Path, device: str,
     return TorchScriptPlan(module, torch.device(device), "float16")
 
 
-def test_float16_scales_losses_and_resets_every_round(cnn: Network, tmp_path: Path) -> None:
-    """After a round that lowered the scale, the next one starts with steps that overflow again."""
-    plan, (inputs, labels) = plan_in_float16(cnn, "fedavg", tmp_path, "cpu", 2.0**36), batches(IMAGE, 1, 8)[0]
-    for _ in range(2):
-        plan.begin_round(weights_of(cnn), [], {}, values("fedavg"))
-        plan.step(inputs, labels, NONE, no_draws(inputs))
-        assert largest_difference(plan.end_round(1)["model"], weights_of(cnn)) == 0
-        for _ in range(40):
-            plan.step(inputs, labels, NONE, no_draws(inputs))
-        assert largest_difference(plan.end_round(41)["model"], weights_of(cnn)) > 0
-
-
 def narrow(shape: tuple[int, ...], classes: int) -> tuple[nn.Module, nn.Module, nn.Module]:
     """An MLP with few hidden units: float16 is slow on a CPU."""
     return nn.Sequential(nn.Linear(shape[0], 32), nn.ReLU()), nn.Linear(32, 16), nn.Linear(16, classes)
+
+
+def test_float16_scales_losses_and_resets_every_round(tmp_path: Path) -> None:
+    """After a round that lowered the scale, the next one starts with steps that overflow again."""
+    network = build_network("tests.export.test_loss_scale:narrow", FEATURES, 10)
+    plan, (inputs, labels) = plan_in_float16(network, "fedavg", tmp_path, "cpu", 2.0**36), batches(FEATURES, 1, 8)[0]
+    for _ in range(2):
+        plan.begin_round(weights_of(network), [], {}, values("fedavg"))
+        plan.step(inputs, labels, NONE, no_draws(inputs))
+        assert largest_difference(plan.end_round(1)["model"], weights_of(network)) == 0
+        for _ in range(40):
+            plan.step(inputs, labels, NONE, no_draws(inputs))
+        assert largest_difference(plan.end_round(41)["model"], weights_of(network)) > 0
 
 
 def test_scaling_preserves_gradients_too_small_for_float16(new_plan: NewPlan, tmp_path: Path) -> None:

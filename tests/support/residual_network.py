@@ -1,4 +1,4 @@
-"""A custom model, `tests.support.residual_network:small_resnet`: small, with BatchNorm and shortcuts."""
+"""Custom models, such as `tests.support.residual_network:small_resnet`: small, with BatchNorm and shortcuts."""
 
 from __future__ import annotations
 
@@ -22,15 +22,20 @@ class Block(nn.Module):
 
 def small_resnet(shape: tuple[int, ...], classes: int) -> tuple[nn.Module, nn.Module, nn.Module]:
     encoder = nn.Sequential(
-        nn.Conv2d(shape[2], 16, 3, padding=1, bias=False),
-        nn.BatchNorm2d(16),
+        nn.Conv2d(shape[2], 8, 3, padding=1, bias=False),
+        nn.BatchNorm2d(8),
         nn.ReLU(),
+        Block(8, 16),
         Block(16, 32),
-        Block(32, 64),
         nn.AdaptiveAvgPool2d(1),
     )
-    head = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32))
+    head = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 32))
     return encoder, head, nn.Linear(32, classes)
+
+
+def tiny(shape: tuple[int, ...], classes: int) -> tuple[nn.Module, nn.Module, nn.Module]:
+    encoder = nn.Sequential(nn.Conv2d(shape[2], 4, 8, stride=8), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+    return encoder, nn.Linear(4, 8), nn.Linear(8, classes)
 
 
 def with_unused_layer(shape: tuple[int, ...], classes: int) -> tuple[nn.Module, nn.Module, nn.Module]:
