@@ -149,6 +149,7 @@ def test_a_checkpoint_keeps_models_that_are_not_scored_yet(tmp_path: Path, unsco
     save_checkpoint(tmp_path / "a", tmp_path / "saved")
     restore_checkpoint(tmp_path / "saved", MOON, tmp_path / "b")
     assert len(models_of(tmp_path / "b")) == 1 + unscored  # with the initial one
+    assert (tmp_path / "b" / "coordinator").stat().st_mode & 0o077 == 0, "as the coordinator makes it"
 
 
 def test_a_checkpoint_with_the_bundle_of_a_stranger_needs_their_trust_file(
@@ -167,7 +168,8 @@ def test_a_checkpoint_with_the_bundle_of_a_stranger_needs_their_trust_file(
         run_simulation(MOON, tmp_path / "b", engine=TWO)
     with pytest.raises(UntrustedBundle, match="bundle: the bundle is not signed; sign it with: moonfed-export sign"):
         run_simulation(MOON, tmp_path / "c", engine=TWO, trust=theirs / "trust.json")
-    with pytest.raises(UntrustedBundle, match="differs from version 1"):
+    advice = r"differs from version 1 .*; name its engineer's trust file with --trust, or sign it: .* sign .*/d/bundle"
+    with pytest.raises(UntrustedBundle, match=advice):
         run_simulation(MOON, tmp_path / "d", checkpoint=tmp_path / "saved", engine=TWO)
     result = run_simulation(MOON, tmp_path / "b", engine=TWO, trust=theirs / "trust.json")
     assert len(result.rounds) == 4

@@ -97,6 +97,8 @@ def restore_checkpoint(file: Path, simulation: Simulation, output: Path) -> None
         if facts.get("format") != FORMAT:
             raise InvalidInput(f"checkpoint is {str(file)!r}, of format {facts.get('format')!r}; it must be {FORMAT}")
         require_same(recipe, simulation, f"checkpoint is {str(file)!r}", "checkpoint")
+        if layout.coordinator.is_dir():  # SOLO has none
+            layout.coordinator.chmod(0o700)
 
 
 def _copy(layout: Layout, target: Layout) -> int:

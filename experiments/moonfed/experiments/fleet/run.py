@@ -24,7 +24,7 @@ from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.edge_client.resources.accelerator import require_accelerator
-from moonfed.errors import NotFound, RunFailed
+from moonfed.errors import NotFound, RunFailed, UntrustedBundle
 from moonfed.experiments.fleet.checkpoint import restore_checkpoint
 from moonfed.experiments.fleet.data import read_counts
 from moonfed.experiments.fleet.engine import EngineSettings, open_engine
@@ -81,7 +81,7 @@ def run_simulation(
     require_accelerator(settings.device)
     source = Source(data=data, bundle=bundle)
     prepare(simulation, layout, source, lambda sentence: progress(SimulationProgress(fraction=0.0, sentence=sentence)))
-    trusted = read_bundle(layout.bundle, signed_by(user_trust(trust)))
+    trusted = _read_trusted(layout, trust, resumed=checkpoint is not None)
     if simulation.method != SOLO:
         write_durably(layout.run_recipe, to_toml(simulation.recipe(trusted.manifest)).encode())
     if simulation.method == SOLO:
@@ -91,6 +91,17 @@ def run_simulation(
     with _restore_interrupt(), open_storage(layout.coordinator) as directory:
         rounds = asyncio.run(_federated(simulation, layout, directory, settings, progress))
     return finish(SimulationResult(simulation=simulation, output=output, rounds=rounds))
+
+
+def _read_trusted(layout: Layout, trust: Path | None, resumed: bool) -> Bundle:
+    """Read the simulation's bundle; for a stranger's checkpoint, the error tells what to do."""
+    try:
+        return read_bundle(layout.bundle, signed_by(user_trust(trust)))
+    except UntrustedBundle as error:
+        if not resumed or trust:
+            raise
+        advice = f"name its engineer's trust file with --trust, or sign it: moonfed-export sign {layout.bundle}"
+        raise UntrustedBundle(f"{error}; {advice}") from None
 
 
 @contextmanager
