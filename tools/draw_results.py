@@ -15,6 +15,7 @@ RESULTS, PICTURE = Path("docs/results"), Path("docs/pictures/cifar10-100-rounds.
 ROUNDS = 100
 LAST = 10  # rounds whose accuracies are averaged
 FEDSSC_TARGET = 68.0  # percent; FedSSC's table I counts the rounds until then
+FLOOR = 58  # percent: the methods differ above; all pass it in about ten rounds
 NEVER = "not reached"
 HEADER = (
     "| run | rounds | last | mean of last ten | best (round) | reaches FedAvg's last | reaches 68 % | seconds |",
@@ -95,6 +96,8 @@ def draw(runs: list[Run], target: Path) -> None:
     ):
         lines = [Line(label=run.label, x=range(1, len(run.accuracy) + 1), y=run.accuracy) for run in runs]
         draw_lines(axes, lines, x="round", y="accuracy (%)")
+        axes.set_ylim(bottom=FLOOR)
+        axes.legend(loc="lower right", fontsize=7, ncol=2)
 
 
 if __name__ == "__main__":
