@@ -44,7 +44,7 @@ def concrete_classes(package: ModuleType, base: type) -> Iterator[type]:
 def test_every_module_of_the_package_is_registered(registry: Registry[object], package: ModuleType, base: type) -> None:
     entries = tuple(registry.values())
     missing = [found for found in concrete_classes(package, base) if not any(issubclass(one, found) for one in entries)]
-    assert not missing
+    assert not missing, f"add a line to the table in {package.__name__}"
 
 
 SELECTABLE: list[Registry[Any]] = [methods.METHODS, server_rules.SERVER_RULES, reducers.REDUCERS]
@@ -60,6 +60,7 @@ MODULES = sorted({entry.__module__ for kind in (*SELECTABLE, encodings.NUMBER_FO
 
 @pytest.mark.parametrize(("registry", "name", "key", "value"), SETTINGS)
 def test_settings_are_checked(registry: Registry[Any], name: str, key: str, value: float | str) -> None:
+    """Each class checks the range of its settings in `__post_init__`, with a sentence that names the setting."""
     with pytest.raises(InvalidInput, match=rf"\b{key}\b"):
         registry.build(Selection(name, {key: value}))
 

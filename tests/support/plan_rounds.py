@@ -45,7 +45,9 @@ def run_round(
     losses = []
     for inputs, labels in steps:
         references = plan.references(inputs, no_draws(inputs)) if plan.reference_count() else NONE
-        losses.append(float(plan.step(inputs, labels, references, no_draws(inputs))))
+        loss = plan.step(inputs, labels, references, no_draws(inputs))
+        assert loss.dim() == 0, "an objective returns a scalar"
+        losses.append(float(loss))
     _survey(plan, data or steps, len(steps))
     results = plan.end_round(len(steps))
     return Round(results["model"], results, losses, plan.metrics())
