@@ -17,6 +17,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch torchvision
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m tests.support.install_servers
+	$(BIN)/python -m pytest --collect-only --quiet > /dev/null # compiles the tests once, not in each of four processes
 	touch $@
 
 demo: setup ## runs a coordinator and five devices on this machine; writes build/demo/summary.json

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import PLAN_FILE, InputSpec
-from tests.support.compiled import cached_bundle
+from tests.support.compiled import device_bundle
 
 PICTURES = BundleRecipe(
     name="pictures",
@@ -29,7 +29,7 @@ sys.stdout.buffer.write(build_device_bundle(PICTURES).contents[PLAN_FILE])
 
 
 def test_a_plan_does_not_depend_on_hash_seed_or_on_earlier_compilations() -> None:
-    expected = cached_bundle(PICTURES).contents[PLAN_FILE]
+    expected = device_bundle(PICTURES).contents[PLAN_FILE]
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     root = Path(__file__).parents[2]
     found = subprocess.run(

@@ -12,13 +12,13 @@ import torch
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.edge_client.training.local_training import RoundSettings, Samples, Trained, train_round
-from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.model_zoo import build_network
 from moonfed.manifest import MODEL, PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
 from moonfed.plan import Plan, load_plan
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.tensors import open_model, split, write_model
+from tests.support.compiled import build_device_bundle
 
 IMAGE = InputSpec(kind="image", shape=(16, 16, 1))
 NETWORK = "tests.support.residual_network:small_resnet"
@@ -52,7 +52,7 @@ def state(path: Path, manifest: Manifest) -> State:
 @pytest.mark.parametrize("damped", [False, True])
 def test_fedavgm_on_a_network_with_batch_norm(tmp_path: Path, damped: bool) -> None:
     rule = FedAvgM(server_momentum=0.9, damped=damped)
-    bundle = build_bundle(
+    bundle = build_device_bundle(
         BundleRecipe(name="tested", model=NETWORK, input=IMAGE, classes=tuple("0123456789"), server_rule=rule)
     )
     manifest = bundle.manifest
