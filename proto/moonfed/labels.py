@@ -15,8 +15,10 @@ def parse_labels(words: Sequence[str]) -> dict[str, str]:
     labels: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals or name in labels:
-            raise InvalidInput(f"label is {word!r}; it must be NAME=VALUE, such as site=berlin, once for each name")
+        if not equals:
+            raise InvalidInput(f"label is {word!r}; it must be NAME=VALUE, such as site=berlin")
+        if name in labels:
+            raise InvalidInput(f"label is {word!r}, but {name}={labels[name]} is given already; give each name once")
         labels[name] = value
     check_labels(labels)
     return labels

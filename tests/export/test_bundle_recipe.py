@@ -83,5 +83,7 @@ class Weighted(FedAvg):
 
 @pytest.mark.parametrize(("method", "name"), [(Heavy(), "momentum"), (Weighted(), "learning_rate")])
 def test_a_method_cannot_take_a_name_of_the_optimisers(method: Method, name: str) -> None:
-    with pytest.raises(InvalidInput, match=f"{type(method).__name__} names a setting or coefficient '{name}', as the"):
+    with pytest.raises(
+        InvalidInput, match=f"{type(method).__name__} has a setting or coefficient named '{name}', which"
+    ):
         MethodSettings(method=method, optimiser=Sgd(), training=TrainingSpec(epochs=1, batch_size=8))

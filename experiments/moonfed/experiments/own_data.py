@@ -57,7 +57,7 @@ class OwnData:
         names = tuple(folder.name for folder in class_folders(Path(self.text)))
         if len(names) < 2:
             raise InvalidInput(
-                f"data is {self.text!r}, which has {len(names)} folders; each class needs one of its own"
+                f"data is {self.text!r}; it must have a folder for each class, so at least two, and has {len(names)}"
             )
         return names
 

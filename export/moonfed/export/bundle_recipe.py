@@ -56,8 +56,8 @@ class MethodSettings:
         for key in [*(item.name for item in fields(self.method)), *self.method.coefficients()]:  # type: ignore[arg-type]
             if key in taken:
                 raise InvalidInput(
-                    f"{type(self.method).__name__} names a setting or coefficient {key!r}, as the optimiser or the "
-                    "training loop does; rename it"
+                    f"{type(self.method).__name__} has a setting or coefficient named {key!r}, which is the name of "
+                    "one of the optimiser's or training loop's; give it another name"
                 )
 
     @property

@@ -82,8 +82,8 @@ def class_files(path: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
     for folder in folders:
         if folder.name not in classes:
             raise InvalidInput(
-                "the data have a folder that is not named after one of the model's classes, "
-                f"{', '.join(classes)}: {str(folder)!r}"
+                f"the data have the folder {str(folder)!r}, which is not named after one of the model's classes: "
+                f"{', '.join(classes)}"
             )
     return [(file, classes.index(folder.name)) for folder in folders for file in image_files(folder)]
 

@@ -74,8 +74,8 @@ def test_all_recipes_are_listed() -> None:
     ("arguments", "message"),
     [
         (["moon-table-20"], "recipe is 'moon-table-20'; it must be one of moon-table-1, "),
-        ([], "recipe is not given; it must be a name that --list shows; use --all for every recipe"),
-        (["moon-table-1", "--all"], "recipe is 'moon-table-1', and --all is given too; it must be"),
+        ([], "recipe is not given; name one that --list shows, or use --all for every recipe"),
+        (["moon-table-1", "--all"], "recipe is 'moon-table-1', and --all is given too; give only one of them"),
         (["moon-table-1", "--rounds", "0"], "rounds is 0; it must be a whole number from 1"),
         (["moon-table-1", "--seeds", "-1"], "seeds is -1; it must be a whole number from 1"),
         (["moon-table-1", "--dataset", "mnist"], "dataset is 'mnist'; moon-table-1 has cifar10, "),

@@ -84,7 +84,9 @@ def test_sixteen_bit_greys_are_scaled(tmp_path: Path, suffix: str) -> None:
 
 def test_a_folder_that_is_not_a_class_is_named(pictures: Path) -> None:
     draw(pictures / "bird" / "x.png", (1, 2, 3))
-    with pytest.raises(InvalidInput, match=r"not named after one of the model's classes, cat, dog: '.*bird'"):
+    with pytest.raises(
+        InvalidInput, match=r"folder '.*bird', which is not named after one of the model's classes: cat, dog$"
+    ):
         read(FolderSource(pictures), COLOUR)
 
 

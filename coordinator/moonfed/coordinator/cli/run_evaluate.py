@@ -35,8 +35,8 @@ def evaluate(
 ) -> None:
     """Have devices score a run's global model on their holdouts, along with their own latest models.
 
-    Waits until the run's devices have answered. If interrupted, the evaluation goes on, and the same command waits for
-    it again. Each device reports only three counts of samples.
+    Waits until the run's devices have answered. If you interrupt the command, the evaluation continues; the same
+    command waits for it again. Each device reports only three counts of samples.
 
     Example: moonfed-coordinator run evaluate digits
     """

@@ -63,9 +63,10 @@ def reproduce_command(
     if list_recipes:
         _list(list(RECIPES.values()), as_json)
         return
-    if run_all == (name is not None):
-        given = "not given" if name is None else f"{name!r}, and --all is given too"
-        raise InvalidInput(f"recipe is {given}; it must be a name that --list shows; use --all for every recipe")
+    if run_all and name is not None:
+        raise InvalidInput(f"recipe is {name!r}, and --all is given too; give only one of them")
+    if not run_all and name is None:
+        raise InvalidInput("recipe is not given; name one that --list shows, or use --all for every recipe")
     recipes = [find_recipe(name)] if name else list(RECIPES.values())
     if output is None:
         raise InvalidInput("output is not given; it must be a directory")

@@ -63,7 +63,7 @@ def create(
         str,
         typer.Option(
             metavar="both|smaller",
-            help="both keeps variants that are smaller and at most 5 % slower; smaller also keeps slower ones.",
+            help="With 'both', variants must be smaller and at most 5 % slower; with 'smaller', they may be slower.",
         ),
     ] = "both",
     sign: SignersOption = None,
