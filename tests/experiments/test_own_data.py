@@ -41,7 +41,7 @@ def test_folders_name_the_classes(tmp_path: Path) -> None:
     assert samples.inputs.shape == (10, 4, 6, 3)
     with pytest.raises(InvalidInput, match="input is missing; it must be the images' size, such as 32x32x3"):
         OwnData(text=str(tmp_path / "pictures")).read()
-    with pytest.raises(InvalidInput, match="must have a folder for each class, so at least two, and has 0$"):
+    with pytest.raises(InvalidInput, match=r"must have a folder for each class, so at least two, and has 0$"):
         OwnData(text=str(tmp_path / "pictures" / "cat"), input="4x6x3").read()
 
 
