@@ -28,7 +28,7 @@ def test_no_two_reducers_give_the_same_model(tmp_path: Path) -> None:
     found = [rounds(tmp_path / robust.reducer.name, robust).next(models, [1] * 9) for robust in settings]
     for i, j in itertools.combinations(range(len(found)), 2):
         for kind in (PARAMETERS, ~PARAMETERS):
-            assert np.abs(found[i] - found[j])[kind].max() > 1e-5, (settings[i].reducer, settings[j].reducer)
+            assert np.abs(found[i] - found[j])[kind].max() > 1e-3, (settings[i].reducer, settings[j].reducer)
 
 
 @pytest.mark.parametrize("robust", [robust_settings(), *ROBUST], ids=["mean", *NAMES])

@@ -17,7 +17,6 @@ from moonfed.coordinator.aggregation.robust.model_changes import ModelChanges, P
 from moonfed.coordinator.aggregation.robust.reducers.reducer import WeightingReducer
 from moonfed.coordinator.aggregation.robust.reduction import PARTS, RobustReduction
 from moonfed.coordinator.aggregation.robust.weight_cap import cap_weights
-from moonfed.coordinator.aggregation.shapes import read_only, require_shape
 from moonfed.manifest import MODEL
 from moonfed.schema import Kind
 from moonfed.server_rules.server_rule import Float64Array, Weighting
@@ -37,9 +36,8 @@ def reduce_robustly(closed: ClosedRound, weighting: Weighting, slice_elements: i
     weights: dict[Kind, Float64Array] = dict.fromkeys(PARTS, alpha)
     if isinstance(reducer, WeightingReducer):
         for kind, gram in grams.items():
-            clipped = read_only(gram * np.outer(scales[kind], scales[kind]))
-            weights[kind], outliers = reducer.weigh(clipped, read_only(alpha))
-            require_shape(f"reducer {reducer.name!r}", weights[kind], alpha.shape)
+            clipped = gram * np.outer(scales[kind], scales[kind])
+            weights[kind], outliers = reducer.checked_weights(clipped, alpha)
             measured += [outlier_incident(devices[one.position], PARTS[kind], reducer, one) for one in outliers]
     return RobustReduction(
         reducer=reducer,

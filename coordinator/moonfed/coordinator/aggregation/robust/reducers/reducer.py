@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from moonfed.coordinator.aggregation.robust.outliers import Outlier, far_outliers
-from moonfed.coordinator.aggregation.shapes import require_shape
+from moonfed.coordinator.aggregation.shapes import read_only, require_shape
 from moonfed.errors import InvalidInput
 from moonfed.server_rules.server_rule import Float64Array
 from moonfed.validate import require_whole
@@ -92,10 +92,15 @@ class WeightingReducer(Reducer):
         Called once for the parameters and once for the statistics, if there are any. The result is divided by its sum.
         """
 
+    def checked_weights(self, gram_NN: Float64Array, weights_N: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
+        """Call `weigh` with read-only arrays; InvalidInput unless it returns a weight for each device."""
+        weights, outliers = self.weigh(read_only(gram_NN), read_only(weights_N))
+        require_shape(f"reducer {self.name!r}", weights, weights_N.shape)
+        return weights, outliers
+
     def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
         """Return the weighted mean, [D], and the outliers."""
-        weights, outliers = self.weigh(vectors_ND @ vectors_ND.T, np.ones(len(vectors_ND)))
-        require_shape(f"reducer {self.name!r}", weights, (len(vectors_ND),))
+        weights, outliers = self.checked_weights(vectors_ND @ vectors_ND.T, np.ones(len(vectors_ND)))
         return weights @ vectors_ND / weights.sum(), outliers
 
 
