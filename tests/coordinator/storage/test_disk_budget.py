@@ -27,7 +27,7 @@ def test_uploads_are_rejected_while_the_budget_is_used_up(tmp_path: Path, monkey
         work = session.assignment()
         filler = fleet.state / "filler"
         filler.write_bytes(big * 2)
-        with pytest.raises(ResourceExhausted, match="the coordinator's disk budget of 600 KB is used up"):
+        with pytest.raises(ResourceExhausted, match="the coordinator's disk budget of 600 KB leaves too little room"):
             device.submit(work, model_bytes(1.0))
         with pytest.raises(ResourceExhausted, match="disk budget"):
             fleet.start("two", bundle=coordinator.make_bundle(start=3.0))
@@ -53,7 +53,7 @@ def test_a_warning_comes_before_the_budget_is_reached(tmp_path: Path, caplog: py
         file.write_bytes(b"x" * size)
         budget.require(1)
         assert len(caplog.records) == warnings, size
-    assert "uses 850 bytes of the disk budget of 1 KB; uploads are rejected when it is used up" in caplog.text
+    assert "uses 850 bytes of the disk budget of 1 KB; uploads are rejected once it is reached" in caplog.text
     assert len(caplog.records) == 2
 
 
@@ -66,9 +66,9 @@ def test_rejected_uploads_are_logged_once(tmp_path: Path, caplog: pytest.LogCapt
         else:
             with pytest.raises(ResourceExhausted, match=f"700 bytes are in use, and {size} bytes more are needed"):
                 budget.require(size)
-        assert caplog.text.count("disk budget of 1 KB is used up") == told
+        assert caplog.text.count("disk budget of 1 KB leaves too little room") == told
     file.write_bytes(b"x" * 1001)
-    with pytest.raises(ResourceExhausted, match=r"disk budget of 1 KB is used up: 1 KB are in use$"):
+    with pytest.raises(ResourceExhausted, match=r"disk budget of 1 KB leaves too little room: 1 KB are in use$"):
         budget.require(0)  # a run whose bundle is there already
 
 

@@ -48,10 +48,10 @@ class DiskBudget:
             self._warn(self._limit)
             full = self._used + size > self._limit
             if full and not self._rejecting:
-                _log.warning("%s: %s", self._root, self._used_up(self._limit, size))
+                _log.warning("%s: %s", self._root, self._shortage(self._limit, size))
             self._rejecting = full
             if full:
-                raise ResourceExhausted(f"the coordinator's {self._used_up(self._limit, size)}")
+                raise ResourceExhausted(f"the coordinator's {self._shortage(self._limit, size)}")
             self._used += size
 
     def invalidate(self) -> None:
@@ -59,16 +59,16 @@ class DiskBudget:
         with self._lock:
             self._measured = -MEASURED_SECONDS
 
-    def _used_up(self, limit: int, size: int) -> str:
+    def _shortage(self, limit: int, size: int) -> str:
         more = f", and {human(size)} more are needed" if size else ""
-        return f"disk budget of {human(limit)} is used up: {human(self._used)} are in use{more}"
+        return f"disk budget of {human(limit)} leaves too little room: {human(self._used)} are in use{more}"
 
     def _warn(self, limit: int) -> None:
         """Warn once each time that the threshold is crossed."""
         passed = self._used >= WARN_AT * limit
         if passed and not self._warned:
             _log.warning(
-                "%s uses %s of the disk budget of %s; uploads are rejected when it is used up: prune or delete runs, "
+                "%s uses %s of the disk budget of %s; uploads are rejected once it is reached: prune or delete runs, "
                 "or raise --disk-budget",
                 self._root,
                 human(self._used),
