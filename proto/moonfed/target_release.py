@@ -19,7 +19,7 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetRelease:
-    """The version of a released model that a device is to answer with; TargetRelease in fleet.proto."""
+    """The version of a released model that a device is to predict with; TargetRelease in fleet.proto."""
 
     name: str
     deployment: int
@@ -46,7 +46,7 @@ class TargetRelease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledRelease:
-    """The version of a released model that a device answers with; InstalledRelease in fleet.proto."""
+    """The version of a released model that a device predicts with; InstalledRelease in fleet.proto."""
 
     name: str
     version: int = 0  # 0: none
@@ -75,7 +75,7 @@ class ReleaseReport:
     installed: InstalledRelease  # afterwards
     reason: str = ""
     score: float | None = None  # accuracy of the target on the device's holdout, 0 to 1
-    current_score: float | None = None  # of the version that it answered with
+    current_score: float | None = None  # of the version that it predicted with
     samples: int = 0  # in the holdout
     fingerprint: str = ""  # under which it was decided
 

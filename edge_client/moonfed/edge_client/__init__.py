@@ -1,4 +1,4 @@
-"""The device: trains plans on local data, and answers with releases."""
+"""The device: trains plans on local data, and predicts with releases."""
 
 from __future__ import annotations
 

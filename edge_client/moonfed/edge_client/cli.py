@@ -27,7 +27,7 @@ HELP = """Run this machine as a device of a moonfed federation. Training data ne
 Enrol once with the join token from the coordinator's operator, then run:
   moonfed-client enrol moonfed-join-1.eyJ… --name camera-7
   moonfed-client run --data pictures/
-  moonfed-client predict picture.jpg       # once a release has been deployed to it
+  moonfed-client predict picture.jpg       # once a release has been deployed to this device
 """
 STATE = typer.Option(Path("moonfed-device"), "--state", help="Directory for the device's identity, plans and models.")
 TRUST = typer.Option(

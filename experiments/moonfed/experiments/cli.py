@@ -49,8 +49,8 @@ def partition_command(
     kind: str | None = typer.Option(
         None,
         "--partition",
-        help="dirichlet (label skew; the default), dirichlet-moon (MOON's own draw), dirichlet-equal or -mix (one "
-        "size), or iid.",
+        help="dirichlet (label skew; the default), dirichlet-moon (MOON's own draw), dirichlet-equal or "
+        "dirichlet-mix (devices of equal size), or iid.",
     ),
     devices: int | None = typer.Option(None, "--devices", help="Number of devices. Default: 10."),
     beta: float | None = typer.Option(

@@ -105,7 +105,7 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     EVENT_KIND_DEVICE_LOST: _EventKind.ValueType  # 8
     """round, attempt, device"""
     EVENT_KIND_ROUND_COMMITTED: _EventKind.ValueType  # 9
-    """round, attempt, devices: the counted, model, metrics, reason: who had incidents"""
+    """round, attempt, devices: counted, model, metrics, reason: devices with incidents"""
     EVENT_KIND_ROUND_ABANDONED: _EventKind.ValueType  # 10
     """round, attempt, devices: missing, reason"""
     EVENT_KIND_METRICS: _EventKind.ValueType  # 11
@@ -139,7 +139,7 @@ EVENT_KIND_DEVICE_DECLINED: EventKind.ValueType  # 7
 EVENT_KIND_DEVICE_LOST: EventKind.ValueType  # 8
 """round, attempt, device"""
 EVENT_KIND_ROUND_COMMITTED: EventKind.ValueType  # 9
-"""round, attempt, devices: the counted, model, metrics, reason: who had incidents"""
+"""round, attempt, devices: counted, model, metrics, reason: devices with incidents"""
 EVENT_KIND_ROUND_ABANDONED: EventKind.ValueType  # 10
 """round, attempt, devices: missing, reason"""
 EVENT_KIND_METRICS: EventKind.ValueType  # 11
@@ -353,7 +353,7 @@ class RunSettings(_message.Message):
     uplink_encoding: _builtins.str
     """of updates; empty: float32"""
     max_attempts: _builtins.int
-    """abandoned attempts in a row that fail the run; 0: the coordinator's default"""
+    """abandoned attempts at one round that fail the run; 0: the coordinator's default"""
     trusted_labels: _builtins.bool
     """`labels` must have been set by operators; what devices report does not count"""
     @_builtins.property
@@ -450,7 +450,7 @@ class RobustSettings(_message.Message):
     reducer: _builtins.str
     """replaces the weighted mean; empty: the mean"""
     bounds_from: _builtins.int
-    """number of a round's updates from which cap and clip apply; 0: any"""
+    """cap and clip apply only in rounds with at least this many updates; 0: in every round"""
     @_builtins.property
     def reducer_settings(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """the reducer's own, as text"""
@@ -954,7 +954,7 @@ class OpenRound(_message.Message):
 
     @_builtins.property
     def progress(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """fraction of the local training that devices have reported; at one replica"""
+        """by device: fraction of its training, as last reported to this replica"""
 
     @_builtins.property
     def reasons(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -1074,7 +1074,7 @@ class ListRoundOutcomesRequest(_message.Message):
     LAST_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     last: _builtins.int
-    """number of newest attempts; 0: all at the newest 1,000 rounds, of which these are kept"""
+    """number of newest attempts; 0: all that are kept, which are those at the newest 1,000 rounds"""
     def __init__(
         self,
         *,
@@ -1991,7 +1991,7 @@ class DeployedDevice(_message.Message):
     samples: _builtins.int
     """in the holdout"""
     installed: _builtins.int
-    """the version that it answers with, as last reported; 0: none"""
+    """the version that it predicts with, as last reported; 0: none"""
     previous: _builtins.int
     """that it retains"""
     time: _builtins.float
@@ -2251,7 +2251,7 @@ class DeviceResult(_message.Message):
     time: _builtins.float
     """when the attempt ended, seconds since the epoch"""
     seconds: _builtins.float
-    """from its assignment to the first byte of its update; 0: unknown, and in Device.last_result"""
+    """from its assignment to the first byte of its update; 0: unknown, as in Device.last_result"""
     def __init__(
         self,
         *,
@@ -2279,7 +2279,7 @@ class ListDeviceHistoryRequest(_message.Message):
     LAST_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     last: _builtins.int
-    """number of newest results, up to 10,000; 0: those of the newest 1,000 rounds of each run are kept"""
+    """Number of newest results, at most 10,000; 0: 10,000. Only those of each run's newest 1,000 rounds are kept."""
     def __init__(
         self,
         *,
@@ -2845,7 +2845,7 @@ class ListAuditRecordsRequest(_message.Message):
     since: _builtins.float
     """seconds since the epoch"""
     newest: _builtins.int
-    """only so many, the newest; 0: all"""
+    """number of newest records; 0: all"""
     follow: _builtins.bool
     """then stream new records as calls end"""
     def __init__(
@@ -3116,7 +3116,7 @@ class DeviceEvaluation(_message.Message):
 
     @_builtins.property
     def waiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """devices that have not answered; once it is closed, they never do"""
+        """devices that have not answered; once it is closed, they never will"""
 
     def __init__(
         self,

@@ -32,11 +32,11 @@ class _ReleaseOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Releas
     RELEASE_OUTCOME_DECLINED: _ReleaseOutcome.ValueType  # 2
     """reason: incompatible, not trusted, or a score that is too low; nothing has changed"""
     RELEASE_OUTCOME_INSTALLED: _ReleaseOutcome.ValueType  # 3
-    """the device answers with the target"""
+    """the device predicts with the target"""
     RELEASE_OUTCOME_FAILED: _ReleaseOutcome.ValueType  # 4
     """reason: it could not be installed; nothing has changed"""
     RELEASE_OUTCOME_FELL_BACK: _ReleaseOutcome.ValueType  # 5
-    """reason: it was installed and failed; the device answers with its previous version"""
+    """reason: it was installed and failed; the device predicts with its previous version"""
 
 class ReleaseOutcome(_ReleaseOutcome, metaclass=_ReleaseOutcomeEnumTypeWrapper): ...
 
@@ -46,11 +46,11 @@ RELEASE_OUTCOME_ACCEPTED: ReleaseOutcome.ValueType  # 1
 RELEASE_OUTCOME_DECLINED: ReleaseOutcome.ValueType  # 2
 """reason: incompatible, not trusted, or a score that is too low; nothing has changed"""
 RELEASE_OUTCOME_INSTALLED: ReleaseOutcome.ValueType  # 3
-"""the device answers with the target"""
+"""the device predicts with the target"""
 RELEASE_OUTCOME_FAILED: ReleaseOutcome.ValueType  # 4
 """reason: it could not be installed; nothing has changed"""
 RELEASE_OUTCOME_FELL_BACK: ReleaseOutcome.ValueType  # 5
-"""reason: it was installed and failed; the device answers with its previous version"""
+"""reason: it was installed and failed; the device predicts with its previous version"""
 Global___ReleaseOutcome: _TypeAlias = ReleaseOutcome  # noqa: Y015
 
 @_typing.final
@@ -113,9 +113,9 @@ class ConnectRequest(_message.Message):
     samples: _builtins.int
     """size of the training set; 0: not known yet"""
     fingerprint: _builtins.str
-    """Of the data, limits and release that decide for which runs the device is eligible, 64 characters at most: answers
-    under another fingerprint are void. Empty: the device checks nothing, and is eligible for every run that its
-    description fits.
+    """Identifies everything that decides for which runs the device is eligible: data, limits and release. At most 64
+    characters. Answers given under another fingerprint are void. Empty: the device checks nothing, and is eligible for
+    every run that its description fits.
     """
     release: _builtins.str
     """of moonfed on the device"""
@@ -141,7 +141,7 @@ class ConnectRequest(_message.Message):
 
     @_builtins.property
     def installed(self) -> _containers.RepeatedCompositeFieldContainer[Global___InstalledRelease]:
-        """the versions that the device answers with, one for each name, at most 64"""
+        """the versions that the device predicts with, one for each name, at most 64"""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
 class RunEnded(_message.Message):
-    """A run in which this device took part has ended: the device may delete the run's state. What it answers with stays."""
+    """A run in which this device took part has ended: the device may delete the run's state. Its installed releases stay."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -334,7 +334,7 @@ Global___ReportEligibilityReply: _TypeAlias = ReportEligibilityReply  # noqa: Y0
 
 @_typing.final
 class TargetRelease(_message.Message):
-    """The version of a released model that the device is to answer with. Sent again until the device reports an outcome,
+    """The version of a released model that the device is to predict with. Sent again until the device reports an outcome,
     and when the target changes; a newer target of the same name replaces an older one.
     """
 
@@ -390,7 +390,7 @@ Global___TargetRelease: _TypeAlias = TargetRelease  # noqa: Y015
 
 @_typing.final
 class InstalledRelease(_message.Message):
-    """A version that a device answers with."""
+    """A version that a device predicts with."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -449,7 +449,7 @@ class ReportReleaseRequest(_message.Message):
     score: _builtins.float
     """accuracy of the target on the device's holdout, 0 to 1"""
     current_score: _builtins.float
-    """of the version that it answered with"""
+    """of the version that it predicted with"""
     samples: _builtins.int
     """in the holdout"""
     fingerprint: _builtins.str
@@ -553,7 +553,7 @@ class Assignment(_message.Message):
     counted_round: _builtins.int
     """the latest round whose model includes this device's update; 0: none yet"""
     counted_attempt: _builtins.int
-    """that round's attempt; the device continues from the state it kept of it"""
+    """that round's attempt, from whose state the device continues"""
     downlink_encoding: _builtins.str
     """of the blob "model"; empty: float32; see moonfed.encodings"""
     uplink_encoding: _builtins.str
@@ -1045,7 +1045,7 @@ Global___RenewReply: _TypeAlias = RenewReply  # noqa: Y015
 class EvaluationTask(_message.Message):
     """Evaluations on devices
 
-    Asks a device to score a global model on its holdout, along with the model of this run that it trained itself last.
+    Asks a device to score a global model on its holdout, along with its own latest model of this run.
     Answered with ReportEvaluation; it may fetch the blobs until then.
     """
 

@@ -50,7 +50,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedDevice:
-    """A device and the version that it is to answer with."""
+    """A device and the version that it is to predict with."""
 
     device: str
     online: bool
@@ -62,6 +62,6 @@ class DeployedDevice:
     score: float | None  # of the target on the device's holdout, 0 to 1
     current_score: float | None
     samples: int  # in the holdout
-    installed: int  # the version that it answers with, as last reported; 0: none
+    installed: int  # the version that it predicts with, as last reported; 0: none
     previous: int  # that it retains
     reported: datetime | None

@@ -63,7 +63,7 @@ class DeviceApi:
     ) -> AsyncIterator[DeviceSession]:
         """Keep a device online for as long as the context lasts.
 
-        `certificate`: its own, if it has one. `installed`: the releases that it answers with.
+        `certificate`: its own, if it has one. `installed`: the releases that it predicts with.
         """
         require_contract(info.contract_version, f"device {info.device!r}")
         if len(installed) > MAX_INSTALLED:

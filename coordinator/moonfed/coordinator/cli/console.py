@@ -42,7 +42,9 @@ def console(
     password_file: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Operators log in with the passwords of console-password.", show_default=False
+            metavar="FILE",
+            help="Let operators log in with the passwords in this file, which console-password writes.",
+            show_default=False,
         ),
     ] = None,
     trusted_proxy: Annotated[

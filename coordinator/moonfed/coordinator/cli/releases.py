@@ -238,7 +238,8 @@ def status(
 ) -> None:
     """Show the deployments of a release, and which device has which version; devices with problems first.
 
-    A terminal shows one screen unless --all is given; elsewhere every device has one line, with its whole reason.
+    A terminal shows one screen unless --all is given. If the output is not a terminal, every device has one line, with
+    its whole reason.
 
     Example: moonfed-coordinator release status digits
     """

@@ -104,7 +104,7 @@ def list_tokens(
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List the join tokens, without their secrets; expired ones for another 30 days.
+    """List the join tokens, without their secrets; expired ones stay listed for 30 days.
 
     Example: moonfed-coordinator token list
     """

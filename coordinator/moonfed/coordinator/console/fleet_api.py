@@ -75,7 +75,7 @@ async def _deployed_names(control: Control) -> list[str]:
 
 
 async def _versions(control: Control) -> dict[str, dict[str, int]]:
-    """Return the version of each model that devices answer with, by device."""
+    """Return the version of each model that devices predict with, by device."""
     found: dict[str, dict[str, int]] = {}
     for name in await _deployed_names(control):
         asked = control_pb2.ListDeployedDevicesRequest(name=name)

@@ -1,1 +1,1 @@
-"""Pure: which devices a deployment chooses, what each of them is to answer with, and how deployments change."""
+"""Pure: which devices a deployment chooses, what each of them is to predict with, and how deployments change."""

@@ -1,4 +1,4 @@
-"""Deployments, the devices that they have chosen, and the version that each device is to answer with."""
+"""Deployments, the devices that they have chosen, and the version that each device is to predict with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Status = Literal["active", "paused", "rolled-back"]
 State = Literal["pending", "accepted", "installed", "declined", "failed", "fell-back"]  # as the device reported
 SETTLED = ("declined", "failed", "fell-back")  # until the device has another fingerprint
 # For operators also: a newer deployment gives the device its version; and of a deployment that was rolled back, the
-# device still answers with its version; or no longer, or never did.
+# device still predicts with its version; or no longer, or never did.
 ShownState = State | Literal["superseded", "returning", "returned"]
 
 
@@ -51,7 +51,7 @@ class Choice:
     deployment: int
     device: str
     state: State = "pending"
-    had: bool = False  # it has answered with the version, and may return to it
+    had: bool = False  # it has predicted with the version, and may return to it
     reason: str = ""
     score: float | None = None  # of the version on the device's holdout, 0 to 1
     current_score: float | None = None  # of the version before
@@ -62,7 +62,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The version that a device is to answer with."""
+    """The version that a device is to predict with."""
 
     deployment: int
     version: int  # 0: none
@@ -80,7 +80,7 @@ class DeviceView:
     installed: InstalledRelease
 
     def target(self) -> Target | None:
-        """Return the version that the device is to answer with; None: it may go on with whatever it has."""
+        """Return the version that the device is to predict with; None: it may go on with whatever it has."""
         withdrawn = self.withdrawn
         for choice, deployment in self._standing():
             waits = choice.state == "pending" and deployment.status == "active"
@@ -125,7 +125,7 @@ class DeviceView:
         return next((choice for choice, _ in self._standing()), self.choices[0])
 
     def is_installed(self, choice: Choice) -> bool:
-        """Return whether the device answers with the version of the deployment that made a choice."""
+        """Return whether the device predicts with the version of the deployment that made a choice."""
         deployment = self.deployments[choice.deployment]
         installed = self.installed
         return (deployment.version, deployment.variant) == (installed.version, installed.variant)
@@ -138,7 +138,7 @@ class DeviceView:
 
 
 def differs(target: Target, installed: InstalledRelease) -> bool:
-    """Return whether a device does not answer with its target."""
+    """Return whether a device does not predict with its target."""
     if not target.version:
         return installed.version != 0
     return (target.version, target.variant) != (installed.version, installed.variant)

@@ -13,7 +13,7 @@ from moonfed.coordinator.storage.store import Store
 async def notify_participants(view: RunView, store: Store, sessions: Sessions) -> None:
     """Notify online devices of a run's end: those that participated in it or keep state under its name.
 
-    They delete that state, and nothing else: only releases change what a device answers with. The end is already
+    They delete that state, and nothing else: only releases change what a device predicts with. The end is already
     durable, so a device that connects later is notified when it names the run.
     """
     run = view.record.run

@@ -44,7 +44,7 @@ def device_info(device: str, request: fleet_pb2.ConnectRequest) -> DeviceInfo:
 
 
 def installed(request: fleet_pb2.ConnectRequest) -> tuple[InstalledRelease, ...]:
-    """Convert the releases that a device answers with."""
+    """Convert the releases that a device predicts with."""
     return tuple(read_installed(release) for release in request.installed)
 
 

@@ -92,7 +92,7 @@ def save(connection: sql.Connection, name: str, choices: Iterable[Choice]) -> No
 
 
 def save_installed(connection: sql.Connection, device: str, releases: Collection[InstalledRelease]) -> None:
-    """Record the versions that a device answers with."""
+    """Record the versions that a device predicts with."""
     rows = [
         {
             "name": release.name,

@@ -56,7 +56,7 @@ class Predictor:
         threads: int | None = None,
         sandbox: Level = "strict",
     ) -> None:
-        """Load the version that the device answers with, or if that fails the previous one.
+        """Load the version that the device predicts with, or if that fails the previous one.
 
         `state`: the device's state directory. `model`: the release's name; it may be left out if there is only one.
         `device`: cpu, cuda, or tensorrt (with ONNX Runtime). `threads`: None lets the runtime choose. `sandbox`: of the
@@ -241,7 +241,7 @@ def _mark(file: Path) -> _Mark:
 
 
 def _chosen(store: ReleaseStore, name: str) -> str:
-    """Return the name of the release to answer with; raise NotFound with the next step."""
+    """Return the name of the release to predict with; raise NotFound with the next step."""
     names = store.names()
     if not names:
         raise NotFound(

@@ -1,6 +1,6 @@
 """Releases that this device has installed: a model repository for servers, and the rest of each version.
 
-    STATE/repository/NAME/config.pbtxt       in Triton's layout; names the version that the device answers with
+    STATE/repository/NAME/config.pbtxt       in Triton's layout; names the version that the device predicts with
     STATE/repository/NAME/7/model.onnx, …    that version and the previous one, exactly the files of its variant
     STATE/releases/NAME/7/                   its manifest, its variant, and the plan's files if there is no ONNX Runtime
     STATE/releases/NAME/state.json           the previous version, and the deployments of both
@@ -60,11 +60,11 @@ class ReleaseStore:
         return sorted(path.name for path in self.repository.iterdir() if NAME.fullmatch(path.name) and path.is_dir())
 
     def config_file(self, name: str) -> Path:
-        """Return the file that is replaced whenever the device is to answer with another version."""
+        """Return the file that is replaced whenever the device is to predict with another version."""
         return self._model(name).path / CONFIG_FILE
 
     def current(self, name: str) -> int:
-        """Return the version that the device answers with; 0: none. Raise Corrupt if config.pbtxt is damaged."""
+        """Return the version that the device predicts with; 0: none. Raise Corrupt if config.pbtxt is damaged."""
         file = self.config_file(name)
         return configured_version(file) if file.parent.exists() else 0
 
@@ -110,7 +110,7 @@ class ReleaseStore:
             return None
 
     def install(self, new: NewRelease) -> None:
-        """Install a version durably, and answer with it from now on; all but the one before are removed."""
+        """Install a version durably, and predict with it from now on; all but the one before are removed."""
         name, version = new.manifest.name, new.manifest.version
         current = self._current(name)
         config = config_text(new.files[CONFIG_FILE], version)

@@ -36,7 +36,7 @@ def simulate_command(
         None, "--data", metavar=METAVAR, help="Your own samples; with a recipe's data set, the folder of its files."
     ),
     bundle: Path | None = typer.Option(
-        None, "--bundle", help="Simulate runs of this bundle, with the settings of `run start` in the recipe."
+        None, "--bundle", help="Simulate runs of this bundle; a recipe then has the settings of `run start`."
     ),
     parties: int | None = typer.Option(None, "--parties", help="Number of parties, between which --data is split."),
     beta: float | None = typer.Option(None, "--beta", help="Dirichlet concentration; smaller is more uneven."),

@@ -46,7 +46,9 @@ def onnx(
     round_number: Annotated[
         int | None, typer.Option("--round", metavar="N", help="The round. Default: the newest.")
     ] = None,
-    bound: Annotated[float, typer.Option(help="The largest difference allowed between two probabilities.")] = 1e-5,
+    bound: Annotated[
+        float, typer.Option(help="The largest difference allowed between the graph's and the plan's probabilities.")
+    ] = 1e-5,
     embeddings: Annotated[
         bool, typer.Option("--embeddings", help="Add the representation z as a second output, `embeddings`.")
     ] = False,

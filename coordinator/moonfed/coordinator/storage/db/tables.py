@@ -380,7 +380,7 @@ deployed_devices = Table(
     ForeignKeyConstraint(("name", "deployment"), ("deployments.name", "deployments.number")),
 )
 
-# The version of each release that each device answers with, by its own account.
+# The version of each release that each device predicts with, by its own account.
 installed_releases = Table(
     "installed_releases",
     metadata,
