@@ -221,5 +221,5 @@ class BlobDirectory:
 
 def _disk_error(error: OSError) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return ResourceExhausted("the disk is full")
+        return ResourceExhausted("this machine's disk is full")
     return error

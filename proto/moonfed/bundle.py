@@ -76,7 +76,7 @@ def require_output(path: Path, *, replace: bool) -> None:
 
 
 def write_bundle(path: Path, bundle: Bundle) -> None:
-    """Write a bundle as a directory, or as a .zip if the path ends so; replaces a bundle, but nothing else."""
+    """Write a bundle as a directory, or as an archive if the path ends in .zip; replaces a bundle, but nothing else."""
     require_output(path, replace=True)
     if path.suffix == ".zip":
         write_durably(path, _zipped(bundle))
@@ -146,7 +146,7 @@ def _read(read: _Reader, name: str, size: int, path: Path) -> bytes:
     except (FileNotFoundError, KeyError) as error:
         raise NotFound(f"{path} has no {name}: it is not a bundle, or an incomplete one") from error
     except ResourceExhausted as error:
-        raise Corrupt(f"{name} in {path} is larger than its manifest says: the bundle is damaged") from error
+        raise Corrupt(f"{name} in {path} is larger than it may be: the bundle is damaged") from error
     except Exception as error:  # zipfile raises a dozen kinds for damaged archives
         raise Corrupt(f"{name} in {path} cannot be read: the bundle is damaged") from error
 

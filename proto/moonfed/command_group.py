@@ -37,7 +37,7 @@ def without_type(name: str, kind: str) -> str:
 
 @contextmanager
 def _referring() -> Iterator[None]:
-    """Let the message about a wrong command line name its page, as the messages of other errors do."""
+    """Add the documentation page to errors about the command line, as other errors have it."""
     try:
         yield
     except Exception as error:

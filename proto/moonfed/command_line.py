@@ -103,7 +103,7 @@ def _interrupt_behind(end: SystemExit) -> KeyboardInterrupt | None:
 def missing_package(error: ModuleNotFoundError, extra: str) -> errors.NotFound:
     """Return the error about a package that is not installed, with the command that installs moonfed's extra."""
     return errors.NotFound(
-        f"the package {error.name!r} is not installed; this command needs, in moonfed's sources: {pip_install(extra)}"
+        f"the package {error.name!r} is not installed; in moonfed's source directory, run {pip_install(extra)}"
     )
 
 

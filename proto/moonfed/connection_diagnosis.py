@@ -99,11 +99,11 @@ def _probe(
             f"the server at {address} is not the coordinator that this {mine} belongs to: {error.verify_message}"
         )
     except (ssl.SSLEOFError, ConnectionResetError, TimeoutError) as error:
-        return Unavailable(f"the coordinator at {address} closed the connection: {_reason(error)}")
+        return Unavailable(f"the connection to the coordinator at {address} failed: {_reason(error)}")
     except ssl.SSLError as error:
         return WrongServer(f"the server at {address} did not complete a TLS handshake: {_reason(error)}")
     except OSError as error:
-        return Unavailable(f"the coordinator at {address} closed the connection: {error}")
+        return Unavailable(f"the connection to the coordinator at {address} failed: {error}")
     return _after_handshake(address, identity, silent=not answer)
 
 

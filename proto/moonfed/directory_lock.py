@@ -41,7 +41,7 @@ def directory_lock(directory: Path, taken: Callable[[str], MoonfedError]) -> Ite
 
 
 def _acquire(file: Path, taken: Callable[[str], MoonfedError]) -> int:
-    """Return a descriptor that holds the lock; one of a file that its holder has just removed excludes nobody."""
+    """Return a descriptor that holds the lock; a lock on a file that was just deleted protects nothing."""
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
         try:

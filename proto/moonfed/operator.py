@@ -17,7 +17,7 @@ IdentityOption = Annotated[
     typer.Option(
         envvar=IDENTITY_VARIABLE,
         metavar="DIR",
-        help="The operator's identity directory, created by `serve` or `operator create`.",
+        help="The operator's identity directory, created by `moonfed-coordinator serve` or `operator create`.",
     ),
 ]
 InsecureOption = Annotated[

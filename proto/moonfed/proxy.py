@@ -70,7 +70,7 @@ def open_tunnel(proxy: Proxy, address: str, seconds: float) -> socket.socket:
             raise Unavailable(_rejection(proxy, address, status))
     except OSError as error:
         connection.close()
-        raise Unavailable(f"the proxy at {proxy} closed the connection: {error.strerror or error}") from error
+        raise Unavailable(f"the connection to the proxy at {proxy} failed: {error.strerror or error}") from error
     except Unavailable:
         connection.close()
         raise

@@ -84,7 +84,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
         return self._classes[name]
 
     def select(self, name: str) -> type[T]:
-        """Return an entry; InvalidInput lists the names if there is none of this one."""
+        """Return an entry; if the name is unknown, InvalidInput lists the known ones."""
         if name not in self:
             raise InvalidInput(f"{self.field} is {name!r}; it must be one of {', '.join(self)}")
         return self[name]

@@ -85,7 +85,7 @@ class ReleaseReport:
         require_whole("version", self.version, 0, MAX_VERSION)
         require_one_of("outcome", self.outcome, OUTCOMES)
         if self.installed.name != self.name:
-            raise InvalidInput(f"installed names {self.installed.name!r}; it must be {self.name!r}, as the report")
+            raise InvalidInput(f"installed names {self.installed.name!r}; it must be {self.name!r}, the report's name")
         for field in ("score", "current_score"):
             value = getattr(self, field)
             if value is not None:

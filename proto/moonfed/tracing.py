@@ -109,8 +109,8 @@ def exporting(endpoint: str, service: str) -> Iterator[None]:
         from moonfed.otlp import OtlpTracer
     except ModuleNotFoundError as error:
         raise NotFound(
-            f"the package {error.name!r} is not installed; --otlp-endpoint and {ENDPOINT_VARIABLE} need, in moonfed's "
-            f"sources: {pip_install('tracing')}"
+            f"the package {error.name!r}, which --otlp-endpoint and {ENDPOINT_VARIABLE} need, is not installed; in "
+            f"moonfed's source directory, run {pip_install('tracing')}"
         ) from error
     _tracer = OtlpTracer(endpoint, service)
     try:

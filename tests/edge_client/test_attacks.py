@@ -157,7 +157,7 @@ def test_profile_and_predict_reject_every_attack(name: str, mode: Mode, bundle: 
         if expected:
             assert code in (9, 11), (output, errors)
             assert re.search(expected, errors.splitlines()[-1]), errors
-            assert "Traceback" not in errors.replace("the training process: Traceback", "")
+            assert "Traceback" not in errors.replace("the plan's process: Traceback", "")
         else:
             assert code == 0, errors
     assert not planted.exists()

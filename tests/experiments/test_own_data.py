@@ -41,7 +41,7 @@ def test_folders_name_the_classes(tmp_path: Path) -> None:
     assert samples.inputs.shape == (10, 4, 6, 3)
     with pytest.raises(InvalidInput, match="input is missing; it must be the images' size, such as 32x32x3"):
         OwnData(text=str(tmp_path / "pictures")).read()
-    with pytest.raises(InvalidInput, match=r"must have a folder for each class, so at least two, and has 0$"):
+    with pytest.raises(InvalidInput, match=r"must have a folder for each of at least two classes; it has 0$"):
         OwnData(text=str(tmp_path / "pictures" / "cat"), input="4x6x3").read()
 
 
@@ -64,7 +64,7 @@ def test_a_function_is_called_with_the_options(tmp_path: Path, monkeypatch: pyte
     monkeypatch.syspath_prepend(tmp_path)
     samples = OwnData(text="own_source:load", input="features:3", classes="a,b,c").read()
     assert samples.labels.tolist() == [0, 1, 2, 0, 1, 2]
-    with pytest.raises(InvalidInput, match="classes is missing; 'own_source:load' is called with it"):
+    with pytest.raises(InvalidInput, match="classes is missing; 'own_source:load' needs it as an argument"):
         OwnData(text="own_source:load", input="features:3").read()
 
 

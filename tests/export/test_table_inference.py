@@ -67,6 +67,10 @@ def test_parquet_files_are_described_alike(tmp_path: Path) -> None:
             "id,churn\n" + "".join(f"x{i},{i % 2}\n" for i in range(300)),
             "column id has more than 256 different values, such as 'x0'; it must be numeric, or name categories",
         ),
+        (
+            "age,churn\n" + "".join(f"{i},x{i}\n" for i in range(1001)),
+            "column churn has more than 1000 different values, such as 'x0'; a target must name at most 1000 classes",
+        ),
     ],
 )
 def test_a_table_that_cannot_be_described_is_reported(tmp_path: Path, text: str, message: str) -> None:

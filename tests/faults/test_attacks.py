@@ -303,7 +303,7 @@ def test_operators_actions_are_logged_with_their_certificate_and_address(coordin
         request = control_pb2.RecordMetricsRequest(run="run", round=1, metrics={"accuracy": 0.5})
         ask(calls.control.RecordMetrics, request)
     for action in (
-        r"upload \d+ files of [\d.]+ (?:bytes|KB|MB): [0-9a-f]{12}, ",
+        r"upload \d+ files, [\d.]+ (?:bytes|KB|MB) in all: [0-9a-f]{12}, ",
         rf"start run 'run' of bundle {bundle.ref.sha256[:12]}",
         "create a join token for 1,000,000 devices, valid for 1 h",
         "stop run 'stopped'",

@@ -123,7 +123,7 @@ def test_a_small_zip_that_expands_to_gigabytes_is_rejected_unread(tmp_path: Path
     assert (tmp_path / "bomb.zip").stat().st_size < 1 << 20
     tracemalloc.start()
     try:
-        with pytest.raises(Corrupt, match="is larger than its manifest says"):
+        with pytest.raises(Corrupt, match="is larger than it may be"):
             read_bundle(tmp_path / "bomb.zip")
         assert tracemalloc.get_traced_memory()[1] < 60 << 20
     finally:

@@ -45,7 +45,7 @@ def test_a_missing_package_names_the_extra(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit, match="3"):
         run_program(app, "moonfed-test", extra="experiments")  # type: ignore[arg-type] # any callable does
     assert (
-        "'sklearn' is not installed; this command needs, in moonfed's sources: pip install '.[experiments]'"
+        "'sklearn' is not installed; in moonfed's source directory, run pip install '.[experiments]'"
         in capsys.readouterr().err
     )
 

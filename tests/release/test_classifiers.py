@@ -173,8 +173,12 @@ def test_a_file_is_verified_with_the_version_that_it_belongs_to(
     [
         ([], 2, "a model is needed: --server HOST:PORT with --model NAME, or --file MODEL.onnx"),
         (["--server", "127.0.0.1:8001"], 2, "a model is needed"),
-        (["--file", "m.onnx", "--server", "127.0.0.1:8001", "--model", "m"], 2, "--file MODEL.onnx, but not both"),
-        (["--file", "m.onnx", "--tls-ca", "ca.pem"], 2, "--file MODEL.onnx, but not both"),
+        (
+            ["--file", "m.onnx", "--server", "127.0.0.1:8001", "--model", "m"],
+            2,
+            "file is given together with options for a server",
+        ),
+        (["--file", "m.onnx", "--tls-ca", "ca.pem"], 2, "file is given together with options for a server"),
         (["--server", "localhost", "--model", "m"], 2, "server is 'localhost'; it must be host:port"),
         (["--server", "localhost:1", "--model", "m", "--tls-ca", "no.pem"], 3, "tls-ca is 'no.pem'; there is no such"),
         (

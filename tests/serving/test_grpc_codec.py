@@ -162,8 +162,8 @@ def values(count: int, *, datatype: str = "FP32") -> Message:
         (one_too_many(), ASKED + "expected 1 raw input contents, one for each input of model 'm', got 2"),
         (twice(), ASKED + "input 'x' already exists in request"),
         (both_ways(), "contents field must not be specified when using raw_input_contents for 'x' for model 'm'"),
-        (shared("input"), ASKED + "'x' is in shared memory, which this server does not offer"),
-        (shared("output"), ASKED + "'y' is in shared memory, which this server does not offer"),
+        (shared("input"), ASKED + "'x' uses shared memory, which this server does not offer"),
+        (shared("output"), ASKED + "'y' uses shared memory, which this server does not offer"),
         (classification(int64_param=0), ASKED + "invalid value for 'classification' parameter, expected >= 1, got 0"),
         (
             classification(string_param="3"),

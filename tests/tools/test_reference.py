@@ -26,7 +26,10 @@ def test_the_reference_is_up_to_date() -> None:
         ("moonfed-export.md", "moonfed-export classify [OPTIONS] PATH...\n"),
         ("moonfed-export.md", "- `--version N`: The version to sign. Default: all."),
         ("moonfed-client.md", "```text\npictures/            one folder of images per class"),
-        ("settings.md", "| `deadline` | `--deadline` | `3600` | Maximum duration of a round in seconds. |"),
+        (
+            "settings.md",
+            "| `deadline` | `--deadline` | `3600` | Maximum duration of an attempt at a round in seconds; with",
+        ),
         ("settings.md", "| `MOONFED_IDENTITY` | `--identity` | moonfed-coordinator, moonfed-export |"),
     ],
 )

@@ -244,7 +244,8 @@ def _bind(server: grpc.aio.Server, host: str, port: int, credentials: grpc.Serve
         return server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise AlreadyExists(
-            f"cannot listen on {address}: the port is taken, or the address is not one of this machine's"
+            f"cannot listen on {address}: the port is taken or needs privileges, or the address is not one of this "
+            "machine's"
         ) from error
 
 
@@ -261,7 +262,7 @@ def _enrolment(settings: ServeSettings, storage: Storage, authority: Authority, 
 async def _own_identity(
     settings: ServeSettings, storage: Storage, authority: Authority, ports: Ports, auditor: Auditor
 ) -> OperatorIdentities:
-    """Create the issue of operators' identities, and the one in the state directory, for the open ports."""
+    """Return the issuer of operators' identities, after writing the state directory's own with the open port."""
     public = f"{_bracketed(settings.public_name)}:{ports.fleet}"
     own = "127.0.0.1" if settings.host in EVERYWHERE else _bracketed(settings.host)
     identities = OperatorIdentities(authority=authority, registry=storage.store.operators, address=public)

@@ -103,8 +103,8 @@ def trust_command(
 ) -> None:
     """Show the keys whose bundles this device runs, or replace them, for example after the loss of all keys.
 
-    A device whose keys are replaced also forgets which versions of bundles it has accepted. Restart it to take part in
-    runs that it has rejected.
+    A device whose keys are replaced also forgets which versions of bundles it has accepted. Restart it to take part at
+    once in runs that it has rejected.
 
     \b
     Examples:
@@ -165,8 +165,8 @@ def run_command(
     proxy: str = PROXY,
     holdout: float = typer.Option(
         0.0,
-        help="Fraction of the samples to hold out, to score each round's initial model, answer `run evaluate`, and "
-        "compare new releases.",
+        help="Fraction of the samples to hold out, to score the model that each round starts from, answer "
+        "`moonfed-coordinator run evaluate`, and compare new releases.",
     ),
     insecure: bool = typer.Option(
         False, "--insecure", help="Connect without TLS; only to a coordinator on this machine."

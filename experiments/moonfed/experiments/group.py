@@ -23,7 +23,7 @@ def read_names(path: Path, column: str) -> tuple[str, ...]:
 
 
 def group_by(path: Path, column: str, rows: Rows) -> list[Indices]:
-    """Return the positions in `rows`, numbers of rows of the table, of each party, in order of their names.
+    """Return each party's positions in `rows`, which has numbers of the table's rows, in order of the names.
 
     Raises InvalidInput for a missing value, and for a party without rows.
     """

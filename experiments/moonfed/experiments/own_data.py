@@ -57,7 +57,7 @@ class OwnData:
         names = tuple(folder.name for folder in class_folders(Path(self.text)))
         if len(names) < 2:
             raise InvalidInput(
-                f"data is {self.text!r}; it must have a folder for each class, so at least two, and has {len(names)}"
+                f"data is {self.text!r}; it must have a folder for each of at least two classes; it has {len(names)}"
             )
         return names
 
@@ -114,7 +114,7 @@ def _npz_form(data: OwnData) -> tuple[InputSpec, tuple[str, ...]]:
 def _function_form(data: OwnData) -> tuple[InputSpec, tuple[str, ...]]:
     for option, value in (("input", data.input), ("classes", data.classes)):
         if not value:
-            raise InvalidInput(f"{option} is missing; {data.text!r} is called with it")
+            raise InvalidInput(f"{option} is missing; {data.text!r} needs it as an argument")
     return read_input(data.input), read_classes(data.classes)
 
 

@@ -29,8 +29,8 @@ class PartitionSettings:
     """Settings of a split. `beta` is the Dirichlet concentration: small means uneven; `iid` ignores it.
 
     `dirichlet`: each class is distributed unevenly (MOON). `dirichlet-moon`: the same, drawn as MOON's authors draw it,
-    so that a seed gives exactly their parties. `dirichlet-equal`: the same among devices of one size (FedSSC).
-    `dirichlet-mix`: devices of one size, each with a class mix drawn from Dir(beta); milder.
+    so that a seed gives exactly their parties. `dirichlet-equal`: the same among devices of equal size (FedSSC).
+    `dirichlet-mix`: devices of equal size, each with a class mix drawn from Dir(beta); milder.
     """
 
     kind: Kind = "dirichlet"
@@ -140,11 +140,11 @@ def _draw_as_moon(
 
 
 def _draw_equal(labels: Labels, settings: PartitionSettings, generator: np.random.Generator) -> list[Indices]:
-    """Draw devices of one size (or one sample more), among which each class is distributed unevenly.
+    """Draw devices of equal size (or one sample more), among which each class is distributed unevenly.
 
-    FedSSC prints that p ~ Dir(beta) for each class, as in MOON, and that all devices have as many samples. How both can
-    hold is not stated. Our reading: a device that is full takes no more, and the others share the rest of the class in
-    the same proportions. The classes come in random order, since the last ones find many devices full.
+    FedSSC prints that p ~ Dir(beta) for each class, as in MOON, and that all devices have the same number of samples.
+    How both can hold is not stated. Our reading: a device that is full takes no more, and the others share the rest of
+    the class in the same proportions. The classes come in random order, since the last ones find many devices full.
     """
     left = np.asarray([len(part) for part in np.array_split(labels, settings.devices)])
     held: list[list[Indices]] = [[] for _ in range(settings.devices)]
@@ -170,7 +170,7 @@ def _deal(samples: int, shares: npt.NDArray[np.float64], left: Indices) -> Indic
 
 
 def _draw_mixes(labels: Labels, settings: PartitionSettings, generator: np.random.Generator) -> list[Indices]:
-    """Draw devices of one size (or one sample more), whose class mixes are draws of Dir(beta).
+    """Draw devices of equal size (or one sample more), whose class mixes are draws of Dir(beta).
 
     The devices take turns in random order, each turn one sample of a class drawn from the device's mix. A class that is
     used up is left out of the draw; a device whose classes are all used up takes what is left.

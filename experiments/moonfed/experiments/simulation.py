@@ -254,7 +254,7 @@ class Simulation:
         return [f"party-{number}" for number in range(1, self.trained_parties + 1)]
 
     def to_document(self) -> dict[str, Any]:
-        """Return the recipe as JSON values, with numbers for text that is one."""
+        """Return the recipe as JSON values, with numeric text converted to numbers."""
         document = asdict(self)
         for key in ENCODINGS:  # a recipe of before there were any is the same simulation
             if document[key] == str(PLAIN):

@@ -165,7 +165,7 @@ def global_model(
         raise NotFound(
             f"the global model of round {round_number} of run {run.run!r} was deleted; the newest are {kept}"
         )
-    raise NotFound(f"run {run.run!r} has no global model of round {round_number}; it has 0 to {models[-1].round}")
+    raise NotFound(f"run {run.run!r} has no global model of round {round_number}; its newest is {models[-1].round}")
 
 
 @contextmanager

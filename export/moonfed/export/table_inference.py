@@ -1,6 +1,6 @@
 """Inference of a table's description from an example: kinds of columns, categories, classes and scales.
 
-A column is numeric if most of its cells are numbers; the others are then reported, as everywhere. A column of other
+A column is numeric if most of its cells are numbers; its other cells are then reported as errors. A column of other
 text is categorical.
 """
 
@@ -58,7 +58,7 @@ def infer_description(path: Path, choices: ColumnChoices) -> TableDescription:
         columns=tuple(_column(path, name, seen[name]) for name in features),
         target=choices.target,
     )
-    classes = _names(path, choices.target, seen[choices.target], MAX_CLASSES)
+    classes = _classes(path, choices.target, seen[choices.target])
     if len(classes) < 2:
         found = ", ".join(map(repr, classes)) or "no value"
         raise InvalidInput(f"target is {choices.target!r}, which has only {found}; it must have at least two classes")
@@ -103,19 +103,27 @@ def _look_at(path: Path, features: Sequence[str], choices: ColumnChoices) -> dic
 def _column(path: Path, name: str, seen: _Seen) -> Column:
     if seen.numeric:
         return Column(name=name)
-    categories = _names(path, name, seen, MAX_CATEGORIES)
+    if len(seen.distinct) > MAX_CATEGORIES:
+        advice = "it must be numeric, or name categories, or be left out with --ignore"
+        raise _too_many(path, name, seen, MAX_CATEGORIES, advice)
+    categories = _names(seen)
     if not categories:
         raise InvalidInput(f"{path}, column {name} is empty; leave it out with --ignore")
     return Column(name=name, categories=categories)
 
 
-def _names(path: Path, column: str, seen: _Seen, limit: int) -> tuple[str, ...]:
-    if len(seen.distinct) > limit:
-        raise UnusableTable(
-            f"{path}, column {column} has more than {limit} different values, such as {min(seen.distinct)!r}; "
-            "it must be numeric, or name categories, or be left out with --ignore",
-            f"{path}, column {column} has more than {limit} different values",
-        )
+def _classes(path: Path, target: str, seen: _Seen) -> tuple[str, ...]:
+    if len(seen.distinct) > MAX_CLASSES:
+        raise _too_many(path, target, seen, MAX_CLASSES, f"a target must name at most {MAX_CLASSES} classes")
+    return _names(seen)
+
+
+def _too_many(path: Path, column: str, seen: _Seen, limit: int, advice: str) -> UnusableTable:
+    fault = f"{path}, column {column} has more than {limit} different values"
+    return UnusableTable(f"{fault}, such as {min(seen.distinct)!r}; {advice}", fault)
+
+
+def _names(seen: _Seen) -> tuple[str, ...]:
     return tuple(sorted(seen.distinct, key=_order))
 
 

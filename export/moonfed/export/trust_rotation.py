@@ -61,7 +61,7 @@ def rotate_trust(directory: Path, change: Change) -> tuple[Path, TrustChain]:
 
 
 def sign_trust(path: Path, keys: Sequence[Path]) -> TrustChain:
-    """Add signatures to the newest version of a trust file; by default, with this user's keys that matter to it."""
+    """Add signatures to the newest version of a trust file; by default, with all of this user's keys that it names."""
     chain = read_trust(path)
     own = [read_key(key) for key in keys] or _user_keys(chain)
     signed = _signed(chain, own)

@@ -48,7 +48,7 @@ class FolderSource:
         heartbeat: HeartbeatCallback = lambda: None,
         labels: LabelUse = REQUIRED,
     ) -> DataSet:
-        """Read all images that can be decoded; count the others, and log them unless their number is known.
+        """Read all images that can be decoded; count the others, and log their number if it has changed.
 
         Images whose labels are ignored may be anywhere in the folder.
         """
@@ -62,9 +62,8 @@ class FolderSource:
             warn_of_unreadable(unreadable, len(found), self.path, read.unreadable)
         self._reported = unreadable
         if not read.files:
-            raise InvalidInput(
-                f"{str(self.path)!r} has no readable images; each class needs a folder of its own with images"
-            )
+            needed = "; each class needs a folder of its own with images" if labelled else ""
+            raise InvalidInput(f"{str(self.path)!r} has no readable images{needed}")
         label_of = dict(found)
         targets = np.array([label_of[file] for file in read.files], np.int64) if labelled else None
         return check_data_set(read.inputs, targets, spec, classes, str(self.path), files=read.files)
@@ -77,7 +76,7 @@ def warn_of_unreadable(unreadable: int, files: int, folder: Path, example: Path)
 
 
 def class_files(path: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
-    """Return each class's files with its position, in a deterministic order; InvalidInput for another folder."""
+    """Return each class's files with its position, in a deterministic order; InvalidInput if a folder is no class."""
     folders = class_folders(path)
     for folder in folders:
         if folder.name not in classes:

@@ -15,7 +15,7 @@ HELP = "a folder of images by class, a .npz, .csv or .parquet file, or module:ca
 
 
 def find_kind(text: str) -> str | None:
-    """Return the format that the text names: one of those above; None for none of them."""
+    """Return the format that the text names: one of those above; None if it names none."""
     path = Path(text)
     if path.suffix.lower() in SUFFIXES and not path.is_dir():
         return SUFFIXES[path.suffix.lower()]
@@ -26,7 +26,7 @@ def find_kind(text: str) -> str | None:
 
 
 def kind_of(text: str, name: str = "data") -> str:
-    """Return the format that the text names; InvalidInput, naming the option, for none."""
+    """Return the format that the text names; InvalidInput, naming the option, if it names none."""
     kind = find_kind(text)
     if kind is None:
         raise InvalidInput(f"{name} is {text!r}; it must be {HELP}")

@@ -53,7 +53,7 @@ class NpzSource:
 
 
 def infer_input(path: Path) -> tuple[InputSpec, int]:
-    """Return one raw sample and the number of classes, as the arrays show them; InvalidInput for others."""
+    """Return one raw sample and the number of classes, as the arrays show them; InvalidInput for other arrays."""
     with _opened(path) as archive:
         inputs, labels = (np.asarray(_array(archive, field, path)) for field in ("inputs", "labels"))
     kind: Literal["image", "features"] = "image" if inputs.ndim == 4 else "features"

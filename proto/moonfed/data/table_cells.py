@@ -35,7 +35,7 @@ def read_numbers(batch: Batch, name: str, position: int, bad: BadCells) -> Numbe
 
 
 def parse_numbers(cells: Cells, place: str) -> Numbers:
-    """Return the numbers; NaN for cells that are none. InvalidInput for a column of another type."""
+    """Return the numbers; NaN for cells that are not numbers. InvalidInput for a column of another type."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -46,4 +46,4 @@ class Int8(NumberFormat):
         """Reject scales that are not finite, or below 0."""
         scales = numbers[0]
         good = (np.isfinite(scales) & (scales >= 0)).all()
-        return "" if good else "has a scale below 0, NaN or infinite; it must be finite"
+        return "" if good else "has a scale below 0, NaN or infinite; scales must be finite and at least 0"

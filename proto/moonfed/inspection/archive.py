@@ -139,7 +139,9 @@ def _require_sane_pickle(name: str, folder: str, records: Mapping[str, bytes]) -
             if code.name == "GLOBAL":
                 _require_allowed_global(name, *str(argument).split(" ", 1))
             if code.name == "LONG_BINPUT" and (argument or 0) > MAXIMUM_OPCODES:  # unpicklers allocate as many objects
-                raise UnsafePlan(f"the plan's {name} numbers an object {argument}, but has fewer instructions")
+                raise UnsafePlan(
+                    f"the plan's {name} has the object number {argument}, but fewer instructions than that"
+                )
         unpickler = _InertUnpickler(name, folder, records)
         unpickler.load()
         unpickler.attributes.require()

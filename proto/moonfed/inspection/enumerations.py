@@ -64,7 +64,7 @@ def require_valid(graphs: Mapping[str, Any], used: Sequence[Use], entry: str) ->
 def _enumerations(node: Node, operator: str) -> tuple[tuple[int, str], ...]:
     """Return the positions and kinds of a node's arguments that are such numbers.
 
-    Before it runs code, torch inserts casts to the data type that an object of its class for autocasting has.
+    Before it runs code, torch inserts casts to the data type stored in its object for autocasting.
     """
     if operator == "prim::SetAttr":
         return ((1, SCALAR_TYPE),) if node.s("name") == "fast_dtype" else ()
@@ -135,7 +135,7 @@ class _Origins:
         return True
 
     def _sources(self, value: Value, function: str, kind: str) -> Sequence[Place] | None:
-        """Return the values that a value is one of, none if it is valid by itself; None if it may be anything."""
+        """Return the values that this may be: an empty list if it is valid by itself, None if it may be anything."""
         node = value.node()
         operator = node.kind()
         if operator == "prim::Constant":

@@ -92,7 +92,7 @@ def require_unreadable(path: Path) -> None:
 def enter_sandbox(level: Level, policy: Policy) -> None:
     """Permanently give up everything that the policy does not name. The process must have no other threads.
 
-    `weak` leaves out file access; `off` keeps only the resource limits.
+    `weak` does not restrict access to files; `off` only limits resources.
     """
     confine_files(level, policy)
     confine_process(level, policy)

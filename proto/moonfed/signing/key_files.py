@@ -144,7 +144,9 @@ def signing_keys(directory: Path, keys: Iterable[PublicKey]) -> list[Ed25519Priv
     names = [directory / f"key-{key}.pem" for key in sorted(keys)]
     found = [read_key(path) for path in names if path.exists()]
     if not found:
-        raise NotFound(f"{directory} holds no private key of its {TRUST_FILE}; name one with --sign")
+        raise NotFound(
+            f"{directory} holds no private key that the trust file lists; give the file or the directory of one"
+        )
     return found
 
 

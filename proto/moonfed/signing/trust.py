@@ -102,9 +102,9 @@ class TrustChain:
         if newest < pinned.version:
             return pinned
         if pinned.version not in versions:
-            raise UntrustedBundle(f"the bundle's trust file starts after {pinned}, which is trusted here")
+            raise UntrustedBundle(f"the signature's trust file starts after {pinned}, which is trusted here")
         if versions[pinned.version] != pinned:
-            raise UntrustedBundle(f"the bundle's trust file differs from {pinned}, which is trusted here")
+            raise UntrustedBundle(f"the signature's trust file differs from {pinned}, which is trusted here")
         return versions[newest]
 
     def _verified(self) -> list[Trust]:
@@ -114,7 +114,7 @@ class TrustChain:
                 trust = Trust.from_bytes(envelope.payload)
                 _require_successor(verified[-1] if verified else trust, trust, envelope)
             except InvalidInput as error:
-                raise UntrustedBundle(f"the bundle's trust file is invalid: {error}") from error
+                raise UntrustedBundle(f"the signature's trust file is invalid: {error}") from error
             verified.append(trust)
         return verified
 
@@ -143,7 +143,9 @@ class TrustChain:
 def _require_successor(predecessor: Trust, trust: Trust, envelope: Envelope) -> None:
     """Raise unless the version follows its predecessor (or is the chain's first) and enough keys of both signed it."""
     if trust is not predecessor and trust.version != predecessor.version + 1:
-        raise UntrustedBundle(f"{trust} follows version {predecessor.version}; it must follow without a gap")
+        raise UntrustedBundle(
+            f"{trust} follows version {predecessor.version}; versions of a trust file must be consecutive"
+        )
     for signing in (predecessor, trust):
         if not signing.accepts(envelope):
             whose = "its own keys" if signing is trust else "its predecessor's keys"

@@ -340,7 +340,7 @@ class RunSettings(_message.Message):
     minimum_devices: _builtins.int
     """eligible devices online that a round needs to open"""
     deadline_seconds: _builtins.float
-    """of one round"""
+    """of one attempt at a round"""
     heartbeat_timeout_seconds: _builtins.float
     """without a heartbeat until a device of the cohort counts as lost"""
     seed: _builtins.int
@@ -362,7 +362,7 @@ class RunSettings(_message.Message):
 
     @_builtins.property
     def quorum(self) -> Global___Amount:
-        """of the cohort; with fewer updates the round is abandoned"""
+        """of the cohort; with fewer updates the round is abandoned. Asynchronous: of the buffer, at the deadline"""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -799,7 +799,7 @@ class Round(_message.Message):
 
     @_builtins.property
     def counted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """devices whose update is in the model"""
+        """devices whose update was reduced; a reducer may have left it out"""
 
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1700,7 +1700,8 @@ Global___DeployReleaseRequest: _TypeAlias = DeployReleaseRequest  # noqa: Y015
 @_typing.final
 class Deployment(_message.Message):
     """A version on its way to some devices. Deployments of a model stack: a device's target is that of the newest one which
-    has chosen it and is not rolled back.
+    has chosen it and is not rolled back; if the device declined or failed that one, or has yet to begin it while it is
+    paused, an older one applies.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1978,9 +1979,9 @@ class DeployedDevice(_message.Message):
     ONLINE_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     deployment: _builtins.int
-    """which gives it its target; 0: none; all that chose it were rolled back"""
+    """the newest that chose it and is not rolled back; if all are, the newest of them"""
     target: _builtins.int
-    """version; 0: none"""
+    """version of that deployment, even of one rolled back: see `state`"""
     variant: _builtins.str
     state: _builtins.str
     """pending, accepted, installed, declined, failed, fell-back, superseded, returning or returned"""
@@ -2890,7 +2891,7 @@ class AuditRecord(_message.Message):
     name: _builtins.str
     """of the operator or device"""
     role: _builtins.str
-    """of an operator; or "device"; or empty for a caller without a certificate"""
+    """of an operator; or "device" or "coordinator"; empty for a caller without a certificate"""
     serial: _builtins.str
     """of the caller's certificate"""
     address: _builtins.str

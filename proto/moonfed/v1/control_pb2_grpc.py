@@ -346,8 +346,9 @@ class ControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def EvaluateRun(self, request, context):
-        """Asks all eligible devices with a holdout to score a global model. Returns the model's evaluation, which is a new one
-        if there was none, or if the last one has ended and another is asked for.
+        """Asks all devices not known to be ineligible to score a global model on their holdouts; those without one decline.
+        Returns the model's evaluation, which is a new one if there was none, or if the last one has ended and another is
+        asked for.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -58,8 +58,9 @@ class ControlStub:
     RecordScore: _grpc.UnaryUnaryMultiCallable[_control_pb2.RecordScoreRequest, _control_pb2.RecordScoreReply]
     """Records an evaluator's results of one global model on one test set, and its accuracy and loss as metrics."""
     EvaluateRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.EvaluateRunRequest, _control_pb2.DeviceEvaluation]
-    """Asks all eligible devices with a holdout to score a global model. Returns the model's evaluation, which is a new one
-    if there was none, or if the last one has ended and another is asked for.
+    """Asks all devices not known to be ineligible to score a global model on their holdouts; those without one decline.
+    Returns the model's evaluation, which is a new one if there was none, or if the last one has ended and another is
+    asked for.
     """
     ListEvaluations: _grpc.UnaryStreamMultiCallable[_control_pb2.ListEvaluationsRequest, _control_pb2.Evaluation]
     """Streams a run's evaluations, by round: on test sets, then on devices."""
@@ -133,8 +134,9 @@ class ControlAsyncStub(ControlStub):
     RecordScore: _aio.UnaryUnaryMultiCallable[_control_pb2.RecordScoreRequest, _control_pb2.RecordScoreReply]  # type: ignore[assignment]
     """Records an evaluator's results of one global model on one test set, and its accuracy and loss as metrics."""
     EvaluateRun: _aio.UnaryUnaryMultiCallable[_control_pb2.EvaluateRunRequest, _control_pb2.DeviceEvaluation]  # type: ignore[assignment]
-    """Asks all eligible devices with a holdout to score a global model. Returns the model's evaluation, which is a new one
-    if there was none, or if the last one has ended and another is asked for.
+    """Asks all devices not known to be ineligible to score a global model on their holdouts; those without one decline.
+    Returns the model's evaluation, which is a new one if there was none, or if the last one has ended and another is
+    asked for.
     """
     ListEvaluations: _aio.UnaryStreamMultiCallable[_control_pb2.ListEvaluationsRequest, _control_pb2.Evaluation]  # type: ignore[assignment]
     """Streams a run's evaluations, by round: on test sets, then on devices."""
@@ -301,8 +303,9 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.EvaluateRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.DeviceEvaluation, _abc.Awaitable[_control_pb2.DeviceEvaluation]]:
-        """Asks all eligible devices with a holdout to score a global model. Returns the model's evaluation, which is a new one
-        if there was none, or if the last one has ended and another is asked for.
+        """Asks all devices not known to be ineligible to score a global model on their holdouts; those without one decline.
+        Returns the model's evaluation, which is a new one if there was none, or if the last one has ended and another is
+        asked for.
         """
 
     @_abc_1.abstractmethod

@@ -865,7 +865,7 @@ Global___SubmitReply: _TypeAlias = SubmitReply  # noqa: Y015
 
 @_typing.final
 class Receipt(_message.Message):
-    """Confirms that an update is durable and counts exactly once."""
+    """Confirms that an update is durable, and is counted at most once, however often it is submitted."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

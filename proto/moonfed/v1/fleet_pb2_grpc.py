@@ -149,7 +149,7 @@ class FleetServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Leave(self, request, context):
-        """Announces that the device stops: it is replaced at once if another one is idle, and ends its session.
+        """Announces that the device stops: it is replaced at once if another one is idle, and its session ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

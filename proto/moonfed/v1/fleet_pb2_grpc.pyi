@@ -53,7 +53,7 @@ class FleetStub:
     ReportRelease: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ReportReleaseRequest, _fleet_pb2.ReportReleaseReply]
     """Reports what became of a target release, or that the device went back to another version by itself."""
     Leave: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.LeaveRequest, _fleet_pb2.LeaveReply]
-    """Announces that the device stops: it is replaced at once if another one is idle, and ends its session."""
+    """Announces that the device stops: it is replaced at once if another one is idle, and its session ends."""
     Renew: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.RenewRequest, _fleet_pb2.RenewReply]
     """Renews the calling device's certificate."""
 
@@ -81,7 +81,7 @@ class FleetAsyncStub(FleetStub):
     ReportRelease: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ReportReleaseRequest, _fleet_pb2.ReportReleaseReply]  # type: ignore[assignment]
     """Reports what became of a target release, or that the device went back to another version by itself."""
     Leave: _aio.UnaryUnaryMultiCallable[_fleet_pb2.LeaveRequest, _fleet_pb2.LeaveReply]  # type: ignore[assignment]
-    """Announces that the device stops: it is replaced at once if another one is idle, and ends its session."""
+    """Announces that the device stops: it is replaced at once if another one is idle, and its session ends."""
     Renew: _aio.UnaryUnaryMultiCallable[_fleet_pb2.RenewRequest, _fleet_pb2.RenewReply]  # type: ignore[assignment]
     """Renews the calling device's certificate."""
 
@@ -160,7 +160,7 @@ class FleetServicer(metaclass=_abc_1.ABCMeta):
         request: _fleet_pb2.LeaveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_fleet_pb2.LeaveReply, _abc.Awaitable[_fleet_pb2.LeaveReply]]:
-        """Announces that the device stops: it is replaced at once if another one is idle, and ends its session."""
+        """Announces that the device stops: it is replaced at once if another one is idle, and its session ends."""
 
     @_abc_1.abstractmethod
     def Renew(

@@ -47,8 +47,8 @@ def judge(
 ) -> Verdict:
     """Keep a variant that is smaller than its parent and at most `max_drop` points of top-1 below float32.
 
-    The parent is the model that the variant was made from. Unless `keep` is "smaller", the variant may also be at most
-    5 % slower in any pass.
+    The parent is the model that the variant was made from. If `keep` is "smaller", its speed does not
+    matter; else it must be at most 5 % slower in every pass.
     """
     if inaccurate := _inaccurate(variant, float32, max_drop):
         return inaccurate

@@ -133,8 +133,8 @@ def _from_contents(tensor: Message, message: Message) -> Array:
 def _reject_shared_memory(tensor: Message, request_id: str) -> None:
     if tensor.parameters and _SHARED_MEMORY in tensor.parameters:
         raise InvalidInput(
-            f"{request_prefix(request_id)}'{tensor.name}' is in shared memory, which this server does not offer; "
-            "send its bytes in raw_input_contents"
+            f"{request_prefix(request_id)}'{tensor.name}' uses shared memory, which this server does not offer; "
+            "transfer its bytes in the message"
         )
 
 

@@ -235,7 +235,7 @@ def _values(name: str, array: Array) -> list[Any]:
     try:
         return [element.decode() for element in array.ravel()]
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"output '{name}' is not UTF-8; ask for it with binary_data, {error}") from error
+        raise InvalidInput(f"output '{name}' is not UTF-8 ({error}); request it with binary_data") from error
 
 
 def _requested_output(output: Json) -> RequestedOutput:

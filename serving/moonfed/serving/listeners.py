@@ -106,7 +106,7 @@ def bind_grpc(server: grpc.Server, settings: ServerSettings, credentials: grpc.S
             return server.add_insecure_port(address)
         return server.add_secure_port(address, credentials)
     except RuntimeError as error:
-        reason = "the port is in use, or the address is not one of this machine's"
+        reason = "the port is in use or needs privileges, or the address is not one of this machine's"
         raise _cannot_listen("grpc_port", settings.grpc_port, address, reason) from error
 
 

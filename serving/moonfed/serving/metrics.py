@@ -12,15 +12,20 @@ from moonfed.serving.statistics import VersionStatistics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
+_BATCHED = "a batch's time counts for each request"
 _COUNTERS: tuple[tuple[str, str, Callable[[VersionStatistics], float]], ...] = (
     ("request_success", "Successful requests, whatever their batch size", lambda s: s.success.count),
     ("count", "Samples in successful requests", lambda s: s.inference_count),
     ("exec_count", "Executions of the model, one per batch", lambda s: s.execution_count),
     ("request_duration_us", "Microseconds from request to response", lambda s: s.success.ns // 1000),
     ("queue_duration_us", "Microseconds that requests waited in the queue", lambda s: s.queue.ns // 1000),
-    ("compute_input_duration_us", "Microseconds spent preparing inputs", lambda s: s.compute_input.ns // 1000),
-    ("compute_infer_duration_us", "Microseconds spent running the model", lambda s: s.compute_infer.ns // 1000),
-    ("compute_output_duration_us", "Microseconds spent splitting outputs", lambda s: s.compute_output.ns // 1000),
+    ("compute_input_duration_us", f"Microseconds preparing inputs; {_BATCHED}", lambda s: s.compute_input.ns // 1000),
+    ("compute_infer_duration_us", f"Microseconds running the model; {_BATCHED}", lambda s: s.compute_infer.ns // 1000),
+    (
+        "compute_output_duration_us",
+        f"Microseconds splitting outputs; {_BATCHED}",
+        lambda s: s.compute_output.ns // 1000,
+    ),
 )
 # prometheus_client appends OpenMetrics' suffix to the names of counters, which Triton does not.
 _OPEN_METRICS_NAME = re.compile(rb"^(# (?:HELP|TYPE) nv_\w+)_total ", re.MULTILINE)

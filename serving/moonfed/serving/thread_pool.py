@@ -151,7 +151,7 @@ class ElasticThreadPool:
 
 
 def _are_blocked(before: Sequence[int], started: int) -> bool:
-    """Decide whether the running calls block, from the calls started until each of the last checks and until now."""
+    """Decide whether the running calls block, from the numbers of calls started by the last checks and by now."""
     stuck = len(before) >= STUCK_CHECKS and started == before[-STUCK_CHECKS]
     slow = len(before) == SLOW_CHECKS and started - before[0] < SHORT_CALLS
     return stuck or slow

@@ -155,7 +155,7 @@ def test_weights_are_arrays(fleet: Fleet, client: Coordinator, ended: str) -> No
     np.testing.assert_allclose(weights["weight"], expected(2, fleet.bundle, SAMPLES), rtol=1e-6)
     np.testing.assert_allclose(client.weights(ended, round=1)["weight"], expected(1, fleet.bundle, SAMPLES), rtol=1e-6)
     np.testing.assert_array_equal(client.weights(ended, round=0)["weight"], np.ones(ELEMENTS))
-    with pytest.raises(NotFound, match=re.escape("has no global model of round 9; it has 0 to 2")):
+    with pytest.raises(NotFound, match=re.escape("has no global model of round 9; its newest is 2")):
         client.weights(ended, round=9)
 
 

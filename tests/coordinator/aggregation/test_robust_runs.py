@@ -154,7 +154,7 @@ def test_an_operator_is_shown_the_settings_and_the_incidents(fleet: Fleet) -> No
     assert run.settings.robust == control_pb2.RobustSettings(**sent)
     committed = [line for line in watched if " updates" in line]
     assert len(committed) == ROUNDS
-    assert all(line.endswith("; incidents of cam-6, cam-7") for line in committed)
+    assert all(line.endswith("; incidents: cam-6, cam-7") for line in committed)
 
 
 def test_a_restarted_coordinator_keeps_the_robust_settings(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -26,4 +26,4 @@ def test_results_are_a_table_with_the_number_of_each_outcome() -> None:
 
 
 def test_a_device_without_results_is_named() -> None:
-    assert history_lines("cam-1", [], 80) == ["no ended round with cam-1 is on record"]
+    assert history_lines("cam-1", [], 80) == ["cam-1 has no finished rounds on record"]

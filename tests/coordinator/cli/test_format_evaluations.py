@@ -38,7 +38,7 @@ def test_an_open_evaluation_says_whom_it_waits_for() -> None:
     began = control_pb2.DeviceEvaluation(run="r", round=0, number=1, waiting=[f"cam-{number}" for number in range(9)])
     assert device_evaluation_lines(began) == [
         "model 0 on 0 devices, under way: no device has scored it",
-        "  9 to answer: cam-0, cam-1, cam-2, cam-3 and 5 more",
+        "  9 yet to answer: cam-0, cam-1, cam-2, cam-3 and 5 more",
     ]
 
 

@@ -15,7 +15,8 @@ def test_a_port_that_is_taken_is_one_sentence(programs: Programs) -> None:
         told = programs.command(*words, code=4)
     assert told == (
         f"moonfed-coordinator: cannot listen on 127.0.0.1:{port}: "
-        "the port is taken, or the address is not one of this machine's (docs: errors/already-exists)\n"
+        "the port is taken or needs privileges, or the address is not one of this machine's "
+        "(docs: errors/already-exists)\n"
     )
 
 

@@ -31,7 +31,7 @@ def test_weights_are_written_and_start_another_run(programs: Programs) -> None:
         started = json.loads(programs.command("run", "start", bundle, "--from", source, "--json"))
         assert started["model"]["sha256"] == ref_of_bytes(MODEL).sha256
     missing = programs.command("run", "weights", "one", "--round", "2", "--output", str(newest), code=3)
-    assert "run 'one' has no global model of round 2; it has 0 to 1" in missing
+    assert "run 'one' has no global model of round 2; its newest is 1" in missing
     other = str(coordinator.bundle_directory(programs.tmp / "other", tensors=OTHER))
     told = programs.command("run", "start", other, "--from", "one", code=2)
     assert "from is 'one', which does not match this bundle: tensor" in told

@@ -56,10 +56,10 @@ def test_a_committed_round_is_one_line(watched: WatchedRun, clock: Clock) -> Non
     ):
         assert watched.apply(in_round(kind, device=device, reason="because")) == []
     clock.now += 12.3
-    committed = in_round("round_committed", devices=NAMES[:200], metrics={"train_loss": 0.25}, reason="incidents of x")
+    committed = in_round("round_committed", devices=NAMES[:200], metrics={"train_loss": 0.25}, reason="incidents: x")
     assert watched.apply(committed) == [
         "round 3 of 50: 200 of 200 updates in 12 s, train_loss 0.2500; "
-        "1 rejected, 1 declined, 2 lost, 1 left, incidents of x"
+        "1 rejected, 1 declined, 2 lost, 1 left, incidents: x"
     ]
     assert watched.apply(event("metrics", round=3, metrics={"train_loss": 0.25})) == [], "the line has them"
     assert watched.apply(event("metrics", round=3, metrics={"accuracy": 0.9})) == ["round 3 scored: accuracy 0.9000"]

@@ -1,4 +1,4 @@
-"""The version that a device is to answer with."""
+"""The version that a device is to predict with."""
 
 from __future__ import annotations
 

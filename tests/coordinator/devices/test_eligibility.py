@@ -238,7 +238,7 @@ def test_a_run_begins_with_all_devices_that_are_online_and_answer(fleet: Fleet, 
         device.answer(check, "a")
     until(lambda: fleet.operator.run("run").eligible == 2)
     assert fleet.operator.run("run").waiting == (
-        "waiting for answers: 2 eligible, 1 needed; still checking the run: cam-3"
+        "waiting for devices that are still checking the run: 2 eligible, 1 needed; still checking the run: cam-3"
     )
     sessions[2].leave()  # it does not answer
     assert [session.assignment().round for session in sessions[:2]] == [1, 1]

@@ -78,7 +78,7 @@ def test_a_taken_port_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with (
-            pytest.raises(AlreadyExists, match=rf"cannot serve metrics on 127\.0\.0\.1:{port}: the port is taken"),
+            pytest.raises(AlreadyExists, match=rf"cannot serve metrics on 127\.0\.0\.1:{port}: Address already in use"),
             coordinator_in_process(tmp_path / "state", metrics_port=port),
         ):
             pass

@@ -248,7 +248,7 @@ def test_a_paused_run_counts_the_work_in_progress_and_assigns_no_other() -> None
         StartTimer(seconds=100, event=DeadlinePassed(round=2, attempt=1)),
     ], "for the update that c is at work on"
     assert FEDBUFF.waiting(TWO, state) == (
-        "round 2 has 0 of 2 updates; paused: no device is assigned until run resume; training: c"
+        "round 2 has 0 of 2 updates; paused: no device is assigned until the run is resumed; training: c"
     )
     state, commands = after(accepted("c", 1), DeadlinePassed(round=2, attempt=1), state=state)
     assert only(commands, Reduce) == [Reduce(round=2, attempt=1, devices=("c",), bases={"c": 1})]

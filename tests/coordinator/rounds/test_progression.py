@@ -225,12 +225,12 @@ def test_a_run_waits_without_limit_while_nobody_is_online_or_somebody_is_eligibl
 def test_a_paused_run_finishes_its_round_replaces_nobody_and_opens_no_other() -> None:
     state, commands = after(THREE, *devices_online("a", "b", "c"), PauseRequested())
     assert commands[-1] == SetPaused(paused=True)
-    assert waiting(THREE, state).endswith("; no further round opens until run resume")
+    assert waiting(THREE, state).endswith("; no further round opens until the run is resumed")
     state, commands = after(THREE, *devices_online("d"), stalled("a"), accepted("b"), accepted("c"), state=state)
     assert [type(command) for command in commands] == [Lose, Reduce]
     state, commands = after(THREE, Reduced(round=1, attempt=1), state=state)
     assert not commands
-    assert (state.run_status, waiting(THREE, state)) == ("paused", "paused: no round opens until run resume")
+    assert (state.run_status, waiting(THREE, state)) == ("paused", "paused: no round opens until the run is resumed")
     state, commands = after(THREE, ResumeRequested(), state=state)
     assert [type(command) for command in commands[:2]] == [SetPaused, Open]
     assert state.run_status == "running"

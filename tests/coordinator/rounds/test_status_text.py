@@ -28,7 +28,8 @@ def test_the_most_frequent_reasons_are_shown_and_the_others_counted() -> None:
 def test_a_run_that_has_enough_devices_may_wait_for_the_answers_of_others() -> None:
     state = State(online=frozenset("abcd"))
     told = waiting(THREE, state, {"e": CHECKING})
-    assert told == "waiting for answers: 4 eligible, 3 needed; still checking the run: e"
+    waited = "waiting for devices that are still checking the run"
+    assert told == f"{waited}: 4 eligible, 3 needed; still checking the run: e"
 
 
 def test_a_declined_device_is_final_and_a_rejected_one_may_try_again() -> None:

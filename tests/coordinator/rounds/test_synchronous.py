@@ -89,7 +89,7 @@ def test_a_round_without_quorum_is_abandoned_and_retried() -> None:
     abandon = only(commands, Abandon)[0]
     assert isinstance(abandon, Abandon)
     assert abandon.missing == ("b", "c")
-    assert abandon.reason == "only 1 of the 2 updates needed had arrived by the deadline; late: b, c"
+    assert abandon.reason == "only 1 of 2 required updates counted when the round closed; late: b, c"
     assert not only(commands[commands.index(abandon) :], Open), "it rests first"
     assert waiting(THREE, state) == "round 1 was abandoned; attempt 2 starts within a minute"
     retry = timer(commands, RetryDue)
@@ -253,7 +253,7 @@ def test_a_damaged_update_is_discarded_and_the_rest_is_reduced_while_there_is_a_
     state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("b",)), state=state)
     assert commands == [Discard(round=1, attempt=1, device="b"), Reduce(round=1, attempt=1, devices=("a", "c"))]
     state, commands = after(THREE, Damaged(round=1, attempt=1, devices=("a",)), state=state)
-    reason = "only 1 of the 2 updates needed had arrived when every device had answered; rejected: a, b"
+    reason = "only 1 of 2 required updates counted when the round closed; rejected: a, b"
     assert commands[:2] == [
         Discard(round=1, attempt=1, device="a"),
         Abandon(round=1, attempt=1, missing=("a", "b"), reason=reason, reusable={"c": 1}),

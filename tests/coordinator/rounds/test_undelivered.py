@@ -21,11 +21,11 @@ FRACTIONS = {"f": 0.4}
 def test_each_has_an_outcome_and_a_reason() -> None:
     state = State(open=CURRENT, online=frozenset("abcdf"))
     assert undelivered(state, lambda device: FRACTIONS.get(device, 0.0), frozenset("h")) == {
-        "d": ("lost", "no heartbeat within the timeout"),
+        "d": ("lost", "no heartbeat within the timeout, or revoked"),
         "e": ("lost", "it left"),
         "f": ("missing", "40% trained when the round closed"),
         "g": ("missing", "offline"),
-        "h": ("lost", "no heartbeat within the timeout"),
+        "h": ("lost", "no heartbeat within the timeout, or revoked"),
     }
 
 

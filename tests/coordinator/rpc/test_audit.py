@@ -64,7 +64,7 @@ def test_a_change_is_recorded_before_it_begins_and_completed(store: Store) -> No
     [
         (NotFound("there is no run 'x'"), "there is no run 'x'"),
         (ValueError("secret"), "internal error"),
-        (OSError(28, "No space left on device"), "the disk is full"),
+        (OSError(28, "No space left on device"), "the coordinator's disk is full"),
         (asyncio.CancelledError(), "the caller disconnected before the call ended"),
     ],
 )
@@ -238,8 +238,8 @@ def test_enrolments_and_renewals_are_recorded(fleet: Fleet) -> None:
     enrolled, renewed = audit_records(fleet.operator, name="cam-1")
     assert (enrolled.call, enrolled.role, enrolled.serial, enrolled.outcome) == ("Enrol", "device", first, "done")
     assert (renewed.call, renewed.role, renewed.serial, renewed.outcome) == ("Renew", "device", first, "done")
-    assert renewed.details.startswith("renew its certificate until 20")
-    assert renewed.details.endswith(f"as {second}")
+    assert renewed.details.startswith("renew its certificate; ")
+    assert f"; {second} expires 20" in renewed.details
     (denied,) = audit_records(fleet.operator, denied=True)
     assert denied.name == "cam-9"
     assert (denied.call, denied.role, denied.outcome) == ("Enrol", "", "denied")
@@ -291,7 +291,9 @@ def test_an_operators_changes_are_recorded(fleet: Fleet) -> None:
         ask(fleet.operator.control.DeleteRun, control_pb2.DeleteRunRequest(run="other"))
     found = [(record.call, record.details, record.outcome) for record in audit_records(fleet.operator, name="operator")]
     assert found[0][0] == "Upload"
-    assert re.fullmatch(r"upload 5 files of [\d.]+ (?:bytes|KB|MB): [0-9a-f]{12}(?:, [0-9a-f]{12}){4}", found[0][1])
+    assert re.fullmatch(
+        r"upload 5 files, [\d.]+ (?:bytes|KB|MB) in all: [0-9a-f]{12}(?:, [0-9a-f]{12}){4}", found[0][1]
+    )
     assert found[1][0] == "StartRun"
     assert found[1][1].startswith("start run 'digits' of bundle ")
     assert found[2:] == [("StopRun", "stop run 'digits'", "done"), ("DeleteRun", "delete run 'other'", "failed")]

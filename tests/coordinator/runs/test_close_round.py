@@ -61,8 +61,8 @@ def test_without_a_quorum_of_intact_updates_the_round_is_abandoned(
             (abandoned,) = calls.rounds("r")
             assert abandoned.status == control_pb2.ROUND_STATUS_ABANDONED
             assert abandoned.reason == (
-                "only 1 of the 2 updates needed had arrived when every device had answered; rejected: cam-2; "
-                "cam-2: the coordinator's copy is damaged or missing"
+                "only 1 of 2 required updates counted when the round closed; "
+                "rejected: cam-2; cam-2: the coordinator's copy is damaged or missing"
             )
             assert calls.run("r").round == 0
 
@@ -94,10 +94,10 @@ def expect_both(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     ("place", "name", "error", "reason"),
     [
-        (Spool, "holds", FULL, "the disk is full"),  # no room to fetch another replica's update
-        (BlobDirectory, "put_file", FULL, "the disk is full"),
+        (Spool, "holds", FULL, "the coordinator's disk is full"),  # no room to fetch another replica's update
+        (BlobDirectory, "put_file", FULL, "the coordinator's disk is full"),
         (DeviceReports, "of_attempt", BROKEN, "the coordinator's database cannot be reached"),
-        (Store, "commit_round", FULL, "the disk is full"),
+        (Store, "commit_round", FULL, "the coordinator's disk is full"),
     ],
 )
 def test_a_round_waits_for_a_transient_failure_and_counts_acknowledged_updates(
@@ -156,7 +156,7 @@ def test_a_commit_whose_confirmation_was_lost_counts_once(
 def test_a_run_is_stopped_while_its_round_waits(fleet: Fleet, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("moonfed.coordinator.rounds.synchronous.retry_seconds", lambda _: 3600.0)  # a retry is finished
     deliver(fleet, TransientFailure(monkeypatch, BlobDirectory, "put_file", FULL))
-    waits(fleet, until, "the disk is full")
+    waits(fleet, until, "the coordinator's disk is full")
     stopped = ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
     assert stopped.status == control_pb2.RUN_STATUS_STOPPED
     assert [entry.reason for entry in fleet.operator.rounds("run")] == ["the run was stopped"]

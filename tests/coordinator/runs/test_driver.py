@@ -97,7 +97,7 @@ def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_retried(fleet:
     assert again.blobs["model"] == before
     abandoned = fleet.operator.rounds("run")[0]
     assert abandoned.status == control_pb2.ROUND_STATUS_ABANDONED
-    assert abandoned.reason == "only 1 of the 2 updates needed had arrived by the deadline; late: cam-2"
+    assert abandoned.reason == "only 1 of 2 required updates counted when the round closed; late: cam-2"
     assert list(abandoned.missing) == ["cam-1", "cam-2"]
 
 

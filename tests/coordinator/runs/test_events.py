@@ -121,7 +121,7 @@ def test_a_commit_names_the_devices_with_incidents_once(caplog: pytest.LogCaptur
         lambda publisher: publisher.commit(FIRST, ("a", "b"), MODEL, {"loss": 0.25}, incidents)
     )
     assert (committed.kind, committed.devices, committed.model) == ("round_committed", ("a", "b"), MODEL)
-    assert committed.reason == "incidents of a, b"
+    assert committed.reason == "incidents: a, b"
     assert (metrics.kind, metrics.round, metrics.metrics) == ("metrics", 1, {"loss": 0.25})
     assert [record.getMessage() for record in caplog.records] == [
         f"{FIRST}: b: was scaled down",

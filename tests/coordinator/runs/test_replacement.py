@@ -157,8 +157,8 @@ def test_a_run_fails_after_its_attempts_with_the_devices_reasons(
     ended = list(fleet.operator.watch("run"))[-1].run
     assert ended.status == control_pb2.RUN_STATUS_FAILED
     assert ended.reason == (
-        "only 0 of the 1 updates needed had arrived when every device had answered; declined: cam-1; cam-1: busy; "
-        "round 1 was given up after 2 attempts in a row"
+        "only 0 of 1 required updates counted when the round closed; declined: cam-1; "
+        "cam-1: busy; round 1 was given up after 2 attempts in a row"
     )
     assert fleet.operator.run("run").reason == ended.reason
     assert f"run 'run' has failed: {ended.reason}" in caplog.text
@@ -189,7 +189,7 @@ def test_a_paused_run_finishes_its_round_stays_paused_over_a_restart_and_resumes
         for device, assignment in zip(devices, work, strict=True):
             device.submit(assignment, model_bytes(1.0))
         until(lambda: fleet.operator.run("run").round == 1)
-        assert fleet.operator.run("run").waiting == "paused: no round opens until run resume"
+        assert fleet.operator.run("run").waiting == "paused: no round opens until the run is resumed"
     with fleet_in(tmp_path) as fleet, reconnected(fleet, "cam-1") as one, reconnected(fleet, "cam-2") as other:
         sessions = [Device("cam-1", one).connect(), Device("cam-2", other).connect()]
         assert fleet.operator.run("run").status == control_pb2.RUN_STATUS_PAUSED

@@ -86,8 +86,8 @@ def test_a_damaged_file_of_the_newest_global_state_is_replaced_by_the_previous_o
         async with opened(state) as coordinator:
             alarms = [entry for entry in caplog.records if entry.levelno == logging.CRITICAL]
             assert [entry.getMessage() for entry in alarms] == [
-                f"run 'run': the {role} of round 2 is damaged "
-                f"({problem(how, states[2][role], path)}); round 1's is used; check the disk"
+                f"run 'run': files of round 2 are damaged ({role}: {problem(how, states[2][role], path)}); "
+                "those of round 1 are used instead; check the disk"
             ]
             found = committed(coordinator)
             assert (found.id.round, found.blobs) == (2, {**states[2], role: states[1][role]})

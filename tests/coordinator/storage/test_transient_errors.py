@@ -22,7 +22,7 @@ def test_a_full_database_is_distinguished_from_other_errors(tmp_path: Path) -> N
         with pytest.raises(sql.exc.OperationalError) as other:
             connection.exec_driver_sql("SELECT * FROM nothing")
     engine.dispose()
-    assert str(as_full_disk(full.value)) == "the disk is full"
+    assert str(as_full_disk(full.value)) == "the coordinator's disk is full"
     assert as_full_disk(other.value) is None
     assert as_full_disk(OSError(errno.EDQUOT, "quota"))
     assert as_full_disk(OSError(errno.EIO, "input/output error")) is None

@@ -70,7 +70,7 @@ def test_the_bytes_of_all_a_devices_uploads_in_an_attempt_are_counted() -> None:
     run = Run()
     first, second = (run.admissions.admit(FIRST, "a", may_have_receipt=False) for _ in range(2))
     first.charge(30)
-    with pytest.raises(ResourceExhausted, match="device 'a' has sent 30 bytes"):
+    with pytest.raises(ResourceExhausted, match="device 'a' would have sent 41 bytes"):
         second.charge(11)
     second.refund()
     second.charge(40)

@@ -276,7 +276,7 @@ def test_a_disk_that_is_full_while_decoding_rejects_nobody(
 
     with monkeypatch.context() as patched:
         patched.setattr(place, name, full)
-        with pytest.raises(ResourceExhausted, match=r"^the disk is full$"):
+        with pytest.raises(ResourceExhausted, match=r"^the coordinator's disk is full$"):
             device.submit(work, content, encoding="int8+zstd")
     assert list(fleet.operator.run("run").open_round.rejected) == []
     device.submit(work, content, encoding="int8+zstd")

@@ -196,7 +196,7 @@ def test_a_full_disk_gives_no_receipt_and_the_update_counts_when_space_returns(
 
     with monkeypatch.context() as full:
         full.setattr(place, name, fail)
-        with pytest.raises(ResourceExhausted, match=r"^the disk is full$"):
+        with pytest.raises(ResourceExhausted, match=r"^the coordinator's disk is full$"):
             devices[0].submit(work, content)
     assert not fleet.operator.run("run").open_round.reported
     devices[0].submit(work, content)
@@ -299,7 +299,9 @@ def test_a_device_that_sends_too_many_bytes_for_one_round_is_stopped_and_the_oth
     for _ in range(4):
         with pytest.raises(Corrupt):
             send()
-    with pytest.raises(ResourceExhausted, match=r"'cam-1' has sent 240000 bytes for round 1, .* 4 times the largest"):
+    with pytest.raises(
+        ResourceExhausted, match=r"'cam-1' would have sent 300000 bytes for round 1, .* 4 times the largest"
+    ):
         send()
     devices[1].submit(sessions[1].assignment(), model_bytes(1.0))
     assert fleet.operator.run("run").round == 0

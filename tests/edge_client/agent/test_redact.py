@@ -34,7 +34,7 @@ def test_paths_stay_on_the_device(reason: str, told: str) -> None:
     [
         "the plan's interface is torchscript/9; this device runs torchscript/3",
         "the plan's torchscript/9 isn't this device's",
-        "the training process was killed by SIGKILL; the device may be out of memory",
+        "the plan's process was killed by SIGKILL; the device may be out of memory",
         "this device has 1 samples to train on; the plan needs at least 2",
         "have shape [4, 5]; the model takes [N, 6]",
         "ValueError: the camera is unplugged (1/2 of them, 3.5 / 7)",

@@ -335,7 +335,7 @@ def test_rounds_go_before_the_transfer_of_a_release(
     coordinator.assign(bundle.assignment())
     coordinator.wait_for_update()
     assert not [report for report in coordinator.outcomes if report.installed.version]
-    device.wait_for_log("version 1 of model digits: postponed; a round goes first")
+    device.wait_for_log("version 1 of model digits: postponed; more urgent work goes first")
     coordinator.wait_for_outcome("installed")
     assert [offset for name, offset in coordinator.fetched if name == sha256][1] > 0
 

@@ -137,7 +137,7 @@ def test_a_coordinator_that_restarts_in_mid_round_receives_the_update(
     code, log = device.stop()
     assert code == 0
     assert log.count("trained on") == 1
-    assert log.count("the coordinator is unreachable") == 1
+    assert log.count("the coordinator is unavailable") == 1
     assert log.count("reconnected") == 1
     assert len(coordinator.updates) == 1
 
@@ -402,7 +402,7 @@ def test_a_signal_ends_a_device_that_cannot_reach_anybody(
 ) -> None:
     coordinator.stop()
     device.start(samples)
-    device.wait_for_log("the coordinator is unreachable")
+    device.wait_for_log("the coordinator is unavailable")
     assert device.stop()[0] == 0
 
 

@@ -60,7 +60,7 @@ def test_files_are_not_fetched_any_longer_for_a_round_that_has_closed(
     inbox.next_task(1.0)
     watch = ProgressReporter(assignment, link, inbox)
     coordinator.stuck, coordinator.stop_reason = True, "the round has closed"
-    with pytest.raises(Superseded, match="no longer needs this device"):
+    with pytest.raises(Superseded, match="this work is no longer needed"):
         BlobTransfers(link, inbox).fetch(
             assignment.blobs["model"], BlobDirectory(tmp_path), should_continue=watch.should_fetch
         )

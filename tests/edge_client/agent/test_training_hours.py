@@ -130,8 +130,8 @@ def test_a_device_connects_when_its_window_opens_and_disconnects_when_it_closes(
     assert len(coordinator.connect_requests) == 1
     told = [message for message in caplog.messages if "outside the training window" in message]
     assert len(told) == 2
-    assert f"{hours}; reconnecting on {opens:%Y-%m-%d} at {hours.opens:%H:%M}" in told[0]
-    assert f"reconnecting on {opens + timedelta(days=1):%Y-%m-%d}" in told[1]
+    assert f"{hours}; connecting on {opens:%Y-%m-%d} at {hours.opens:%H:%M}" in told[0]
+    assert f"connecting on {opens + timedelta(days=1):%Y-%m-%d}" in told[1]
 
 
 def test_a_round_that_its_window_cuts_short_is_submitted_and_counts_its_steps(
@@ -215,7 +215,7 @@ def test_a_signal_ends_a_device_that_waits_for_its_window(
 ) -> None:
     opens = datetime.now() + timedelta(hours=2)
     device.start(samples, "--between", f"{opens:%H:%M}-{opens + timedelta(hours=1):%H:%M}")
-    device.wait_for_log(f"reconnecting on {opens:%Y-%m-%d} at {opens:%H:%M}")
+    device.wait_for_log(f"connecting on {opens:%Y-%m-%d} at {opens:%H:%M}")
     began = time.monotonic()
     assert device.stop()[0] == 0
     assert time.monotonic() - began < 60, "not the two hours"

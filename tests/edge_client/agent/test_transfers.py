@@ -105,7 +105,7 @@ def test_a_corrupt_blob_is_deleted_and_fetched_again_once(inbox: Inbox, tmp_path
 
 def test_a_fetch_ends_once_the_round_does_not_need_this_device(inbox: Inbox, tmp_path: Path) -> None:
     found = transfers(FakeConnection(), inbox)
-    with pytest.raises(Superseded, match="the round no longer needs this device"):
+    with pytest.raises(Superseded, match="this work is no longer needed, or more urgent work is waiting"):
         found.fetch(ref_of_bytes(CONTENT), BlobDirectory(tmp_path), should_continue=lambda: False)
 
 
@@ -114,7 +114,7 @@ def test_retries_end_with_a_newer_task_of_the_run_or_with_the_device(
 ) -> None:
     connection = FakeConnection(Unavailable("gone"))
     connection.before_call = lambda: inbox.put(read_assignment(bundle.assignment(round=2)))
-    with pytest.raises(Superseded, match="superseded by a newer task of its run"):
+    with pytest.raises(Superseded, match="a newer task of the same run or release has taken its place"):
         fetch(transfers(connection, inbox), tmp_path)
     inbox.next_task(0)
     ending = transfers(FakeConnection(Unavailable("gone")), inbox)

@@ -372,7 +372,7 @@ PROGRESS = {"fraction": 0.5, "epoch": 1, "loss": None}
 )
 def test_a_heartbeat_is_numbers_in_their_range(changed: dict[str, Any]) -> None:
     assert _heartbeat(PROGRESS) == Heartbeat(0.5, 1, None)
-    with pytest.raises(TrainingFailed, match=r"^the training process sent an invalid heartbeat$"):
+    with pytest.raises(TrainingFailed, match=r"^the plan's process sent an invalid heartbeat$"):
         _heartbeat(PROGRESS | changed)
 
 
@@ -391,5 +391,5 @@ def test_results_have_the_right_types(changed: dict[str, Any], problem: str, new
     worker, counts = new_worker("data.npz"), SampleCounts(samples=10, held_out=0, version=1)
     trained = {"steps": 7, "metrics": {"loss": 0.5}, "samples": 10**7}
     assert worker._results(trained, counts).samples == 10
-    with pytest.raises(TrainingFailed, match=f"^the training process sent {problem}$"):
+    with pytest.raises(TrainingFailed, match=f"^the plan's process sent {problem}$"):
         worker._results(trained | changed, counts)

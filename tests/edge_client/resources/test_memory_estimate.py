@@ -156,20 +156,20 @@ def test_a_round_that_does_not_fit_is_declined_with_a_breakdown() -> None:
         r"the limit of this device is 699 MB \(--max-memory\)$",
     ):
         require_fits(need, PLENTY, 699 * MB)
-    with pytest.raises(ResourceExhausted, match=r"; this device has 699 MB available$"):
+    with pytest.raises(ResourceExhausted, match=r"; this device can provide at most 699 MB$"):
         require_fits(need, Available(host=699 * MB), None)
 
 
 def test_host_and_accelerator_are_two_memories_or_one() -> None:
     need = Need(host={"samples": 3 * MB}, accelerator={"model": 5 * MB})
     require_fits(need, Available(host=3 * MB, accelerator=5 * MB), 8 * MB)
-    with pytest.raises(ResourceExhausted, match=r"about 5 MB \(model 5 MB\); this device's accelerator has 4 MB av"):
+    with pytest.raises(ResourceExhausted, match=r"about 5 MB \(model 5 MB\); this device's accelerator can provide"):
         require_fits(need, Available(host=3 * MB, accelerator=4 * MB), None)
-    with pytest.raises(ResourceExhausted, match=r"about 3 MB \(samples 3 MB\); this device has 2 MB available"):
+    with pytest.raises(ResourceExhausted, match=r"about 3 MB \(samples 3 MB\); this device can provide at most 2 MB"):
         require_fits(need, Available(host=2 * MB, accelerator=5 * MB), None)
     with pytest.raises(ResourceExhausted, match=r"about 8 MB \(.*\); the limit of this device is 7 MB"):
         require_fits(need, Available(host=3 * MB, accelerator=5 * MB), 7 * MB)
-    with pytest.raises(ResourceExhausted, match=r"about 8 MB \(.*\); this device has 7 MB available"):
+    with pytest.raises(ResourceExhausted, match=r"about 8 MB \(.*\); this device can provide at most 7 MB"):
         require_fits(need, Available(host=7 * MB, shared=True), None)  # a Jetson's
 
 
@@ -301,7 +301,7 @@ def test_available_memory_limits_a_round_without_max_memory(
     file = tmp_path / "manifest.json"
     file.write_bytes(manifest.to_bytes())
     job = new_job(manifest_file=str(file), plan_file=str(tmp_path / "absent.pt"))
-    with pytest.raises(ResourceExhausted, match=r"activations \d+\.\d GB.*; this device has .* available$"):
+    with pytest.raises(ResourceExhausted, match=r"activations \d+\.\d GB.*; this device can provide at most .*$"):
         InProcessTraining(worker_settings(tmp_path, samples)).train(job)
 
 

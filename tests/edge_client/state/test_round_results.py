@@ -136,7 +136,7 @@ def test_what_an_escaped_plan_could_leave_is_not_stored(
 ) -> None:
     written = results("variate_change", "device_variate")
     leave(result_file(written.directory, "model"), tmp_path)
-    with pytest.raises(TrainingFailed, match=f"the training process {message}"):
+    with pytest.raises(TrainingFailed, match=f"the plan's process {message}"):
         save_results(state, new_job(), manifest, written)
     assert state.find(1, 1, TASK) is None
 

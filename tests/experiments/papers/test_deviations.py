@@ -50,7 +50,7 @@ def test_a_value_that_no_paper_prints_is_not_called_the_papers() -> None:
     assert stated("shi-table-3")["mu, untuned"] == "not stated; our choice: 1 (MOON), 0.001 (FedProx)"
     assert stated("fedssc-table-1")["mu"] == "not stated; MOON's table 1: 5 (moon)"
     split = stated("fedssc-table-1")["split"]
-    assert split == "not stated; our reading of Dirichlet shares for parties of one size: dirichlet-equal, beta 0.5"
+    assert split == "not stated; our reading of Dirichlet shares for parties of equal size: dirichlet-equal, beta 0.5"
     assert "parties" not in {
         key for key, value in stated("moon-figure-2").items() if "," in value
     }  # pooled data has none

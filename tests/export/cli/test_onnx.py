@@ -51,7 +51,7 @@ def test_beyond_the_bound_nothing_is_written(control: Control, data_file: Path, 
     with connect(NOWHERE, insecure=True, address=control.address) as runs:
         with pytest.raises(MoonfedError, match="at most -1 is allowed"):
             write_onnx(runs, "r", NpzSource(data_file), output, bound=-1)
-        with pytest.raises(NotFound, match="run 'r' has no global model of round 4; it has 0 to 0"):
+        with pytest.raises(NotFound, match="run 'r' has no global model of round 4; its newest is 0"):
             write_onnx(runs, "r", NpzSource(data_file), output, round_number=4)
         with pytest.raises(InvalidInput, match="its directory must exist"):
             write_onnx(runs, "r", NpzSource(data_file), tmp_path / "absent" / "model.onnx")

@@ -95,7 +95,7 @@ def test_keys_of_nobody_else_sign(tmp_path: Path) -> None:
     assert len(signing_keys(tmp_path, trust.keys)) == 1
     with pytest.raises(InvalidInput, match=r"sign is '.*', which .*trust\.json does not list; add it with: moonfed"):
         open_signer([other], print)
-    with pytest.raises(NotFound, match=r"holds no private key of its trust\.json"):
+    with pytest.raises(NotFound, match=r"holds no private key that the trust file lists"):
         signing_keys(tmp_path / "elsewhere", trust.keys)
 
 

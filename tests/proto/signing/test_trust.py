@@ -80,8 +80,11 @@ def test_a_chain_of_strangers_is_rejected() -> None:
         (chain(issued(TRUST, 2)), "version 1 of the trust file is not signed by 1 of its .* keys"),
         (chain(*CHAIN.envelopes, issued(trust(2, version=2), 2)), "not signed by 1 of its predecessor's keys"),
         (chain(*CHAIN.envelopes, issued(trust(2, version=2), 1)), "not signed by 1 of its own keys"),
-        (chain(*CHAIN.envelopes, issued(trust(2, version=3), 1, 2)), "follows version 1; it must follow without a gap"),
-        (chain(*CHAIN.envelopes, issued(trust(2), 1, 2)), "follows version 1; it must follow without a gap"),
+        (
+            chain(*CHAIN.envelopes, issued(trust(2, version=3), 1, 2)),
+            "follows version 1; versions of a trust file must",
+        ),
+        (chain(*CHAIN.envelopes, issued(trust(2), 1, 2)), "follows version 1; versions of a trust file must"),
         (
             chain(issued(trust(1, 2, threshold=2), 1, 2), issued(trust(3, version=2), 1, 3)),
             "not signed by 2 of its predecessor's keys",

@@ -35,7 +35,7 @@ class AsyncDeviceCalls(AsyncCaller):
         return await self._do(calls.device(device))
 
     async def revoke_device(self, device: str) -> Device:
-        """Reject all certificates of a device at once; it returns only with a token for it.
+        """Reject all certificates of a device at once. It can come back only with a join token made for it.
 
         Example:
             await coordinator.revoke_device("cam-1")

@@ -83,7 +83,7 @@ class AsyncReleaseCalls(AsyncCaller):
         return await self._do(calls.resume(name))
 
     async def roll_back(self, name: str) -> Deployment:
-        """Roll back a release's newest deployment: its devices return to what they had before.
+        """Roll back the newest deployment that is not rolled back yet; its devices return to what they had before.
 
         Example:
             await coordinator.roll_back("digits")

@@ -151,7 +151,7 @@ def _model(found: control_pb2.Run, number: int) -> Steps[BlobRef]:
     if number == 0:
         return from_message(found.initial_model)
     if not 0 < number < found.round:
-        raise NotFound(f"run {found.run!r} has no global model of round {number}; it has 0 to {found.round}")
+        raise NotFound(f"run {found.run!r} has no global model of round {number}; its newest is {found.round}")
     for one in (yield from _rounds(found.run, number=number)):
         if one.HasField("model"):
             return from_message(one.model)

@@ -34,7 +34,7 @@ class Watch:
         return [event]
 
     def close(self) -> Steps[list[Event]]:
-        """Return the events to report after a stream has ended: one that began as the run ended does not say so."""
+        """Return the events to report after a stream has ended; the stream may not have reported the run's end."""
         if self.ended:
             return []
         found = yield from runs.run(self.run)

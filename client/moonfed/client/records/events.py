@@ -11,7 +11,7 @@ from moonfed.client.records.runs import Run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The run as it is: the first event, and the first after every interruption."""
+    """The run as it is: the first event; again after an interruption, following the missed rounds."""
 
     run: Run
 
@@ -86,7 +86,7 @@ class DeviceDeclined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLost:
-    """A device has sent no heartbeat for too long."""
+    """A device has sent no heartbeat for too long, or was revoked."""
 
     round: int
     attempt: int
@@ -144,7 +144,7 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupted:
-    """The connection was lost; the watch reconnects and goes on with a snapshot."""
+    """The connection was lost; the watch reconnects, and reports the rounds missed meanwhile and a snapshot."""
 
     reason: str
 

@@ -54,8 +54,8 @@ class DeployedDevice:
 
     device: str
     online: bool
-    deployment: int  # which gives it its target; 0: all that chose it were rolled back
-    version: int  # its target; 0: none
+    deployment: int  # the newest that chose it and is not rolled back; if all are, the newest of them
+    version: int  # of that deployment, even if it is rolled back: see `state`
     variant: str
     state: str  # pending, accepted, installed, declined, failed, fell-back, superseded, returning or returned
     reason: str

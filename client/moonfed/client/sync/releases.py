@@ -83,7 +83,7 @@ class ReleaseCalls(Caller):
         return self._do(calls.resume(name))
 
     def roll_back(self, name: str) -> Deployment:
-        """Roll back a release's newest deployment: its devices return to what they had before.
+        """Roll back the newest deployment that is not rolled back yet; its devices return to what they had before.
 
         Example:
             coordinator.roll_back("digits")

@@ -110,7 +110,7 @@ class RunCalls(Caller):
         """Yield a run's events until it has ended; the last one is always `Ended`.
 
         The first is a `Snapshot`. When the connection is lost, for example because the coordinator restarts, an
-        `Interrupted` follows, and after it another `Snapshot` and the `RoundCommitted` of every round that was missed.
+        `Interrupted` follows, then the `RoundCommitted` of every round that was missed, and another `Snapshot`.
         `progress`: also yield `Progress` events; a large fleet sends many. Raises NotFound for an unknown run.
 
         Example:

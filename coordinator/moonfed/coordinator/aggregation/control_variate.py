@@ -2,7 +2,7 @@
 
     c ← c + |S|/N · mean over S of (c_i⁺ − c_i)
 
-S are the devices in the round, each the same; N all that belong to the run. c is 0 before the first round.
+S: the round's devices, equally weighted; N: the number of devices in the run. c is 0 before the first round.
 """
 
 from __future__ import annotations

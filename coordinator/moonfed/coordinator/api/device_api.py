@@ -129,7 +129,7 @@ class DeviceApi:
         raise WrongState(f"run {run!r} has another bundle")
 
     async def report_evaluation(self, report: EvaluationReport) -> None:
-        """Record a device's answer to an evaluation; the first one stands."""
+        """Record a device's answer to an evaluation; only its first answer is kept."""
         if not await self._background.finish(self._evaluations.answer(report)):
             return
         line = "run %r: %s does not evaluate global model %d: %s"

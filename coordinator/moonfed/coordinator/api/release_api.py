@@ -97,7 +97,7 @@ class ReleaseApi:
         return await self._changed(self._deployments.resume, name)
 
     async def roll_back(self, name: str, number: int = 0) -> DeploymentView:
-        """Return the devices of a release's newest deployment to what they had before."""
+        """Roll back the newest deployment that is not rolled back yet; its devices return to what they had before."""
         return await self._changed(self._deployments.roll_back, name, number)
 
     async def deployments(self, name: str = "") -> list[DeploymentView]:
@@ -105,7 +105,7 @@ class ReleaseApi:
         return await asyncio.to_thread(self._deployments.views, name)
 
     async def devices(self, name: str, number: int = 0) -> list[DeployedDevice]:
-        """Return the devices that one deployment of a release has chosen, or any."""
+        """Return the devices chosen by one deployment of a release, or by any of them."""
         found = await asyncio.to_thread(self._deployments.devices, name, number)
         return [replace(one, online=self._sessions.find(one.choice.device) is not None) for one in found]
 

@@ -65,8 +65,8 @@ def console(
 ) -> None:
     """Serve web pages with runs, fleet and models, and with actions that the operator's role permits.
 
-    Prints a link that opens the console once; press Enter for another. Every change is in the audit trail under the
-    operator's name.
+    Prints a link that opens the console once, unless operators log in otherwise; press Enter for another. Every change
+    is in the audit trail under the operator's name.
 
     Example: moonfed-coordinator console --identity ann
     """  # fmt: skip

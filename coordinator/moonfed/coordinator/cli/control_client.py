@@ -85,7 +85,7 @@ class Console:
     def rounds(self, run: str, *, last: int = 0, number: int = 0) -> list[control_pb2.Round]:
         """Return a run's committed and abandoned rounds, oldest first.
 
-        `last`: only so many newest ones; `number`: only the attempts at this round; 0: all.
+        `last`: only this number of newest ones; `number`: only the attempts at this round; 0: all.
         """
         request = control_pb2.ListRoundsRequest(run=run, last=last, round=number)
         return self.ask(lambda asked, timeout: list(self.control.ListRounds(asked, timeout=timeout)), request)

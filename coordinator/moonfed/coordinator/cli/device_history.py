@@ -22,7 +22,10 @@ def history(
     newest: Annotated[
         int | None,
         typer.Option(
-            min=1, max=2**32 - 1, help="Number of newest results. Default: 20; with --json, all.", show_default=False
+            min=1,
+            max=2**32 - 1,
+            help="Number of newest results. Default: 20; with --json, at most 10,000.",
+            show_default=False,
         ),
     ] = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
@@ -58,7 +61,7 @@ def history_lines(device: str, results: Sequence[control_pb2.DeviceResult], widt
     from moonfed.formatting import count
 
     if not results:
-        return [f"no ended round with {device} is on record"]
+        return [f"{device} has no finished rounds on record"]
     outcomes = Counter(result.outcome for result in results).most_common()
     summary = ", ".join(f"{number:,} {outcome}" for outcome, number in outcomes)
     return [

@@ -55,6 +55,6 @@ def device_evaluation_lines(found: control_pb2.DeviceEvaluation, *, whole: bool 
     groups = list(found.skipped)[: None if whole else GROUPS]
     lines += [f"  {len(group.devices):,} skipped: {group.reason}: {listed(group.devices, names)}" for group in groups]
     if found.waiting:
-        what = "did not answer" if found.closed else "to answer"
+        what = "did not answer" if found.closed else "yet to answer"
         lines += [f"  {len(found.waiting):,} {what}: {listed(found.waiting, names)}"]
     return lines

@@ -99,7 +99,7 @@ def status_lines(
 
 
 def _device_lines(devices: Sequence[control_pb2.DeployedDevice], width: int | None, most: int) -> list[str]:
-    """Format a table of devices; with a `width`, at most so many lines, with reasons that do not fit below."""
+    """Format a table of devices; with a `width`, at most `most` lines, with reasons that do not fit below."""
     rows = [_device(device, width) for device in devices[: len(devices) if width is None else most]]
     head, *lines = table(DEVICE_HEADS, rows)
     if width is None:

@@ -82,7 +82,7 @@ def _encodings(settings: control_pb2.RunSettings) -> str:
 
 
 def _rounds(run: control_pb2.Run, rounds: Sequence[control_pb2.Round], most: int, width: int | None) -> list[str]:
-    """Format a table of the newest rounds, in at most so many rows; the initial model's metrics precede the first."""
+    """Format a table of the newest rounds, in at most `most` rows; the initial model's metrics precede the first."""
     found = {name for round_ in rounds for name in round_.metrics} | set(run.initial_metrics)
     retried = any(round_.attempt > 1 for round_ in rounds)
     names = sorted(found) if width is None else _fitting(found, rounds, width - 9 * retried)

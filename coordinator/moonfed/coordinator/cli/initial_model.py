@@ -19,7 +19,7 @@ PREFIX = "moonfed."  # of the metadata that moonfed-export writes
 
 
 def find_model(console: Console, source: str, specs: Sequence[TensorSpec], scratch: Path) -> InitialModel:
-    """Return the weights that `source` names: an existing file, or else a run, whose newest model it is.
+    """Return the weights that `source` names: those of an existing file, or else of a run's newest model.
 
     `scratch`: a new file, for weights that are read from an ONNX file. Raises NotFound if there is neither,
     SchemaMismatch if a file does not have the tensors of `specs`.

@@ -29,8 +29,8 @@ def create(
         str,
         typer.Option(
             metavar="ROLE",
-            help="viewer: read; evaluator: also record metrics; engineer: also runs and bundles; "
-            "admin: also devices, tokens and operators.",
+            help="viewer: read runs, models and devices; evaluator: also record metrics; engineer: also bundles, runs, "
+            "releases and deployments; admin: also devices, tokens, operators and the audit trail.",
             show_default=False,
         ),
     ],

@@ -163,7 +163,7 @@ def pause(
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Pause a release's newest deployment: no further device begins to install it until release resume.
+    """Pause a release's newest deployment: no further device begins to install it until `release resume`.
 
     Example: moonfed-coordinator release pause digits
     """
@@ -204,7 +204,9 @@ def roll_back(
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Roll back a release's newest deployment: its devices return to what they had before.
+    """Roll back a release's newest deployment that is not rolled back yet: its devices return to what they had before.
+
+    Repeat the command to roll back the deployment before it, too.
 
     A device that had no version before the deployment is left without one.
 

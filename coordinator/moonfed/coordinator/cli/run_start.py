@@ -36,9 +36,18 @@ def start(
         int, typer.Option(help="Eligible devices that must be online before a round opens.")
     ] = 1,
     quorum: Annotated[
-        str, typer.Option(help="Updates required per round: a number, a share of the cohort, or all.")
+        str,
+        typer.Option(
+            help="Updates required per round: a number, a share of the cohort (with --asynchronous K, of K), or all."
+        ),
     ] = "50%",
-    deadline: Annotated[float, typer.Option(help="Maximum duration of a round in seconds.")] = 3600.0,
+    deadline: Annotated[
+        float,
+        typer.Option(
+            help="Maximum duration of an attempt at a round in seconds; with --asynchronous, the time after which "
+            "--quorum is enough."
+        ),
+    ] = 3600.0,
     max_attempts: Annotated[int, typer.Option(help="Abandoned attempts at one round after which the run fails.")] = 10,
     heartbeat_timeout: Annotated[
         float, typer.Option(help="Seconds without a heartbeat after which a device is lost.")
@@ -55,7 +64,8 @@ def start(
     max_staleness: Annotated[
         int | None,
         typer.Option(
-            help="With --asynchronous: maximum age, in models, of an update's initial model. Default: 20.",
+            help="With --asynchronous: maximum age, in models, of the model that an update was trained from. "
+            "Default: 20.",
             show_default=False,
         ),
     ] = None,
@@ -78,16 +88,20 @@ def start(
     weight_cap: Annotated[
         str,
         typer.Option(
-            help="Maximum weight of one device, such as 20%. Default: 30%, with a clip factor of 3, in rounds of five "
-            "or more updates; none if a clip, a reducer or --trusting is given.",
+            help="Maximum weight of one device, such as 20%. Default, unless a clip, a reducer or --trusting is "
+            "given: 30%, with a clip factor of 3, in rounds of five or more updates; SCAFFOLD has no default clip, and "
+            "FedNova no default bound.",
             show_default=False,
         ),
     ] = "",
     clip_norm: Annotated[
-        float, typer.Option(help="Maximum L2 norm of a device's change to the parameters; 0: none.")
+        float, typer.Option(help="Maximum L2 norm of a device's change to the parameters; 0: not set.")
     ] = 0.0,
     clip_factor: Annotated[
-        float, typer.Option(help="The same limit as a multiple of the round's median norm; 0: none.")
+        float,
+        typer.Option(
+            help="The same limit as a multiple of the round's median norm; 0: not set (--weight-cap has the default)."
+        ),
     ] = 0.0,
     trusting: Annotated[
         bool, typer.Option("--trusting", help="Average without bounds on a device's influence.")
@@ -179,7 +193,7 @@ def override(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
 
 
 def _kept_defence(table: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what remains of a recipe's defence: another reducer does not have the settings of the recipe's."""
+    """Return the recipe's defence settings that still apply: only the bounds, if another reducer is given."""
     from moonfed.coordinator.aggregation.robust.config import BOUNDS
 
     return {key: value for key, value in table.items() if "reducer" not in given or key in (*BOUNDS, "bounds_from")}

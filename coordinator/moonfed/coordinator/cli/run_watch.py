@@ -33,8 +33,8 @@ def watch(
     """Follow a run until it ends, across coordinator restarts: one line for each round.
 
     A terminal also shows the open round: its updates, the time left and the slowest devices. If the output is not a
-    terminal, lines begin with the time in UTC. --json prints every event, including the devices' progress. The exit code is 0 if the run has
-    finished, 13 if it was stopped, and 14 if it has failed.
+    terminal, lines begin with the time in UTC. --json prints every event, including the devices' progress. The exit
+    code is 0 if the run has finished, 13 if it was stopped, and 14 if it has failed.
 
     Example: moonfed-coordinator run watch digits
     """

@@ -25,7 +25,7 @@ MOST_EVENTS = 2000  # that wait for a slow browser, which then gets a snapshot i
 
 
 class _Batch:
-    """The events that a browser has not been told yet."""
+    """The events not yet sent to a browser."""
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
@@ -57,7 +57,7 @@ class _Batch:
         self.changed.set()
 
     def drain(self) -> list[bytes]:
-        """Return the messages that wait, which are then told."""
+        """Return the waiting messages, and clear them."""
         self._flush()
         found, self._messages = self._messages, []
         self.changed.clear()

@@ -85,16 +85,16 @@ class ModelApi:
 
 
 async def fetch_small(control: Control, ref: BlobRef) -> bytes:
-    """Return a blob's bytes; ResourceExhausted if it is too large to be shown, Corrupt if they are others."""
+    """Return a blob's bytes; ResourceExhausted if it is too large, Corrupt if they do not match its sha256."""
     if ref.size > MOST_BYTES:
-        raise ResourceExhausted(f"a file of {ref.size:,} bytes is too large to be shown; at most {MOST_BYTES:,} are")
+        raise ResourceExhausted(f"a file of {ref.size:,} bytes is too large to be shown; the limit is {MOST_BYTES:,}")
     content = bytearray()
     async for chunk in control.stream(control.stub.Fetch, blob_pb2.FetchRequest(sha256=ref.sha256)):
         content += chunk.data
         if len(content) > ref.size:
             break
     if len(content) != ref.size or sha256(content).hexdigest() != ref.sha256:
-        raise Corrupt(f"blob {ref.sha256} has other bytes than its name says")
+        raise Corrupt(f"the bytes received as blob {ref.sha256} do not match its sha256")
     return bytes(content)
 
 

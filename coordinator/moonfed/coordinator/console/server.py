@@ -82,7 +82,9 @@ def _listen(settings: ConsoleSettings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family)
     except OSError as error:
         where = f"{settings.host}:{settings.port}"
-        raise AlreadyExists(f"the console cannot listen on {where}: {error.strerror}; choose another --port") from error
+        raise AlreadyExists(
+            f"the console cannot listen on {where}: {error.strerror}; choose another --host or --port"
+        ) from error
 
 
 def _config(access: Access) -> uvicorn.Config:

@@ -58,7 +58,7 @@ class SessionApi:
         """Open a session for a one-time link's token, or for an operator's name and password."""
         access, address = self._access, request.client.host if request.client else ""
         if access.settings.trusted_proxy:
-            raise InvalidInput("this console leaves logins to its proxy")
+            raise InvalidInput("this console logs nobody in; its proxy does")
         given = await read_object(request)
         if wait := access.attempts.wait(address):
             _log.warning("login from %s refused: too many failures", address)
@@ -83,7 +83,7 @@ class SessionApi:
         return response
 
     async def audit(self, request: Request) -> Response:
-        """Return the newest records of the audit trail, oldest first; an admin's."""
+        """Return the newest records of the audit trail, oldest first; for admins only."""
         control = self._access.operator(request).control
         asked = control_pb2.ListAuditRecordsRequest(
             name=request.query_params.get("name", ""),

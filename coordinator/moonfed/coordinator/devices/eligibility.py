@@ -44,7 +44,7 @@ def incompatibility(info: DeviceInfo, interfaces: Collection[str]) -> VersionMis
 class EligibleDevices:
     """The online devices that are eligible for a run, by their descriptions and by their own answers.
 
-    A device that checks runs is asked once, and is eligible once it has answered so. Lives on one event loop.
+    A device that checks runs is asked once, and is eligible once it has reported that it is. Lives on one event loop.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class EligibleDevices:
         return [session for session in self._sessions.all() if self.find(session.device)]
 
     def find(self, device: str) -> DeviceSession | None:
-        """Return a device's session; None if it is offline, ineligible, or yet to answer, for which it is asked."""
+        """Return a device's session; None if it is offline, ineligible or yet to answer, and asks the last kind."""
         session = self._sessions.find(device)
         problem = self._ineligibility(session) if session else None
         self._note(device, problem)
@@ -149,7 +149,7 @@ class EligibleDevices:
         return self._ineligible.get(device, "")
 
     def problems(self) -> dict[str, str]:
-        """Return why each online device that is not eligible is not, as of its last lookup."""
+        """Return the reason for each ineligible online device, as of its last lookup."""
         return {**self._ineligible, **dict.fromkeys(self._unanswered, CHECKING)}
 
     def complete(self, view: RunView) -> RunView:
@@ -179,7 +179,7 @@ class EligibleDevices:
 
 
 def ineligible(reports: Mapping[str, EligibilityReport]) -> dict[str, str]:
-    """Return the reasons of the devices that have reported to be ineligible."""
+    """Return the reasons of the devices that have reported that they are ineligible."""
     return {device: report.reason for device, report in reports.items() if report.reason}
 
 

@@ -66,9 +66,7 @@ def serving(registry: CollectorRegistry, host: str, port: int) -> Iterator[int]:
     try:
         server = make_server(host, port, _application(registry), kind, _Handler)
     except OSError as error:
-        raise AlreadyExists(
-            f"cannot serve metrics on {host}:{port}: the port is taken, or the address is not one of this machine's"
-        ) from error
+        raise AlreadyExists(f"cannot serve metrics on {host}:{port}: {error.strerror or error}") from error
     thread = threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), name="metrics", daemon=True)
     thread.start()
     try:

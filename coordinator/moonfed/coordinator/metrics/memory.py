@@ -10,7 +10,7 @@ _RESET_PEAK = "5"
 
 
 def reset_peak() -> None:
-    """Begin a new measurement of the peak; where the kernel does not allow it, the peak is that of the whole life."""
+    """Begin a new measurement of the peak; where the kernel does not allow it, the peak is the process's."""
     with suppress(OSError):
         _CLEAR.write_text(_RESET_PEAK)
 

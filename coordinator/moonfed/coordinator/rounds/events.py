@@ -94,7 +94,7 @@ class WaitTimedOut(InAttempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalled(InAttempt):
-    """A device has sent no heartbeat within the run's timeout."""
+    """A device has sent no heartbeat within the run's timeout, or was revoked."""
 
     device: str
 

@@ -186,9 +186,7 @@ def _deadline_passed(settings: RunSettings, state: FedBuffState) -> Next:
     if len(state.buffer) >= needed and not state.reduction_error:
         return state, ()
     if len(state.buffer) < needed and not state.paused and (state.online or state.ineligible):
-        state = _fruitless(
-            state, f"only {len(state.buffer)} of the {needed} updates needed had arrived by the deadline"
-        )
+        state = _fruitless(state, f"only {len(state.buffer)} of {needed} required updates counted by the deadline")
     return state, (_deadline(settings, state),)
 
 

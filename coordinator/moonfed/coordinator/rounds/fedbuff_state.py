@@ -105,7 +105,7 @@ def waiting(
     wanted = asynchronous(settings).buffer
     has = f"round {now.number} has {len(now.buffer)} of {wanted} updates"
     if now.paused:
-        has = f"{has}; paused: no device is assigned until run resume"
+        has = f"{has}; paused: no device is assigned until the run is resumed"
     if not now.working and now.paused:
         return has
     if not now.working:

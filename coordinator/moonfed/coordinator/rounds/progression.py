@@ -83,7 +83,7 @@ def _with_replacements(
 
 
 def limit_wait(settings: RunSettings, state: StateType) -> tuple[StateType, tuple[Command, ...]]:
-    """Give a run whose online devices are all ineligible as long as a round would have."""
+    """Limit the wait to a round's deadline if all online devices are ineligible."""
     if state.wait_limited or not waits_in_vain(state):
         return state, ()
     timeout = WaitTimedOut(round=state.committed + 1, attempt=state.attempt)
@@ -110,7 +110,8 @@ def _is_complete(settings: RunSettings, current: OpenRound) -> bool:
 def _close(settings: RunSettings, state: State, current: OpenRound) -> Step:
     needed = settings.quorum.of(settings.updates_wanted(current.drawn))
     if len(current.reported) < needed:
-        reason = f"only {len(current.reported)} of the {needed} updates needed had arrived {shortage(current)}"
+        counted = f"only {len(current.reported)} of {needed} required updates counted when the round closed"
+        reason = f"{counted}; {shortage(current)}"
         return abandoned(settings, state, current, reason, reusable=current.attempts)
     return replace(state, open=replace(current, reducing=True)), (reduction(current),)
 

@@ -15,7 +15,7 @@ NOT_KNOWN: Mapping[str, Any] = MappingProxyType({})
 CHECKING = "still checking the run"  # in place of the reason why a device is not eligible
 REASONS_SHOWN = 3
 HAS_ENDED: Mapping[RunStatus, str] = {"finished": "finished", "stopped": "been stopped", "failed": "failed"}
-PAUSED = "paused: no round opens until run resume"
+PAUSED = "paused: no round opens until the run is resumed"
 SILENCE_SHOWN = 15.0  # seconds without a heartbeat, from which on the status text mentions them
 
 
@@ -56,16 +56,18 @@ def waiting(
         if state.open.reducing or not late:
             return stops_after(state)
         devices = f"{len(late)} of {count(len(state.open.cohort), 'device')}"
-        then = "; no further round opens until run resume" if state.paused else ""
+        then = "; no further round opens until the run is resumed" if state.paused else ""
         return f"round {state.open.round} waits for {devices}: {listed(late, absence(state, silence))}{then}"
     if state.paused:
         return PAUSED
     if state.backing_off:
         return f"round {state.committed + 1} was abandoned; attempt {state.attempt} starts within a minute"
     eligible, needed = len(state.online), settings.devices_needed
-    lacking = needed - eligible
-    more = count(lacking, "more device") if lacking > 0 else "answers"
-    return f"waiting for {more}: {eligible} eligible, {needed} needed{not_eligible(ineligible)}"
+    offline = len(state.reusable.keys() - state.online)
+    lacking = needed - eligible - offline
+    more = count(lacking, "more device") if lacking > 0 else "devices that are still checking the run"
+    kept = f", {count(offline, 'update')} kept of offline devices" if offline else ""
+    return f"waiting for {more}: {eligible} eligible{kept}, {needed} needed{not_eligible(ineligible)}"
 
 
 def stops_after(state: State) -> str:
@@ -98,8 +100,7 @@ def shortage(current: OpenRound) -> str:
         "late": [device for device in current.outstanding if device not in current.left],
     }
     outcomes = [f"{word}: {listed(sorted(names))}" for word, names in groups.items() if names]
-    when = "by the deadline" if current.outstanding else "when every device had answered"
-    return f"{when}; {'; '.join(outcomes)}"
+    return "; ".join(outcomes)
 
 
 def position(state: State) -> str:

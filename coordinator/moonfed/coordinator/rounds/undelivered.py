@@ -21,7 +21,7 @@ def undelivered(
     found: dict[str, tuple[Literal["lost", "missing"], str]] = {}
     for device in current.cohort:
         if device in current.lost or device in lost:
-            found[device] = "lost", "no heartbeat within the timeout"
+            found[device] = "lost", "no heartbeat within the timeout, or revoked"
         elif device in current.left:
             found[device] = "lost", "it left"
         elif device not in current.reported | current.rejected | current.declined:

@@ -65,7 +65,7 @@ class Authenticator:
         return require_name("device", claimed)
 
     def renewing_device(self, context: grpc.ServicerContext, claimed: str) -> Certificate:
-        """Return the certificate of a device that renews it, which a renamed one still may; raises as `device`."""
+        """Return the certificate that a device wants to renew; a renamed device may do so. Raises as `device`."""
         return self._claimant(context, claimed, self._certified(context, "device", tolerated=Renamed))
 
     def certificate(self, context: grpc.ServicerContext) -> Certificate | None:

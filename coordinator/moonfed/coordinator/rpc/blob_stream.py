@@ -72,14 +72,14 @@ def _open(
         ref = blobs.find(request.sha256)
         require_access(ref.sha256)
     except NotFound as error:
-        raise NotFound(f"{error}; a run deletes global models that it no longer retains") from error
+        raise NotFound(f"{error}; if it was a global model, its run may have deleted it") from error
     if request.offset > ref.size:
         raise InvalidInput(f"offset is {request.offset}; blob {ref.sha256[:12]} has {ref.size} bytes")
     return ref, opened.enter_context(blobs.local(ref).open("rb", buffering=0))
 
 
 def _size(most: int, offset: int, end: int) -> int:
-    """Return the size of the next part. The last of several is small, like the last of a turn."""
+    """Return the size of the next part. If there are several, the last one is small, like the last of a turn."""
     left = end - offset
     if offset > 0 and SMALL_PART < left <= most:
         return left - SMALL_PART

@@ -63,7 +63,9 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
         requests = receive(request_iterator, self._uplink, object())
         async with aclosing(requests):  # a rejected part would keep its slot until the garbage collector runs
             refs = convert.upload_header(await anext(requests, control_pb2.UploadRequest()))
-            details = f"upload {count(len(refs), 'file')} of {human(sum(ref.size for ref in refs))}: {_digests(refs)}"
+            details = (
+                f"upload {count(len(refs), 'file')}, {human(sum(ref.size for ref in refs))} in all: {_digests(refs)}"
+            )
             async with self._change(context, "Upload", details):
                 transfer, offsets = await self._operators.upload(refs)
                 try:

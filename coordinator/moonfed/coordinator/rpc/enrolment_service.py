@@ -45,7 +45,8 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         line = "device %r enrolled from %s with certificate %s"
         self._log(context, logging.INFO, line, request.device, context.peer(), signed.serial)
         caller = Caller(name=request.device, role="device", serial=signed.serial, peer=context.peer())
-        await self._auditor.done(caller, "Enrol", f"enrol until {signed.expiry:%Y-%m-%d %H:%M} UTC")
+        details = f"enrol; certificate {signed.serial} expires {signed.expiry:%Y-%m-%d %H:%M} UTC"
+        await self._auditor.done(caller, "Enrol", details)
         return enrolment_pb2.EnrolReply(
             device=request.device, certificate=signed.certificate, fleet_port=self._fleet_port
         )

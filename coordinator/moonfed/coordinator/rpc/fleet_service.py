@@ -144,7 +144,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def _receive_parts(
         self, requests: AsyncGenerator[fleet_pb2.SubmitRequest, None], session: UpdateSession, device: str
     ) -> None:
-        """Write parts until the commit, without which nothing counts: a dying device may end its stream, too."""
+        """Write parts until the commit. The end of the stream is no commit: a crashing device ends it, too."""
         async for request in requests:
             self._devices.heartbeat(device)
             if request.HasField("commit"):
@@ -198,7 +198,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         certificate = self._authenticator.renewing_device(context, request.device)
         signed = await asyncio.to_thread(self._enrolment.renew, certificate, request.signing_request)
         self._log_renewal(context, certificate, signed)
-        details = f"renew its certificate until {signed.expiry:%Y-%m-%d %H:%M} UTC as {signed.serial}"
+        details = f"renew its certificate; {signed.serial} expires {signed.expiry:%Y-%m-%d %H:%M} UTC"
         await self._auditor.done(identify(context), "Renew", details)
         return fleet_pb2.RenewReply(certificate=signed.certificate)
 

@@ -211,7 +211,7 @@ def _counted(storage: Storage, attempt: AttemptId, command: Reduce) -> list[Devi
 
 
 def trained_attempt(attempt: AttemptId, command: Reduce, device: str) -> AttemptId:
-    """Return the attempt that a device's update was trained in, of a round closed in this one."""
+    """Return the attempt in which a device trained the update that this attempt's reduction counts."""
     return replace(
         attempt,
         round=command.bases.get(device, attempt.round),

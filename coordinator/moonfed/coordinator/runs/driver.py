@@ -256,7 +256,7 @@ class RunDriver:
             await self._vacate()
 
     async def _vacate(self) -> None:
-        """Decline for cohort members that no longer participate, lest a device of that name replaces them."""
+        """Decline for cohort members that no longer participate, so that no new device of the name replaces them."""
         awaited = self._protocol.awaited(self.state)
         if not awaited or self._recorder.closed:
             return
@@ -505,7 +505,9 @@ class RunDriver:
         blobs = self._global_states[self.state.committed + 1].blobs
         if await in_thread(damage, self._storage.blobs, blobs):
             async with self._lock:
-                self.close(Unavailable(f"run {self.record.run!r} resumes from an earlier model"))
+                self.close(
+                    Unavailable(f"run {self.record.run!r} resumes, because a file of its newest model is damaged")
+                )
             await self._restart(self.record.run)
 
     async def _end(self) -> None:

@@ -109,7 +109,7 @@ class EventPublisher:
                          extra={"device": incident.device})  # fmt: skip
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
         _log.info("%s committed with %s; %s", attempt, count(len(devices), "update"), shown)
-        reason = f"incidents of {', '.join(sorted({incident.device for incident in incidents}))}" if incidents else ""
+        reason = f"incidents: {', '.join(sorted({incident.device for incident in incidents}))}" if incidents else ""
         self.subscribers.publish(
             _event("round_committed", attempt, devices=devices, model=model, reason=reason, metrics=metrics)
         )

@@ -41,7 +41,8 @@ def roll_back(storage: Storage, record: RunRecord) -> bool:
     roles, replacements = _replacements(store, storage.blobs, newest, problems)
     spooled = needed_attempts(record, recovered_state(store, record.run))
     what, before = ", ".join(sorted(problems)), newest.id.round - 1
-    reason = f"the {what} of round {before + 1} is damaged ({next(iter(problems.values()))}); round {before}'s is used"
+    damaged = f"files of round {before + 1} are damaged ({what}: {next(iter(problems.values()))})"
+    reason = f"{damaged}; those of round {before} are used instead"
     open_attempt = _open_attempt(store, record.run)
     released = store.replace_global_state(newest.id, roles, replacements, open_attempt, reason)
     storage.garbage_collector.collect(released)

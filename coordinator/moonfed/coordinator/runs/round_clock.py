@@ -36,7 +36,7 @@ class RoundClock:
         self._training: dict[str, float] = {}  # seconds of each device whose update is yet to be in a model
 
     def open(self, attempt: Attempt, seconds_ago: float = 0.0, *, resumed: bool = False) -> None:
-        """Begin an attempt; `resumed`: it opened so long ago, before the coordinator started."""
+        """Begin an attempt; `resumed`: it opened `seconds_ago`, before the coordinator started."""
         self._attempt, self._resumed = attempt, resumed
         self._opened = self._clock() - seconds_ago
         self._last_upload = self._last_receipt = self._closed = None

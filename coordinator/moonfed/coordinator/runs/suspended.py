@@ -32,8 +32,8 @@ class SuspendedRuns:
         return run in self._reasons
 
     def add(self, record: RunRecord, problem: Exception) -> None:
-        """Suspend a run until the coordinator is restarted with the problem solved."""
-        remedy = "solve this (restore the file from a backup if it is damaged or missing) and restart the coordinator"
+        """Suspend a run until the coordinator is restarted with the problem fixed."""
+        remedy = "fix this (restore the file from a backup if it is damaged or missing) and restart the coordinator"
         reason = f"suspended: {problem}; {remedy}"
         self._reasons[record.run] = reason
         _log.critical("run %r is %s", record.run, reason, extra={"run": record.run})

@@ -88,9 +88,10 @@ class Deployments:
         return self._change(name, transitions.resume)
 
     def roll_back(self, name: str, number: int = 0) -> DeploymentView:
-        """Roll back the newest deployment of a release that is not; again with its `number`, it changes nothing.
+        """Roll back the newest deployment of a release that is not rolled back yet.
 
-        Raises NotFound, or WrongState if there is none, or another one has that number.
+        A repeated call with its `number` changes nothing. Raises NotFound, or WrongState if all were rolled back or
+        `number` is not the newest one's.
         """
         with self._transactions.write() as connection:
             known = _require_deployed(_locked(connection, name), name)
@@ -123,7 +124,7 @@ class Deployments:
             return [view for each, deployment in newest.items() for view in _views(connection, each, [deployment])]
 
     def devices(self, name: str, number: int = 0) -> list[DeployedDevice]:
-        """Return the devices that one deployment of a release has chosen, or any, by name; raises NotFound."""
+        """Return the devices chosen by one deployment of a release, or by any of them, by name; raises NotFound."""
         with self._transactions.read() as connection:
             releases.one(connection, name)
             known = _of_name(connection, name)

@@ -97,7 +97,7 @@ class DeviceOutcomes:
     def record_late(self, offered: Mapping[str, AttemptId]) -> dict[str, AttemptId]:
         """Record that devices offered their update after its attempt had ended; return those of open attempts.
 
-        Other devices than those without an update change nothing.
+        Devices that did deliver an update are ignored.
         """
         with self._transactions.read() as connection:
             open_ = {device: id_ for device, id_ in offered.items() if rounds.is_under_way(connection, id_)}

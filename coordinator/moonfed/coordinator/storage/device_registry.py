@@ -167,7 +167,8 @@ class DeviceRegistry:
         """Record that a device has called; `labels`: its own.
 
         One that describes its platform but is unknown becomes known, with its certificate: it never enrolled (no TLS),
-        or did so after the backup that was restored. Such a certificate of a revoked device is rejected from now on.
+        or did so after the backup that was restored. If the device is revoked, a certificate not yet on record is
+        rejected from now on.
         """
         now = time.time()
         changes: dict[str, Any] = {"last_seen": now}

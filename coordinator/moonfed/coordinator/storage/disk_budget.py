@@ -68,7 +68,7 @@ class DiskBudget:
         passed = self._used >= WARN_AT * limit
         if passed and not self._warned:
             _log.warning(
-                "%s uses %s of the disk budget of %s; uploads are rejected once it is reached: prune or delete runs, "
+                "%s uses %s of the disk budget of %s; uploads beyond it are rejected: prune or delete runs, "
                 "or raise --disk-budget",
                 self._root,
                 human(self._used),

@@ -88,7 +88,7 @@ class EvaluationRecords:
                 _expect(connection, record.run, record.round, devices)
 
     def answer(self, report: EvaluationReport) -> bool:
-        """Record a device's answer; return False if it has answered already, when the first answer stands.
+        """Record a device's answer; return False if it has already answered, in which case its first answer is kept.
 
         Raises NotFound if there is no such evaluation, WrongState if it has ended or is of another model.
         """

@@ -43,7 +43,7 @@ def use(connection: sql.Connection, secret_sha256: str) -> bool:
 
 
 def revoke(connection: sql.Connection, token_id: str) -> TokenRecord:
-    """Revoke the token whose id begins so; raises NotFound if there is none, InvalidInput if there are several."""
+    """Revoke the token whose id begins with `token_id`; raises NotFound for none, InvalidInput for several."""
     if len(token_id) < MIN_ID or not token_id.isalnum():
         raise InvalidInput(
             f"token is {token_id!r}; it must be at least {MIN_ID} characters of an id in the list of tokens"
@@ -68,5 +68,5 @@ def revoke_of(connection: sql.Connection, device: str) -> None:
 
 
 def rename(connection: sql.Connection, device: str, name: str) -> None:
-    """Let the tokens that are for one device be for its new name."""
+    """Make the tokens for one device valid for its new name."""
     connection.execute(sql.update(tables.tokens).where(_columns.device == device).values(device=name))

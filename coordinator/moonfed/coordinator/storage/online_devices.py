@@ -62,8 +62,8 @@ class OnlineDevices:
     ) -> dict[str, int]:
         """Publish devices that came online here and remove those that went offline; return the new `since`.
 
-        A device's newest session wins, at whichever replica it is. `left`: those of the gone that announced it, which
-        the others can read for LEFT_SECONDS.
+        A device's newest session wins, at whichever replica it is. `left`: the devices among `gone` that
+        announced that they stop; other replicas can read this for LEFT_SECONDS.
         """
         with self._transactions.write() as connection:
             since = connection.execute(sql.select(_MICROSECONDS)).scalar_one()

@@ -88,7 +88,7 @@ class Outbox:
                 connection.execute(sql.update(tables.webhook_events).values(claimed=0.0))
 
     def claim(self, seconds: float) -> Delivery | None:
-        """Return the next event that is due, which no other coordinator delivers for so many seconds."""
+        """Return the next event that is due, which no other coordinator delivers for `seconds`."""
         with self._transactions.read() as connection:
             if self._next(connection) is None:
                 return None
@@ -107,7 +107,7 @@ class Outbox:
             connection.execute(sql.delete(tables.webhook_events).where(_columns.number == number))
 
     def postpone(self, number: int, seconds: float, *, refused: bool) -> None:
-        """Record a failed attempt; the next one is due in so many seconds."""
+        """Record a failed attempt; the next one is due after `seconds`."""
         with self._transactions.write() as connection:
             due, attempts = self._now(connection) + seconds, _columns.attempts + 1
             self._change(connection, number, due=due, attempts=attempts, claimed=0.0, refused=refused)

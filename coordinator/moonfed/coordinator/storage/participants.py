@@ -74,7 +74,7 @@ def all_of(connection: sql.Connection, run: str) -> set[str]:
 def certificates_for(connection: sql.Connection, sha256: str) -> set[str]:
     """Return the valid certificates of all participants of runs that refer to the blob, by serial number.
 
-    Devices without one are in it by name, which they call by without TLS.
+    A device without one, which connects without TLS, is listed by its name.
     """
     certificates = tables.certificates.c
     held = sql.and_(certificates.device == _columns.device, certificates.rejected == 0)

@@ -16,15 +16,19 @@ _SQLITE_FULL = "database or disk is full"  # sqlite3 has error codes only from P
 def as_transient(error: Exception) -> MoonfedError | None:
     """Return the error to report if its cause is transient or can be resolved by freeing space; else None."""
     known = error if isinstance(error, (ResourceExhausted, Unavailable)) else None
-    return known or as_full_disk(error) or as_unreachable(error)
+    return as_full_disk(error) or known or as_unreachable(error)
 
 
 def as_full_disk(error: Exception) -> ResourceExhausted | None:
-    """Return the error to report if a disk or quota is full; else None."""
-    file_failed = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    database_failed = isinstance(error, sql.exc.OperationalError) and str(error.orig) == _SQLITE_FULL
-    server_failed = isinstance(error, sql.exc.OperationalError) and _sqlstate(error) == _POSTGRES_FULL
-    return ResourceExhausted("the disk is full") if file_failed or database_failed or server_failed else None
+    """Return the error to report if a disk or quota of the coordinator or its database server is full; else None."""
+    cause = error.__cause__ if isinstance(error, ResourceExhausted) else error  # the contract's blobs report their own
+    if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ResourceExhausted("the coordinator's disk is full")
+    if isinstance(cause, sql.exc.OperationalError) and str(cause.orig) == _SQLITE_FULL:
+        return ResourceExhausted("the coordinator's disk is full")
+    if isinstance(cause, sql.exc.OperationalError) and _sqlstate(cause) == _POSTGRES_FULL:
+        return ResourceExhausted("the disk of the coordinator's database server is full")
+    return None
 
 
 def as_unreachable(error: Exception) -> Unavailable | None:

@@ -151,7 +151,7 @@ def _reason(uri: str, error: MlflowException) -> MoonfedError:
     sentence = _shortened(error)
     passing: Mapping[str, Any] = dict.fromkeys(("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED"))
     if error.error_code in passing:
-        return Unavailable(f"MLflow at {uri} does not answer: {sentence}")
+        return Unavailable(f"MLflow at {uri} is not available: {sentence}")
     return InvalidInput(f"MLflow at {uri} rejects the run: {sentence}")
 
 

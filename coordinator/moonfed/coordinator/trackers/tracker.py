@@ -1,4 +1,4 @@
-"""The protocol of trackers, and the table of those that there are."""
+"""The protocol of trackers, and the table of all trackers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Late updates: devices that offer an update after its round has closed are told from those that never do."""
+"""Late updates: devices that offer an update after its round has closed are distinguished from those that never do."""
 
 from __future__ import annotations
 

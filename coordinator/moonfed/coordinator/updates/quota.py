@@ -29,8 +29,8 @@ class ByteQuota:
         sent = self._sent.setdefault(attempt, Counter())
         if sent[device] + size > self._limit:
             raise ResourceExhausted(
-                f"device {device!r} has sent {sent[device]} bytes for {attempt}; {self._limit} are allowed, "
-                f"{TRIES} times the largest update"
+                f"device {device!r} would have sent {sent[device] + size} bytes for {attempt}; at most {self._limit} "
+                f"are allowed, {TRIES} times the largest update"
             )
         sent[device] += size
 

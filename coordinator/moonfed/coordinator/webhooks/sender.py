@@ -112,5 +112,5 @@ class WebhookSender:
 
 
 def pause(attempts: int) -> float:
-    """Return the seconds until the next attempt after so many earlier ones and this one, with jitter."""
+    """Return the seconds until the next attempt if `attempts` had failed before this one, with jitter."""
     return min(LAST_SECONDS, FIRST_SECONDS * 2.0 ** min(attempts, 30)) * random.uniform(0.5, 1.0)

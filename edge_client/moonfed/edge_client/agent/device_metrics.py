@@ -50,7 +50,7 @@ class DeviceMetrics:
         self.refresh()
 
     def stop(self) -> None:
-        """Write at once that this device is not connected, and no more until another start."""
+        """Write at once that this device is not connected, and write no more until another start."""
         self._connected = _never
         thread, self._thread = self._thread, None
         if thread:

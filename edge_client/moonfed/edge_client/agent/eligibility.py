@@ -66,7 +66,7 @@ class EligibilityChecks:
             log.info("%s: not checked; retrying later: %s", check, error)
 
     def is_outdated(self) -> bool:
-        """Return True if the coordinator's answers are about other data or limits; the device then connects again."""
+        """Return True if the coordinator holds answers for other data or limits; the device then connects again."""
         if not self._fingerprint.has_changed():
             return False
         self._ineligible.clear()

@@ -81,7 +81,7 @@ class Evaluations:
         except Superseded as reason:  # the coordinator asks again
             log.info("%s: not reported: %s", task, reason)
         except REJECTIONS as error:
-            log.info("%s: too late: %s", task, error)
+            log.info("%s: the coordinator did not accept the answer: %s", task, error)
 
     def _score(self, task: EvaluationTask) -> HoldoutCounts:
         """Return the counts; raises MoonfedError, Superseded or WindowClosed."""

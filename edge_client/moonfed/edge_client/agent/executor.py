@@ -111,7 +111,7 @@ class Executor:
         if self._failure is not None:
             raise TrainingFailed(
                 f"the executor ended unexpectedly, with {type(self._failure).__name__}: {self._failure}; "
-                "start the device again"
+                "start moonfed-client again"
             ) from self._failure
 
     def end(self) -> None:
@@ -199,7 +199,7 @@ class Executor:
         except (InvalidInput, OSError) as error:
             log.warning("run %s has ended; its files cannot be removed: %s", ended.run, error)
         else:
-            log.info("run %s has ended; deleted its files", ended.run)
+            log.info("run %s has ended; deleted its files, except for this device's latest model", ended.run)
 
     def _deliver(self, assignment: Assignment) -> None:
         began = time.monotonic()
@@ -338,7 +338,7 @@ class Executor:
         try:
             self._connection.decline(assignment, told, permanent=permanent and not outdated)
         except Exception as error:  # the round then ends without this device, at its deadline
-            log.warning("%s: cannot report the rejection to the coordinator: %s", assignment, error)
+            log.warning("%s: cannot tell the coordinator that this device declined: %s", assignment, error)
 
     def _collect_garbage(self) -> None:
         try:

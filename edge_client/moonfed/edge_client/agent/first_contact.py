@@ -39,6 +39,6 @@ class FirstContact:
                 log.debug("cannot write %s: %s", self._file, error)
 
     def may_retry(self, reason: MoonfedError) -> bool:
-        """Return whether to retry after a final error: after the first contact, always if another server answered."""
+        """Return whether to retry after a final error: only if another server answered; limited at first contact."""
         self._attempts += 1
         return isinstance(reason, WrongServer) and (self._happened or self._attempts < ATTEMPTS)

@@ -100,7 +100,7 @@ class ReleaseInstaller:
             self._send(replace(self._unreported.pop(0), fingerprint=self._fingerprint.announced))
 
     def process(self, target: TargetRelease) -> None:
-        """Answer with a target from now on, unless this device declines it; report which."""
+        """Install a target and predict with it from now on, or decline it; report the outcome."""
         scores = Scores()
         outcome: Outcome = "installed"
         reason = ""
@@ -126,11 +126,11 @@ class ReleaseInstaller:
             self._conclude(target, outcome, reason, scores)
 
     def _give_way(self, target: TargetRelease, reason: Superseded) -> None:
-        """Let a round go first, or drop the target for a newer one."""
+        """Let more urgent work go first, or drop the target for a newer one."""
         if self._inbox.superseded() or self._transfers.ending.is_set():
             log.info("%s: dropped: %s", target, reason)
         else:
-            log.info("%s: postponed; a round goes first", target)
+            log.info("%s: postponed; more urgent work goes first", target)
             self._inbox.put_back(target)
 
     def _conclude(self, target: TargetRelease, outcome: Outcome, reason: str, scores: Scores) -> None:

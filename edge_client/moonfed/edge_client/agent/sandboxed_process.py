@@ -32,7 +32,7 @@ KEPT_VARIABLES = (
     "ATEN_", "CUBLAS_", "CUDA_", "CUDNN_", "DNNL_", "GOMP_", "KMP_", "LANG", "LC_", "LD_", "MKL_", "NVIDIA_", "OMP_",
     "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TORCH_", "TZ",
 )  # fmt: skip
-NAME = "the training process"
+NAME = "the plan's process"
 SPARE_FILES = 8  # that a process may create besides its results, such as a decoded model
 
 

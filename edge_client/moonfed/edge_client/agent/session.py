@@ -124,7 +124,7 @@ class Session:
         seconds = self._window.seconds_until_open(now())
         if not self._outside_window:
             back = (now() + timedelta(seconds=seconds)).astimezone(self._window.zone)
-            log.info("outside the training window %s; reconnecting on %s", self._window, f"{back:%Y-%m-%d at %H:%M}")
+            log.info("outside the training window %s; connecting on %s", self._window, f"{back:%Y-%m-%d at %H:%M}")
             self._outside_window = True
         time.sleep(min(seconds, self._session_seconds(), MAX_WAIT_SECONDS))
 
@@ -194,10 +194,10 @@ class Session:
             self._metrics.refresh()
 
     def _log_unreachable(self, reason: MoonfedError) -> None:
-        """Log that the coordinator is unreachable, once per outage."""
+        """Log that the coordinator is unavailable, once per outage."""
         if not self._unreachable:
             refusal = "rejects this device" if isinstance(reason, FINAL) else "cannot serve this device now"
-            problem = "is unreachable" if isinstance(reason, Unavailable | WrongServer) else refusal
+            problem = "is unavailable" if isinstance(reason, Unavailable | WrongServer) else refusal
             log.warning("the coordinator %s; retrying: %s", problem, reason)
             self._unreachable = True
 

@@ -69,7 +69,7 @@ class BlobTransfers:
         def fetch() -> Path:
             self.seconds_open()
             if not should_continue():
-                raise Superseded("the round no longer needs this device")
+                raise Superseded("this work is no longer needed, or more urgent work is waiting")
             return self._connection.fetch(
                 ref, blobs, lambda: self._is_current() and self._is_open() and should_continue()
             )
@@ -129,6 +129,6 @@ class BlobTransfers:
 
     def _wait(self, seconds: float) -> None:
         if self._inbox.superseded(seconds):
-            raise Superseded("superseded by a newer task of its run")
+            raise Superseded("a newer task of the same run or release has taken its place")
         if self.ending.is_set():
             raise Superseded("this device is shutting down")

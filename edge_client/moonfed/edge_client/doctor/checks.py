@@ -172,8 +172,9 @@ def _onnxruntime() -> tuple[Status, str]:
             continue
         if session.get_providers()[0] == provider and float(computed[0]) == -2.0:
             working.append(provider.removesuffix("ExecutionProvider"))
-    status: Status = "ok" if working else "failed"
-    return status, f"onnxruntime {onnxruntime.__version__} runs a model with {', '.join(working) or 'no provider'}"
+    if not working:
+        return "failed", f"onnxruntime {onnxruntime.__version__} runs a test model with none of its providers"
+    return "ok", f"onnxruntime {onnxruntime.__version__} runs a test model with {', '.join(working)}"
 
 
 def _data(source: str) -> tuple[Status, str]:

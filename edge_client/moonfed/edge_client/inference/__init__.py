@@ -1,1 +1,1 @@
-"""Answers with releases: by ONNX Runtime if it is installed, and otherwise by the plan in its sandbox."""
+"""Predictions with releases: by ONNX Runtime if it is installed, and otherwise by the plan in its sandbox."""

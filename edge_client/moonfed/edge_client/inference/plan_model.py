@@ -65,7 +65,7 @@ class SandboxedModel:
         self._child.answer(encode("predict", samples=len(inputs)), "predicted")
         computed = os.pread(self._computed, size + 1, 0)
         if len(computed) != size:
-            raise TrainingFailed("the training process sent invalid results")
+            raise TrainingFailed("the plan's process sent invalid results")
         return np.frombuffer(computed, np.float32).reshape(len(inputs), self._classes)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Answers of a Python program with a device's releases: `Predictor`.
+"""`Predictor`: lets a Python program predict with a release on this device.
 
 A version is loaded once. Each call looks at the file whose replacement switches the version, which takes microseconds;
 if it was replaced, a thread loads the new version, tries it, and exchanges the two. Calls meanwhile are answered by the
@@ -155,7 +155,9 @@ class Predictor:
             if version == self._loaded.version:
                 return
             if not version:
-                raise NotFound("it was removed from this device")
+                log.warning("model %s was removed from this device; this program keeps using version %d", self.name,
+                            self._loaded.version)  # fmt: skip
+                return
             loaded = self._load(version)
         except Exception as error:  # whatever a runtime raises; the version in use stays
             log.warning("model %s: version %d stays in use, because the new one cannot be loaded: %s", self.name,

@@ -72,7 +72,7 @@ class ProfileSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """The peak memory of the process while measuring, in bytes, and the estimate for as many samples."""
+    """The peak memory of the process while measuring, in bytes, and the estimate for the same number of samples."""
 
     host: int
     estimated_host: int
@@ -188,7 +188,7 @@ def _measured(
         assert fields is not None  # noqa: S101 - nobody stops it
         return Times(**fields.pop("times")), fields
     except (LookupError, TypeError) as error:
-        raise TrainingFailed("the training process sent invalid results") from error
+        raise TrainingFailed("the plan's process sent invalid results") from error
 
 
 def _requested(settings: ProfileSettings, manifest: Manifest) -> Profile:

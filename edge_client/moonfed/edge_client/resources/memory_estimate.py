@@ -184,11 +184,11 @@ def require_fits(need: Need, available: Available, limit: int | None) -> None:
     if limit is not None and need.total > limit:
         raise _exhausted(need.total, need.parts(), f"the limit of this device is {human(limit)} (--max-memory)")
     if available.shared and available.host is not None and need.total > available.host:
-        raise _exhausted(need.total, need.parts(), f"this device has {human(available.host)} available")
+        raise _exhausted(need.total, need.parts(), f"this device can provide at most {human(available.host)}")
     if available.host is not None and need.host_bytes > available.host:
-        raise _exhausted(need.host_bytes, need.host, f"this device has {human(available.host)} available")
+        raise _exhausted(need.host_bytes, need.host, f"this device can provide at most {human(available.host)}")
     if available.accelerator is not None and need.accelerator_bytes > available.accelerator:
-        there = f"this device's accelerator has {human(available.accelerator)} available"
+        there = f"this device's accelerator can provide at most {human(available.accelerator)}"
         raise _exhausted(need.accelerator_bytes, need.accelerator, there)
 
 

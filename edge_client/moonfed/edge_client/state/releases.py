@@ -110,7 +110,7 @@ class ReleaseStore:
             return None
 
     def install(self, new: NewRelease) -> None:
-        """Install a version durably, and predict with it from now on; all but the one before are removed."""
+        """Install a version durably, and predict with it from now on; of the others, only the previous one is kept."""
         name, version = new.manifest.name, new.manifest.version
         current = self._current(name)
         config = config_text(new.files[CONFIG_FILE], version)
@@ -124,7 +124,7 @@ class ReleaseStore:
         self._prune(name)
 
     def switch(self, name: str, version: int, deployment: int) -> None:
-        """Answer with a version that is installed; the present one becomes the previous one."""
+        """Predict with another installed version from now on; the present one becomes the previous one."""
         model, current = self._model(name), self._current(name)
         config = config_text(model.version_path(version) / CONFIG_FILE, version)
         with model.locked():

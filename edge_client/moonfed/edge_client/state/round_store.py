@@ -135,7 +135,10 @@ class RunState:
         """Delete rounds of another run with the same name, and rounds after the assigned one."""
         for stored in read_rounds(self.directory):
             if not self._owns(stored) or stored.key > (round_number, attempt):
-                log.warning("deleting %s: it belongs to another run of that name", stored.directory)
+                log.warning(
+                    "deleting %s: its run is another one of this name, or its round is later than the one assigned",
+                    stored.directory,
+                )
                 shutil.rmtree(stored.directory, ignore_errors=True)
 
     def save(

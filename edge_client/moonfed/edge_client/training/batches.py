@@ -50,7 +50,7 @@ class BatchFeed:
 
     @property
     def batch(self) -> Batch:
-        """The buffers: the same ones from the first epoch's begin to the round's end."""
+        """The buffers: the same ones from the beginning of the first epoch to the end of the round."""
         assert self._batch is not None  # noqa: S101 - an epoch has begun
         return self._batch
 
@@ -136,7 +136,8 @@ def compute_references(
 ) -> torch.Tensor:
     """Return all samples' references [N, …]; [N, 0] if the objective needs none or they do not fit.
 
-    `home`: the device for references of so many bytes, or None. `in_time`: whether time is left; [N, 0] if it runs out.
+    `home`: the device for references of a given size in bytes, or None. `in_time`: whether time is left; [N, 0] if it
+    runs out.
     """
     kept = nothing = torch.empty(len(data), 0)
     if plan.reference_count() == 0:

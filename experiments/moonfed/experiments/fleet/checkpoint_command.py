@@ -17,8 +17,8 @@ def checkpoint_command(
 ) -> None:
     """Save an unfinished simulation, running or not, so that another machine can resume it.
 
-    The file holds everything but the samples and the models of past rounds. Resume it with simulate --checkpoint, the
-    same recipe and the same data set.
+    The file leaves out the samples, the scored models of past rounds, and the work of the open round, which is
+    repeated. Resume it with simulate --checkpoint, the same recipe and the same data set.
 
     Example: moonfed-experiments checkpoint build/digits-moon --output digits-moon.tar.zst
     """

@@ -121,7 +121,7 @@ def explain_interrupt() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("the same command resumes") from None
+        raise KeyboardInterrupt("the same command resumes it") from None
 
 
 @contextmanager

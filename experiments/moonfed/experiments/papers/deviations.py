@@ -64,7 +64,7 @@ def conditions(recipe: Recipe, cells: Sequence[Cell], options: Options) -> list[
 
 
 def _with_value_of(name: str, cells: Sequence[Cell], options: Options) -> list[Cell]:
-    """Leave out the cells whose value of a setting is tuned here, or was by the paper without being printed."""
+    """Leave out cells for which the setting is tuned here, or was tuned by the paper, which does not print it."""
     return [cell for cell in cells if cell.tuned != name or (cell.printed and not (options.tune and cell.grid))]
 
 

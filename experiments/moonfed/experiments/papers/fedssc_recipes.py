@@ -24,8 +24,9 @@ from moonfed.experiments.papers.recipe import Column, Panel, Recipe, Row, cross
 PAPER = "Hu, Feng, Yang, Chen, FedSSC: Shared Supervised-Contrastive Federated Learning"
 CIFAR10 = Column(dataset="cifar10", keys={"partition": "dirichlet-equal"})
 EQUAL = (
-    "The paper draws each class from Dir(beta), following MOON, and gives all parties as many samples; how both can"
-    " hold is not stated. Our reading: a party that is full takes no more, and the others share the rest of the class."
+    "The paper draws each class from Dir(beta), following MOON, and gives all parties the same number of samples; how"
+    " both can hold is not stated. Our reading: a party that is full takes no more, and the others share the rest of"
+    " the class."
 )
 SCHEDULE = "The printed formula of mu_glob has no round in it; we read it as falling linearly after round 5."
 SHARED = 'The paper shares classes of "at least 10" samples, and elsewhere of "more than 10"; here it is at least 10.'
@@ -33,7 +34,7 @@ DETAILS = f"Where the paper is silent, this follows the code of MOON's authors: 
 UNSTATED: Mapping[str, str] = {
     AUGMENTATION: f"MOON's {AUTHORS_CODE}",
     MU: "MOON's table 1",
-    SPLIT: "our reading of Dirichlet shares for parties of one size",
+    SPLIT: "our reading of Dirichlet shares for parties of equal size",
     SPLIT_SEED: OUR_CHOICE,
     TRIALS: OUR_CHOICE,
 }
@@ -116,8 +117,8 @@ RECIPES = (
             SCHEDULE,
             SHARED,
             "The printed captions of 2a and 2b do not fit the text; the panels follow the text.",
-            "Which k figure 2c has is our choice. Without mu_moon and shared representations nothing but cross-entropy"
-            " is left, which is FedAvg.",
+            "The values of k in figure 2c are our choice. Without mu_moon and shared representations nothing but"
+            " cross-entropy is left, which is FedAvg.",
             "FedProc is meant as in the paper: mu_moon = 0, and prototypes averaged over all parties. The local"
             " contrast has weight 1.",
             DETAILS,

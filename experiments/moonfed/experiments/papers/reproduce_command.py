@@ -37,7 +37,7 @@ def reproduce_command(
     methods: str = typer.Option("", "--methods", help="Run only these methods of the recipe, such as fedavg,moon."),
     rounds: int | None = typer.Option(None, "--rounds", help="Rounds. Default: the paper's."),
     seeds: int | None = typer.Option(
-        None, "--seeds", help="Trials, with seeds 0, 1, … Default: 3, as in MOON's table 1."
+        None, "--seeds", help="Trials, with seeds 0, 1, … Default: 3, as in MOON's table 1; with --quick, 1."
     ),
     no_augment: bool = typer.Option(False, "--no-augment", help="Train without augmentation."),
     quick: bool = typer.Option(

@@ -67,7 +67,7 @@ def summarise(result: PanelResult, cell: CellResult) -> Summary:
 
 
 def final_accuracies(cell: Cell, trials: Sequence[Trial]) -> list[float]:
-    """Return each trial's accuracy at the round that the cell's number is of; for SOLO each party's."""
+    """Return each trial's accuracy at the round whose accuracy the cell reports; for SOLO, each party's."""
     if trials[0].parties:
         return [value for trial in trials for value in trial.parties]
     return [trial.accuracy[cell.reading_round(len(trial.accuracy)) - 1] for trial in trials]

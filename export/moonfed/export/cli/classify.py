@@ -44,7 +44,10 @@ def classify(
     file: Annotated[Path | None, typer.Option(metavar="MODEL.onnx", help="An ONNX file instead of a server.")] = None,
     verify_key: Annotated[
         list[Path] | None,
-        typer.Option(metavar="KEY.pub", help="With --file: a public key that must have signed the model; repeatable."),
+        typer.Option(
+            metavar="KEY.pub",
+            help="With --file: require the model to be signed with this public key, or one of several; repeatable.",
+        ),
     ] = None,
     top: Annotated[int, typer.Option(help="Number of classes to print.", min=1)] = 3,
     as_json: JsonOption = False,
@@ -77,7 +80,10 @@ def _classifier(
     needed = "a model is needed: --server HOST:PORT with --model NAME, or --file MODEL.onnx"
     if file is not None:
         if server is not None or model is not None or credentials != ClientCredentials():
-            raise InvalidInput(f"{needed}, but not both")
+            raise InvalidInput(
+                "file is given together with options for a server; give either --file MODEL.onnx, or --server "
+                "HOST:PORT with --model NAME"
+            )
         return FileClassifier(file, verify_keys)
     if verify_keys:
         raise InvalidInput("verify-key is given without file; a server verifies its models, with `serve --verify-key`")

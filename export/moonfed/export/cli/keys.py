@@ -82,7 +82,7 @@ def rotate(
         list[str] | None, typer.Option("--remove", metavar="ID", help="Remove the key with this id; repeatable.")
     ] = None,
     threshold: Annotated[
-        int | None, typer.Option(metavar="N", help="Keys that must sign a bundle. Default: as before.")
+        int | None, typer.Option(metavar="N", help="Number of keys that must sign a bundle. Default: as before.")
     ] = None,
     expires_days: Annotated[
         float | None, typer.Option(metavar="DAYS", help="Lifetime of this trust file in days. Default: unlimited.")
@@ -114,7 +114,12 @@ def sign(
     expires_days: ExpiresOption = 365.0,
     version: BundleVersionOption = None,
     renew: Annotated[
-        bool, typer.Option("--renew", help="Replace the bundle's signatures. Default: add to them.")
+        bool,
+        typer.Option(
+            "--renew",
+            help="Replace the bundle's signatures. Default: add to those of your trust file's keys, with their version "
+            "and expiry, and replace any others.",
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -152,4 +157,6 @@ def _print_trust(path: Path, chain: TrustChain, *, as_json: bool) -> None:
     elif missing:
         print(f"{path} needs more signatures ({missing}); its owners add them with: moonfed-export sign {path.name}")
     else:
-        print(f"{path} is version {chain.newest.version} of the trust file; devices receive it with the next bundle")
+        replacing = "" if path.name == TRUST_FILE else f"every owner must now replace {TRUST_FILE} with it; "
+        then = f"{replacing}devices receive it with the next bundle"
+        print(f"{path} is version {chain.newest.version} of the trust file; {then}")

@@ -44,7 +44,9 @@ SignOption = Annotated[
 VerifyOption = Annotated[
     list[Path] | None,
     typer.Option(
-        "--verify-key", metavar="KEY.pub", help="A public key that must have signed the served version; repeatable."
+        "--verify-key",
+        metavar="KEY.pub",
+        help="Require the served version to be signed with this public key, or one of several; repeatable.",
     ),
 ]
 
@@ -129,9 +131,9 @@ def follow(
         float, typer.Option(metavar="POINTS", help="Maximum loss of top-1 accuracy, compared with the served version.")
     ] = 0.5,
     at_least: Annotated[
-        float, typer.Option(metavar="PERCENT", help="Top-1 that every version needs, the first one included.")
+        float, typer.Option(metavar="PERCENT", help="Top-1 accuracy that every version needs, the first one included.")
     ] = 0.0,
-    keep: Annotated[int, typer.Option(help="Versions to keep for rolling back.")] = 5,
+    keep: Annotated[int, typer.Option(help="Newest versions to keep, for rolling back.")] = 5,
     sign: SignOption = None,
     verify_key: VerifyOption = None,
     trust: TrustOption = None,

@@ -45,7 +45,9 @@ def serve(
     ] = None,
     verify_key: Annotated[
         list[Path] | None,
-        typer.Option(metavar="KEY.pub", help="Load only versions that this public key has signed; repeatable."),
+        typer.Option(
+            metavar="KEY.pub", help="Load only versions signed with this public key, or one of several; repeatable."
+        ),
     ] = None,
     model_control: Annotated[
         str,

@@ -13,7 +13,7 @@ import sqlalchemy as sql
 
 from moonfed.coordinator.storage.db.sqlite import open_store
 from moonfed.coordinator.storage.db.tables import SCHEMA_VERSION
-from moonfed.errors import Corrupt, VersionMismatch
+from moonfed.errors import Corrupt, Unavailable, VersionMismatch
 from tests.support.store_records import RUN
 
 
@@ -54,6 +54,13 @@ def test_a_damaged_database_is_rejected_at_start(tmp_path: Path) -> None:
     path.write_bytes(b"this is no database, it is a text that is long enough to be looked at" * 40)
     with pytest.raises(Corrupt, match="restore it"):
         open_store(path)
+
+
+def test_a_database_that_cannot_be_opened_does_not_count_as_damaged(tmp_path: Path) -> None:
+    directory = tmp_path / "c.db"
+    directory.mkdir()
+    with pytest.raises(Unavailable, match=r"cannot be opened \(unable to open database file\): check its permissions"):
+        open_store(directory)
 
 
 def test_a_database_with_hidden_damage_is_rejected_at_start(tmp_path: Path) -> None:

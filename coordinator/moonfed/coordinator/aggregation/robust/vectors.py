@@ -19,7 +19,7 @@ from moonfed.server_rules.server_rule import Float64Array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReducedVectors:
-    """Reduce vectors to one [D]; also return the positions of clipped vectors and of outliers."""
+    """The reduced vector [D], the positions of clipped vectors, and the outliers."""
 
     result: Float64Array
     clipped: Sequence[int]

@@ -24,7 +24,7 @@ export async function show(root, name) {
     { name: "outcome", label: "Outcome", width: "112px", narrow: "86px", cell: (row) => outcomeBadge(row.outcome), sort: (row) => row.outcome },
     { name: "seconds", label: "Took", width: "84px", kind: "number", wide: true, cell: (row) => (row.seconds ? duration(row.seconds) : "–"), sort: (row) => row.seconds },
     { name: "reason", label: "Reason", cell: (row) => h("span", { title: row.reason }, row.reason) },
-  ], { empty: "It was in no round that has ended." });
+  ], { empty: "No finished rounds." });
   replace(root, title, about, card("History", strip, table.element));
 
   function draw() {

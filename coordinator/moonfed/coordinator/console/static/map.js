@@ -18,7 +18,7 @@ export async function show(root) {
   const wanted = new URLSearchParams(location.search).get("run");
   const run = choice("Run", runs.map((row) => [row.run, row.run]), () => read());
   if (wanted) run.input.value = wanted;
-  const order = choice("Sort by", [["trouble", "most missed rounds"], ["name", "name"]], () => draw());
+  const order = choice("Sort by", [["trouble", "most rounds not counted"], ["name", "name"]], () => draw());
   const legend = h("p", { class: "legend" }, OUTCOMES.map(([name, drawn]) => h("span", {}, h("i", { "--c": `var(--${drawn})` }), name)));
   const canvas = h("canvas", { role: "img" });
   const tip = h("div", { class: "tip", hidden: true });

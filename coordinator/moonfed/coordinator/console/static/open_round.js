@@ -99,7 +99,7 @@ export class OpenRound {
 }
 
 const HINTS = {
-  lost: "no heartbeat within the run's timeout",
+  lost: "no heartbeat within the run's timeout, or revoked",
   left: "announced that it stops; it may return",
 };
 

@@ -218,6 +218,6 @@ function onDevices(found) {
   return card(`Evaluation on devices, model of round ${found.round}`,
     summary ? facts([["devices", count(summary.devices)], ["median accuracy", percent(summary.median)], ["worst decile", percent(summary.worst_decile)],
       ["worse than the device's own", `${count(summary.worse)} of ${count(summary.compared)}`]]) : h("p", { class: "quiet" }, "No device has scored it yet."),
-    found.waiting > 0 && h("p", {}, `${count(found.waiting)} ${found.closed ? "did not answer" : "to answer"}`),
+    found.waiting > 0 && h("p", {}, `${count(found.waiting)} ${found.closed ? "did not answer" : "yet to answer"}`),
     skipped.length > 0 && h("ul", { class: "reasons" }, skipped.map(([reason, devices]) => h("li", {}, badge("idle", count(devices)), " ", reason))));
 }

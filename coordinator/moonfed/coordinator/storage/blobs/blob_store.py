@@ -40,4 +40,4 @@ class BlobStore(Protocol):
         """Delete a blob if it exists."""
 
     def unused_since(self, seconds: float) -> Iterator[BlobRef]:
-        """Yield the blobs stored longer ago, and delete the remains of older incomplete uploads."""
+        """Yield the blobs stored more than `seconds` ago, and delete incomplete uploads older than that."""

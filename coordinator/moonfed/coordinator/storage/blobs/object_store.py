@@ -97,7 +97,7 @@ class ObjectBlobStore:
         (self._copies / sha256).unlink(missing_ok=True)
 
     def unused_since(self, seconds: float) -> Iterator[BlobRef]:
-        """Yield the blobs stored longer ago, and delete the remains of older incomplete uploads."""
+        """Yield the blobs stored more than `seconds` ago, and delete incomplete uploads older than that."""
         newest = time.time() - seconds
         for path in self._incoming.iterdir():
             if path.stat().st_mtime < newest:

@@ -10,15 +10,17 @@ import sqlalchemy as sql
 from moonfed.coordinator.storage.db.schema import prepare
 from moonfed.coordinator.storage.db.transactions import WRITES
 from moonfed.coordinator.storage.store import Store
-from moonfed.errors import Corrupt
+from moonfed.errors import Corrupt, Unavailable
 
 DATABASE_FILE = "coordinator.db"
+_RESTORE = "restore it and its -wal file from a backup, or move the whole state directory away to start with a new one"
 
 
 def open_store(path: Path) -> Store:
     """Open the store in a file, creating it if needed. Only one process may use it at a time.
 
-    Raises Corrupt, with instructions, for a damaged database, and VersionMismatch for another release's schema.
+    Raises Corrupt, with instructions, for a damaged database, Unavailable if it cannot be opened, and VersionMismatch
+    for another release's schema.
     """
     engine = sql.create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False})
     sql.event.listen(engine, "connect", _configure)
@@ -27,6 +29,12 @@ def open_store(path: Path) -> Store:
         with engine.begin() as connection:
             _check(connection, path)
             prepare(connection, str(path))
+    except sql.exc.OperationalError as error:
+        engine.dispose()
+        raise Unavailable(
+            f"the database {path} cannot be opened ({error.orig}): check its permissions, its disk, and that no other "
+            f"program uses it; if it is damaged, {_RESTORE}"
+        ) from error
     except sql.exc.DatabaseError as error:
         engine.dispose()
         raise Corrupt(_instructions(path, str(error.orig))) from error
@@ -55,7 +63,4 @@ def _check(connection: sql.Connection, path: Path) -> None:
 
 
 def _instructions(path: Path, problem: str) -> str:
-    return (
-        f"the database {path} is damaged ({problem}): restore it and its -wal file from a backup, "
-        "or move the whole state directory away to start with a new one"
-    )
+    return f"the database {path} is damaged ({problem}): {_RESTORE}"

@@ -1,6 +1,6 @@
 """Coordinate-wise median. Yin et al., ICML 2018, definition 1.
 
-All devices count the same, as in the paper: its proof counts devices, and samples are a claim.
+All devices count the same, as in the paper: its proof counts devices, and a device's samples are its own claim.
 Legend: N devices, S coordinates.
 """
 

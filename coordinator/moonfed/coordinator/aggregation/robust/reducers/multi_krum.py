@@ -37,7 +37,7 @@ class MultiKrum(WeightingReducer):
 
     @property
     def finding(self) -> str:
-        """The number of updates to drop."""
+        """The finding about an update that is not averaged, as a predicate."""
         return "were left out by multi_krum"
 
     def describe(self, outlier: Outlier) -> str:

@@ -1,7 +1,7 @@
 """Coordinate-wise trimmed mean. Yin et al., ICML 2018, definition 2.
 
 In every coordinate the f smallest and the f largest values are dropped, and the rest is averaged. All devices count
-the same, as in the paper: its proof counts devices, and samples are a claim.
+the same, as in the paper: its proof counts devices, and a device's samples are its own claim.
 Legend: N devices, S coordinates.
 """
 
