@@ -32,6 +32,12 @@ def test_a_run_that_has_enough_devices_may_wait_for_the_answers_of_others() -> N
     assert told == f"{waited}: 4 eligible, 3 needed; still checking the run: e"
 
 
+def test_kept_updates_of_offline_devices_count_like_devices() -> None:
+    state = State(attempt=2, online=frozenset("a"), reusable={"a": 1, "b": 1})
+    told = "waiting for 1 more device: 1 eligible, 1 update kept of offline devices, 3 needed"
+    assert waiting(THREE, state) == told
+
+
 def test_a_declined_device_is_final_and_a_rejected_one_may_try_again() -> None:
     state, _ = after(THREE, *devices_online("a", "b", "c"), Declined(round=1, attempt=1, device="a"))
     assert rejection_reason(state, 1, 1, "a") == "device 'a' has declined round 1, attempt 1"

@@ -9,7 +9,8 @@ import pytest
 import sqlalchemy as sql
 
 from moonfed.coordinator.storage.db.postgres import open_store
-from moonfed.coordinator.storage.transient_errors import as_full_disk, as_unreachable
+from moonfed.coordinator.storage.transient_errors import as_full_disk, as_transient, as_unreachable
+from moonfed.errors import ResourceExhausted
 
 
 def test_a_full_database_is_distinguished_from_other_errors(tmp_path: Path) -> None:
@@ -25,6 +26,11 @@ def test_a_full_database_is_distinguished_from_other_errors(tmp_path: Path) -> N
     assert str(as_full_disk(full.value)) == "the coordinator's disk is full"
     assert as_full_disk(other.value) is None
     assert as_full_disk(OSError(errno.EDQUOT, "quota"))
+    blob = ResourceExhausted("this machine's disk is full")
+    blob.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    assert str(as_transient(blob)) == "the coordinator's disk is full"
+    budget = ResourceExhausted("the coordinator's disk budget leaves too little room")
+    assert as_transient(budget) is budget
     assert as_full_disk(OSError(errno.EIO, "input/output error")) is None
 
 

@@ -45,4 +45,5 @@ def test_keys_are_created_shown_rotated_and_sign(tmp_path: Path, monkeypatch: py
     stranger = json.loads(call("keys", "create", "--keys", other, "--json"))
     pending = call("keys", "rotate", "--add", stranger["key"].replace(".pem", ".pub"), "--threshold", "3")
     assert "trust-4.json needs more signatures (version 4 of the trust file is not signed by 3 of its" in pending
-    assert "is version 4" in call("sign", str(tmp_path / "keys" / "trust-4.json"), "--sign", stranger["key"])
+    signed = call("sign", str(tmp_path / "keys" / "trust-4.json"), "--sign", stranger["key"])
+    assert "is version 4 of the trust file; every owner must now replace trust.json with it" in signed
