@@ -338,7 +338,7 @@ class RunSettings(_message.Message):
     TRUSTED_LABELS_FIELD_NUMBER: _builtins.int
     rounds: _builtins.int
     minimum_devices: _builtins.int
-    """eligible devices online that a round needs to open"""
+    """eligible devices online that a round needs to open; asynchronous: only the first"""
     deadline_seconds: _builtins.float
     """of one attempt at a round"""
     heartbeat_timeout_seconds: _builtins.float
@@ -358,7 +358,7 @@ class RunSettings(_message.Message):
     """`labels` must have been set by operators; what devices report does not count"""
     @_builtins.property
     def cohort(self) -> Global___Amount:
-        """of the eligible devices online; drawn again for each round"""
+        """of the eligible devices online; drawn for each round. Asynchronous: at work at once"""
 
     @_builtins.property
     def quorum(self) -> Global___Amount:
@@ -792,7 +792,7 @@ class Round(_message.Message):
     received_bytes: _builtins.int
     """of the files of accepted updates"""
     sent_bytes: _builtins.int
-    """of the model's files that devices were assigned, each device's once"""
+    """of the model's files that were assigned, counted once for each device"""
     @_builtins.property
     def model(self) -> _blob_pb2.Blob:
         """of a committed round; absent once deleted"""
@@ -803,7 +803,7 @@ class Round(_message.Message):
 
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """devices of the cohort whose update is not"""
+        """devices of the cohort whose update was not reduced"""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
@@ -1048,7 +1048,7 @@ class ListRoundsRequest(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     last: _builtins.int
-    """number of newest rounds; 0: all"""
+    """number of newest attempts; 0: all"""
     round: _builtins.int
     """only the attempts at this round, whatever `last` is; 0: of all rounds"""
     def __init__(
@@ -1817,7 +1817,7 @@ class WidenDeploymentRequest(_message.Message):
     PERCENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     percent: _builtins.float
-    """more than before"""
+    """at least as much as before"""
     def __init__(
         self,
         *,
@@ -1878,7 +1878,7 @@ class RollBackDeploymentRequest(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     number: _builtins.int
-    """of the deployment to roll back, which must be the newest; 0: whichever is"""
+    """of the newest deployment that is not rolled back; one that is stays as it is; 0: whichever is"""
     def __init__(
         self,
         *,
@@ -1994,7 +1994,7 @@ class DeployedDevice(_message.Message):
     installed: _builtins.int
     """the version that it predicts with, as last reported; 0: none"""
     previous: _builtins.int
-    """that it retains"""
+    """the earlier version that it retains; 0: none"""
     time: _builtins.float
     """of the latest report; 0: none"""
     online: _builtins.bool
@@ -2224,12 +2224,12 @@ Global___Device: _TypeAlias = Device  # noqa: Y015
 @_typing.final
 class DeviceResult(_message.Message):
     """A device's part in an attempt at a round that has ended. Its outcome is one of:
-      counted    its update is in the model
-      incident   its update was changed or excluded by robust aggregation
+      counted    its update was reduced
+      incident   robust aggregation changed its update, excluded it, or reported it as far from the others
       abandoned  its update was accepted, but the attempt was abandoned
       rejected   its update failed the checks
       declined   it declined the assignment
-      lost       it sent no heartbeat within the run's timeout, or left
+      lost       it sent no heartbeat within the run's timeout, left, or was revoked
       late       it offered its update after the round had closed; until then it is missing or lost
       missing    none of these
     """

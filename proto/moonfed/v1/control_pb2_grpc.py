@@ -408,7 +408,8 @@ class ControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RollBackDeployment(self, request, context):
-        """Ends the newest deployment of a model: its devices return to what the deployments before it gave them.
+        """Rolls back the newest deployment of a model that is not rolled back yet: its devices return to what the deployments
+        before it gave them. Repeated without `number`, it rolls back the one before.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -448,14 +449,14 @@ class ControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RevokeDevice(self, request, context):
-        """Rejects all certificates of a device at once; it returns only with a join token for it.
+        """Rejects all certificates of a device at once. It can come back only with a join token made for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveDevice(self, request, context):
-        """Forgets a device and rejects its certificates; its part in runs stays on record.
+        """Forgets a device and its history, and rejects its certificates; rounds keep its name and its counted updates.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -76,7 +76,9 @@ class ControlStub:
     """Tells no further device to install the version until ResumeDeployment."""
     ResumeDeployment: _grpc.UnaryUnaryMultiCallable[_control_pb2.ResumeDeploymentRequest, _control_pb2.Deployment]
     RollBackDeployment: _grpc.UnaryUnaryMultiCallable[_control_pb2.RollBackDeploymentRequest, _control_pb2.Deployment]
-    """Ends the newest deployment of a model: its devices return to what the deployments before it gave them."""
+    """Rolls back the newest deployment of a model that is not rolled back yet: its devices return to what the deployments
+    before it gave them. Repeated without `number`, it rolls back the one before.
+    """
     ListDeployments: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListDeploymentsRequest, _control_pb2.ListDeploymentsReply]
     ListDeployedDevices: _grpc.UnaryStreamMultiCallable[_control_pb2.ListDeployedDevicesRequest, _control_pb2.DeployedDevice]
     """Streams the devices that deployments of a model have chosen, sorted by name."""
@@ -86,9 +88,9 @@ class ControlStub:
     ListDeviceHistory: _grpc.UnaryStreamMultiCallable[_control_pb2.ListDeviceHistoryRequest, _control_pb2.DeviceResult]
     """Streams a device's results in all runs, newest first."""
     RevokeDevice: _grpc.UnaryUnaryMultiCallable[_control_pb2.RevokeDeviceRequest, _control_pb2.Device]
-    """Rejects all certificates of a device at once; it returns only with a join token for it."""
+    """Rejects all certificates of a device at once. It can come back only with a join token made for it."""
     RemoveDevice: _grpc.UnaryUnaryMultiCallable[_control_pb2.RemoveDeviceRequest, _control_pb2.RemoveDeviceReply]
-    """Forgets a device and rejects its certificates; its part in runs stays on record."""
+    """Forgets a device and its history, and rejects its certificates; rounds keep its name and its counted updates."""
     RenameDevice: _grpc.UnaryUnaryMultiCallable[_control_pb2.RenameDeviceRequest, _control_pb2.Device]
     """Renames a device, which renews its certificate under the new name when it calls next."""
     LabelDevice: _grpc.UnaryUnaryMultiCallable[_control_pb2.LabelDeviceRequest, _control_pb2.Device]
@@ -152,7 +154,9 @@ class ControlAsyncStub(ControlStub):
     """Tells no further device to install the version until ResumeDeployment."""
     ResumeDeployment: _aio.UnaryUnaryMultiCallable[_control_pb2.ResumeDeploymentRequest, _control_pb2.Deployment]  # type: ignore[assignment]
     RollBackDeployment: _aio.UnaryUnaryMultiCallable[_control_pb2.RollBackDeploymentRequest, _control_pb2.Deployment]  # type: ignore[assignment]
-    """Ends the newest deployment of a model: its devices return to what the deployments before it gave them."""
+    """Rolls back the newest deployment of a model that is not rolled back yet: its devices return to what the deployments
+    before it gave them. Repeated without `number`, it rolls back the one before.
+    """
     ListDeployments: _aio.UnaryUnaryMultiCallable[_control_pb2.ListDeploymentsRequest, _control_pb2.ListDeploymentsReply]  # type: ignore[assignment]
     ListDeployedDevices: _aio.UnaryStreamMultiCallable[_control_pb2.ListDeployedDevicesRequest, _control_pb2.DeployedDevice]  # type: ignore[assignment]
     """Streams the devices that deployments of a model have chosen, sorted by name."""
@@ -162,9 +166,9 @@ class ControlAsyncStub(ControlStub):
     ListDeviceHistory: _aio.UnaryStreamMultiCallable[_control_pb2.ListDeviceHistoryRequest, _control_pb2.DeviceResult]  # type: ignore[assignment]
     """Streams a device's results in all runs, newest first."""
     RevokeDevice: _aio.UnaryUnaryMultiCallable[_control_pb2.RevokeDeviceRequest, _control_pb2.Device]  # type: ignore[assignment]
-    """Rejects all certificates of a device at once; it returns only with a join token for it."""
+    """Rejects all certificates of a device at once. It can come back only with a join token made for it."""
     RemoveDevice: _aio.UnaryUnaryMultiCallable[_control_pb2.RemoveDeviceRequest, _control_pb2.RemoveDeviceReply]  # type: ignore[assignment]
-    """Forgets a device and rejects its certificates; its part in runs stays on record."""
+    """Forgets a device and its history, and rejects its certificates; rounds keep its name and its counted updates."""
     RenameDevice: _aio.UnaryUnaryMultiCallable[_control_pb2.RenameDeviceRequest, _control_pb2.Device]  # type: ignore[assignment]
     """Renames a device, which renews its certificate under the new name when it calls next."""
     LabelDevice: _aio.UnaryUnaryMultiCallable[_control_pb2.LabelDeviceRequest, _control_pb2.Device]  # type: ignore[assignment]
@@ -375,7 +379,9 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.RollBackDeploymentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.Deployment, _abc.Awaitable[_control_pb2.Deployment]]:
-        """Ends the newest deployment of a model: its devices return to what the deployments before it gave them."""
+        """Rolls back the newest deployment of a model that is not rolled back yet: its devices return to what the deployments
+        before it gave them. Repeated without `number`, it rolls back the one before.
+        """
 
     @_abc_1.abstractmethod
     def ListDeployments(
@@ -421,7 +427,7 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.RevokeDeviceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.Device, _abc.Awaitable[_control_pb2.Device]]:
-        """Rejects all certificates of a device at once; it returns only with a join token for it."""
+        """Rejects all certificates of a device at once. It can come back only with a join token made for it."""
 
     @_abc_1.abstractmethod
     def RemoveDevice(
@@ -429,7 +435,7 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.RemoveDeviceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.RemoveDeviceReply, _abc.Awaitable[_control_pb2.RemoveDeviceReply]]:
-        """Forgets a device and rejects its certificates; its part in runs stays on record."""
+        """Forgets a device and its history, and rejects its certificates; rounds keep its name and its counted updates."""
 
     @_abc_1.abstractmethod
     def RenameDevice(

@@ -113,9 +113,9 @@ class ConnectRequest(_message.Message):
     samples: _builtins.int
     """size of the training set; 0: not known yet"""
     fingerprint: _builtins.str
-    """Identifies everything that decides for which runs the device is eligible: data, limits and release. At most 64
-    characters. Answers given under another fingerprint are void. Empty: the device checks nothing, and is eligible for
-    every run that its description fits.
+    """Identifies everything that decides for which runs the device is eligible: data, limits, hardware, software and
+    trust file. At most 64 characters. Answers given under another fingerprint are void. Empty: the device checks nothing, and is
+    eligible for every run that its description fits.
     """
     release: _builtins.str
     """of moonfed on the device"""

@@ -24,7 +24,7 @@ def history(
         typer.Option(
             min=1,
             max=2**32 - 1,
-            help="Number of newest results. Default: 20; with --json, at most 10,000.",
+            help="Number of newest results, at most 10,000. Default: 20; with --json, 10,000.",
             show_default=False,
         ),
     ] = None,

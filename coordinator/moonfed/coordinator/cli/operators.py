@@ -45,7 +45,7 @@ def create(
 ) -> None:
     """Create an operator, and write an identity for their machine.
 
-    Whoever has the directory can act as the operator: copy it to that machine, then delete it here.
+    Whoever has this directory can act as the operator: copy it to the operator's machine, then delete it here.
 
     Example: moonfed-coordinator operator create ann --role engineer --output ann
     """

@@ -30,10 +30,16 @@ def start(
     rounds: Annotated[int, typer.Option(help="Rounds to commit.")] = 10,
     cohort: Annotated[
         str,
-        typer.Option(help="Devices per round: a number, a share such as 20% of the eligible devices online, or all."),
+        typer.Option(
+            help="Devices per round (with --asynchronous, devices that train at the same time): a number, a share such "
+            "as 20% of the eligible devices online, or all."
+        ),
     ] = "all",
     minimum_devices: Annotated[
-        int, typer.Option(help="Eligible devices that must be online before a round opens.")
+        int,
+        typer.Option(
+            help="Eligible devices that must be online before a round opens; with --asynchronous, before the first."
+        ),
     ] = 1,
     quorum: Annotated[
         str,
@@ -100,7 +106,8 @@ def start(
     clip_factor: Annotated[
         float,
         typer.Option(
-            help="The same limit as a multiple of the round's median norm; 0: not set (--weight-cap has the default)."
+            help="The same limit as a multiple of the round's median norm; 0: not set. Default: see --weight-cap.",
+            show_default=False,
         ),
     ] = 0.0,
     trusting: Annotated[

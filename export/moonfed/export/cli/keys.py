@@ -47,7 +47,7 @@ def create(keys: KeysOption = None, as_json: JsonOption = False) -> None:
 
 @keys_app.command()
 def show(keys: KeysOption = None, as_json: JsonOption = False) -> None:
-    """Show the trust file, and the private keys in its directory.
+    """Show the keys that the trust file lists, and those whose private half is in its directory.
 
     Example: moonfed-export keys show --json
     """
@@ -90,7 +90,7 @@ def rotate(
     keys: KeysOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Replace your key with a new one, or change the listed keys as the options say.
+    """Replace your key with a new one, or change the listed keys with --add, --remove or --threshold.
 
     The next version of the trust file is signed with the private keys in its directory. Devices receive it with the
     next bundle. If other owners have to sign, it is written to trust-VERSION.json for them to `sign`.

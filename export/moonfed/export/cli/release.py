@@ -144,7 +144,7 @@ def follow(
     log_format: LogFormatOption = "text",
     log_level: LogLevelOption = "warning",
 ) -> None:
-    """Publish a run's newest round whenever it passes the gate, until the run ends.
+    """Publish the newest round of a run that passes the gate, again and again until the run ends.
 
     A round passes if its top-1 accuracy on the data is no more than --margin below the served version's, and reaches
     --at-least. Without --at-least, a first version is published whatever its accuracy. A version that `roll-back`

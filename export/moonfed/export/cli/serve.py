@@ -22,7 +22,7 @@ def serve(
     repository: Annotated[Path, typer.Argument(metavar="REPOSITORY", help="A model repository, in Triton's layout.")],
     host: Annotated[
         str,
-        typer.Option(help="The address to listen on; other machines need --api-key-file or --tls-client-ca."),
+        typer.Option(help="The address to listen on; unless it is loopback, give --api-key-file or --tls-client-ca."),
     ] = "127.0.0.1",
     grpc_port: Annotated[int, typer.Option(help="The gRPC port; 0: any free one.")] = 8001,
     http_port: Annotated[int, typer.Option(help="The HTTP port; 0: any free one.")] = 8000,
