@@ -96,7 +96,8 @@ def _probe(
             )
         mine = "identity" if identity else JOIN_TOKEN
         return WrongServer(
-            f"the server at {address} is not the coordinator that this {mine} belongs to: {error.verify_message}"
+            f"the server at {address} cannot prove that it is the coordinator that this {mine} belongs to: "
+            f"{error.verify_message}"
         )
     except (ssl.SSLEOFError, ConnectionResetError, TimeoutError) as error:
         return Unavailable(f"the connection to the coordinator at {address} failed: {_reason(error)}")

@@ -121,8 +121,12 @@ def _connect(connection: socket.socket, proxy: Proxy, address: str) -> int:
 
 def _rejection(proxy: Proxy, address: str, status: int) -> str:
     if status == PROXY_AUTHENTICATION_REQUIRED:
-        what = "rejects this password" if proxy.credentials else "requires a password"
-        return f"the proxy at {proxy} {what} (407); give it as http://USER:PASSWORD@HOST:PORT"
+        what = (
+            "rejects this password (407); give the right one"
+            if proxy.credentials
+            else "requires a password (407); give it"
+        )
+        return f"the proxy at {proxy} {what} as http://USER:PASSWORD@HOST:PORT"
     if status == 0:
         return f"the server at {proxy} does not answer as an HTTP proxy does"
     return f"the proxy at {proxy} refuses to connect to {address}: status {status}"

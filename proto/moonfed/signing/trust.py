@@ -102,7 +102,9 @@ class TrustChain:
         if newest < pinned.version:
             return pinned
         if pinned.version not in versions:
-            raise UntrustedBundle(f"the signature's trust file starts after {pinned}, which is trusted here")
+            raise UntrustedBundle(
+                f"the signature's trust file lacks {pinned}, which is trusted here, and has only later ones"
+            )
         if versions[pinned.version] != pinned:
             raise UntrustedBundle(f"the signature's trust file differs from {pinned}, which is trusted here")
         return versions[newest]

@@ -114,8 +114,8 @@ class ConnectRequest(_message.Message):
     """size of the training set; 0: not known yet"""
     fingerprint: _builtins.str
     """Identifies everything that decides for which runs the device is eligible: data, limits, hardware, software and
-    trust file. At most 64 characters. Answers given under another fingerprint are void. Empty: the device checks nothing, and is
-    eligible for every run that its description fits.
+    trust file. At most 64 characters. Answers given under another fingerprint are void. Empty: the device checks
+    nothing, and is eligible for every run that its description fits.
     """
     release: _builtins.str
     """of moonfed on the device"""

@@ -40,9 +40,9 @@ def test_a_device_is_revoked_renamed_labelled_and_removed(programs: Programs) ->
     assert "name is 'Gate'; it must be 1 to 63 of a-z" in programs.command("device", "rename", "gate", "Gate", code=2)
     assert "there is already a device 'cam-1'" in programs.command("device", "rename", "gate", "cam-1", code=4)
     told = programs.command("device", "label", "gate", "site=ulm", "tier=1", "--remove", "camera")
-    assert told == "gate has these labels: site=ulm, tier=1\n"
+    assert told == "gate has these labels of operators: site=ulm, tier=1\n"
     told = programs.command("device", "label", "gate", "--remove", "site", "--remove", "tier")
-    assert told == "gate has these labels: none\n"
+    assert told == "gate has these labels of operators: none\n"
     assert "labels are missing" in programs.command("device", "label", "gate", code=2)
     assert "label is 'site'; it must be NAME=VALUE" in programs.command("device", "label", "gate", "site", code=2)
     assert programs.command("device", "remove", "gate", "--yes") == "removed gate\n"

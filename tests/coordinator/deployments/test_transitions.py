@@ -27,7 +27,7 @@ def test_a_deployment_is_widened_paused_resumed_and_rolled_back() -> None:
 
 
 def test_a_deployment_is_never_narrowed() -> None:
-    with pytest.raises(InvalidInput, match="percent is 5; it must be at least 10, which were chosen already"):
+    with pytest.raises(InvalidInput, match="percent is 5; it must be at least 10, the share that was chosen already"):
         transitions.widen(deployment(percent=10), 5)
 
 

@@ -34,7 +34,7 @@ def test_a_run_that_has_enough_devices_may_wait_for_the_answers_of_others() -> N
 
 def test_kept_updates_of_offline_devices_count_like_devices() -> None:
     state = State(attempt=2, online=frozenset("a"), reusable={"a": 1, "b": 1})
-    told = "waiting for 1 more device: 1 eligible, 1 update kept of offline devices, 3 needed"
+    told = "waiting for 1 more device: 1 eligible, 1 update kept from offline devices, 3 needed"
     assert waiting(THREE, state) == told
 
 

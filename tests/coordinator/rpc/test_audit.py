@@ -243,7 +243,7 @@ def test_enrolments_and_renewals_are_recorded(fleet: Fleet) -> None:
     (denied,) = audit_records(fleet.operator, denied=True)
     assert denied.name == "cam-9"
     assert (denied.call, denied.role, denied.outcome) == ("Enrol", "", "denied")
-    assert "did not issue the join token" in denied.reason
+    assert "no record of the join token" in denied.reason
     assert denied.address.startswith("127.0.0.1:")
 
 

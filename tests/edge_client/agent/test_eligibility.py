@@ -86,7 +86,7 @@ def test_an_untrusted_bundle_is_rejected_before_its_manifest_is_fetched_and_noth
     assert "trust" in coordinator.wait_for_answer().reason
     assert bundle.digest not in {sha256 for sha256, _ in coordinator.fetched}
     assert load(device.state) == before
-    device.wait_for_log(f"run tested: {REJECTED}: the bundle")
+    device.wait_for_log(f"run tested: {REJECTED}: the signature's trust file differs")
     unsigned = check_of(bundle, "unsigned")
     unsigned.ClearField("signature")
     coordinator.assign(unsigned)
@@ -129,7 +129,7 @@ def test_a_device_whose_data_change_connects_again_with_another_fingerprint(
     first, second = (request.fingerprint for request in coordinator.connect_requests[:2])
     assert (answer.reason, answer.fingerprint) == ("", second)
     assert first != second
-    assert "is unreachable" not in device.stop()[1]
+    assert "is unavailable" not in device.stop()[1]
 
 
 def test_a_function_is_called_again_until_it_returns_fitting_data(

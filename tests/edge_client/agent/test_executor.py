@@ -73,7 +73,7 @@ def test_a_device_whose_executor_dies_does_not_stay_online(
 
     monkeypatch.setattr(Inbox, "next_task", stumble)
     with pytest.raises(
-        TrainingFailed, match="executor ended unexpectedly, with ValueError: a bug; start the device again"
+        TrainingFailed, match="executor ended unexpectedly, with ValueError: a bug; start moonfed-client again"
     ):
         Session(settings, link, WorkerProcess(settings)).run()
 

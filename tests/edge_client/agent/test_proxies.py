@@ -111,4 +111,4 @@ def test_a_proxy_does_not_bypass_authentication(coordinator: Coordinator, device
         device.start(samples, "--proxy", f"http://{proxy.address}")
         code, log = device.finish()
     assert code == 5
-    assert "is not the coordinator that this identity belongs to" in log.splitlines()[-1]
+    assert "cannot prove that it is the coordinator that this identity belongs to" in log.splitlines()[-1]

@@ -426,7 +426,7 @@ def test_a_coordinator_of_another_authority_is_final(coordinator: Coordinator, d
     device.start(samples)
     code, log = device.finish()
     assert code == 5
-    assert "is not the coordinator that this identity belongs to" in log.splitlines()[-1]
+    assert "cannot prove that it is the coordinator that this identity belongs to" in log.splitlines()[-1]
     assert not coordinator.connect_requests
 
 
@@ -470,7 +470,7 @@ def test_a_device_that_has_reached_the_coordinator_retries_while_another_server_
             coordinator.serve()
         if restarted:
             device.start(samples)
-        device.wait_for_log("is unreachable; retrying: the server at" if restarted else "is unreachable; retrying")
+        device.wait_for_log("is unavailable; retrying: the server at" if restarted else "is unavailable; retrying")
         device.wait_for_log(f"{ATTEMPTS + 2} answers of another server")  # more than end a first contact
         coordinator.stop()
     coordinator.authority = right
@@ -478,7 +478,7 @@ def test_a_device_that_has_reached_the_coordinator_retries_while_another_server_
     device.wait_for_log("connected to the coordinator" if restarted else "reconnected to the coordinator")
     code, log = device.stop()
     assert code == 0
-    assert log.count("is unreachable") == 1
+    assert log.count("is unavailable") == 1
 
 
 def test_a_certificate_of_another_authority_is_final(coordinator: Coordinator, device: Device, samples: Path) -> None:

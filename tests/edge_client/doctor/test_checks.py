@@ -56,7 +56,7 @@ def test_a_coordinator_that_is_away_or_of_another_authority_fails(
     device.enrol(Authority())
     check = found(device.state)["coordinator"]
     assert check.status == "failed"
-    assert "is not the coordinator that this identity belongs to" in check.detail
+    assert "cannot prove that it is the coordinator that this identity belongs to" in check.detail
     coordinator.stop()
     assert found(device.state)["coordinator"].status == "failed"
 

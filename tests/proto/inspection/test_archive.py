@@ -274,5 +274,5 @@ def test_a_pickle_that_makes_unpicklers_reserve_gigabytes_is_rejected(harmless: 
         name = next(name for name in found if name.endswith("/data.pkl"))
         return found | {name: found[name][:2] + b"}r\xff\xff\xff\x7f" + found[name][2:]}
 
-    with pytest.raises(UnsafePlan, match="numbers an object 2147483647, but has fewer instructions"):
+    with pytest.raises(UnsafePlan, match="has the object number 2147483647, but fewer instructions"):
         inspect_archive(rewritten(harmless, with_large_memo))

@@ -63,7 +63,7 @@ def test_an_older_chain_does_not_lead_back() -> None:
 def test_a_chain_may_begin_with_the_trusted_version() -> None:
     shortened = chain(*ROTATED.envelopes[1:])
     assert shortened.follow(trust(2, version=2)) == trust(2, version=2)
-    with pytest.raises(UntrustedBundle, match="starts after version 1 of the trust file, which is trusted here"):
+    with pytest.raises(UntrustedBundle, match="lacks version 1 of the trust file, which is trusted here"):
         shortened.follow(TRUST)
 
 

@@ -62,7 +62,7 @@ def build_rule(closed: ClosedRound) -> ServerRule:
     """Construct the bundle's server rule; InvalidInput if its memory would overwrite another role's."""
     rule = SERVER_RULES.build(closed.manifest.server_rule)
     if taken := sorted(RESERVED & set(rule.initial_memory)):
-        raise InvalidInput(f"server_rule is {rule.name!r}, whose memory is called {taken[0]!r}; rename it")
+        raise InvalidInput(f"server_rule is {rule.name!r}, whose memory has the reserved name {taken[0]!r}; rename it")
     return rule
 
 

@@ -152,7 +152,9 @@ def label(
     request = control_pb2.LabelDeviceRequest(device=device, labels=parse_labels(labels or ()), removed=remove or ())
     with connect(identity, insecure=insecure, address=coordinator) as console:
         found = console.ask(console.control.LabelDevice, request)
-    _report(found, f"{device} has these labels: {write_labels(found.operator_labels) or 'none'}", json=json)
+    _report(
+        found, f"{device} has these labels of operators: {write_labels(found.operator_labels) or 'none'}", json=json
+    )
 
 
 def _report(device: control_pb2.Device, text: str, *, json: bool) -> None:

@@ -62,8 +62,9 @@ def _model_of_onnx(console: Console, path: Path, specs: Sequence[TensorSpec], sc
         return InitialModel(str(path), sha256)
     run, round_ = (graph.metadata.get(PREFIX + key, "unknown") for key in ("run", "round"))
     raise InvalidInput(
-        f"from is {str(path)!r}, whose weights were folded when the file was written, and the coordinator lacks the "
-        f"originals (round {round_} of run {run!r}); give a file that `run weights` has written"
+        f"from is {str(path)!r}, whose weights do not match this bundle, or were folded when the file was written and "
+        f"the coordinator lacks the originals (round {round_} of run {run!r}); give a file that `run weights` has "
+        "written"
     )
 
 

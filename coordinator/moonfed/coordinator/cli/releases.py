@@ -96,7 +96,7 @@ def deploy(
     trusted_labels: Annotated[
         bool, typer.Option("--trusted-labels", help="Match --label only against labels that operators have set.")
     ] = False,
-    percent: Annotated[float, typer.Option(help="Share of these devices, rounded up.")] = 100.0,
+    percent: Annotated[float, typer.Option(help="Percentage of the matching devices, rounded up.")] = 100.0,
     variant: Annotated[str, typer.Option(metavar="NAME", help="The variant, such as float16.")] = "float32",
     max_drop: Annotated[
         float,
@@ -213,14 +213,14 @@ def roll_back(
     Example: moonfed-coordinator release roll-back digits --yes
     """
     from moonfed.coordinator.cli.control_client import connect
-    from moonfed.coordinator.cli.format_release import deployment_line
+    from moonfed.coordinator.cli.format_release import withdrawal
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
         known = console.ask(console.control.ListDeployments, control_pb2.ListDeploymentsRequest(name=name)).deployments
         standing = [one for one in known if one.status != control_pb2.DEPLOYMENT_STATUS_ROLLED_BACK]
         if standing and not yes:
-            typer.confirm(f"Roll back {deployment_line(standing[-1])}?", abort=True, err=True)
+            typer.confirm(f"{withdrawal(standing[-1])}?", abort=True, err=True)
         # The number makes a repetition harmless: without it, a second attempt would roll back the one before.
         request = control_pb2.RollBackDeploymentRequest(name=name, number=standing[-1].number if standing else 0)
         found = console.ask(console.control.RollBackDeployment, request)

@@ -54,7 +54,9 @@ def start(
             "--quorum is enough."
         ),
     ] = 3600.0,
-    max_attempts: Annotated[int, typer.Option(help="Abandoned attempts at one round after which the run fails.")] = 10,
+    max_attempts: Annotated[
+        int, typer.Option(help="Failed attempts at one round, in a row, after which the run fails.")
+    ] = 10,
     heartbeat_timeout: Annotated[
         float, typer.Option(help="Seconds without a heartbeat after which a device is lost.")
     ] = 120.0,
@@ -106,7 +108,7 @@ def start(
     clip_factor: Annotated[
         float,
         typer.Option(
-            help="The same limit as a multiple of the round's median norm; 0: not set. Default: see --weight-cap.",
+            help="The same limit as a multiple of the round's median norm. Default: see --weight-cap.",
             show_default=False,
         ),
     ] = 0.0,

@@ -15,7 +15,7 @@ def widen(deployment: Deployment, percent: float) -> Deployment:
     require_percent(percent)
     if percent < deployment.percent:
         raise InvalidInput(
-            f"percent is {percent:g}; it must be at least {deployment.percent:g}, which were chosen already"
+            f"percent is {percent:g}; it must be at least {deployment.percent:g}, the share that was chosen already"
         )
     return replace(deployment, percent=percent)
 

@@ -93,7 +93,7 @@ class Enrolment:
     def _check_token(self, secret: str, device: str) -> None:
         token = self.registry.token(_hash(secret))
         if token is None:
-            raise Untrusted("this coordinator did not issue the join token; ask its operator for a new one")
+            raise Untrusted("this coordinator has no record of the join token; ask its operator for a new one")
         if token.expires <= time.time():
             raise Untrusted("the join token has expired; ask the operator for a new one")
         if token.device not in ("", device):

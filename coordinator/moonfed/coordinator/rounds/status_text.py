@@ -66,7 +66,7 @@ def waiting(
     offline = len(state.reusable.keys() - state.online)
     lacking = needed - eligible - offline
     more = count(lacking, "more device") if lacking > 0 else "devices that are still checking the run"
-    kept = f", {count(offline, 'update')} kept of offline devices" if offline else ""
+    kept = f", {count(offline, 'update')} kept from offline devices" if offline else ""
     return f"waiting for {more}: {eligible} eligible{kept}, {needed} needed{not_eligible(ineligible)}"
 
 

@@ -91,7 +91,7 @@ class ReleaseCalls(ControlCalls):
     ) -> control_pb2.Deployment:
         async with self._change(context, "RollBackDeployment", f"roll back release {request.name!r}") as change:
             view = await self._releases.roll_back(request.name, request.number)
-            change.details += f": {_which(view.deployment)}, {view.chosen} devices"
+            change.details += f": withdrew {_which(view.deployment)}, {view.chosen} devices"
         return convert.deployment(view)
 
     async def ListDeployments(  # noqa: N802, D102

@@ -506,7 +506,9 @@ class RunDriver:
         if await in_thread(damage, self._storage.blobs, blobs):
             async with self._lock:
                 self.close(
-                    Unavailable(f"run {self.record.run!r} resumes, because a file of its newest model is damaged")
+                    Unavailable(
+                        f"run {self.record.run!r} is being restarted, because a file of its newest model is damaged"
+                    )
                 )
             await self._restart(self.record.run)
 

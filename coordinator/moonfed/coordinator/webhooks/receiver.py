@@ -82,8 +82,9 @@ def _decoded(line: bytes, file: Path) -> bytes:
 
 def _wrong_secret(file: Path) -> InvalidInput:
     return InvalidInput(
-        f"webhook_secret is {str(file)!r}; it must hold {PREFIX!r} and {SECRET_BYTES[0]} to {SECRET_BYTES[1]} bytes in "
-        "base64, such as `openssl rand -base64 32` prints, on one line, or on two while the secret is replaced"
+        f"webhook_secret is {str(file)!r}; it must hold a secret on one line: {SECRET_BYTES[0]} to {SECRET_BYTES[1]} "
+        f"bytes in base64, such as `openssl rand -base64 32` prints, with or without {PREFIX!r} before them; while you "
+        "replace the secret, a second line holds the other one"
     )
 
 

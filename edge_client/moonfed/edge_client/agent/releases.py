@@ -90,8 +90,8 @@ class ReleaseInstaller:
         deployment, version = self._store.deployment(name), self._store.installed(name).version
         if damage := self._store.repair(name):
             found = self._store.installed(name)
-            now = f"version {found.version} is in use again" if found.version else "it was removed"
-            log.error("model %s: version %d is damaged; %s: %s", name, version, now, damage)
+            now = f"version {found.version} is in use again" if found.version else "no version is left"
+            log.error("model %s: version %d is damaged (%s); %s", name, version, damage, now)
             self._unreported.append(self._report(name, deployment, version, "fell-back", reason=damage))
 
     def report_repairs(self) -> None:

@@ -113,7 +113,7 @@ def configured_version(file: Path) -> int:
     except (OSError, UnicodeDecodeError):
         found = []
     if len(found) != 1:
-        raise Corrupt(f"{file} does not name a version; start `moonfed-client run`, which repairs it")
+        raise Corrupt(f"{file} does not name a version")
     return int(found[0])
 
 

@@ -65,8 +65,10 @@ class ReleaseStore:
 
     def current(self, name: str) -> int:
         """Return the version that the device predicts with; 0: none. Raise Corrupt if config.pbtxt is damaged."""
-        file = self.config_file(name)
-        return configured_version(file) if file.parent.exists() else 0
+        try:
+            return self._configured(name)
+        except Corrupt as error:
+            raise Corrupt(f"{error}; start `moonfed-client run`, which repairs it") from error
 
     def previous(self, name: str) -> int:
         """Return the version that the device goes back to; 0: none."""
@@ -150,7 +152,7 @@ class ReleaseStore:
         Returns an empty string if nothing is damaged.
         """
         try:
-            self.open(name, self.current(name))
+            self.open(name, self._configured(name))
             return ""
         except (NotFound, Corrupt, InvalidInput) as error:
             damage = str(error)
@@ -183,10 +185,14 @@ class ReleaseStore:
     def _record(self, name: str, version: int) -> Path:
         return self._records / name / str(version)
 
+    def _configured(self, name: str) -> int:
+        file = self.config_file(name)
+        return configured_version(file) if file.parent.exists() else 0
+
     def _current(self, name: str) -> int:
         """Return the current version, 0 if config.pbtxt is damaged."""
         try:
-            return self.current(name)
+            return self._configured(name)
         except Corrupt:
             return 0
 

@@ -93,11 +93,11 @@ def _require_plain(file: Path) -> None:
     try:
         facts = file.lstat()
     except OSError as error:
-        raise TrainingFailed(f"the training process left no {file.name}") from error
+        raise TrainingFailed(f"the plan's process left no {file.name}") from error
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
-        raise TrainingFailed(f"the training process left a {file.name} that is not a plain file")
+        raise TrainingFailed(f"the plan's process left a {file.name} that is not a plain file")
     if facts.st_size == 0:  # it was created for the process
-        raise TrainingFailed(f"the training process left an empty {file.name}")
+        raise TrainingFailed(f"the plan's process left an empty {file.name}")
 
 
 def _mover(file: Path) -> Write:

@@ -119,7 +119,7 @@ RECIPES = (
             "The printed captions of 2a and 2b do not fit the text; the panels follow the text.",
             "The values of k in figure 2c are our choice. Without mu_moon and shared representations nothing but"
             " cross-entropy is left, which is FedAvg.",
-            "FedProc is meant as in the paper: mu_moon = 0, and prototypes averaged over all parties. The local"
+            "FedProc is as in the paper: mu_moon = 0, and prototypes averaged over all parties. The local"
             " contrast has weight 1.",
             DETAILS,
         ),

@@ -117,8 +117,8 @@ def sign(
         bool,
         typer.Option(
             "--renew",
-            help="Replace the bundle's signatures. Default: add to those of your trust file's keys, with their version "
-            "and expiry, and replace any others.",
+            help="Replace the bundle's signatures. Default: add yours to those of your trust file's keys, keeping "
+            "their version and expiry, and replace any others.",
         ),
     ] = False,
     as_json: JsonOption = False,

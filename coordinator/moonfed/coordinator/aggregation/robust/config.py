@@ -106,7 +106,7 @@ def read_robust_settings(document: Mapping[str, Value]) -> RobustSettings:
 
 def _require_bound(name: str, value: float) -> None:
     if not math.isfinite(value) or value < 0:
-        raise InvalidInput(f"{name} is {value}; it must be a positive number, or 0 to disable it")
+        raise InvalidInput(f"{name} is {value}; it must be a positive number, or 0 for none")
 
 
 DEFAULT_BOUNDS = RobustSettings(weight_cap=0.3, clip_factor=3.0, bounds_from=5)

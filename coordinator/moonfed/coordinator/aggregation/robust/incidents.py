@@ -39,7 +39,9 @@ def clip_incident(device: str, part: str, norm: float, bound: float) -> RankedIn
 
 def outlier_incident(device: str, part: str, reducer: Reducer, outlier: Outlier) -> RankedIncident:
     """Record that a reducer found an update to be an outlier."""
-    description = f"its {part} {reducer.describe(outlier)} (median of all updates: {outlier.median:.4g})"
+    description = (
+        f"its {part} {reducer.describe(outlier)} (this figure's median over all updates: {outlier.median:.4g})"
+    )
     severity = _ratio(outlier.figure, outlier.median)
     return RankedIncident(incident=Incident(device=device, description=description), severity=severity)
 

@@ -47,7 +47,7 @@ export async function show(root, name) {
       field("percent", "Percent of the devices", h("input", { type: "number", min: 1, max: 100, step: "any", value: 10, required: true }), Number),
       field("variant", "Variant", variant),
       field("labels", "Labels, such as site=berlin (empty: any device)", h("input", { type: "text", placeholder: "site=berlin, tier=gold" })),
-      field("max_drop", "Gate: points of accuracy that a device's holdout may lose", h("input", { type: "number", min: 0, max: 100, step: "any", value: 1, required: true }), Number),
+      field("max_drop", "Gate: points of accuracy that a device may lose on its holdout", h("input", { type: "number", min: 0, max: 100, step: "any", value: 1, required: true }), Number),
     ];
     await confirm({ title: `Deploy version ${release.version} of ${name}?`, text: "The chosen devices fetch and verify it, and install it unless it fails the gate on their own holdout.", verb: "Deploy",
       path: `${base}/deploy`, document: { version: release.version }, fields });
@@ -64,7 +64,7 @@ export async function show(root, name) {
     replace(title, h("h1", {}, name), newest && deploymentBadge(newest), newest && h("div", { class: "actions" },
       newest.percent < 100 && action("WidenDeployment", "Widen", () => act("widen", "Widen", `Deployment ${newest.deployment} has ${newest.percent} % of the devices. Those chosen stay chosen.`,
         { fields: [field("percent", "Percent of the devices", h("input", { type: "number", min: newest.percent, max: 100, step: "any", value: 100, required: true }), Number)] })),
-      newest.status === "paused" ? action("ResumeDeployment", "Resume", () => act("resume", "Resume", "Chosen devices without the version are told to install it, as before the pause."))
+      newest.status === "paused" ? action("ResumeDeployment", "Resume", () => act("resume", "Resume", "Chosen devices that have yet to install the version are told to; those that declined it or failed are not."))
         : action("PauseDeployment", "Pause", () => act("pause", "Pause", "No further device begins to install the version until the deployment is resumed.")),
       action("RollBackDeployment", "Roll back", () => act("roll-back", "Roll back", `Deployment ${newest.deployment} of version ${newest.version} ends; its devices return to what they had before.`, { document: { deployment: newest.deployment }, danger: true }), "danger")));
     replace(current, card("Newest deployment", newest ? [h("p", {}, `Deployment ${newest.deployment}: v${newest.version} to ${count(newest.chosen)} of ${count(newest.matching, "device")} (${newest.percent} %), ${ago(newest.created)} by ${newest.operator}`), stateBar(newest.states)] : h("p", { class: "quiet" }, "No deployment is in effect.")));

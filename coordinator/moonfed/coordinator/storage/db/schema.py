@@ -29,5 +29,5 @@ def prepare(connection: sql.Connection, database: str) -> None:
     if version != tables.SCHEMA_VERSION:
         raise VersionMismatch(
             f"{database} has schema version {version}; this release of moonfed reads version {tables.SCHEMA_VERSION}; "
-            "use the release that wrote it, or move the whole state directory away to start afresh"
+            "use the release that wrote it, or start afresh with another state directory and database"
         )
