@@ -29,6 +29,7 @@ from moonfed.release.repository import ModelDirectory
 from moonfed.signing.key_files import create_keys
 from moonfed.signing.release_signature import read_release_key
 from moonfed.tensors import Vector
+from moonfed.v1 import control_pb2
 from tests.export.conftest import another_model
 from tests.release.conftest import NOWHERE
 from tests.support.control_service import Control
@@ -95,6 +96,8 @@ def test_only_the_newest_round_that_passes_is_published(
     assert following.catch_up()
     assert directory.versions() == [2]
     assert following.catch_up()  # nothing new: nobody is judged again
+    control.run.status = control_pb2.RUN_STATUS_PAUSED
+    assert following.catch_up(), "a paused run may be resumed"
     control.commit(good(trained, 5))
     control.end()
     assert not following.catch_up()

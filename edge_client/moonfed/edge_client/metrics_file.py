@@ -60,10 +60,12 @@ def exposition(state: DeviceState) -> str:
     ]
     if last := state.last:
         lines += _gauge("last_round", "Number of the latest round that counted this device", last.round)
-        lines += _gauge("last_round_seconds", "Seconds from that round's assignment to its receipt", last.seconds)
-        lines += _gauge("last_round_timestamp_seconds", "Time of that round's receipt", last.ended)
+        lines += _gauge(
+            "last_round_seconds", "Seconds from the assignment of the latest counted round to its receipt", last.seconds
+        )
+        lines += _gauge("last_round_timestamp_seconds", "Time of the latest counted round's receipt", last.ended)
         if last.loss is not None:
-            lines += _gauge("last_round_loss", "Training loss of that round", last.loss)
+            lines += _gauge("last_round_loss", "Training loss of the latest counted round", last.loss)
     lines += _sensors("temperature_celsius", "Temperature of a thermal zone", state.temperatures)
     lines += _sensors("power_watts", "Power of a supply rail", state.powers)
     lines += _gauge("metrics_timestamp_seconds", "Time at which this file was written", state.written)

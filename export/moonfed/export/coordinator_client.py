@@ -138,6 +138,11 @@ class CoordinatorClient:
         return transport.call(self._control.CreateRelease, request, attempts=ATTEMPTS, explain=self._explain)
 
 
+def has_ended(run: control_pb2.Run) -> bool:
+    """Return True unless the run is running or paused."""
+    return run.status not in (control_pb2.RUN_STATUS_RUNNING, control_pb2.RUN_STATUS_PAUSED)
+
+
 def global_models(run: control_pb2.Run, rounds: Sequence[control_pb2.Round], manifest: Manifest) -> list[GlobalModel]:
     """List the run's global models so far, oldest first."""
     models = [GlobalModel(0, _initial_model(run, manifest), dict(run.initial_metrics))]

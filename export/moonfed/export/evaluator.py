@@ -14,7 +14,7 @@ from pathlib import Path
 from moonfed.data.source import Source
 from moonfed.errors import InvalidInput, NotFound, Unavailable
 from moonfed.export.binding import bind_file
-from moonfed.export.coordinator_client import CoordinatorClient, GlobalModel, global_models
+from moonfed.export.coordinator_client import CoordinatorClient, GlobalModel, global_models, has_ended
 from moonfed.export.run_watcher import WAIT_LIMIT, watch_run
 from moonfed.export.scoring import HeldOutData, Predictor
 from moonfed.held_out_score import DEFAULT_TEST_SET, HeldOutScore, require_test_set
@@ -116,7 +116,7 @@ class Evaluator:
         self._graph = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
 
     def catch_up(self) -> bool:
-        """Score every global model that has no score yet; return whether the run is still running."""
+        """Score every global model that has no score yet; return False once the run has ended."""
         run = self._runs.get(self._run)
         done = self._done if self._again else {*self._runs.scores(self._run, self._data.name)}
         for model in self._models(run):
@@ -124,7 +124,7 @@ class Evaluator:
                 self._confirm(model.round)
             else:
                 self._evaluate_unless_deleted(run, model)
-        return run.status == control_pb2.RUN_STATUS_RUNNING
+        return not has_ended(run)
 
     def follow(self) -> None:
         """Score new models until the run has ended, waiting for the coordinator when it is unavailable."""

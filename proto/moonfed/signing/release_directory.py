@@ -30,7 +30,7 @@ def read_version(directory: Path) -> dict[str, bytes]:
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
         if path.is_symlink():
-            raise UntrustedRelease(f"{path} is a link; a signed version must hold its files")
+            raise UntrustedRelease(f"{path} is a symbolic link; a signed version must contain the files themselves")
         if not path.is_dir() and name != SIGNATURE_FILE:
             files[name] = _read(path, MAX_FILE_BYTES)
     return files

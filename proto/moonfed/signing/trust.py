@@ -103,10 +103,12 @@ class TrustChain:
             return pinned
         if pinned.version not in versions:
             raise UntrustedBundle(
-                f"the signature's trust file lacks {pinned}, which is trusted here, and has only later ones"
+                f"the signature's trust file lacks version {pinned.version}, which is trusted here; it has later ones"
             )
         if versions[pinned.version] != pinned:
-            raise UntrustedBundle(f"the signature's trust file differs from {pinned}, which is trusted here")
+            raise UntrustedBundle(
+                f"version {pinned.version} in the signature's trust file differs from the one that is trusted here"
+            )
         return versions[newest]
 
     def _verified(self) -> list[Trust]:

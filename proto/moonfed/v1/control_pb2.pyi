@@ -338,7 +338,7 @@ class RunSettings(_message.Message):
     TRUSTED_LABELS_FIELD_NUMBER: _builtins.int
     rounds: _builtins.int
     minimum_devices: _builtins.int
-    """eligible devices online that a round needs to open; asynchronous: only the first"""
+    """eligible devices online that a round needs to open, or more if the quorum does; asynchronous: only the first"""
     deadline_seconds: _builtins.float
     """of one attempt at a round"""
     heartbeat_timeout_seconds: _builtins.float
@@ -370,7 +370,7 @@ class RunSettings(_message.Message):
 
     @_builtins.property
     def robust(self) -> Global___RobustSettings:
-        """absent: only the checks that every update passes"""
+        """absent: only the checks that apply to every update"""
 
     @_builtins.property
     def retention(self) -> Global___Retention:
@@ -1878,7 +1878,7 @@ class RollBackDeploymentRequest(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     number: _builtins.int
-    """of the newest deployment that is not rolled back; one that is stays as it is; 0: whichever is"""
+    """of the newest deployment that is not rolled back; if already rolled back, nothing changes; 0: the newest that is not"""
     def __init__(
         self,
         *,

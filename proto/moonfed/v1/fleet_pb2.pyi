@@ -1096,7 +1096,7 @@ Global___EvaluationTask: _TypeAlias = EvaluationTask  # noqa: Y015
 
 @_typing.final
 class HoldoutCounts(_message.Message):
-    """All that leaves a device: three numbers of samples, and neither classes, nor losses, nor single predictions."""
+    """All that leaves a device in an evaluation: three numbers of samples, and neither classes, nor losses, nor single predictions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -13,7 +13,7 @@ from moonfed.blobs import BlobRef, ref_of_bytes
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import Source
 from moonfed.errors import AlreadyExists, InvalidInput, UntrustedRelease, WrongState
-from moonfed.export.coordinator_client import CoordinatorClient
+from moonfed.export.coordinator_client import CoordinatorClient, has_ended
 from moonfed.export.model_file import CheckedModel, check_model
 from moonfed.manifest import MANIFEST_FILE, PLAN_FILE
 from moonfed.release.bill_of_materials import bill_of_materials
@@ -109,7 +109,7 @@ def create_release(
 
 def _require_ended(run: control_pb2.Run) -> None:
     """Raise WrongState for an active run, as the coordinator would once everything has been computed."""
-    if run.status in (control_pb2.RUN_STATUS_RUNNING, control_pb2.RUN_STATUS_PAUSED):
+    if not has_ended(run):
         status = control_pb2.RunStatus.Name(run.status).removeprefix("RUN_STATUS_").lower()
         raise WrongState(
             f"run {run.run!r} is {status}; a release needs a run that has ended; "

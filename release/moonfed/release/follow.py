@@ -14,7 +14,7 @@ from moonfed.data.data_set import DataSet
 from moonfed.data.source import Source
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.binding import read_metadata
-from moonfed.export.coordinator_client import CoordinatorClient, global_models
+from moonfed.export.coordinator_client import CoordinatorClient, global_models, has_ended
 from moonfed.export.model_file import CheckedModel, check_model
 from moonfed.export.scoring import Predictor
 from moonfed.manifest import Manifest
@@ -23,7 +23,6 @@ from moonfed.release.model_facts import class_names, input_spec
 from moonfed.release.publish import candidate_of_run, publish
 from moonfed.release.repository import ModelDirectory
 from moonfed.signing.release_signature import ReleaseKey
-from moonfed.v1 import control_pb2
 
 MARGIN = 0.5  # points of top-1 accuracy
 AT_LEAST = 0.0  # percent of correct answers: any
@@ -96,7 +95,7 @@ class ReleaseFollower:
         self._judged = 0  # the newest round that was judged
 
     def catch_up(self) -> bool:
-        """Publish the newest round above all versions that passes the gate; return whether the run is still running."""
+        """Publish the newest round above all versions that passes the gate; return False once the run has ended."""
         run = self._runs.get(self._run)
         manifest = self._runs.manifest(run)
         samples = self._gate.read(manifest)
@@ -107,7 +106,7 @@ class ReleaseFollower:
             if (checked := self._checked_unless_deleted(number)) and self._judge(checked, samples):
                 break
         self._judged = max([self._judged, *rounds])
-        return run.status == control_pb2.RUN_STATUS_RUNNING
+        return not has_ended(run)
 
     def _checked_unless_deleted(self, number: int) -> CheckedModel | None:
         """Check a round's model; return None if the coordinator has deleted it meanwhile."""

@@ -24,7 +24,7 @@ def decompress(body: bytes | bytearray, encoding: str, limit: int) -> bytes | by
         raise InvalidInput(f"the body is not {encoding}: {error}") from error
     if len(content) > limit:
         raise ResourceExhausted(
-            f"the decompressed body exceeds {limit} bytes, the maximum for this server and {len(body)} compressed bytes"
+            f"the decompressed body exceeds {limit} bytes, the maximum accepted for {len(body)} compressed ones"
         )
     if not reader.eof:
         raise InvalidInput(f"the body is not {encoding}: its end is missing")

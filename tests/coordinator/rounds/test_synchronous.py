@@ -91,7 +91,7 @@ def test_a_round_without_quorum_is_abandoned_and_retried() -> None:
     assert abandon.missing == ("b", "c")
     assert abandon.reason == "only 1 of 2 required updates counted when the round closed; late: b, c"
     assert not only(commands[commands.index(abandon) :], Open), "it rests first"
-    assert waiting(THREE, state) == "round 1 was abandoned; attempt 2 starts within a minute"
+    assert waiting(THREE, state) == "round 1 was abandoned; attempt 2 may start within a minute"
     retry = timer(commands, RetryDue)
     state, commands = after(THREE, retry, state=state)
     assert commands[0] == Open(round=1, attempt=2, cohort=("a", "b", "c"), reused={"a": 1})

@@ -113,7 +113,7 @@ def test_a_change_whose_record_cannot_be_completed_succeeds(store: Store, caplog
 
     asyncio.run(scenario())
     assert [record.outcome for record in records(store)] == ["pending"]
-    assert "cannot complete a record of the audit trail, which stays pending" in caplog.text
+    assert "cannot complete a record of the audit trail; the record stays pending" in caplog.text
 
 
 def test_denials_are_limited_and_counted(store: Store) -> None:

@@ -86,7 +86,7 @@ def test_an_untrusted_bundle_is_rejected_before_its_manifest_is_fetched_and_noth
     assert "trust" in coordinator.wait_for_answer().reason
     assert bundle.digest not in {sha256 for sha256, _ in coordinator.fetched}
     assert load(device.state) == before
-    device.wait_for_log(f"run tested: {REJECTED}: the signature's trust file differs")
+    device.wait_for_log(f"run tested: {REJECTED}: version 1 in the signature's trust file")
     unsigned = check_of(bundle, "unsigned")
     unsigned.ClearField("signature")
     coordinator.assign(unsigned)

@@ -164,7 +164,7 @@ def test_a_checkpoint_with_the_bundle_of_a_stranger_needs_their_trust_file(
         restore_checkpoint(tmp_path / "saved", MOON, tmp_path / name)
         change(tmp_path / name / "bundle")
     (tmp_path / "d").mkdir()
-    with pytest.raises(UntrustedBundle, match="bundle: the signature's trust file differs from version 1"):
+    with pytest.raises(UntrustedBundle, match="bundle: version 1 in the signature's trust file differs"):
         run_simulation(MOON, tmp_path / "b", engine=TWO)
     with pytest.raises(UntrustedBundle, match="bundle: the bundle is not signed; sign it with: moonfed-export sign"):
         run_simulation(MOON, tmp_path / "c", engine=TWO, trust=theirs / "trust.json")

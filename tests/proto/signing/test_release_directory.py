@@ -52,8 +52,14 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "added": (lambda path: (path / "notes" / "more").touch(), "digits/7 has notes/more"),
     "removed": (lambda path: (path / "notes" / "card.md").unlink(), "digits/7 lacks notes/card.md"),
     "unsigned": (lambda path: (path / SIGNATURE_FILE).unlink(), "digits/7 is not signed"),
-    "link": (lambda path: (path / "link").symlink_to("model.onnx"), "link is a link; a signed version must hold"),
-    "linked directory": (lambda path: (path / "all").symlink_to(path), "all is a link; a signed version must hold"),
+    "link": (
+        lambda path: (path / "link").symlink_to("model.onnx"),
+        "link is a symbolic link; a signed version must contain",
+    ),
+    "linked directory": (
+        lambda path: (path / "all").symlink_to(path),
+        "all is a symbolic link; a signed version must contain",
+    ),
     "pipe": (lambda path: os.mkfifo(path / "pipe"), "pipe cannot be verified: "),
 }
 

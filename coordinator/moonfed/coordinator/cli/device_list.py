@@ -28,7 +28,7 @@ def list_devices(
 ) -> None:
     """List devices, with their last contact, activity, rounds and last result, and totals.
 
-    `rounds` counts the committed rounds that reduced the device's update, even if the reducer left it out.
+    `rounds` counts the committed rounds that had the device's update as input, even if the reducer left it out.
 
     Example: moonfed-coordinator device list --online --label site=berlin
     """

@@ -38,7 +38,8 @@ def start(
     minimum_devices: Annotated[
         int,
         typer.Option(
-            help="Eligible devices that must be online before a round opens; with --asynchronous, before the first."
+            help="Eligible devices that must be online before a round opens, or more if --quorum needs more; with "
+            "--asynchronous K, before the first round only, and at least K."
         ),
     ] = 1,
     quorum: Annotated[

@@ -61,7 +61,7 @@ def waiting(
     if state.paused:
         return PAUSED
     if state.backing_off:
-        return f"round {state.committed + 1} was abandoned; attempt {state.attempt} starts within a minute"
+        return f"round {state.committed + 1} was abandoned; attempt {state.attempt} may start within a minute"
     eligible, needed = len(state.online), settings.devices_needed
     offline = len(state.reusable.keys() - state.online)
     lacking = needed - eligible - offline

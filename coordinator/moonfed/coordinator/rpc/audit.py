@@ -68,7 +68,7 @@ class Auditor:
                 self._trail.finish, number, outcome, printable(change.details[:MAX_REASON]), printable(reason)
             )
         except Exception as error:  # the change has been made, and its record exists
-            log_error(_log, "cannot complete a record of the audit trail, which stays pending", error)
+            log_error(_log, "cannot complete a record of the audit trail; the record stays pending", error)
 
     async def denied(self, caller: Caller, call: str, error: MoonfedError) -> None:
         """Record a denied call."""

@@ -1,7 +1,7 @@
 // Confirmation of actions, and notices.
 
 import { h, replace } from "./dom.js";
-import { permits, post } from "./api.js";
+import { permits, post, session } from "./api.js";
 
 export function notice(text, kind = "info") {
   const close = h("button", { class: "plain", "aria-label": "Dismiss", onclick: () => shown.remove() }, "×");
@@ -54,5 +54,5 @@ function values(fields) {
 // A button for a Control call; without permission it is there, disabled, and says why.
 export function action(call, text, onclick, kind = "") {
   if (permits(call)) return h("button", { class: kind, onclick }, text);
-  return h("button", { disabled: true, title: "Your role does not permit this" }, text);
+  return h("button", { disabled: true, title: session.read_only ? "This console is read-only" : "Your role does not permit this" }, text);
 }

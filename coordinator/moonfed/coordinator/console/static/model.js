@@ -62,7 +62,7 @@ export async function show(root, name) {
   function draw(rows) {
     const newest = found.deployments.filter((one) => one.status !== "rolled-back").at(-1);
     replace(title, h("h1", {}, name), newest && deploymentBadge(newest), newest && h("div", { class: "actions" },
-      newest.percent < 100 && action("WidenDeployment", "Widen", () => act("widen", "Widen", `Deployment ${newest.deployment} has ${newest.percent} % of the devices. Those chosen stay chosen.`,
+      newest.percent < 100 && action("WidenDeployment", "Widen", () => act("widen", "Widen", `Deployment ${newest.deployment} covers ${newest.percent} % of the matching devices. Those chosen stay chosen.`,
         { fields: [field("percent", "Percent of the devices", h("input", { type: "number", min: newest.percent, max: 100, step: "any", value: 100, required: true }), Number)] })),
       newest.status === "paused" ? action("ResumeDeployment", "Resume", () => act("resume", "Resume", "Chosen devices that have yet to install the version are told to; those that declined it or failed are not."))
         : action("PauseDeployment", "Pause", () => act("pause", "Pause", "No further device begins to install the version until the deployment is resumed.")),
