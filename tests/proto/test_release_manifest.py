@@ -127,7 +127,7 @@ def test_another_signature_is_rejected(content: bytes, told: str) -> None:
 
 
 def test_a_foreign_trust_file_is_rejected() -> None:
-    with pytest.raises(UntrustedRelease, match="differs from version 1 of the trust file"):
+    with pytest.raises(UntrustedRelease, match="differs from the one that is trusted here"):
         verify_manifest(CONTENT, signed(chain=CHAIN), now=NOW, trust=trust(3))
 
 
