@@ -97,7 +97,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
         lambda d: [(d.path / "2" / f.name).write_bytes(f.read_bytes()) for f in (d.path / "1").iterdir()],
         "linear/2 has the signature of 'linear/1'",
     ),
-    "link": (lambda d: replace_by_link(d.path / "2" / "MODEL_CARD.md"), "MODEL_CARD.md is a link"),
+    "link": (lambda d: replace_by_link(d.path / "2" / "MODEL_CARD.md"), "MODEL_CARD.md is a symbolic link"),
     "filename": (lambda d: edit(d, default_model_filename="../1/model.onnx"), "config.pbtxt of model 'linear' differs"),
 }
 

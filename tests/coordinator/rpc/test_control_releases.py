@@ -216,7 +216,7 @@ def test_every_change_is_in_the_audit_trail(calls: Fleet) -> None:
         "widen the deployment of release 'digits' to 50 %: deployment 1 of version 1, 0 devices",
         "pause release 'digits': deployment 1 of version 1",
         "resume release 'digits': deployment 1 of version 1",
-        "roll back release 'digits': deployment 1 of version 1, 0 devices",
+        "roll back release 'digits': withdrew deployment 1 of version 1, 0 devices",
     ]
 
 

@@ -41,7 +41,7 @@ def test_repeated_failures_of_a_fleet_are_logged_once_per_interval(caplog: pytes
     troubles.failed("cam-7", FULL)
     troubles.failed("cam-8", caused(Unavailable("the object store is away"), OSError("refused")))
     assert [record.getMessage() for record in caplog.records[1:]] == [
-        "rejecting calls for now, for example from cam-7: the disk is full"
+        "rejecting calls for now, for example from cam-7: the coordinator's disk is full"
     ]
     assert not any(record.exc_info for record in caplog.records)
 
@@ -69,7 +69,7 @@ def test_only_internal_errors_have_a_traceback(caplog: pytest.LogCaptureFixture)
     log_error(logging.getLogger(), "run 'r' cannot go on", ZeroDivisionError("by us"))
     ErrorLog().failed("cam-1", ZeroDivisionError("by us"))
     assert [(record.getMessage(), bool(record.exc_info)) for record in caplog.records] == [
-        ("run 'r' cannot go on: the disk is full", False),
+        ("run 'r' cannot go on: the coordinator's disk is full", False),
         ("run 'r' cannot go on", True),
         ("a call of cam-1 failed", True),
     ]

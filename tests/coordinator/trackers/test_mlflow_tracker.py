@@ -142,7 +142,7 @@ def test_a_followed_run_is_complete_at_its_end(
 def test_no_server_is_one_sentence(export: Export) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
-    with pytest.raises(Unavailable, match=f"MLflow at http://127.0.0.1:{port} does not answer"):
+    with pytest.raises(Unavailable, match=f"MLflow at http://127.0.0.1:{port} is not available"):
         export("digits", "--to", "mlflow", f"http://127.0.0.1:{port}")
     with pytest.raises(InvalidInput, match="rejects the run"):
         export("digits", "--to", "mlflow", "gopher://nowhere")
