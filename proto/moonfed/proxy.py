@@ -121,12 +121,8 @@ def _connect(connection: socket.socket, proxy: Proxy, address: str) -> int:
 
 def _rejection(proxy: Proxy, address: str, status: int) -> str:
     if status == PROXY_AUTHENTICATION_REQUIRED:
-        what = (
-            "rejects this password (407); give the right one"
-            if proxy.credentials
-            else "requires a password (407); give it"
-        )
-        return f"the proxy at {proxy} {what} as http://USER:PASSWORD@HOST:PORT"
+        what, which = ("rejects this password", "the right one") if proxy.credentials else ("requires a password", "it")
+        return f"the proxy at {proxy} {what} (407); give {which} as http://USER:PASSWORD@HOST:PORT"
     if status == 0:
         return f"the server at {proxy} does not answer as an HTTP proxy does"
     return f"the proxy at {proxy} refuses to connect to {address}: status {status}"

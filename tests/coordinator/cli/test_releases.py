@@ -71,7 +71,7 @@ def test_a_version_is_deployed_widened_paused_and_rolled_back(operated: Programs
     assert operated.command("release", "status").splitlines()[1].split()[:4] == [NAME, "1", "1", "active"]
 
     asked = operated.command("release", "roll-back", NAME, code=1)
-    assert "Withdraw version 1 of digits (deployment 1) from 4 of 4 devices, which return to what" in asked
+    assert "Withdraw version 1 of digits (deployment 1) from 4 of 4 devices (100 %), which return to what" in asked
     assert document(operated, "roll-back", NAME, "--yes")["states"] == {"returning": 4}
     told = operated.command("release", "roll-back", NAME, "--yes", code=4)
     assert "all deployments of 'digits' were rolled back" in told

@@ -51,10 +51,10 @@ def test_the_defaults_are_bounded_and_those_of_the_run_otherwise() -> None:
 
 
 def test_a_recorded_share_selects_as_many_devices() -> None:
-    for total in (*range(1, 50), *range(50, 200, 7), 997):
+    for total in range(1, 200):
         for part in range(1, total + 1):
             recorded = recipe_of(RunSettings(rounds=1, cohort=Amount(fraction=part / total))).cohort
-            assert RunRecipe(cohort=recorded).settings(MANIFEST).cohort.of(total) == part
+            assert RunRecipe(cohort=recorded, trusting=True).settings(MANIFEST).cohort.of(total) == part
 
 
 def test_the_keys_of_the_simulated_fleet_are_not_the_runs() -> None:

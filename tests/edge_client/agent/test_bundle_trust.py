@@ -46,7 +46,7 @@ ATTACKS: dict[str, tuple[Callable[[Bundle], Bundle], str]] = {
     "stranger": (lambda bundle: signed(bundle, keys=[9]), "is signed by .*, which is not trusted"),
     "stranger's trust file": (
         lambda bundle: signed(bundle, keys=[9], chain=STRANGERS),
-        "trust file differs from the one that is trusted here",
+        "version 1 in the signature's trust file differs from the one that is trusted here",
     ),
     "rotation by nobody": (
         lambda bundle: signed(bundle, keys=[9], chain=TAKEOVER),

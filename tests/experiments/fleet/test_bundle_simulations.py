@@ -100,7 +100,7 @@ def test_a_round_without_quorum_counts_its_updates_in_the_next_attempt(
 
 def test_a_run_that_cannot_succeed_fails(bundle: Bundle, samples: Path, tmp_path: Path) -> None:
     keys = {"dropouts": 0.9, "cohort": "all", "quorum": "all", "max_attempts": 2}
-    with pytest.raises(RunFailed, match=r"has failed: .* updates counted when the round closed"):
+    with pytest.raises(RunFailed, match=r"has failed: .* required updates counted when the round closed"):
         simulate(bundle, samples, tmp_path / "a", **keys)
 
 

@@ -168,7 +168,8 @@ def test_a_checkpoint_with_the_bundle_of_a_stranger_needs_their_trust_file(
         run_simulation(MOON, tmp_path / "b", engine=TWO)
     with pytest.raises(UntrustedBundle, match="bundle: the bundle is not signed; sign it with: moonfed-export sign"):
         run_simulation(MOON, tmp_path / "c", engine=TWO, trust=theirs / "trust.json")
-    advice = r"differs from the one .*; name its engineer's trust file with --trust, or sign it: .* sign .*/d/bundle"
+    differs = "differs from the one that is trusted here"
+    advice = rf"{differs}.*; name its engineer's trust file with --trust, or sign it: .* sign .*/d/bundle"
     with pytest.raises(UntrustedBundle, match=advice):
         run_simulation(MOON, tmp_path / "d", checkpoint=tmp_path / "saved", engine=TWO)
     result = run_simulation(MOON, tmp_path / "b", engine=TWO, trust=theirs / "trust.json")

@@ -66,11 +66,8 @@ def deployment_line(deployment: control_pb2.Deployment) -> str:
 
 def withdrawal(deployment: control_pb2.Deployment) -> str:
     """Describe the roll-back of a deployment, for an operator to confirm."""
-    devices = f"{deployment.chosen:,} of {count(deployment.matching, 'device')}"
-    return (
-        f"Withdraw version {deployment.version} of {deployment.name} (deployment {deployment.number}) from {devices}, "
-        "which return to what they had before"
-    )
+    what = f"version {deployment.version} of {deployment.name} (deployment {deployment.number})"
+    return f"Withdraw {what} from {_selection(deployment)}, which return to what they had before"
 
 
 def deployment_lines(deployments: Sequence[control_pb2.Deployment], width: int | None = None) -> list[str]:

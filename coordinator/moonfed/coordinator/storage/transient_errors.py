@@ -22,13 +22,11 @@ def as_transient(error: Exception) -> MoonfedError | None:
 def as_full_disk(error: Exception) -> ResourceExhausted | None:
     """Return the error to report if a disk or quota of the coordinator or its database server is full; else None."""
     cause = error.__cause__ if isinstance(error, ResourceExhausted) else error  # the contract's blobs report their own
-    if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
-        return ResourceExhausted("the coordinator's disk is full")
-    if isinstance(cause, sql.exc.OperationalError) and str(cause.orig) == _SQLITE_FULL:
-        return ResourceExhausted("the coordinator's disk is full")
     if isinstance(cause, sql.exc.OperationalError) and _sqlstate(cause) == _POSTGRES_FULL:
         return ResourceExhausted("the disk of the coordinator's database server is full")
-    return None
+    file_failed = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    database_failed = isinstance(cause, sql.exc.OperationalError) and str(cause.orig) == _SQLITE_FULL
+    return ResourceExhausted("the coordinator's disk is full") if file_failed or database_failed else None
 
 
 def as_unreachable(error: Exception) -> Unavailable | None:

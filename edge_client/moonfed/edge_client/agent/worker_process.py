@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from moonfed.blobs import ref_of_bytes
 from moonfed.edge_client.agent.child_process import SILENCE_SECONDS, ChildProcess, Fields, Program
 from moonfed.edge_client.agent.sandboxed_process import (
+    NAME,
     SPARE_FILES,
     JobDirectory,
     Sandbox,
@@ -309,9 +310,9 @@ class WorkerProcess:
         """Return the trainer's results; raise TrainingFailed unless they have the right types."""
         steps, metrics = trained.get("steps"), trained.get("metrics")
         if not isinstance(steps, int) or not isinstance(metrics, Mapping):
-            raise TrainingFailed("the plan's process sent invalid results")
+            raise TrainingFailed(f"{NAME} sent invalid results")
         if not all(isinstance(value, float) for value in metrics.values()):
-            raise TrainingFailed("the plan's process sent metrics that are not numbers")
+            raise TrainingFailed(f"{NAME} sent metrics that are not numbers")
         return RoundResults(
             directory=self._directory.output, samples=counts.samples, steps=steps, metrics=dict(metrics)
         )
@@ -352,7 +353,7 @@ def _holdout_counts(scored: Fields, samples: int, models: int) -> HoldoutCounts:
             raise InvalidInput("correct must be one number for each model")
         return HoldoutCounts(samples=samples, correct=correct[0], local_correct=correct[1] if models > 1 else None)
     except InvalidInput as error:
-        raise TrainingFailed("the plan's process sent invalid results") from error
+        raise TrainingFailed(f"{NAME} sent invalid results") from error
 
 
 def _trainer_memory(fields: Fields | None) -> TrainerMemory:
@@ -364,7 +365,7 @@ def _trainer_memory(fields: Fields | None) -> TrainerMemory:
         if not all(isinstance(size, int) and size >= 0 for size in sizes):
             raise ValueError(sizes)
     except (LookupError, TypeError, ValueError, OverflowError) as error:
-        raise TrainingFailed("the plan's process sent an invalid answer") from error
+        raise TrainingFailed(f"{NAME} sent an invalid answer") from error
     return TrainerMemory(runtime, capacity)
 
 
@@ -372,7 +373,7 @@ def _correct(scored: Fields | None, held_out: int) -> int:
     """Return a score; raise TrainingFailed unless it is a number of samples."""
     correct = scored.get("correct") if scored else None
     if not isinstance(correct, int) or not 0 <= correct <= held_out:
-        raise TrainingFailed("the plan's process sent an invalid answer")
+        raise TrainingFailed(f"{NAME} sent an invalid answer")
     return correct
 
 
@@ -382,7 +383,7 @@ def _heartbeat(fields: Mapping[str, Any]) -> Heartbeat:
         fraction, epoch, loss = float(fields["fraction"]), int(fields["epoch"]), fields["loss"]
         heartbeat = Heartbeat(fraction, epoch, None if loss is None else float(loss))
     except (LookupError, TypeError, ValueError, OverflowError) as error:
-        raise TrainingFailed("the plan's process sent an invalid heartbeat") from error
+        raise TrainingFailed(f"{NAME} sent an invalid heartbeat") from error
     if not 0 <= heartbeat.fraction <= 1:
-        raise TrainingFailed("the plan's process sent an invalid heartbeat")
+        raise TrainingFailed(f"{NAME} sent an invalid heartbeat")
     return heartbeat

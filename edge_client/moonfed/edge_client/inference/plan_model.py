@@ -12,7 +12,7 @@ import numpy as np
 
 from moonfed.data.data_set import Inputs
 from moonfed.edge_client.agent.model_process import model_process
-from moonfed.edge_client.agent.sandboxed_process import JobDirectory, shared_file
+from moonfed.edge_client.agent.sandboxed_process import NAME, JobDirectory, shared_file
 from moonfed.edge_client.inference.model import Probabilities
 from moonfed.edge_client.inference.settings import InferenceSettings
 from moonfed.edge_client.state.model_files import ModelFiles
@@ -65,7 +65,7 @@ class SandboxedModel:
         self._child.answer(encode("predict", samples=len(inputs)), "predicted")
         computed = os.pread(self._computed, size + 1, 0)
         if len(computed) != size:
-            raise TrainingFailed("the plan's process sent invalid results")
+            raise TrainingFailed(f"{NAME} sent invalid results")
         return np.frombuffer(computed, np.float32).reshape(len(inputs), self._classes)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import torch
 from moonfed.bundle import Bundle, read_bundle
 from moonfed.edge_client.agent.child_process import SILENCE_SECONDS
 from moonfed.edge_client.agent.compatibility import describe_platform, require_runnable
-from moonfed.edge_client.agent.sandboxed_process import JobDirectory, Sandbox, sandboxed_process
+from moonfed.edge_client.agent.sandboxed_process import NAME, JobDirectory, Sandbox, sandboxed_process
 from moonfed.edge_client.data.class_counts import count_samples
 from moonfed.edge_client.profile.task import MeasureSettings, Times
 from moonfed.edge_client.resources import trainer_runtime
@@ -188,7 +188,7 @@ def _measured(
         assert fields is not None  # noqa: S101 - nobody stops it
         return Times(**fields.pop("times")), fields
     except (LookupError, TypeError) as error:
-        raise TrainingFailed("the plan's process sent invalid results") from error
+        raise TrainingFailed(f"{NAME} sent invalid results") from error
 
 
 def _requested(settings: ProfileSettings, manifest: Manifest) -> Profile:
