@@ -43,8 +43,9 @@ images: setup ## builds the images with buildah and debootstrap, as root, and ru
 search: setup ## runs 2,000 random sequences of events against a coordinator, new ones each time: about 20 minutes
 	MOONFED_LIVES=2000 $(BIN)/python -m pytest tests/faults/test_state_machine.py
 
-fuzz: setup ## feeds every decoder 100,000 inputs, guided by coverage: about ten minutes; INPUTS= for more, DECODERS= for some
+fuzz: setup ## feeds every decoder 100,000 inputs, guided by coverage, and loads 200,000 mutants of plans: about half an hour; INPUTS= for more, DECODERS= for some
 	$(BIN)/python -m tests.fuzzing --inputs $(or $(INPUTS),100000) $(DECODERS)
+	$(BIN)/python -m tests.fuzzing.plan_mutants --mutants $(or $(INPUTS),200000)
 
 audit: setup ## checks the pinned versions against advisories; exit code 10 if no advisory database is reachable
 	$(BIN)/python -m tools.audit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from moonfed.export.augmentation import AUGMENTATIONS, build_augmentation
@@ -10,7 +10,8 @@ from moonfed.export.bundle_recipe import read_settings
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.plan_builder import compile_plan, plan_bytes
-from moonfed.inspection.operators import GENERATED, compile_archive, operators
+from moonfed.inspection.operator_list import GENERATED
+from moonfed.inspection.operators import compile_archive, operators
 from moonfed.manifest import InputSpec
 
 FILE = Path(__file__).parent.parent / "proto" / "moonfed" / "inspection" / GENERATED
@@ -44,11 +45,11 @@ def compiled(model: str, sample: InputSpec, method: str, augmentation: str) -> b
     )
 
 
-def generated() -> str:
+def generated(compiled_plans: Iterable[bytes]) -> str:
     """Return the file's content."""
-    found = {name for plan in plans() for name in operators(compile_archive(plan)[0])}
+    found = {name for plan in compiled_plans for name in operators(compile_archive(plan)[0])}
     return HEADER + "".join(f"{name}\n" for name in sorted(found))
 
 
 if __name__ == "__main__":
-    FILE.write_text(generated())
+    FILE.write_text(generated(plans()))

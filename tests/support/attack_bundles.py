@@ -214,6 +214,26 @@ def _in_attack(line: str) -> Callable[[Path], bytes]:
     return _changed(change)
 
 
+def _in_class(lines: str) -> Callable[[Path], bytes]:
+    """Put lines at the end of the plan's class; `PATH` in them is the file."""
+    return lambda path: with_code(
+        archive_of(HarmlessPlan()),
+        lambda code: code.replace("  def attack(", lines.replace("PATH", str(path)) + "  def attack(", 1),
+    )
+
+
+def _indented(path: Path) -> bytes:
+    """Indent the plan's class by three columns, with a constant that torch computes while it loads the class."""
+
+    def change(code: str) -> str:
+        lines = [f" {line}" if line.startswith("  ") else line for line in code.split("\n")]
+        constant = f'   evil : Final[Tensor] = torch.from_file("{path}", True, 64)'
+        at = next(number for number, line in enumerate(lines) if "def begin_round(" in line)
+        return "\n".join([*lines[:at], constant, *lines[at:]])
+
+    return with_code(archive_of(HarmlessPlan()), change)
+
+
 def _long_name(_: Path) -> bytes:
     return rewritten(archive_of(HarmlessPlan()), lambda records: records | {"archive/data/" + "1" * 5000: b"x"})
 
@@ -236,6 +256,11 @@ class Attack:
 COMMENTS = ("#" + " what a plan has to say" * 4 + "\n") * 80_000
 BRACKETS = "_0 = " + "(" * 50_000 + "1" + ")" * 50_000
 CUSTOM_CLASS = "_0 = __torch__.torch.classes.evil.Shell.run(1)"
+WRITING = 'torch.from_file("PATH", True, 64)'
+PLAN = "__torch__.tests.support.attack_bundles.HarmlessPlan"
+DEFAULT = f"  def%sdefault(self: {PLAN},\n    x: Tensor={WRITING}) -> Tensor:\n    return x\n"
+TWICE = "class HarmlessPlan:\n  x : int\n"
+LITERAL = "  evil : Final[int] = " + "1-" * 28 + "x\n"
 STOPPED = "did not end within|sent no heartbeat for|was killed by|can't allocate memory|bad_alloc"
 BEYOND_TABLES = "was killed by SIG|the plan could not"  # whatever is in memory there
 ATTACKS: dict[str, Attack] = {
@@ -249,10 +274,18 @@ ATTACKS: dict[str, Attack] = {
     "as_strided": Attack(_plan(_AsStrided), "operator 'aten::as_strided'", "the plan could not"),
     "data type": Attack(_plan(_DataType), "'aten::zeros' has a data type that is computed", BEYOND_TABLES),
     "print": Attack(_plan(_Print), "operator 'prim::Print'"),
+    "default": Attack(_in_class(DEFAULT % " "), "printer does not write", "unable to open file", writes=True),
+    "default, tab": Attack(_in_class(DEFAULT % "\t"), r"character '\\t' outside", "unable to open file", writes=True),
+    "default, form feed": Attack(
+        _in_class(DEFAULT % "\f"), r"character '\\x0c' outside", "unable to open file", writes=True
+    ),
+    "constant": Attack(_indented, "printer does not write", "unable to open file", writes=True),
+    "class declared twice": Attack(_changed(lambda code: code + TWICE), "'HarmlessPlan' twice", "cannot be"),
+    "slow literal": Attack(_in_class(LITERAL), "printer does not write", "cannot be"),
     "loop": Attack(_plan(_Loop), STOPPED, STOPPED),
     "allocation": Attack(_plan(_Allocate), "can't allocate memory", "can't allocate memory"),
-    "comments": Attack(_changed(lambda code: COMMENTS + code), "has a comment", STOPPED),
-    "brackets": Attack(_in_attack(BRACKETS), "open brackets", STOPPED),
-    "custom class": Attack(_in_attack(CUSTOM_CLASS), "'torch.classes'", "cannot be"),
+    "comments": Attack(_changed(lambda code: COMMENTS + code), "the character '#' outside a string", STOPPED),
+    "brackets": Attack(_in_attack(BRACKETS), "a line of over 100,000 characters", STOPPED),
+    "custom class": Attack(_in_attack(CUSTOM_CLASS), "'__torch__.torch.classes'", "cannot be"),
     "unknown namespace": Attack(_in_attack("_0 = ops.evil.run(inputs)"), "evil::run", "evil::run"),
 }

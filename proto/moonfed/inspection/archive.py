@@ -15,26 +15,30 @@ import io
 import pickle
 import pickletools
 import re
+import time
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from moonfed.errors import InvalidInput, ResourceExhausted, UnsafePlan
 from moonfed.files import read_regular
 from moonfed.inspection.attributes import DeclaredAttributes, ScriptObject
-from moonfed.inspection.source import require_safe_source
+from moonfed.inspection.source import Code, read_code
 
 MAXIMUM_BYTES = 256 << 20  # of an archive; its weights travel next to it
 MAXIMUM_CODE = 8 << 20  # bytes of all code files; the largest zoo plan has 0.5 MB
 MAXIMUM_RECORDS = 10_000
 MAXIMUM_NAME = 200  # characters; torch's reader cuts longer ones
 MAXIMUM_OPCODES = 2_000_000  # of a pickle
+MAXIMUM_SECONDS = 60.0  # of an inspection; the largest zoo plan takes 0.2 s
 
+OPCODES_PER_CHECK = 10_000  # of the clock
 _TIME = (1980, 1, 1, 0, 0, 0)
 _NAME = re.compile(r"[A-Za-z0-9_.\-]+(/[A-Za-z0-9_.\-]+)*")
-_RECORD = re.compile(r"(data\.pkl|constants\.pkl|version|byteorder|\.format_version|\.storage_alignment"
-                     r"|(data|constants)/\d+|code/[A-Za-z0-9_./]+\.py)")  # fmt: skip
+_RECORD = re.compile(r"(data\.pkl|constants\.pkl|version|\.data/version|byteorder|\.format_version|\.storage_alignment"
+                     r"|(data|constants)/[0-9]+|code/([A-Za-z0-9_]+/)*[A-Za-z0-9_]+\.py)")  # fmt: skip
 _SCRIPT_TYPE = re.compile(r"__torch__(\.[A-Za-z_][A-Za-z0-9_]*)+")
 _STORAGE_BYTES = {
     "DoubleStorage": 8, "FloatStorage": 4, "HalfStorage": 2, "BFloat16Storage": 2, "LongStorage": 8, "IntStorage": 4,
@@ -69,15 +73,28 @@ def read_plan(path: Path) -> bytes:
 
 def inspect_archive(content: bytes) -> bytes:
     """Return an archive with the same records, rewritten; UnsafePlan if it contains anything unexpected."""
+    clock = _Clock(time.monotonic() + MAXIMUM_SECONDS)
     records = _records(content)
-    _require_sane_code(records)
+    code = _code(records, clock)
     for name, folder in (("data.pkl", "data"), ("constants.pkl", "constants")):
-        _require_sane_pickle(name, folder, records)
+        _require_sane_pickle(name, folder, records, code, clock)
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w", zipfile.ZIP_STORED) as target:
         for name, record in records.items():
             target.writestr(zipfile.ZipInfo(f"archive/{name}", _TIME), record)
     return output.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """The end of the time that an inspection may take, in seconds of the monotonic clock."""
+
+    end: float
+
+    def require_time(self) -> None:
+        """Raise UnsafePlan if the time is over."""
+        if time.monotonic() > self.end:
+            raise UnsafePlan(f"the plan takes more than {MAXIMUM_SECONDS:.0f} seconds to inspect")
 
 
 def _records(content: bytes) -> dict[str, bytes]:
@@ -96,7 +113,8 @@ def _records(content: bytes) -> dict[str, bytes]:
         raise UnsafePlan("the plan has two records of one name")
     if sum(map(len, records.values())) > len(content):
         raise UnsafePlan("the plan's records overlap")
-    missing = [name for name in ("data.pkl", "constants.pkl", "version") if name not in records]
+    version = ".data/version" if ".data/version" in records else "version"  # newer operators need the first
+    missing = [name for name in ("data.pkl", "constants.pkl", version) if name not in records]
     if missing:
         raise UnsafePlan(f"the plan has no record {missing[0]!r}")
     return records
@@ -114,35 +132,43 @@ def _checked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[str, by
     return name, archive.read(member)
 
 
-def _require_sane_code(records: Mapping[str, bytes]) -> None:
+def _code(records: Mapping[str, bytes], clock: _Clock) -> Code:
+    """Return what the code files define; raise UnsafePlan for what torch's printer does not write."""
     code = {name: record for name, record in records.items() if name.endswith(".py")}
     total = sum(map(len, code.values()))
     if total > MAXIMUM_CODE:
         raise UnsafePlan(f"the plan has {total} bytes of code; it may have {MAXIMUM_CODE}")
-    for name, record in code.items():
-        try:
-            text = record.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UnsafePlan(f"the plan's {name} is not UTF-8") from error
-        require_safe_source(name, text)
+    texts = {name: _text(name, record) for name, record in code.items()}
+    return read_code(texts, clock.require_time)
 
 
-def _require_sane_pickle(name: str, folder: str, records: Mapping[str, bytes]) -> None:
+def _text(name: str, record: bytes) -> str:
+    try:
+        return record.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UnsafePlan(f"the plan's {name} is not UTF-8") from error
+
+
+def _require_sane_pickle(name: str, folder: str, records: Mapping[str, bytes], code: Code, clock: _Clock) -> None:
     """Read a pickle into inert values, with the globals and opcodes that TorchScript writes."""
     content = records[name]
     try:
-        for count, (code, argument, _) in enumerate(pickletools.genops(content)):
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+            if count % OPCODES_PER_CHECK == 0:
+                clock.require_time()
             if count > MAXIMUM_OPCODES:
                 raise UnsafePlan(f"the plan's {name} has over {MAXIMUM_OPCODES:,} instructions")
-            if code.name not in _OPCODES:
-                raise UnsafePlan(f"the plan's {name} has the instruction {code.name}, which is not allowed in plans")
-            if code.name == "GLOBAL":
+            if opcode.name not in _OPCODES:
+                raise UnsafePlan(f"the plan's {name} has the instruction {opcode.name}, which is not allowed in plans")
+            if opcode.name == "GLOBAL":
                 _require_allowed_global(name, *str(argument).split(" ", 1))
-            if code.name == "LONG_BINPUT" and (argument or 0) > MAXIMUM_OPCODES:  # unpicklers allocate as many objects
+            if (
+                opcode.name == "LONG_BINPUT" and (argument or 0) > MAXIMUM_OPCODES
+            ):  # unpicklers allocate as many objects
                 raise UnsafePlan(
                     f"the plan's {name} has the object number {argument}, but fewer instructions than that"
                 )
-        unpickler = _InertUnpickler(name, folder, records)
+        unpickler = _InertUnpickler(name, folder, records, code)
         unpickler.load()
         unpickler.attributes.require()
     except UnsafePlan:
@@ -179,10 +205,10 @@ class _Storage:
 class _InertUnpickler(pickle.Unpickler):
     """An unpickler whose objects cannot run code, and which checks each tensor against its bytes in the archive."""
 
-    def __init__(self, record: str, folder: str, records: Mapping[str, bytes]) -> None:
+    def __init__(self, record: str, folder: str, records: Mapping[str, bytes], code: Code) -> None:
         super().__init__(io.BytesIO(records[record]))
         self._record, self._folder, self._records = record, folder, records
-        self.attributes = DeclaredAttributes(records)
+        self.attributes = DeclaredAttributes(code.classes)
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - pickle's own signature
         """Return a stand-in."""

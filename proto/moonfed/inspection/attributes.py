@@ -6,15 +6,9 @@ which may be beyond the end of an object of another class. Types that torch chec
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Iterator, Mapping
 
 from moonfed.errors import UnsafePlan
-from moonfed.inspection.source import STRING, logical_lines
-
-_CLASS = re.compile(r"class (\w+)\(\w*\):\s*")
-_ATTRIBUTE = re.compile(r'(?:(?P<name>\w+)\s?:\s|__annotations__\["(?P<string>\d+)"\]\s=\s)(?P<type>[\w.\[\], ]+)')
 
 
 class ScriptObject:
@@ -23,45 +17,12 @@ class ScriptObject:
     script_type = ""
 
 
-def declared_types(records: Mapping[str, bytes]) -> Mapping[str, Mapping[str, str]]:
-    """Return the types of all attributes, as the code spells them, by class and attribute."""
-    classes: dict[str, dict[str, str]] = {}
-    for name, record in records.items():
-        if name.startswith("code/") and name.endswith(".py"):
-            module = name.removeprefix("code/").removesuffix(".py").replace("/", ".")
-            for class_, attribute, text in _declarations(record.decode()):
-                attributes = classes.setdefault(f"{module}.{class_}", {})
-                if attribute in attributes:
-                    raise UnsafePlan(f"the plan's {module}.{class_} declares {attribute[:100]!a} twice")
-                attributes[attribute] = text
-    return classes
-
-
-def _declarations(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each class, attribute and type; the class itself with the attribute "" and no type."""
-    strings: list[str] = []
-
-    def take(found: re.Match[str]) -> str:
-        strings.append(found[0])
-        return f'"{len(strings) - 1}"'
-
-    class_ = ""
-    for line in logical_lines(STRING.sub(take, text)):
-        if line and not line.startswith(" "):
-            found = _CLASS.fullmatch(line)
-            class_ = found[1] if found else ""
-            if class_:
-                yield class_, "", ""
-        elif class_ and line.startswith("  ") and (found := _ATTRIBUTE.fullmatch(line[2:].rstrip())):
-            odd = found["string"]  # a name that is not an identifier, such as a layer's number
-            yield class_, found["name"] or ast.literal_eval(strings[int(odd)]), found["type"].strip()
-
-
 class DeclaredAttributes:
     """The objects of a plan's pickles, and what their classes declare."""
 
-    def __init__(self, records: Mapping[str, bytes]) -> None:
-        self._declared = declared_types(records)
+    def __init__(self, declared: Mapping[str, Mapping[str, str]]) -> None:
+        """Take what the code declares: the types of all attributes, as the code spells them, by class and attribute."""
+        self._declared = declared
         self._objects: list[tuple[str, Mapping[str, object]]] = []
 
     def add(self, script_type: str, state: object) -> None:

@@ -1,31 +1,17 @@
-"""The operators that a plan may use; torch has others that read and write files, memory and the log.
-
-`operators.txt` is generated from moonfed's own plans (`make operators`); `reviewed_operators.txt` lists further ones
-that users' networks need; the source of each was reviewed for what it can access.
-"""
+"""The check of a loaded plan's operators; torch has others that read and write files, memory and the log."""
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import moonfed.plan_operators  # noqa: F401 - defines moonfed::sgd_, which plans may call
-from moonfed.errors import UnsafePlan
-from moonfed.formatting import count
 from moonfed.inspection.enumerations import require_valid
 from moonfed.inspection.functions import Use, graphs, uses
+from moonfed.inspection.operator_list import allowed_operators, require_none
 
-GENERATED, REVIEWED = "operators.txt", "reviewed_operators.txt"
 CAST = "prim::unchecked_cast"
-
-
-@cache
-def allowed_operators() -> frozenset[str]:
-    """Return the names of all operators that a plan may use; `aten::add.*` stands for all overloads of one."""
-    return frozenset(name for file in (GENERATED, REVIEWED) for name in _names(file))
 
 
 def load_module(archive: bytes, device: str) -> torch.jit.ScriptModule:
@@ -51,10 +37,7 @@ def compile_archive(archive: bytes, device: str = "cpu") -> tuple[Any, Any]:
 
 def _require_allowed(found: set[str]) -> None:
     allowed = allowed_operators()
-    unknown = sorted(name for name in found if not ({name, f"{name.partition('.')[0]}.*"} & allowed))
-    if unknown:
-        others = f", and {count(len(unknown) - 1, 'other')}" if len(unknown) > 1 else ""
-        raise UnsafePlan(f"the plan uses the operator {unknown[0]!r}{others}, which no plan may use")
+    require_none([name for name in found if not ({name, f"{name.partition('.')[0]}.*"} & allowed)])
 
 
 def operators(unit: Any) -> set[str]:  # noqa: ANN401 - torch's bindings are untyped
@@ -75,8 +58,3 @@ def _is_safe_cast(node: Any) -> bool:  # noqa: ANN401
     given, claimed = node.input().type(), node.output().type()
     placed = any(word in claimed.annotation_str for word in ("__torch__", "Tuple"))
     return not placed or bool(given.isSubtypeOf(torch.OptionalType(claimed)))
-
-
-def _names(file: str) -> list[str]:
-    lines = Path(__file__).with_name(file).read_text("utf-8").splitlines()
-    return [line.split("#")[0].strip() for line in lines if line.split("#")[0].strip()]

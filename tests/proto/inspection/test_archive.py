@@ -13,6 +13,7 @@ import torch
 from moonfed.errors import UnsafePlan
 from moonfed.inspection import archive as module
 from moonfed.inspection.archive import MAXIMUM_NAME, inspect_archive, read_plan
+from moonfed.inspection.source import Code
 from tests.support.attack_plans import Harmless, archive_of, on_load, rewritten, with_code
 
 
@@ -181,7 +182,7 @@ def test_both_pickles_are_inspected(harmless: bytes) -> None:
 
 
 def test_the_unpickler_itself_finds_no_other_class(harmless: bytes) -> None:
-    unpickler = module._InertUnpickler("data.pkl", "data", records(harmless))
+    unpickler = module._InertUnpickler("data.pkl", "data", records(harmless), Code())
     with pytest.raises(UnsafePlan, match=r"data\.pkl refers to 'os\.system'"):
         unpickler.find_class("os", "system")
 
