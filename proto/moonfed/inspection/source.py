@@ -38,7 +38,7 @@ FUNCTION = ""  # the kind of a block that is a function's
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What a plan's code files define and use."""
+    """Names that the code files of a plan define and use."""
 
     classes: dict[str, dict[str, str]] = field(default_factory=dict)  # the types of attributes, by class and attribute
     defined: set[str] = field(default_factory=set)  # methods

@@ -1,4 +1,4 @@
-"""What torch's printer writes for torch's own layers, and for a user's modules, is accepted line by line."""
+"""The grammar accepts what torch's printer writes for torch's own layers, and for a user's modules."""
 
 from __future__ import annotations
 
