@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from moonfed.edge_client.agent import eligibility, executor
 
-eligibility.RECHECK_SECONDS = executor.IDLE_SECONDS = 0.1
+eligibility.RECHECK_SECONDS = eligibility.LOOK_SECONDS = executor.IDLE_SECONDS = 0.1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -156,8 +157,9 @@ def test_a_function_is_called_again_until_it_returns_fitting_data(
 
 
 def test_a_round_that_does_not_fit_makes_the_device_ineligible_unless_its_data_have_changed(
-    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(PATCHES, "tests.support.looks_never")
     good = samples.read_bytes()
     np.savez(samples, inputs=np.zeros((9, 6), np.float32), labels=np.arange(9))
     device.start(samples)
@@ -177,5 +179,52 @@ def test_a_round_that_does_not_fit_makes_the_device_ineligible_unless_its_data_h
     assert first != second
 
 
-def test_the_pause_between_two_checks_is_minutes() -> None:
-    assert eligibility.RECHECK_SECONDS == 300
+@pytest.mark.parametrize("change", ["more samples", "other labels", "a file that was incomplete"])
+def test_a_check_that_meets_changed_data_is_answered_for_the_data_that_the_coordinator_knows(
+    coordinator: Coordinator,
+    device: Device,
+    bundle: Bundle,
+    samples: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+) -> None:
+    """The device connects again while it checks; the coordinator repeats its question, which must not get lost."""
+    monkeypatch.setenv(PATCHES, "tests.support.looks_late")
+    good = samples.read_bytes()
+    if change == "more samples":
+        np.savez(samples, inputs=np.zeros((9, 5), np.float32), labels=np.arange(9) % 3)
+    elif change == "other labels":
+        np.savez(samples, inputs=np.zeros((9, 6), np.float32), labels=np.arange(9))
+    else:
+        samples.write_bytes(good[:100])
+    coordinator.assign(check_of(bundle, "first"))
+    device.start(samples)
+    assert coordinator.wait_for_answer().reason
+    samples.write_bytes(good)
+    time.sleep(0.2)  # the next look is due
+    coordinator.assign(check_of(bundle, "second"))
+    coordinator.wait_for(lambda: len(coordinator.connect_requests) == 2, "the device to connect again")
+    known = coordinator.connect_requests[1].fingerprint
+    assert known != coordinator.connect_requests[0].fingerprint
+    coordinator.wait_for(
+        lambda: [a.reason for a in coordinator.answers if (a.run, a.fingerprint) == ("second", known)] == [""],
+        "an answer for the data that the coordinator knows",
+    )
+
+
+def test_data_that_change_make_a_device_eligible_within_seconds(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was read while it was being written must not take a device out for minutes."""
+    monkeypatch.setenv(PATCHES, "tests.support.hasty_looks")
+    good = samples.read_bytes()
+    samples.write_bytes(good[: len(good) // 2])
+    coordinator.assign(check_of(bundle))
+    device.start(samples)
+    assert coordinator.wait_for_answer().reason
+    samples.write_bytes(good)
+    coordinator.wait_for(lambda: coordinator.answers[-1].reason == "", "an eligible device")
+
+
+def test_the_pause_between_two_checks_is_minutes_and_between_two_looks_seconds() -> None:
+    assert (eligibility.RECHECK_SECONDS, eligibility.LOOK_SECONDS) == (300, 5)

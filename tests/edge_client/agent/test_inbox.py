@@ -41,6 +41,15 @@ def test_a_newer_task_of_the_run_supersedes_the_current_one(assignment: Assignme
     assert inbox.superseded()
 
 
+def test_a_check_that_is_repeated_while_it_is_answered_is_answered_again(assignment: Assignment) -> None:
+    inbox, check = Inbox(), check_of(assignment)
+    inbox.put(check)
+    assert inbox.next_task(0) == check
+    inbox.put(check)
+    inbox.put(check)
+    assert [inbox.next_task(0) for _ in range(2)] == [check, None]
+
+
 def test_an_evaluation_comes_last_and_makes_way(assignment: Assignment) -> None:
     inbox = Inbox()
     task = EvaluationTask(

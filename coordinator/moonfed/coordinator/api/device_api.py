@@ -143,7 +143,11 @@ class DeviceApi:
             return
         name, device = run.record.run, report.device
         fields = {"run": name, "device": device}
-        if report.reason:
+        session = self._sessions.find(device)
+        if session and session.info.fingerprint != report.fingerprint:
+            line = "run %r: %s has answered for data or limits that have changed since; it is asked again"
+            self._answers.write(logging.INFO, device, line, name, device, fields=fields)
+        elif report.reason:
             line = "run %r: %s is not eligible: %s"
             self._answers.write(logging.WARNING, device, line, name, device, report.reason, fields=fields)
         else:

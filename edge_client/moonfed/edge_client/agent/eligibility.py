@@ -23,6 +23,8 @@ from moonfed.manifest import Manifest
 from moonfed.signing.bundle_signature import require_name
 
 RECHECK_SECONDS = 5 * 60.0  # between checks whether the reason for being ineligible is gone
+LOOK_SECONDS = 5.0  # between looks whether the data have changed, while the device is ineligible
+LOOK_SHARE = 0.02  # of the time, at most, that looks take
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +52,15 @@ class EligibilityChecks:
         self._blobs = BlobDirectory(Path(settings.state) / "blobs")
         self._ineligible: dict[str, tuple[EligibilityCheck, bool]] = {}  # by run; True: as it is, it may yet succeed
         self._recheck_at = time.monotonic() + RECHECK_SECONDS
+        self._look_at = 0.0
 
     def answer(self, check: EligibilityCheck) -> None:
         """Check a run, and report whether this device is eligible."""
         fingerprint = self._fingerprint.announced
         try:
             reason = self._reason(check)
+            if fingerprint != self._fingerprint.announced:
+                log.info("%s: the data or limits have changed during the check; the coordinator asks again", check)
             if not self._transfers.ending.is_set():
                 told = without_paths(reason, [self._settings.data, self._settings.state])
                 self._transfers.call(lambda: self._connection.report_eligibility(check, fingerprint, told))
@@ -78,18 +83,26 @@ class EligibilityChecks:
         check = EligibilityCheck(run=assignment.run, manifest=assignment.manifest, signature=assignment.signature)
         self._ineligible[check.run] = check, not self._fingerprint.covers_data
 
-    def recheck(self, inbox: Inbox) -> None:
-        """Check again, every RECHECK_SECONDS, the runs for which this device is ineligible for a reason that may pass.
+    def pause(self, longest: float) -> float:
+        """Return the seconds after which `recheck` is due: soon if data that change could make the device eligible."""
+        return min(longest, LOOK_SECONDS) if self._ineligible else longest
 
-        If its data or limits have changed, it connects again instead, and is asked about all runs.
+    def recheck(self, inbox: Inbox) -> None:
+        """Look whether the data or limits have changed if this device is ineligible for a run, every LOOK_SECONDS.
+
+        If so, it connects again, and is asked about all runs. Otherwise it checks again, every RECHECK_SECONDS, the
+        runs for which it is ineligible for a reason that may pass.
         """
-        if time.monotonic() < self._recheck_at:
+        began = time.monotonic()
+        if not self._ineligible or began < self._look_at:
             return
-        self._recheck_at = time.monotonic() + RECHECK_SECONDS
-        if self._ineligible and not self.is_outdated():
+        if not self.is_outdated() and began >= self._recheck_at:
+            self._recheck_at = began + RECHECK_SECONDS
             for check, may_succeed in self._ineligible.values():
                 if may_succeed:
                     inbox.put(check)
+        end = time.monotonic()
+        self._look_at = end + max(LOOK_SECONDS, (end - began) / LOOK_SHARE)
 
     def _reason(self, check: EligibilityCheck) -> str:
         """Return why this device is ineligible; empty if it is eligible."""

@@ -137,15 +137,19 @@ class Executor:
         self._collect_garbage()
         if self._releases:
             self._releases.report_repairs()
+        worked = time.monotonic()
         while not self._transfers.ending.is_set():
-            task = self._inbox.next_task(IDLE_SECONDS)
+            task = self._inbox.next_task(self._checks.pause(IDLE_SECONDS))
             self._checks.recheck(self._inbox)
             if task is None:
-                self._worker.end()
-                self._collect_garbage()
+                if time.monotonic() - worked >= IDLE_SECONDS:
+                    worked = time.monotonic()
+                    self._worker.end()
+                    self._collect_garbage()
             else:
                 with log_fields(**getattr(task, "log_fields", {})):
                     self._execute(task)
+                worked = time.monotonic()
 
     def _execute(self, task: Task) -> None:
         if isinstance(task, RunEnded):

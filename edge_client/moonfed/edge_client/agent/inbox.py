@@ -26,9 +26,12 @@ class Inbox:
         self._closed = False
 
     def put(self, task: Task) -> None:
-        """Add a task; repeating the current one, as after a reconnect, has no effect."""
+        """Add a task; repeating the current one, as after a reconnect, has no effect.
+
+        Unless it is a check: the coordinator asks again only if it cannot use the answer that is on its way.
+        """
         with self._changed:
-            if task != self._current:
+            if task != self._current or isinstance(task, EligibilityCheck):
                 self._waiting[_key(task)] = task
                 self._changed.notify_all()
 
