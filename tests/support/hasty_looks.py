@@ -1,4 +1,4 @@
-"""A patch for programs in tests, see `forked_process`: an ineligible device looks at its data often, and checks rarely."""
+"""A patch for programs in tests, see `forked_process`: an ineligible device often looks at its data."""
 
 from __future__ import annotations
 

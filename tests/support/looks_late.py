@@ -1,11 +1,11 @@
-"""A patch for programs in tests, see `forked_process`: an ineligible device looks at its data only when a task arrives."""
+"""A patch for programs in tests, see `forked_process`: an ineligible device looks at its data as a task arrives."""
 
 from __future__ import annotations
 
 from moonfed.edge_client.agent import eligibility
 
 
-def _until_a_task(_: eligibility.EligibilityChecks, longest: float) -> float:
+def _until_a_task(self: eligibility.EligibilityChecks, longest: float) -> float:
     return longest
 
 
