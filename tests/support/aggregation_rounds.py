@@ -17,6 +17,7 @@ from moonfed.coordinator.aggregation.model_files import SLICE_ELEMENTS
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER, REDUCERS
+from moonfed.coordinator.draw import Draw
 from moonfed.manifest import FILES, InputSpec, Manifest, PlanSpec
 from moonfed.registry import Selection, Value, selection_of, setting_types
 from moonfed.tensors import TensorSpec, file_size, header_bytes, model_size
@@ -121,6 +122,9 @@ def values_of(path: Path, specs: Sequence[TensorSpec] = SPECS) -> npt.NDArray[np
     return np.frombuffer(content[len(content) - 4 * model_size(specs) :], "<f4").astype(np.float64)
 
 
+DRAW = Draw(bytes(range(32)))
+
+
 @dataclass
 class Rounds:
     """Consecutive rounds, each starting from the previous one's result."""
@@ -129,7 +133,7 @@ class Rounds:
     manifest: Manifest
     start: Floats
     enrolled: int = 0
-    seed: int = 7
+    draw: Draw = DRAW
     slice_elements: int = SLICE_ELEMENTS
     done: int = 0
     robust: RobustSettings = field(default_factory=RobustSettings)
@@ -176,7 +180,7 @@ class Rounds:
         return ClosedRound(
             manifest=self.manifest,
             round=self.done,
-            seed=self.seed,
+            draw=self.draw,
             enrolled=self.enrolled or len(models),
             global_state=self.state,
             contributions=contributions,

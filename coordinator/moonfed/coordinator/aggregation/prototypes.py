@@ -7,7 +7,6 @@ Legend: C classes, D width of a representation.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -82,13 +81,9 @@ def _list_classes(classes: Sequence[str]) -> str:
 
 
 def draw(closed: ClosedRound, class_: int, sharers: Collection[str]) -> frozenset[str]:
-    """Draw the devices whose means make a class's prototype: a function of seed, round, class and sharers."""
-
-    def rank(device: str) -> bytes:
-        return hashlib.sha256(f"{closed.seed}/{closed.round}/prototype {class_}/{device}".encode()).digest()
-
+    """Draw the devices whose means make a class's prototype: a function of secret, round, class and sharers."""
     k = closed.manifest.prototype_devices or len(sharers)
-    return frozenset(sorted(sharers, key=rank)[:k])
+    return frozenset(closed.draw.order(f"{closed.round}/prototype {class_}", sharers)[:k])
 
 
 def _sharers(closed: ClosedRound) -> list[list[str]]:
