@@ -31,7 +31,7 @@ SPECS = (
 )
 SIZE = model_size(SPECS)
 PARAMETER_SPECS = (SPECS[0], SPECS[3])
-CLASS_MEANS = (TensorSpec("counts", (3,), "statistic"), TensorSpec("means", (3, 2), "statistic"))
+CLASS_MEANS = (TensorSpec("mask", (3,), "statistic"), TensorSpec("means", (3, 2), "statistic"))
 PROTOTYPES = (TensorSpec("present", (3,), "statistic"), TensorSpec("prototypes", (3, 2), "statistic"))
 PARAMETERS = np.array([True] * 85 + [False] * 22 + [True])  # by hand: 17 * 5, 2 * 11, 1
 Floats = npt.NDArray[np.floating[Any]]

@@ -22,7 +22,7 @@ from moonfed.manifest import CLASS_MEANS, PROTOTYPES
 from moonfed.server_rules.server_rule import Float64Array
 from moonfed.tensors import Vector, model_size, open_model, split
 
-COUNTS, MEANS, PRESENT = "counts", "means", "present"  # the tensors' names; `prototypes` is the fourth
+MASK, MEANS, PRESENT = "mask", "means", "present"  # the tensors' names; `prototypes` is the fourth
 CLASSES_LISTED = 5
 CLIPPED = "were scaled down"
 
@@ -90,7 +90,7 @@ def _sharers(closed: ClosedRound) -> list[list[str]]:
     """Return the devices that share the mean of each class."""
     sharers: list[list[str]] = [[] for _ in closed.manifest.classes]
     for contribution in closed.contributions:
-        for class_ in np.flatnonzero(_class_means(closed, contribution.files[CLASS_MEANS])[COUNTS]):
+        for class_ in np.flatnonzero(_class_means(closed, contribution.files[CLASS_MEANS])[MASK]):
             sharers[class_].append(contribution.device)
     return sharers
 
