@@ -135,6 +135,7 @@ SLOW = (
     "tests/federation/test_fleets.py",
     "tests/federation/test_predictions.py",
     "tests/federation/test_recipe.py",
+    "tests/federation/test_secret_draw.py",
     "tests/federation/test_signing.py",
     "tests/federation/test_simulation.py",
     "tests/federation/test_tables.py",

@@ -40,7 +40,9 @@ VARIATE = "variate"  # down: SCAFFOLD's c
 VARIATE_CHANGE = "variate_change"  # up: c_i⁺ − c_i
 DEVICE_VARIATE = "device_variate"  # kept on the device: c_i
 PROTOTYPES = "prototypes"  # down: `prototypes` [C, D], and `present` [C], 1 for each class that has one
-CLASS_MEANS = "class_means"  # up: `means` [C, D] of a device's representations, and `counts` [C] of their samples
+CLASS_MEANS = (
+    "class_means"  # up: `means` [C, D] of a device's representations, and `mask` [C], 1 for each class that has one
+)
 DOWNLINK, UPLINK, DEVICE_STATE = (VARIATE, PROTOTYPES), (VARIATE_CHANGE, CLASS_MEANS), (DEVICE_VARIATE,)
 
 Roles = Mapping[str, tuple[TensorSpec, ...]]  # the tensors of each role's file

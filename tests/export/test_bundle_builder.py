@@ -155,7 +155,7 @@ def test_every_method_builds_and_its_manifest_lists_the_exchanged_roles(method: 
         assert (list(manifest.downlink), list(manifest.uplink), list(manifest.device_state)) == EXCHANGED[method]
         for specs in (*manifest.downlink.values(), *manifest.uplink.values(), *manifest.device_state.values()):
             found = {spec.name: spec.shape for spec in specs}
-            of_prototypes = ({"present": (2,), "prototypes": (2, 16)}, {"counts": (2,), "means": (2, 16)})
+            of_prototypes = ({"present": (2,), "prototypes": (2, 16)}, {"mask": (2,), "means": (2, 16)})
             assert specs == manifest.parameters or found in of_prototypes
 
 

@@ -95,7 +95,7 @@ class Ledger:
         self._reuses(record)
         whole = {key[2]: key[1] for key in self.receipts.keys() - self.damaged if key[:2] == (round_, attempt)}
         kept = {device: begun for device, begun in self.held.items() if (round_, begun, device) not in self.damaged}
-        if "updates needed" in record.reason and attempt < self.settings.max_attempts:
+        if "required updates counted" in record.reason and attempt < self.settings.max_attempts:
             assert {**kept, **whole}.items() <= record.reusable.items(), "what was acknowledged is held"
         else:
             assert not record.reusable

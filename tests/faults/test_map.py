@@ -381,6 +381,20 @@ TESTS: dict[int, list[str]] = {
         "serving.test_attacks::test_a_number_of_5000_digits_in_a_header_or_a_path_is_rejected",
         "serving.test_attacks::test_json_that_is_too_large_deep_or_odd_is_rejected",
     ],
+    71: [
+        "coordinator.rounds.test_cohort::test_another_secret_draws_others_though_seed_and_names_are_the_same",
+        "coordinator.runs.test_exchanged_roles::test_sharing_devices_are_drawn_from_the_runs_secret_in_every_round",
+        "coordinator.runs.test_secret_draw::test_a_killed_coordinator_draws_the_next_attempts_from_the_same_secret",
+        "coordinator.runs.test_secret_draw::test_another_replica_draws_the_next_attempt_from_the_same_secret",
+        "coordinator.runs.test_secret_draw::"
+        "test_cohorts_of_two_runs_differ_though_their_seeds_and_devices_are_the_same",
+        "federation.test_secret_draw::test_nothing_that_a_device_or_an_operator_can_see_holds_the_secret",
+    ],
+    72: [
+        "edge_client.worker.test_class_means::"
+        "test_an_update_shares_means_of_classes_with_ten_samples_and_zeros_for_others",
+        "edge_client.worker.test_class_means::test_no_count_of_a_class_is_in_an_update",
+    ],
     70: [
         "coordinator.runs.test_evaluations::test_an_evaluation_survives_a_restart_of_the_coordinator",
         "edge_client.agent.test_evaluation::test_a_killed_device_answers_when_it_is_asked_again",

@@ -27,6 +27,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from moonfed.assignment import Assignment
 from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.api.operator_api import OperatorApi
+from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.records import RoundRecord, RunView
 from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.retention import Retention
@@ -68,6 +69,7 @@ KINDS = (
     ),
     replace(COMMON, cohort=Amount(count=2), quorum=Amount(fraction=1.0)),
 )
+DRAW = Draw(bytes(range(32)))  # the same sequence of events must have the same consequences
 OPERATORS_DEEDS = ("start", "start", "stop", "pause", "resume", "resume", "delete", "prune")
 BUNDLE = make_bundle(start=1.0)
 picks = strategies.integers(0, 11)  # one of what there is then
@@ -205,7 +207,8 @@ class Life(RuleBasedStateMachine):
     async def _start(self, name: str, settings: RunSettings) -> None:
         with suppress(NotFound):  # the bundle was not stored whole
             bundle, signature = BUNDLE.ref.sha256, BUNDLE.signature_sha256
-            await self.operators.start_run(NewRun(name=name, manifest=bundle, signature=signature, settings=settings))
+            new = NewRun(name=name, manifest=bundle, signature=signature, settings=settings, draw=DRAW)
+            await self.operators.start_run(new)
             self.doubtful.discard(name)
 
     def delete_run(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""A recipe: simulated on virtual parties, and then run on device processes, it yields the same model."""
+"""A recipe: simulated on virtual parties, and then run on devices by the same draws, it yields the same model."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import tomllib
 from moonfed.bundle import read_bundle
 from moonfed.experiments.child_processes import run
 from moonfed.tensors import open_model
+from tests.support.forked_process import PATCHES
 
 from .conftest import Federation
 
@@ -48,7 +49,10 @@ def write_customers(path: Path) -> Path:
 
 
 @pytest.mark.timeout(500)
-def test_what_was_simulated_is_what_runs(federation: Federation, tmp_path: Path) -> None:
+def test_what_was_simulated_is_what_runs(
+    federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cohorts are smaller than the fleet, so the coordinator is given the simulation's secret."""
     table, columns, bundle = write_customers(tmp_path / "customers.csv"), tmp_path / "columns.json", tmp_path / "bundle"
     (tmp_path / "recipe.toml").write_text(RECIPE)
     run("moonfed-export", "columns", str(table), "--target", "left", "--output", str(columns))
@@ -62,7 +66,9 @@ def test_what_was_simulated_is_what_runs(federation: Federation, tmp_path: Path)
     split = ("--devices", str(DEVICES), "--beta", "5.0", "--seed", "3", "--output", str(tmp_path / "parts"))
     run("moonfed-experiments", "partition", str(table), "--columns", str(columns), *split)
 
-    federation.serve()
+    with monkeypatch.context() as patch:
+        patch.setenv(PATCHES, "tests.support.simulated_draw")
+        federation.serve()
     names = [f"party-{number}" for number in range(1, DEVICES + 1)]
     federation.enrol(*names)
     for number, name in enumerate(names, start=1):

@@ -34,8 +34,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "moon": {"settings": {"mu": 5}},
     "scaffold": {},
-    "fedssc": {"server_rule": "fedavgm", "server": {"server_momentum": 0.5}},
-    "fedprox": {"cohort": "2", "settings": {"mu": 0.1}},
+    "fedssc": {
+        "server_rule": "fedavgm",
+        "server": {"server_momentum": 0.5},
+        "settings": {"prototype_devices": 0},  # else a simulation and a run draw by other secrets
+    },
+    "fedprox": {"settings": {"mu": 0.1}},
 }
 
 

@@ -120,7 +120,7 @@ def _read_class_means(content: bytes) -> None:
 
 
 def _class_means_seeds() -> list[bytes]:
-    return [coordinator.model_bytes(2.0, coordinator.CLASS_MEANS)]
+    return [coordinator.model_bytes(1.0, coordinator.CLASS_MEANS)]
 
 
 def _read_encoded_model(content: bytes) -> None:

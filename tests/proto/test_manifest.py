@@ -28,7 +28,7 @@ MANIFEST = Manifest(
     files={name: ref_of_bytes(content) for name, content in CONTENTS.items()},
 )
 PROTOTYPES = (TensorSpec("present", (2,), "statistic"), TensorSpec("prototypes", (2, 3), "statistic"))
-CLASS_MEANS = (TensorSpec("counts", (2,), "statistic"), TensorSpec("means", (2, 3), "statistic"))
+CLASS_MEANS = (TensorSpec("mask", (2,), "statistic"), TensorSpec("means", (2, 3), "statistic"))
 EVERYTHING = dataclasses.replace(
     MANIFEST,
     method="fedssc",
@@ -145,7 +145,7 @@ def test_a_wrong_manifest_is_rejected_by_field(change: dict[str, Any], message: 
         ({"uplink.variate": []}, "role of uplink is 'variate'; it must be one of variate_change, class_means"),
         ({"device_state.model": []}, "role of device_state is 'model'; it must be one of device_variate"),
         ({"downlink.prototypes.0.name": "z"}, "downlink 'prototypes' is .* in order of their names"),
-        ({"uplink.class_means.0.shape": [-1]}, "shape of tensor 'counts'"),
+        ({"uplink.class_means.0.shape": [-1]}, "shape of tensor 'mask'"),
         ({"uplink": ...}, "lacks the field 'uplink'"),
         ({"schedules.mu_glob": []}, "schedule of 'mu_glob' is"),
         ({"schedules.mu_glob": [[5, 1.0], [5, 2.0]]}, r"schedule of 'mu_glob' .* order of the rounds, each once"),

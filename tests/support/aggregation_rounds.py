@@ -17,6 +17,7 @@ from moonfed.coordinator.aggregation.model_files import SLICE_ELEMENTS
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER, REDUCERS
+from moonfed.coordinator.draw import Draw
 from moonfed.manifest import FILES, InputSpec, Manifest, PlanSpec
 from moonfed.registry import Selection, Value, selection_of, setting_types
 from moonfed.tensors import TensorSpec, file_size, header_bytes, model_size
@@ -30,7 +31,7 @@ SPECS = (
 )
 SIZE = model_size(SPECS)
 PARAMETER_SPECS = (SPECS[0], SPECS[3])
-CLASS_MEANS = (TensorSpec("counts", (3,), "statistic"), TensorSpec("means", (3, 2), "statistic"))
+CLASS_MEANS = (TensorSpec("mask", (3,), "statistic"), TensorSpec("means", (3, 2), "statistic"))
 PROTOTYPES = (TensorSpec("present", (3,), "statistic"), TensorSpec("prototypes", (3, 2), "statistic"))
 PARAMETERS = np.array([True] * 85 + [False] * 22 + [True])  # by hand: 17 * 5, 2 * 11, 1
 Floats = npt.NDArray[np.floating[Any]]
@@ -121,6 +122,9 @@ def values_of(path: Path, specs: Sequence[TensorSpec] = SPECS) -> npt.NDArray[np
     return np.frombuffer(content[len(content) - 4 * model_size(specs) :], "<f4").astype(np.float64)
 
 
+DRAW = Draw(bytes(range(32)))
+
+
 @dataclass
 class Rounds:
     """Consecutive rounds, each starting from the previous one's result."""
@@ -129,7 +133,7 @@ class Rounds:
     manifest: Manifest
     start: Floats
     enrolled: int = 0
-    seed: int = 7
+    draw: Draw = DRAW
     slice_elements: int = SLICE_ELEMENTS
     done: int = 0
     robust: RobustSettings = field(default_factory=RobustSettings)
@@ -176,7 +180,7 @@ class Rounds:
         return ClosedRound(
             manifest=self.manifest,
             round=self.done,
-            seed=self.seed,
+            draw=self.draw,
             enrolled=self.enrolled or len(models),
             global_state=self.state,
             contributions=contributions,

@@ -51,7 +51,7 @@ SPECS = (
 )
 SIZE = model_size(SPECS)
 PARAMETERS = SPECS[:2]
-CLASS_MEANS = (TensorSpec("counts", (3,), "statistic"), TensorSpec("means", (3, 2), "statistic"))
+CLASS_MEANS = (TensorSpec("mask", (3,), "statistic"), TensorSpec("means", (3, 2), "statistic"))
 PROTOTYPES = (TensorSpec("present", (3,), "statistic"), TensorSpec("prototypes", (3, 2), "statistic"))
 SCAFFOLD: Mapping[str, Any] = {
     "method": "scaffold",

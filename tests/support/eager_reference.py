@@ -160,10 +160,8 @@ def supervised_contrast_term(weight: float, tau: float) -> Term:
     return term
 
 
-def class_means(
-    network: Network, model: Model, data: Sequence[Batch], minimum: int
-) -> dict[int, tuple[int, torch.Tensor]]:
-    """Return each class's number of samples and mean z in eval mode, for classes with enough samples."""
+def class_means(network: Network, model: Model, data: Sequence[Batch], minimum: int) -> dict[int, torch.Tensor]:
+    """Return each class's mean z in eval mode, for classes with enough samples."""
     frozen = network_with(network, model).eval()
     z = torch.cat([frozen.represent(inputs).detach() for inputs, _ in data])
     labels = torch.cat([labels for _, labels in data])
@@ -171,7 +169,7 @@ def class_means(
     for class_ in sorted(set(labels.tolist())):
         members = z[labels == class_]
         if len(members) >= minimum:
-            found[class_] = (len(members), members.mean(dim=0))
+            found[class_] = members.mean(dim=0)
     return found
 
 

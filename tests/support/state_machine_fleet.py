@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.events import (
     Command,
     DeviceLeft,
@@ -20,6 +21,7 @@ from moonfed.coordinator.rounds.protocol import RoundProtocol, round_protocol
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import State
 
+DRAW = Draw(bytes(range(32)))
 DEVICES = [f"cam-{number}" for number in range(7)]
 
 
@@ -36,7 +38,7 @@ def after(settings: RunSettings, *happened: Event, state: State | None = None) -
     kind, done = round_protocol(settings), list[Command]()
     state = state or kind.first
     for event in happened:
-        state, commands = kind.step(settings, state, event)
+        state, commands = kind.step(settings, DRAW, state, event)
         done += commands
     return state, done
 
@@ -54,9 +56,9 @@ class Play(RuleBasedStateMachine):
         self.stopping = self.paused = self.stops_at_all = False
 
     def send(self, event: Event) -> None:
-        again = self.kind.step(self.settings, self.state, event)
+        again = self.kind.step(self.settings, DRAW, self.state, event)
         self.before = self.state
-        self.state, commands = self.kind.step(self.settings, self.state, event)
+        self.state, commands = self.kind.step(self.settings, DRAW, self.state, event)
         assert again == (self.state, commands), "the same event in the same state has the same consequences"
         for command in commands:
             self.obey(command)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from moonfed.assignment import AttemptId
+from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.cohort import draw_order
 from moonfed.coordinator.rounds.settings import RunSettings
 
@@ -39,15 +40,20 @@ class Attendance:
 
 
 def attendance(
-    settings: RunSettings, attempt: AttemptId, samples: Mapping[str, int], reused: Sequence[str], behaviour: Behaviour
+    settings: RunSettings,
+    cohorts: Draw,
+    attempt: AttemptId,
+    samples: Mapping[str, int],
+    reused: Sequence[str],
+    behaviour: Behaviour,
 ) -> Attendance:
     """Return the parties that train in an attempt, and those that are in time.
 
-    `samples`: of all parties, which are online. `reused`: the parties whose update of an earlier attempt counts. A
-    party that drops out is replaced by the next in the order of the draw. Where more train than the round needs, the
-    stragglers come last, and the others in an order drawn for each round.
+    `cohorts`: the run's draw. `samples`: of all parties, which are online. `reused`: the parties whose update of an
+    earlier attempt counts. A party that drops out is replaced by the next in the order of the draw. Where more train
+    than the round needs, the stragglers come last, and the others in an order drawn for each round.
     """
-    order = draw_order(settings, attempt.round, attempt.attempt, samples, samples)
+    order = draw_order(settings, cohorts, attempt.round, attempt.attempt, samples, samples)
     waiting = [name for name in order if name not in reused and not behaviour.drops_out(attempt, name)]
     places = settings.drawn(len(samples))
     training = waiting[: max(0, places - len(reused))]

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from moonfed.bundle import Bundle
 from moonfed.coordinator.aggregation.robust.config import RobustSettings, read_robust_settings
+from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.retention import KEEP_ALL
 from moonfed.coordinator.rounds.run_recipe import (
     FLEET_KEYS,
@@ -227,6 +228,11 @@ class Simulation:
     def behaviour(self) -> Behaviour:
         """The parties' deviations from what they are asked."""
         return Behaviour(stragglers=self.stragglers, dropouts=self.dropouts, seed=self.seed)
+
+    @property
+    def draw(self) -> Draw:
+        """The draw of the simulated run; its secret follows from the seed, so that a simulation repeats."""
+        return Draw(hashlib.sha256(f"moonfed simulation/{self.seed}".encode()).digest())
 
     def recipe(self, manifest: Manifest) -> dict[str, Any]:
         """Return the recipe of a run on devices, with what a simulation of its bundle needs besides."""

@@ -14,7 +14,7 @@ from moonfed.tensors import TensorSpec
 from tests.support.aggregation_rounds import SIZE, Rounds, make_manifest, robust_reducers, robust_settings
 
 WIDTH = 6
-CLASS_MEANS = (TensorSpec("counts", (3,), "statistic"), TensorSpec("means", (3, WIDTH), "statistic"))
+CLASS_MEANS = (TensorSpec("mask", (3,), "statistic"), TensorSpec("means", (3, WIDTH), "statistic"))
 PROTOTYPES = (TensorSpec("present", (3,), "statistic"), TensorSpec("prototypes", (3, WIDTH), "statistic"))
 F64 = npt.NDArray[np.float64]
 ROBUST = robust_reducers(byzantine=1)
@@ -35,7 +35,7 @@ def played(directory: Path, robust: RobustSettings, drawn: int = 0) -> Rounds:
 def prototypes(rounds: Rounds, means: F64, shares: npt.NDArray[np.bool_] | None = None) -> tuple[list[int], F64]:
     """Return the next prototypes [3, D] and which classes have one, from means [N, 3, D] and sharers [N, 3]."""
     shared = np.ones(means.shape[:2], np.bool_) if shares is None else shares
-    rows = np.concatenate([10.0 * shared, (means * shared[:, :, None]).reshape(len(means), -1)], axis=1)
+    rows = np.concatenate([1.0 * shared, (means * shared[:, :, None]).reshape(len(means), -1)], axis=1)
     rounds.next(np.zeros((len(means), SIZE)), [1] * len(means), class_means=(rows, CLASS_MEANS))
     values = rounds.memory("prototypes", PROTOTYPES)
     return [int(value) for value in values[:3]], values[3:].reshape(3, WIDTH)

@@ -12,6 +12,7 @@ import pytest
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.coordinator.aggregation.staleness import discount, discounted, require_bufferable
+from moonfed.coordinator.draw import Draw
 from moonfed.errors import InvalidInput
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.server_rules.fednova import FedNova
@@ -57,7 +58,7 @@ def buffered_round(tmp_path: Path, **fields: Any) -> np.ndarray[Any, Any]:  # no
     closed = ClosedRound(
         manifest=manifest,
         round=4,
-        seed=1,
+        draw=Draw(bytes(32)),
         enrolled=2,
         global_state={"model": newest},
         contributions=contributions,

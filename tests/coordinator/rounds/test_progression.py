@@ -40,7 +40,7 @@ from moonfed.coordinator.rounds.protocol import SYNCHRONOUS
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.rounds.status_text import rejection_reason, waiting
-from tests.support.state_machine_fleet import after, devices_online, only
+from tests.support.state_machine_fleet import DRAW, after, devices_online, only
 from tests.support.synchronous_run import THREE, accepted
 
 
@@ -58,7 +58,7 @@ def opened() -> tuple[State, tuple[str, ...], tuple[str, ...]]:
     state, _ = after(TWO_OF_FOUR, Resumed(online=dict.fromkeys("abcd", 0)))
     assert state.open
     cohort = state.open.cohort
-    order = draw_order(TWO_OF_FOUR, 1, 1, set("abcd") - set(cohort), {})
+    order = draw_order(TWO_OF_FOUR, DRAW, 1, 1, set("abcd") - set(cohort), {})
     return state, cohort, tuple(order)
 
 

@@ -26,6 +26,7 @@ from tests.support.coordinator import (
     model_bytes,
     model_values,
 )
+from tests.support.secret_draw import cohort_of, secret_of
 
 FEDSSC: Mapping[str, Any] = {
     "method": "fedssc",
@@ -33,6 +34,9 @@ FEDSSC: Mapping[str, Any] = {
     "downlink": {"prototypes": PROTOTYPES},
     "uplink": {"class_means": CLASS_MEANS},
 }
+
+
+ABOVE_1 = float(np.nextafter(np.float32(1), np.float32(2)))
 
 
 def change(value: float) -> bytes:
@@ -79,7 +83,7 @@ def test_prototypes_go_down_once_class_means_came_up(fleet: Fleet) -> None:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
     fleet.start(minimum_devices=2, rounds=2, bundle=make_bundle(**FEDSSC))
     sessions = [device.connect() for device in devices]
-    sent = [class_means(10, 0, 5, 1, 2, 0, 0, 7, 8), class_means(30, 0, 0, 3, 6, 0, 0, 0, 0)]
+    sent = [class_means(1, 0, 1, 1, 2, 0, 0, 7, 8), class_means(1, 0, 0, 3, 6, 0, 0, 0, 0)]
     for device, one, content in zip(devices, sessions, sent, strict=True):
         device.submit(one.assignment(), model_bytes(1.0), also={"class_means": content})
     work = sessions[0].assignment()
@@ -88,15 +92,15 @@ def test_prototypes_go_down_once_class_means_came_up(fleet: Fleet) -> None:
     assert place(work) == (2, 1, 0, 0), "devices keep nothing under this method"
 
 
-def test_sharing_devices_are_drawn_from_the_runs_seed_in_every_round(fleet: Fleet) -> None:
+def test_sharing_devices_are_drawn_from_the_runs_secret_in_every_round(fleet: Fleet) -> None:
     names = [f"cam-{number}" for number in range(4)]
     devices = [fleet.device(name) for name in names]
     sessions = [device.connect() for device in devices]
 
-    def course(name: str, seed: int) -> list[list[float]]:
+    def course(name: str) -> list[list[float]]:
         """Return, for each round, whose mean became each class's prototype."""
         bundle = make_bundle(**{**FEDSSC, "prototype_devices": 1})
-        fleet.start(name, minimum_devices=4, rounds=4, bundle=bundle, seed=seed)
+        fleet.start(name, minimum_devices=4, rounds=4, bundle=bundle, seed=7)
         seen = []
         for round_ in range(1, 5):
             work = [one.assignment() for one in sessions]
@@ -105,15 +109,21 @@ def test_sharing_devices_are_drawn_from_the_runs_seed_in_every_round(fleet: Flee
                 prototypes = model_values(fleet.operator.model(work[0].blobs["prototypes"]), PROTOTYPES)
                 seen.append(prototypes[3::2].tolist())
             for number, device in enumerate(devices):
-                content = class_means(10, 10, 10, *[float(number)] * 6)
+                content = class_means(1, 1, 1, *[float(number)] * 6)
                 device.submit(work[number], model_bytes(1.0), also={"class_means": content})
         list(fleet.operator.watch(name))
         return seen
 
-    first = course("first", 1)
-    assert course("again", 1) == first
-    assert course("other", 2) != first
-    assert first[0] != first[1] or first[1] != first[2]
+    def expected(name: str) -> list[list[float]]:
+        """Compute the same from the run's secret: each class of each round draws by itself."""
+        secret, classes = secret_of(fleet.state, name), range(3)
+        drawn = [[cohort_of(secret, round_, f"prototype {c}", names, 1)[0] for c in classes] for round_ in (1, 2, 3)]
+        return [[float(names.index(name)) for name in row] for row in drawn]
+
+    runs = ("first", "again", "other")
+    found = {name: course(name) for name in runs}
+    assert found == {name: expected(name) for name in runs}
+    assert len({str(drawn) for drawn in found.values()}) == 3, "the same seed and devices"
 
 
 def test_the_server_rule_moves_the_model(fleet: Fleet) -> None:
@@ -180,9 +190,23 @@ def test_missing_and_extra_roles_are_rejected_before_the_bytes(fleet: Fleet, als
 BAD = {
     "NaN": (SCAFFOLD, "variate_change", change(float("nan")), "variate_change: tensor 'head.bias' holds NaN"),
     "a model": (SCAFFOLD, "variate_change", model_bytes(1.0), "variate_change: tensor 'norm.running_mean' is not part"),
-    "negative": (FEDSSC, "class_means", class_means(1, -1, 0, *[0] * 6), r"class_means: tensor 'counts' holds -1\.0"),
-    "half": (FEDSSC, "class_means", class_means(1, 0.5, 0, *[0] * 6), r"class_means: tensor 'counts' holds 0\.5"),
+    "negative": (FEDSSC, "class_means", class_means(1, -1, 0, *[0] * 6), r"class_means: tensor 'mask' holds -1\.0"),
+    "half": (FEDSSC, "class_means", class_means(1, 0.5, 0, *[0] * 6), r"class_means: tensor 'mask' holds 0\.5"),
+    "a count": (FEDSSC, "class_means", class_means(1, 0, 12, *[0] * 6), r"class_means: tensor 'mask' holds 12\.0"),
+    "beyond 1": (
+        FEDSSC,
+        "class_means",
+        class_means(ABOVE_1, 0, 0, *[0] * 6),
+        "'mask' holds 1.0000001",
+    ),
+    "no mask": (FEDSSC, "class_means", class_means(np.nan, 0, 0, *[0] * 6), "class_means: tensor 'mask' holds NaN"),
     "infinite": (FEDSSC, "class_means", class_means(1, 0, 0, np.inf, *[0] * 5), "class_means: tensor 'means' holds"),
+    "not shared": (
+        FEDSSC,
+        "class_means",
+        class_means(1, 0, 1, *[2] * 6),
+        "'means' holds 2.0 for a class whose 'mask'",
+    ),
 }
 
 

@@ -79,7 +79,7 @@ def test_dropouts_and_stragglers_are_the_same_each_time(bundle: Bundle, samples:
         records = sorted(directory.store.past_rounds("simulation", None, 50), key=lambda record: record.id.round)
     assert [record.status for record in records] == ["committed"] * 3
     for record in records:
-        expected = attendance(settings, record.id, sizes, (), simulation.behaviour)
+        expected = attendance(settings, simulation.draw, record.id, sizes, (), simulation.behaviour)
         assert set(record.counted) == expected.counted
         assert len(record.counted) == 6
     assert any(record.replacements for record in records)

@@ -11,6 +11,7 @@ import torch
 
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
+from moonfed.coordinator.draw import Draw
 from moonfed.edge_client.training.local_training import RoundSettings, Samples, Trained, train_round
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.model_zoo import build_network
@@ -76,7 +77,7 @@ def test_fedavgm_on_a_network_with_batch_norm(tmp_path: Path, damped: bool) -> N
         directory.mkdir()
         aggregated = aggregate(
             ClosedRound(
-                manifest=manifest, round=round_, seed=0, enrolled=2, global_state=initial_model,
+                manifest=manifest, round=round_, draw=Draw(bytes(32)), enrolled=2, global_state=initial_model,
                 contributions=tuple(contributions),
             ),
             directory,

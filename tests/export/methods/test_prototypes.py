@@ -48,27 +48,27 @@ def test_class_means_are_of_the_trained_model_in_eval_mode_and_of_classes_with_e
         plan, weights_of(SMOOTH), batches(SMALL_IMAGE, 4, 8), settings(method), received=prototypes()[0], data=data
     )
     assert largest_difference(found.model, weights_of(SMOOTH)) > 100 * TOLERANCE
-    counts, means = found.results["class_means"]
-    assert counts.tolist() == [10, 0, 21, 0, 0, 0, 0, 0, 0, 0]
+    mask, means = found.results["class_means"]
+    assert mask.tolist() == [1, 0, 1, 0, 0, 0, 0, 0, 0, 0]
     expected = class_means(SMOOTH, found.model, data, minimum=10)
     assert sorted(expected) == [0, 2]
-    for class_, (_, mean) in expected.items():
+    for class_, mean in expected.items():
         assert (means[class_] - mean).abs().max() < TOLERANCE
     assert means[1].abs().max() == means[3:].abs().max() == 0
     shapes = ExchangeShapes(parameters=(), classes=10, width=WIDTH)
     specs = METHODS[method]().uplink(shapes)["class_means"]
-    assert [spec.name for spec in specs] == ["counts", "means"]
-    assert [tuple(tensor.shape) for tensor in (counts, means)] == [spec.shape for spec in specs]
+    assert [spec.name for spec in specs] == ["mask", "means"]
+    assert [tuple(tensor.shape) for tensor in (mask, means)] == [spec.shape for spec in specs]
     names = [spec.name for spec in METHODS[method]().downlink(shapes)["prototypes"]]
     assert names == ["present", "prototypes"]
 
 
 def test_the_minimum_of_samples_is_a_setting(new_plan: NewPlan) -> None:
     steps = [(batches(SMALL_IMAGE, 1, 6)[0][0], torch.tensor([0, 0, 0, 1, 1, 2]))]
-    for minimum, counts in ((1, [3, 2, 1]), (2, [3, 2, 0]), (3, [3, 0, 0])):
+    for minimum, mask in ((1, [1, 1, 1]), (2, [1, 1, 0]), (3, [1, 0, 0])):
         values = METHODS["fedssc"](prototype_minimum=minimum).coefficients()
         found = run_round(new_plan(SMOOTH, "fedssc"), weights_of(SMOOTH), steps, hyperparameters(**values))
-        assert found.results["class_means"][0][:3].tolist() == counts
+        assert found.results["class_means"][0][:3].tolist() == mask
 
 
 def test_a_round_without_survey_has_no_class_means(new_plan: NewPlan) -> None:

@@ -27,7 +27,7 @@ class RunSettings(TypedDict, total=False):
     uplink_encoding: str  # of updates: "float32", "bfloat16" or "int8", optionally with "+zstd"
     downlink_encoding: str  # of global models for devices
     trusting: bool  # average without bounds on a device's influence
-    seed: int  # of cohorts and of the order of samples
+    seed: int  # of the order of samples and of augmentation
     keep_last: int  # newest global models to keep
     keep_every: int  # also keep the model of every N-th round; 0: no others
     labels: Mapping[str, str]  # that devices need to be selected

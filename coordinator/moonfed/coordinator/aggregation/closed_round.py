@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
+from moonfed.coordinator.draw import Draw
 from moonfed.manifest import MODEL, Manifest
 from moonfed.server_rules.server_rule import Weighting
 
@@ -27,7 +28,7 @@ class ClosedRound:
 
     manifest: Manifest
     round: int
-    seed: int  # the run's
+    draw: Draw  # the run's
     enrolled: int  # N: devices that belong to the run, at least the contributions'
     global_state: Mapping[str, Path]  # that the round started from, by role; a role not computed yet is absent
     contributions: tuple[Contribution, ...]  # in order of the devices' names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from moonfed.coordinator.aggregation.prototypes import COUNTS, MEANS, PRESENT
+from moonfed.coordinator.aggregation.prototypes import MASK, MEANS, PRESENT
 from moonfed.coordinator.aggregation.robust.config import DEFAULT_BOUNDS, RobustSettings
 from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
 from moonfed.errors import InvalidInput
@@ -29,7 +29,7 @@ def require_consistent(manifest: Manifest) -> None:
         per_class, width = (len(manifest.classes),), _width(manifest.downlink[PROTOTYPES])
         table = (*per_class, width)
         _require("downlink 'prototypes'", manifest.downlink[PROTOTYPES], {PRESENT: per_class, PROTOTYPES: table})
-        _require("uplink 'class_means'", manifest.uplink[CLASS_MEANS], {COUNTS: per_class, MEANS: table})
+        _require("uplink 'class_means'", manifest.uplink[CLASS_MEANS], {MASK: per_class, MEANS: table})
     rule = SERVER_RULES.build(manifest.server_rule)
     for _, momentum in (
         (0, manifest.training.hyperparameters.get("momentum", 0.0)),

@@ -7,7 +7,6 @@ Legend: C classes, D width of a representation.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from moonfed.manifest import CLASS_MEANS, PROTOTYPES
 from moonfed.server_rules.server_rule import Float64Array
 from moonfed.tensors import Vector, model_size, open_model, split
 
-COUNTS, MEANS, PRESENT = "counts", "means", "present"  # the tensors' names; `prototypes` is the fourth
+MASK, MEANS, PRESENT = "mask", "means", "present"  # the tensors' names; `prototypes` is the fourth
 CLASSES_LISTED = 5
 CLIPPED = "were scaled down"
 
@@ -82,20 +81,16 @@ def _list_classes(classes: Sequence[str]) -> str:
 
 
 def draw(closed: ClosedRound, class_: int, sharers: Collection[str]) -> frozenset[str]:
-    """Draw the devices whose means make a class's prototype: a function of seed, round, class and sharers."""
-
-    def rank(device: str) -> bytes:
-        return hashlib.sha256(f"{closed.seed}/{closed.round}/prototype {class_}/{device}".encode()).digest()
-
+    """Draw the devices whose means make a class's prototype: a function of secret, round, class and sharers."""
     k = closed.manifest.prototype_devices or len(sharers)
-    return frozenset(sorted(sharers, key=rank)[:k])
+    return frozenset(closed.draw.order(f"{closed.round}/prototype {class_}", sharers)[:k])
 
 
 def _sharers(closed: ClosedRound) -> list[list[str]]:
     """Return the devices that share the mean of each class."""
     sharers: list[list[str]] = [[] for _ in closed.manifest.classes]
     for contribution in closed.contributions:
-        for class_ in np.flatnonzero(_class_means(closed, contribution.files[CLASS_MEANS])[COUNTS]):
+        for class_ in np.flatnonzero(_class_means(closed, contribution.files[CLASS_MEANS])[MASK]):
             sharers[class_].append(contribution.device)
     return sharers
 

@@ -127,7 +127,7 @@ def start(
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of cohorts and of the order of samples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the order of samples and of augmentation.")] = 0,
     keep_last: KeepLastOption = 20,
     keep_every: KeepEveryOption = 100,
     name: Annotated[str, typer.Option(help="The run's name. Default: derived from the bundle's.")] = "",

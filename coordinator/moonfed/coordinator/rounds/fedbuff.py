@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from moonfed.coordinator.rounds.cohort import ranked
+from moonfed.coordinator.draw import Draw
+from moonfed.coordinator.rounds.cohort import draw_order
 from moonfed.coordinator.rounds.events import (
     STOPPED,
     Abandon,
@@ -55,13 +56,13 @@ from moonfed.coordinator.rounds.status_text import nobody_eligible
 Next = tuple[FedBuffState, tuple[Command, ...]]
 
 
-def step(settings: RunSettings, state: State, event: Event) -> Step:
+def step(settings: RunSettings, draw: Draw, state: State, event: Event) -> Step:
     """Return the state after an event, and the commands to carry out, in order."""
     now = buffered(state)
     if now.status != "running":
         return now, ()
     now, commands = _apply(settings, now, event)
-    now, more = _proceed(settings, now)
+    now, more = _proceed(settings, draw, now)
     return _with_open_round(now), commands + more
 
 
@@ -217,7 +218,7 @@ def _reopened(state: FedBuffState) -> FedBuffState:
     return replace(state, closing={}, open=replace(state.open, reducing=False) if state.open else None)
 
 
-def _proceed(settings: RunSettings, state: FedBuffState) -> Next:
+def _proceed(settings: RunSettings, draw: Draw, state: FedBuffState) -> Next:
     """Perform the state's next actions: open the next round, assign work, close the round, or end."""
     commands: tuple[Command, ...] = ()
     if state.open is None:
@@ -232,11 +233,11 @@ def _proceed(settings: RunSettings, state: FedBuffState) -> Next:
             return limit_wait(settings, state)  # once a round was open, some device is always training
         if state.paused and not (state.tasks or state.buffer):
             return state, ()  # nobody is at work whose update a round could count
-        state, commands = _open(settings, state)
+        state, commands = _open(settings, draw, state)
     elif state.fruitless >= settings.max_attempts and not state.open.reducing:
         return _failed(state, _abandon(state, state.setback))
     elif not state.open.reducing:
-        state, commands = _assign_idle(settings, state)
+        state, commands = _assign_idle(settings, draw, state)
     state, more = _close(settings, state)
     return state, commands + more
 
@@ -253,7 +254,7 @@ def _abandon_buffer(state: FedBuffState) -> tuple[Command, ...]:
     return Open(round=state.number, attempt=ATTEMPT, cohort=()), _abandon(state, STOPPED)
 
 
-def _open(settings: RunSettings, state: FedBuffState) -> Next:
+def _open(settings: RunSettings, draw: Draw, state: FedBuffState) -> Next:
     oldest = state.number - asynchronous(settings).max_staleness
     tasks = {
         device: begun for device, begun in state.tasks.items() if begun >= oldest
@@ -268,19 +269,20 @@ def _open(settings: RunSettings, state: FedBuffState) -> Next:
         reduction_error="",
     )
     before = state.tasks
-    state, commands = _assign_idle(settings, state)
+    state, commands = _assign_idle(settings, draw, state)
     cohort = tuple(sorted(state.tasks.keys() - before.keys()))
     assigns = (command for command in commands if isinstance(command, Assign))
     return state, (Open(round=state.number, attempt=ATTEMPT, cohort=cohort), _deadline(settings, state), *assigns)
 
 
-def _assign_idle(settings: RunSettings, state: FedBuffState) -> Next:
+def _assign_idle(settings: RunSettings, draw: Draw, state: FedBuffState) -> Next:
     """Assign work to idle devices until the cohort's number are training, unless the run is paused."""
     if state.paused:
         return state, ()
     engaged = {*state.tasks, *state.buffer, *state.closing, *state.rejected, *state.declined, *state.lost}
     free = settings.cohort_size(len(state.online)) - len(state.working)
-    drawn = sorted(ranked(settings, state.number, ATTEMPT, state.online - engaged)[: max(0, free)])
+    order = draw_order(settings, draw, state.number, ATTEMPT, state.online - engaged, {})
+    drawn = sorted(order[: max(0, free)])
     commands: list[Command] = []
     for device in drawn:
         commands += [Join(**_attempt(state), device=device), Assign(**_attempt(state), device=device)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.cohort import draw_cohort, draw_order
 from moonfed.coordinator.rounds.events import (
     STOPPED,
@@ -33,10 +34,10 @@ def retry_seconds(failures: int) -> float:
     return min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 16))
 
 
-def proceed(settings: RunSettings, state: State) -> Step:
+def proceed(settings: RunSettings, draw: Draw, state: State) -> Step:
     """Perform the state's next actions."""
     if state.open:
-        return _proceed_in_round(settings, state, state.open)
+        return _proceed_in_round(settings, draw, state, state.open)
     if state.committed >= settings.rounds:
         return replace(state, status="finished"), (End(status="finished"),)
     if state.stopping:
@@ -47,34 +48,34 @@ def proceed(settings: RunSettings, state: State) -> Step:
         return state, ()
     if len(state.online | state.reusable.keys()) < settings.devices_needed:
         return limit_wait(settings, state)
-    state, commands = _open(settings, state)
-    state, more = proceed(settings, state)
+    state, commands = _open(settings, draw, state)
+    state, more = proceed(settings, draw, state)
     return state, commands + more
 
 
-def _proceed_in_round(settings: RunSettings, state: State, current: OpenRound) -> Step:
+def _proceed_in_round(settings: RunSettings, draw: Draw, state: State, current: OpenRound) -> Step:
     if current.reducing:
         return state, ()
     commands: tuple[Command, ...] = ()
     if not _is_complete(settings, current):
-        current, commands = _with_replacements(settings, state, current)
+        current, commands = _with_replacements(settings, draw, state, current)
         state = replace(state, open=current)
     if current.waits and not _is_complete(settings, current):
         return state, commands
     state, more = _close(settings, state, current)
-    state, rest = (state, ()) if state.open else proceed(settings, state)
+    state, rest = (state, ()) if state.open else proceed(settings, draw, state)
     return state, commands + more + rest
 
 
 def _with_replacements(
-    settings: RunSettings, state: State, current: OpenRound
+    settings: RunSettings, draw: Draw, state: State, current: OpenRound
 ) -> tuple[OpenRound, tuple[Command, ...]]:
     """Fill the round's vacancies with idle devices, in the order of the draw."""
     idle = state.online.difference(current.cohort) if current.vacancies and not state.paused else NOBODY
     if not idle:
         return current, ()
     round_, attempt = current.round, current.attempt
-    order = draw_order(settings, round_, attempt, idle, state.samples)
+    order = draw_order(settings, draw, round_, attempt, idle, state.samples)
     joined = tuple(sorted(order[: current.vacancies]))
     cohort, replacements = tuple(sorted((*current.cohort, *joined))), current.replacements.union(joined)
     assigns = (Assign(round=round_, attempt=attempt, device=device) for device in joined)
@@ -90,9 +91,9 @@ def limit_wait(settings: RunSettings, state: StateType) -> tuple[StateType, tupl
     return replace(state, wait_limited=True), (StartTimer(seconds=settings.deadline_seconds, event=timeout),)
 
 
-def _open(settings: RunSettings, state: State) -> Step:
+def _open(settings: RunSettings, draw: Draw, state: State) -> Step:
     round_, attempt = state.committed + 1, state.attempt
-    cohort = draw_cohort(settings, round_, attempt, state.online, state.samples, state.reusable)
+    cohort = draw_cohort(settings, draw, round_, attempt, state.online, state.samples, state.reusable)
     reused = {device: state.reusable[device] for device in cohort if device in state.reusable}
     overdue = DeadlinePassed(round=round_, attempt=attempt)
     commands: list[Command] = [Open(round=round_, attempt=attempt, cohort=cohort, reused=reused)]

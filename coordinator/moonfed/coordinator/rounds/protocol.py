@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from moonfed.coordinator.aggregation.staleness import require_bufferable
+from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds import fedbuff, fedbuff_state, status_text, synchronous
 from moonfed.coordinator.rounds.events import Event
 from moonfed.coordinator.rounds.progression import Step
@@ -24,7 +25,7 @@ class RoundProtocol(ABC):
     can_roll_back: ClassVar[bool]  # True: an earlier global state can replace a damaged one
 
     @abstractmethod
-    def step(self, settings: RunSettings, state: State, event: Event) -> Step:
+    def step(self, settings: RunSettings, draw: Draw, state: State, event: Event) -> Step:
         """Return the state after an event, and the commands to carry out, in order."""
 
     @abstractmethod
@@ -64,9 +65,9 @@ class SynchronousRounds(RoundProtocol):
     reports_outlive_rounds = False
     can_roll_back = True
 
-    def step(self, settings: RunSettings, state: State, event: Event) -> Step:
+    def step(self, settings: RunSettings, draw: Draw, state: State, event: Event) -> Step:
         """See `synchronous.step`."""
-        return synchronous.step(settings, state, event)
+        return synchronous.step(settings, draw, state, event)
 
     def rejection_reason(
         self, settings: RunSettings, state: State, round_: int, attempt: int, device: str
@@ -113,9 +114,9 @@ class FedBuffRounds(RoundProtocol):
     reports_outlive_rounds = True
     can_roll_back = False  # devices are training on many global models
 
-    def step(self, settings: RunSettings, state: State, event: Event) -> Step:
+    def step(self, settings: RunSettings, draw: Draw, state: State, event: Event) -> Step:
         """See `fedbuff.step`."""
-        return fedbuff.step(settings, state, event)
+        return fedbuff.step(settings, draw, state, event)
 
     def rejection_reason(
         self, settings: RunSettings, state: State, round_: int, attempt: int, device: str

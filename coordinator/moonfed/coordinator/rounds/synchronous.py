@@ -1,17 +1,18 @@
 """The state machine of one run: an event goes in, the new state and commands come out; no clock, no I/O, no randomness.
 
-A round opens when enough devices are online, with a cohort drawn from them, over-selection included. A device that is
-lost, declines, leaves or has its update rejected is replaced by an idle one until the deadline. The round closes as
-soon as it has the cohort's number of updates, or there is no device left to wait for, or at the deadline. With a quorum
-of updates it is reduced; a reduction that fails for a transient reason is retried. Without a quorum it is abandoned and
-retried under the same number as the next attempt, which counts the updates that the abandoned one had. After too many
-attempts the run fails.
+A round opens when enough devices are online, with a cohort drawn from them, over-selection included; the draw is an
+input. A device that is lost, declines, leaves or has its update rejected is replaced by an idle one until the deadline.
+The round closes as soon as it has the cohort's number of updates, or there is no device left to wait for, or at the
+deadline. With a quorum of updates it is reduced; a reduction that fails for a transient reason is retried. Without a
+quorum it is abandoned and retried under the same number as the next attempt, which counts the updates that the
+abandoned one had. After too many attempts the run fails.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.events import (
     Assign,
     Command,
@@ -47,12 +48,12 @@ from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.rounds.status_text import nobody_eligible
 
 
-def step(settings: RunSettings, state: State, event: Event) -> Step:
+def step(settings: RunSettings, draw: Draw, state: State, event: Event) -> Step:
     """Return the state after an event, and the commands to carry out, in order."""
     if state.status != "running":
         return state, ()
     state, commands = _apply(settings, state, event)
-    state, more = proceed(settings, state)
+    state, more = proceed(settings, draw, state)
     return state, commands + more
 
 

@@ -176,7 +176,7 @@ def reduce_round(
     closed = ClosedRound(
         manifest=manifest,
         round=attempt.round,
-        seed=settings.seed,
+        draw=storage.store.draw(attempt.run),
         enrolled=max(storage.store.devices.count(), len(counted)),
         global_state={role: storage.blobs.verified_path(ref) for role, ref in base.blobs.items()},
         contributions=tuple(_contribution(storage, report) for report in counted),

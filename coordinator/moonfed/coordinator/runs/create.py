@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.coordinator.aggregation.compatibility import require_consistent, require_robust_aggregation
+from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.pki.enrolment import require_name as require_device_name
 from moonfed.coordinator.records import RunRecord
 from moonfed.coordinator.rounds.protocol import round_protocol
@@ -36,6 +37,7 @@ class NewRun:
     settings: RunSettings | RunRecipe  # a recipe's defaults depend on the bundle
     name: str = ""  # empty: derived from the bundle's
     model: str = ""  # the initial weights; empty: the bundle's
+    draw: Draw | None = None  # of a simulation; None: of a new random secret
 
 
 def add_run(storage: Storage, new: NewRun) -> RunRecord:
@@ -53,7 +55,7 @@ def add_run(storage: Storage, new: NewRun) -> RunRecord:
         require_name(statement, manifest.name)
         storage.pins.add(owner, [blob.sha256 for blob in manifest.files.values()])
         record = replace(_new_record(storage, new, ref, manifest), signature=signature)
-        storage.store.add_run(record, manifest.files, _encoded(storage, owner, record, manifest))
+        storage.store.add_run(record, manifest.files, _encoded(storage, owner, record, manifest), new.draw)
     finally:
         storage.pins.drop(owner)
     return record

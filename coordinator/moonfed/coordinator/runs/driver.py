@@ -102,6 +102,7 @@ class RunDriver:
         self._observer = observer
         self.record, self.manifest, self.state = record, context.manifest, context.state
         self._protocol, self._global_states = round_protocol(record.settings), context.global_states
+        self._draw = context.draw
         self._storage, self._store, self._sessions = storage, storage.store, sessions
         self._background, self._restart = background, restart
         self._replicas_report = storage.store.reports.shared and not self._protocol.leaseholder_only
@@ -387,7 +388,7 @@ class RunDriver:
 
         The caller holds the lock.
         """
-        state, commands = self._protocol.step(self.record.settings, self.state, event)
+        state, commands = self._protocol.step(self.record.settings, self._draw, self.state, event)
         await self._recorder.record(commands, self._abandoning(commands))
         previous, self.state = self.state, state
         self._stall_detector.watch_round(state.open)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.records import EligibilityReport, RunRecord
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import State
@@ -24,6 +25,7 @@ class RunContext:
     state: State
     manifest: Manifest
     global_states: GlobalStates
+    draw: Draw
     eligibility: Mapping[str, EligibilityReport]  # by device
 
 
@@ -52,5 +54,6 @@ def _load(storage: Storage, record: RunRecord, state: State) -> RunContext:
         state=state,
         manifest=manifest,
         global_states=load_global_states(storage.store, storage.blobs, record, manifest),
+        draw=storage.store.draw(record.run),
         eligibility=storage.store.eligibility.of_run(record.run),
     )

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
+from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.records import RunRecord
 from moonfed.coordinator.rounds.state import ACTIVE
 from moonfed.coordinator.storage.blobs import references
@@ -29,13 +30,18 @@ def _with_signature() -> sql.Select[Any]:
 
 _ALL = _with_signature().order_by(_columns.created, _columns.run)
 _ONE = _with_signature().where(_columns.run == sql.bindparam("run"))
+_SECRET = sql.select(tables.draws.c.secret).where(tables.draws.c.run == sql.bindparam("run"))
 _STATUS = sql.select(_columns.status).where(_columns.run == sql.bindparam("run")).with_for_update()
 
 
 def add(
-    connection: sql.Connection, record: RunRecord, bundle: Mapping[str, BlobRef], other_state: Mapping[str, BlobRef]
+    connection: sql.Connection,
+    record: RunRecord,
+    bundle: Mapping[str, BlobRef],
+    other_state: Mapping[str, BlobRef],
+    draw: Draw,
 ) -> None:
-    """Insert a run; raises AlreadyExists. `bundle`, `other_state`: see `Store.add_run`."""
+    """Insert a run; raises AlreadyExists. `bundle`, `other_state`, `draw`: see `Store.add_run`."""
     row = {
         "run": record.run,
         "created": record.created,
@@ -50,6 +56,7 @@ def add(
         connection.execute(sql.insert(tables.runs).values(row))
     except sql.exc.IntegrityError as error:
         raise AlreadyExists(f"there is already a run {record.run!r}; give another name") from error
+    connection.execute(sql.insert(tables.draws).values(run=record.run, secret=draw.secret))
     signature = {SIGNATURE_FILE: record.signature} if record.signature else {}
     references.add(connection, record.run, tables.BUNDLE, {MANIFEST_FILE: record.manifest, **signature, **bundle})
     references.add(connection, record.run, tables.INITIAL, {MODEL: record.initial, **other_state})
@@ -66,6 +73,14 @@ def one(connection: sql.Connection, run: str) -> RunRecord:
     if row is None:
         raise _no_run(run)
     return row_mapping.run_record(row)
+
+
+def draw(connection: sql.Connection, run: str) -> Draw:
+    """Return a run's draw; raises NotFound."""
+    secret: bytes | None = connection.execute(_SECRET, {"run": run}).scalar()
+    if secret is None:
+        raise _no_run(run)
+    return Draw(secret)
 
 
 def status_held(connection: sql.Connection, run: str) -> str:

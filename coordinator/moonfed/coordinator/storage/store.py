@@ -7,11 +7,13 @@ within a transaction. Nothing here depends on the protocol of rounds.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from secrets import token_bytes
 
 import sqlalchemy as sql
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
+from moonfed.coordinator.draw import SECRET_BYTES, Draw
 from moonfed.coordinator.observer import Observer
 from moonfed.coordinator.records import NOT_MEASURED, AttemptId, AttemptMeasurements, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.events import STOPPED
@@ -113,13 +115,14 @@ class Store:
         record: RunRecord,
         bundle: Mapping[str, BlobRef] | None = None,
         other_state: Mapping[str, BlobRef] | None = None,
+        draw: Draw | None = None,
     ) -> None:
         """Record a new run and its bundle's files; raises AlreadyExists if the name is taken.
 
-        `other_state`: the other files of its initial global state, by role.
+        `other_state`: the other files of its initial global state, by role. `draw`: by default, of a new random secret.
         """
         with self._transactions.write() as connection:
-            runs.add(connection, record, bundle or {}, other_state or {})
+            runs.add(connection, record, bundle or {}, other_state or {}, draw or Draw(token_bytes(SECRET_BYTES)))
             self.leases.acquire_in(connection, record.run)
 
     def initial_state(self, run: str) -> dict[str, BlobRef]:
@@ -140,6 +143,11 @@ class Store:
         """Return one run; raises NotFound."""
         with self._transactions.read() as connection:
             return runs.one(connection, run)
+
+    def draw(self, run: str) -> Draw:
+        """Return a run's draw, with its secret; raises NotFound."""
+        with self._transactions.read() as connection:
+            return runs.draw(connection, run)
 
     def end_run(self, run: str, status: str, reason: str = "") -> None:
         """Record that the run has finished, was stopped, or failed for that reason."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.aggregation.model_files import read_slices
-from moonfed.coordinator.aggregation.prototypes import COUNTS
+from moonfed.coordinator.aggregation.prototypes import MASK, MEANS
 from moonfed.coordinator.records import MAX_SAMPLES, AttemptId
 from moonfed.encoded_models import largest_file
 from moonfed.encodings import PLAIN, Encoding
@@ -74,7 +74,7 @@ def _check_file(role: str, path: Path, specs: Sequence[TensorSpec]) -> None:
     try:
         check_model(path, specs)
         if role == CLASS_MEANS:
-            _check_counts(path, specs)
+            _check_class_means(path, specs)
     except SchemaMismatch as error:
         raise SchemaMismatch(f"{role}: {error}") from error
 
@@ -91,12 +91,18 @@ def check_model(path: Path, specs: Sequence[TensorSpec]) -> None:
         require_finite(open_model(path, specs), specs)
 
 
-def _check_counts(path: Path, specs: Sequence[TensorSpec]) -> None:
-    """Check that counts are numbers of samples; a class with none is not shared."""
-    counts = split(open_model(path, specs), specs)[COUNTS]
-    wrong = (counts < 0) | (counts != np.floor(counts))
+def _check_class_means(path: Path, specs: Sequence[TensorSpec]) -> None:
+    """Check that the mask is one, and that nothing is shared about the classes that it leaves out."""
+    tensors = split(open_model(path, specs), specs)
+    mask = tensors[MASK]
+    wrong = (mask != 0) & (mask != 1)
     if wrong.any():
-        raise SchemaMismatch(f"tensor {COUNTS!r} holds {counts[wrong][0]}; it must hold whole numbers from 0")
+        raise SchemaMismatch(f"tensor {MASK!r} holds {mask[wrong][0]}; it must hold 0 or 1")
+    means = tensors[MEANS].reshape(mask.size, -1)[mask == 0]
+    if means.any():
+        raise SchemaMismatch(
+            f"tensor {MEANS!r} holds {means[means != 0][0]} for a class whose {MASK!r} is 0; it must hold 0 there"
+        )
 
 
 def check_metrics(metrics: Mapping[str, float]) -> None:

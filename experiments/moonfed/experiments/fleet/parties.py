@@ -10,6 +10,7 @@ from pathlib import Path
 from moonfed.assignment import Assignment
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.devices.sessions import DeviceInfo
+from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.storage.opening import Storage
@@ -49,6 +50,7 @@ class Fleet:
     engine: Engine
     layout: Layout
     settings: RunSettings
+    draw: Draw
     behaviour: Behaviour
     parties: Sequence[Party]
     delivered: Callable[[float], None]
@@ -99,7 +101,9 @@ class Fleet:
     def _attendance(self, attempt: AttemptId) -> Attendance:
         found = self.directory.store.round(attempt) if attempt.attempt > 1 else None
         samples = {party.name: party.samples for party in self.parties}
-        return attendance(self.settings, attempt, samples, sorted(found.reused) if found else (), self.behaviour)
+        return attendance(
+            self.settings, self.draw, attempt, samples, sorted(found.reused) if found else (), self.behaviour
+        )
 
 
 async def trained(

@@ -19,6 +19,7 @@ from typing import Any
 from moonfed.blobs import BlobRef
 from moonfed.bundle import Bundle, read_bundle
 from moonfed.coordinator.app import Coordinator
+from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.run_recipe import to_toml
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.runs.create import NewRun
@@ -197,13 +198,14 @@ async def _federated(
             engine=engine,
             layout=layout,
             settings=run,
+            draw=simulation.draw,
             behaviour=simulation.behaviour,
             parties=parties,
             delivered=delivered,
         )
         try:
             await coordinator.open()
-            await _start_once(run, layout, directory, coordinator)
+            await _start_once(run, simulation.draw, layout, directory, coordinator)
             playing = [fleet.play(party) for party in parties]
             await _until_done(follow(coordinator, scorer, clock, reporter.opened), playing, coordinator.dismiss)
             ended = await coordinator.operators.run(RUN)
@@ -218,14 +220,16 @@ async def _federated(
     return scorer.results
 
 
-async def _start_once(settings: RunSettings, layout: Layout, directory: Storage, coordinator: Coordinator) -> None:
+async def _start_once(
+    settings: RunSettings, draw: Draw, layout: Layout, directory: Storage, coordinator: Coordinator
+) -> None:
     """Start the run unless an earlier start of this simulation did. No round opens before all parties are online."""
     if any(record.run == RUN for record in directory.store.runs()):
         return
     bundle = read_bundle(layout.bundle)
     for content in bundle.files.values():
         directory.blobs.put_bytes(content)
-    new = NewRun(name=RUN, manifest=bundle.ref.sha256, signature=bundle.signature_sha256, settings=settings)
+    new = NewRun(name=RUN, manifest=bundle.ref.sha256, signature=bundle.signature_sha256, settings=settings, draw=draw)
     await coordinator.operators.start_run(new)
 
 

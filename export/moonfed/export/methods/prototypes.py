@@ -1,8 +1,9 @@
 """Prototypes: mean representations of classes across the fleet, shared by FedSSC and its relatives.
 
 A device sends, for each class of which it has at least `prototype_minimum` samples, the mean of their representations
-z and their number. The means are taken with the weights after the round's last step, in eval mode, without
-augmentation. The coordinator makes a prototype p_c of the means of a few devices, or of all. The prototype loss
+z, and a mask of these classes, but no number of samples. The means are taken with the weights after the round's last
+step, in eval mode, without augmentation. The coordinator makes a prototype p_c of the means of a few devices, or of
+all, each of which counts the same. The prototype loss
 
     l_glob = −log( exp(sim(z, p_y)/tau) / Σ_c exp(sim(z, p_c)/tau) )
 
@@ -73,13 +74,13 @@ class ClassMeans(torch.nn.Module):
         self.counts_C.index_add_(0, labels_B, torch.ones_like(labels_B, dtype=torch.float64))
 
     def shared(self, minimum: float) -> list[torch.Tensor]:
-        """Return `counts` [C] and `means` [C, D], both 0 for classes with fewer samples than the minimum."""
+        """Return `mask` [C], 1 for classes with at least the minimum of samples, and `means` [C, D], 0 for others."""
         if self.counts_C.numel() == 0:
             raise ValueError("class means need a survey of all samples after the last step")
-        counts_C = torch.where(self.counts_C >= minimum, self.counts_C, torch.zeros_like(self.counts_C))  # noqa: N806
+        qualifies_C = self.counts_C >= minimum  # noqa: N806
         means_CD = self.sums_CD / self.counts_C.clamp(min=1.0).unsqueeze(1)  # noqa: N806
-        shared_CD = means_CD * (counts_C > 0).unsqueeze(1)  # noqa: N806
-        return [counts_C.to(torch.float32), shared_CD.to(torch.float32)]
+        shared_CD = torch.where(qualifies_C.unsqueeze(1), means_CD, torch.zeros_like(means_CD))  # noqa: N806
+        return [qualifies_C.to(torch.float32), shared_CD.to(torch.float32)]
 
 
 def prototype_downlink(shapes: ExchangeShapes) -> Roles:
@@ -96,7 +97,7 @@ def class_means_uplink(shapes: ExchangeShapes) -> Roles:
     """Return the role that `ClassMeans` fills."""
     return {
         CLASS_MEANS: (
-            TensorSpec("counts", (shapes.classes,), "statistic"),
+            TensorSpec("mask", (shapes.classes,), "statistic"),
             TensorSpec("means", (shapes.classes, shapes.width), "statistic"),
         )
     }

@@ -38,7 +38,7 @@ def open_store(url: str, *, used_before: bool) -> Store:
     address = parse_url(url)
     shown = address.render_as_string(hide_password=True).replace("+psycopg", "")
     connecting = {"connect_timeout": CONNECT_SECONDS, **_password()}
-    engine = sql.create_engine(address, pool_pre_ping=True, connect_args=connecting)
+    engine = sql.create_engine(address, pool_pre_ping=True, hide_parameters=True, connect_args=connecting)
     sql.event.listen(engine, "connect", _configure)
     try:
         with engine.begin() as connection:

@@ -22,7 +22,7 @@ def open_store(path: Path) -> Store:
     Raises Corrupt, with instructions, for a damaged database, Unavailable if it cannot be opened, and VersionMismatch
     for another release's schema.
     """
-    engine = sql.create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False})
+    engine = sql.create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False}, hide_parameters=True)
     sql.event.listen(engine, "connect", _configure)
     sql.event.listen(engine, "begin", _begin)
     try:

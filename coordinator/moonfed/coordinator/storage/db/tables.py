@@ -11,13 +11,16 @@ from sqlalchemy import (
     ForeignKey,
     ForeignKeyConstraint,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
     Text,
 )
 
-SCHEMA_VERSION = 11
+from moonfed.coordinator.draw import SECRET_BYTES
+
+SCHEMA_VERSION = 12
 NAME, DIGEST, SERIAL = 63, 64, 64  # characters
 ROLE = 255
 BUNDLE, INITIAL = -1, 0  # in place of a round: the owner of a run's first blobs
@@ -46,6 +49,14 @@ runs = Table(
     Column("method", Text, nullable=False),
     Column("initial_sha256", String(DIGEST), nullable=False),
     Column("initial_size", BigInteger, nullable=False),
+)
+
+# The secret that a run draws its devices with. In a table of its own, so that no error about a run's row shows it.
+draws = Table(
+    "draws",
+    metadata,
+    Column("run", ForeignKey("runs.run"), primary_key=True),
+    Column("secret", LargeBinary(SECRET_BYTES), nullable=False),
 )
 
 rounds = Table(
@@ -421,5 +432,6 @@ OF_A_RUN = (
     device_outcomes,
     reports,
     rounds,
+    draws,
     runs,
 )  # next to blob_references, in this order
