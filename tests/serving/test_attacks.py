@@ -317,10 +317,10 @@ def test_bodies_that_wait_for_a_model_count_after_their_clients_have_left(tmp_pa
     described = json.dumps({"inputs": [tensor]}).encode()
     start = head(len(described) + 16 * rows, f"Inference-Header-Content-Length: {len(described)}") + described
     with limited(tmp_path / "models", log_file, limits={"pending_bytes": 64 * MB}) as server:
-        for number in range(4):
-            with connected(server, start + bytes(16 * rows)) as connection:
-                until(lambda: server.waiting("linear") == number + 1)
-                assert connection.getpeername()
+        with ExitStack() as stack:
+            for _ in range(4):
+                stack.enter_context(connected(server, start + bytes(16 * rows)))
+            until(lambda: server.waiting("linear") == 4)
         for _ in range(3):
             with connected(server, start) as connection, suppress(ConnectionResetError, BrokenPipeError):
                 connection.sendall(bytes(16 * rows))

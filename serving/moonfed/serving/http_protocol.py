@@ -59,7 +59,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_timer()
         self._stop_reading_timer()
         super().connection_lost(exc)
-        self.cycle = None  # which refers to this connection
+        self.cycle = None  # type: ignore[assignment]  # as before the first request; it refers to this connection
 
     def data_received(self, data: bytes) -> None:
         """Parse what has arrived."""
