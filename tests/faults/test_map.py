@@ -448,6 +448,7 @@ TESTS: dict[int, list[str]] = {
         "coordinator.console.test_guard::test_errors_that_anybody_can_repeat_do_not_fill_the_log",
         "coordinator.console.test_security::"
         "test_logins_that_no_program_could_store_are_rejected_counted_and_logged_briefly",
+        "coordinator.console.test_security::test_a_number_with_many_digits_is_no_page",
         "coordinator.console.test_security::test_no_action_takes_a_number_that_is_none",
         "coordinator.console.test_security::test_no_action_takes_text_that_is_no_text",
     ],

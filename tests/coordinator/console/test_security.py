@@ -220,6 +220,16 @@ def test_no_action_takes_a_number_that_is_none(page: Page, value: bytes) -> None
     assert len(reply.content) < 400
 
 
+@pytest.mark.parametrize("digits", [10, 20, 5000])
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/models/digits/{}", 404), ("/api/models/digits/{}", 405), ("/api/runs/pilot/rounds/{}/1", 404)],
+)
+def test_a_number_with_many_digits_is_no_page(page: Page, path: str, status: int, digits: int) -> None:
+    assert page.client.get(path.format("9" * digits)).status_code == status
+    assert page.client.get(path.format("1")).status_code == 200
+
+
 def test_dns_rebinding_the_host_must_be_the_consoles(page: Page) -> None:
     for host in ("evil.example", "evil.example:8480", "127.0.0.1.evil.example", "127.0.0.1:1"):
         reply = page.client.get("/api/runs", headers={"Host": host})

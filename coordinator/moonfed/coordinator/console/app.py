@@ -33,7 +33,7 @@ PAGES = (
     "/devices/{device}",
     "/models",
     "/models/{name}",
-    "/models/{name}/{version:int}",
+    "/models/{name}/{version:number}",
     "/audit",
 )
 

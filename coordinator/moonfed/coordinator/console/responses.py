@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
@@ -28,6 +29,15 @@ _STATUSES: tuple[tuple[type[MoonfedError], int], ...] = (
     (errors.ResourceExhausted, 507),
     (errors.Unavailable, 503),
 )
+
+
+class _NumberConvertor(IntegerConvertor):
+    """A number in a path. Python converts none of thousands of digits, and messages have no large ones."""
+
+    regex = "[0-9]{1,9}"
+
+
+register_url_convertor("number", _NumberConvertor())
 
 
 def error_response(error: MoonfedError) -> JSONResponse:
