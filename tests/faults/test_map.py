@@ -449,6 +449,40 @@ TESTS: dict[int, list[str]] = {
         "test_the_previous_version_answers_where_the_current_one_cannot_be_loaded",
         "edge_client.state.test_releases::test_a_damaged_version_gives_way_to_the_previous_one",
     ],
+    80: [
+        "serving.test_attacks::test_bodies_of_requests_that_fail_are_not_kept",
+        "serving.test_attacks::test_bodies_that_wait_for_a_model_count_after_their_clients_have_left",
+        "serving.test_http_connections::"
+        "test_a_complete_body_counts_until_the_application_has_finished_even_if_its_client_is_gone",
+        "serving.test_http_protocol::test_a_lost_connection_keeps_no_request_until_garbage_is_collected",
+        "serving.test_http_protocol::test_a_rejected_connection_frees_its_bodies_before_its_client_reads_the_reason",
+        "serving.test_thread_pool::test_neither_a_request_nor_its_answer_is_kept_until_garbage_is_collected",
+    ],
+    81: [
+        "coordinator.console.test_guard::test_errors_that_anybody_can_repeat_do_not_fill_the_log",
+        "coordinator.console.test_security::"
+        "test_logins_that_no_program_could_store_are_rejected_counted_and_logged_briefly",
+        "coordinator.console.test_security::test_a_number_with_many_digits_is_no_page",
+        "coordinator.console.test_security::test_no_action_takes_a_number_that_is_none",
+        "coordinator.console.test_security::test_no_action_takes_text_that_is_no_text",
+    ],
+    82: [
+        "coordinator.console.test_guard::test_behind_a_proxy_no_other_caller_is_served",
+        "coordinator.console.test_proxy::test_a_local_program_that_does_not_know_the_secret_is_nobody",
+        "coordinator.console.test_proxy::test_a_real_proxy_logs_operators_in_and_its_headers_cannot_be_forged",
+        "coordinator.console.test_proxy::test_a_secret_that_is_none_is_rejected",
+        "coordinator.console.test_settings::test_what_would_be_exposed_is_rejected",
+    ],
+    83: [
+        "serving.test_repository::test_a_server_shows_nobody_a_file_through_a_link",
+        "serving.test_repository::test_links_out_of_a_repository_are_not_followed",
+        "serving.test_repository::test_links_within_a_repository_are_followed",
+    ],
+    84: [
+        "coordinator.console.test_attempts::test_many_addresses_lock_nobody_out_and_guess_little",
+        "coordinator.console.test_security::test_guesses_at_the_same_time_count_before_they_are_verified",
+        "coordinator.console.test_security::test_many_addresses_that_guess_lock_no_operator_out",
+    ],
 }
 
 

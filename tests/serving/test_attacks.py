@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import socket
 import ssl
@@ -11,7 +12,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from tests.support.gates import until
 from tests.support.http2_calls import INFER, PREFACE, RawCall, message_head
 from tests.support.model_repositories import INPUT, ONE_INSTANCE, OUTPUT, linear, write_model
 from tests.support.server_certificates import write_certificate
-from tests.support.server_process import Server, answer_of, get, limited, served
+from tests.support.server_process import Server, answer_of, get, limited, served, waits_for
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 PATH = "/v2/models/linear/infer"
@@ -273,6 +274,59 @@ def test_unfinished_bodies_are_bounded_together(repository: Path, log_file: Path
                 stack.enter_context(connection)
         assert server.memory() - before < 250 * MB
         require_honest_answers(server)
+
+
+LARGE = os.urandom(20 * MB)
+NO_HTTP = b"\0\1 no HTTP\r\n\r\n"
+CHUNKED = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + b"%x\r\n" % len(LARGE) + LARGE
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (head(len(LARGE)) + LARGE + NO_HTTP, 400),
+        (head(len(LARGE)) + LARGE + b"GET /v2 HTTP/1.1\r\nHost", None),
+        (head(len(LARGE)) + LARGE + b"GET /v2 HTTP/1.1\r\nHost : x\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n" + head(len(LARGE)) + LARGE + NO_HTTP, 200),
+        (CHUNKED + b"\r\n0\r\n\r\n" + NO_HTTP, 400),
+        (head(len(packed := gzip.compress(LARGE, 1)), "Content-Encoding: gzip") + packed + NO_HTTP, 400),
+        (head(len(LARGE)) + LARGE, None),
+    ],
+    ids=["no HTTP", "half a request", "bad header", "after another", "chunked", "gzip", "disconnected"],
+)
+def test_bodies_of_requests_that_fail_are_not_kept(
+    repository: Path, log_file: Path, content: bytes, status: int | None
+) -> None:
+    with limited(repository, log_file) as server:
+        require_honest_answers(server)
+        before = server.reset_peak_memory()
+        for _ in range(10):
+            with connected(server, content) as connection:
+                if status:
+                    assert answer(connection).startswith(b"HTTP/1.1 %d " % status)
+        require_honest_answers(server)
+        assert server.memory("VmHWM") - before < 120 * MB
+        assert "Traceback" not in server.log
+
+
+def test_bodies_that_wait_for_a_model_count_after_their_clients_have_left(tmp_path: Path, log_file: Path) -> None:
+    rows = 1_000_000
+    waiting = waits_for(100 * rows).replace("max_batch_size: 64", f"max_batch_size: {100 * rows}")
+    write_model(tmp_path / "models", "linear", 1, linear(), waiting + INPUT + OUTPUT)
+    tensor = {"name": "inputs", "datatype": "FP32", "shape": [rows, 4], "parameters": {"binary_data_size": 16 * rows}}
+    described = json.dumps({"inputs": [tensor]}).encode()
+    start = head(len(described) + 16 * rows, f"Inference-Header-Content-Length: {len(described)}") + described
+    with limited(tmp_path / "models", log_file, limits={"pending_bytes": 64 * MB}) as server:
+        with ExitStack() as stack:
+            for _ in range(4):
+                stack.enter_context(connected(server, start + bytes(16 * rows)))
+            until(lambda: server.waiting("linear") == 4)
+        for _ in range(3):
+            with connected(server, start) as connection, suppress(ConnectionResetError, BrokenPipeError):
+                connection.sendall(bytes(16 * rows))
+                assert answer(connection).startswith(b"HTTP/1.1 503 ")
+        assert server.waiting("linear") == 4
+        assert get(server.http, "/v2/health/live")[0] == 200
 
 
 def test_connections_beyond_the_limit_replace_those_that_wait(repository: Path, log_file: Path) -> None:

@@ -48,8 +48,16 @@ def test_a_closed_connection_leaves_its_place_and_is_not_waited_for() -> None:
     found.remove("unknown")
 
 
+def begun(*names: str, **limits: int) -> Connections[str]:
+    """Connections with a request each, whose body is expected."""
+    found = opened(*names, **limits)
+    for name in names:
+        found.begin_body(name)
+    return found
+
+
 def test_the_largest_unfinished_body_gives_way() -> None:
-    found = opened("a", "b", "c")
+    found = begun("a", "b", "c")
     assert found.receive("a", 40) is None
     assert found.receive("b", 50) is None
     assert found.receive("c", 10) is None
@@ -58,23 +66,56 @@ def test_the_largest_unfinished_body_gives_way() -> None:
 
 
 def test_a_request_that_is_being_answered_is_not_the_one_to_reject() -> None:
-    found = opened("a", "b")
+    found = begun("a", "b")
     found.receive("a", 80)
     found.set_waiting("a", False)  # its body is complete
     assert found.receive("b", 30) == "b"
 
 
 def test_answered_requests_hold_no_bytes() -> None:
-    found = opened("a", "b")
+    found = begun("b")
     for _ in range(5):
+        found.begin_body("a")
         assert found.receive("a", 60) is None
-        found.release("a")
+        found.answered("a")
+    assert found.receive("a", 1 << 20) is None, "the rest of a request that was answered early"
     assert found.receive("b", 80) is None
 
 
 def test_bytes_beyond_the_largest_body_do_not_count_since_they_are_dropped() -> None:
-    found = opened("a", "b")
+    found = begun("a", "b")
     for _ in range(10):
         assert found.receive("a", 60) is None
     assert found.receive("b", 20) is None
     assert found.receive("b", 1) == "a"
+
+
+def test_every_pipelined_body_counts() -> None:
+    found = begun("a", "b")
+    found.receive("a", 60)
+    found.begin_body("a")
+    assert found.receive("a", 40) is None
+    assert found.receive("b", 1) == "a"
+    assert found.receive("b", 79) is None
+
+
+def test_a_complete_body_counts_until_the_application_has_finished_even_if_its_client_is_gone() -> None:
+    found = opened("a", "b")
+    body = found.begin_body("a")
+    found.receive("a", 60)
+    body.complete = True
+    found.begin_body("a")  # pipelined, and never begun
+    found.receive("a", 30)
+    found.remove("a")
+    found.begin_body("b")
+    assert found.receive("b", 40) is None
+    assert found.receive("b", 1) == "b"
+    found.finish(body)
+    found.finish(body)
+    found.admit("c")
+    found.begin_body("c")
+    assert found.receive("c", 80) is None
+    found.admit("d")
+    found.begin_body("d")
+    assert found.receive("d", 20) is None
+    assert found.receive("d", 1) == "c", "the bytes were subtracted once"

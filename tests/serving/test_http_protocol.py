@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import gc
+import weakref
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, cast
 
 import pytest
@@ -306,3 +308,33 @@ def test_a_closed_connection_has_no_timer(client: Client, loop: Loop) -> None:
     assert all(timer.cancelled for timer in loop.timers)
     loop.pass_time(1000)
     assert (client.transport.written, client.transport.aborted) == (b"", False)
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize(
+    "rest", [b"", b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nHo", b"GET / HTTP/1.1\r\nHost : x\r\n\r\n"]
+)
+@pytest.mark.usefixtures("no_collection")
+def test_a_lost_connection_keeps_no_request_until_garbage_is_collected(client: Client, rest: bytes) -> None:
+    client.send(REQUEST % 4 + b"body" + REQUEST % 4 + b"next" + rest)
+    cycle = weakref.ref(client.protocol.cycle)
+    client.protocol.connection_lost(None)
+    assert cycle() is None
+
+
+@pytest.mark.parametrize(
+    "rest", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nHost : x\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 6]
+)
+def test_a_rejected_connection_frees_its_bodies_before_its_client_reads_the_reason(client: Client, rest: bytes) -> None:
+    client.send(REQUEST % 4 + b"body" + REQUEST % 2500 + b"x" * 2500)
+    cycle = client.protocol.cycle
+    client.transport.unread = 1000
+    client.send(rest)
+    assert client.transport.status in (400, 431)
+    assert (bytes(cycle.body), cycle.disconnected, len(client.protocol.pipeline)) == (b"", True, 0)

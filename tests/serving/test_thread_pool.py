@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+import gc
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -103,3 +107,54 @@ def test_a_cancelled_queued_call_costs_no_thread() -> None:
     assert pool.submit(pow, 2, 3).result(timeout=30) == 8
     assert pool.in_flight == 0
     pool.close()
+
+
+class Body(bytearray):
+    """A body that can be weakly referenced."""
+
+
+@pytest.mark.parametrize("call", [len, int, str], ids=["answered", "invalid", "large answer"])
+def test_neither_a_request_nor_its_answer_is_kept_until_garbage_is_collected(
+    pool: ElasticThreadPool, call: Callable[[Body], object]
+) -> None:
+    kept: list[weakref.ref[object]] = []
+
+    def answer(body: Body) -> object:
+        found = Body(str(call(body)), "ascii")
+        kept.append(weakref.ref(found))
+        return found
+
+    async def ask() -> None:
+        body = Body(b"x" * 1000)
+        kept.append(weakref.ref(body))
+        with suppress(ValueError):
+            await pool.call(answer, body)
+
+    async def ask_and_look() -> list[object]:
+        await ask()
+        for _ in range(500):  # until the pool's thread has dropped its references
+            if any(each() for each in kept):
+                await asyncio.sleep(0.01)
+        return [each() for each in kept]
+
+    gc.disable()
+    try:
+        assert asyncio.run(ask_and_look()) == [None] * len(kept)
+    finally:
+        gc.enable()
+
+
+def test_a_cancelled_call_that_is_queued_is_not_made() -> None:
+    pool, gate, calls = ElasticThreadPool(threads=1, limit=1), threading.Event(), list[int]()
+
+    async def cancel_one() -> None:
+        waiting = [asyncio.create_task(pool.call(gate.wait)), asyncio.create_task(pool.call(calls.append, 1))]
+        await asyncio.sleep(0)
+        waiting[1].cancel()
+        await asyncio.wait(waiting[1:])
+        gate.set()
+        await waiting[0]
+
+    asyncio.run(cancel_one())
+    pool.close()
+    assert calls == []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -209,13 +211,13 @@ def test_warm_up_data_in_files_are_not_covered(directory: ModelDirectory, key: P
 
 def test_a_graph_is_read_once(directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    original = Path.open
+    original = builtins.open
 
-    def recorded(path: Path, *arguments: object, **named: object) -> object:
-        opened.append(path.name)
-        return original(path, *arguments, **named)  # type: ignore[call-overload]
+    def recorded(path: Path, *arguments: Any, **named: Any) -> object:  # noqa: ANN401
+        opened.append(Path(path).name)
+        return original(path, *arguments, **named)
 
-    monkeypatch.setattr(Path, "open", recorded)
+    monkeypatch.setattr(builtins, "open", recorded)
     with closing(ModelManager(directory.path.parent, ServingSettings())) as models:
         assert models.is_ready("linear")
     assert opened.count("model.onnx") == 1

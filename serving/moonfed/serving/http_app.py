@@ -144,7 +144,8 @@ class InferenceApp:
         """Answer one inference request."""
         body = await self._body(request)
         self._inference.require_capacity()
-        return await asyncio.wrap_future(self._inference.submit(self._infer, request, body))
+        response: Response = await self._inference.call(self._infer, request, body)
+        return response
 
     def _infer(self, request: Request, body: bytearray) -> Response:
         headers = request.headers

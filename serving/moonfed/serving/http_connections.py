@@ -6,11 +6,21 @@ of an unfinished request. So small requests are answered even if others send lar
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from moonfed.serving.request_limits import RequestLimits
 
 Connection = TypeVar("Connection")
+
+
+@dataclass(slots=True, eq=False)
+class Body:
+    """The body of an unanswered request, and how many of its bytes count towards the limit."""
+
+    bytes: int = 0
+    complete: bool = False
 
 
 class Connections(Generic[Connection]):
@@ -21,7 +31,7 @@ class Connections(Generic[Connection]):
         self._limit = limit
         self._open: set[Connection] = set()
         self._waiting: dict[Connection, None] = {}  # for a complete request, the longest first
-        self._bytes: dict[Connection, int] = {}  # of unanswered bodies
+        self._bodies: dict[Connection, deque[Body]] = {}  # of unanswered requests, in their order
         self._total = 0
 
     def admit(self, connection: Connection) -> Connection | None:
@@ -41,24 +51,42 @@ class Connections(Generic[Connection]):
         if waiting and connection in self._open:
             self._waiting[connection] = None
 
+    def begin_body(self, connection: Connection) -> Body:
+        """Add a request; return its body, to be passed to `finish` once the application has finished."""
+        body = Body()
+        self._bodies.setdefault(connection, deque()).append(body)
+        return body
+
     def receive(self, connection: Connection, size: int) -> Connection | None:
-        """Add bytes of a body; return the connection to reject if the total is too large."""
-        held = self._bytes.get(connection, 0)
-        size = min(size, self.max_body_bytes - held)  # the application drops what exceeds it
-        self._bytes[connection] = held + size
+        """Add bytes of the newest body; return the connection to reject if the total is too large."""
+        if not (bodies := self._bodies.get(connection)):
+            return None  # answered already, so nothing is kept
+        size = min(size, self.max_body_bytes - bodies[-1].bytes)  # the application drops what exceeds it
+        bodies[-1].bytes += size
         self._total += size
         if self._total <= self.limits.pending_bytes:
             return None
-        excess = max(self._waiting, key=lambda each: self._bytes.get(each, 0))
+        excess = max(self._waiting, key=self._bytes)
         self.remove(excess)
         return excess
 
-    def release(self, connection: Connection) -> None:
-        """Subtract the bytes of requests that were answered."""
-        self._total -= self._bytes.pop(connection, 0)
+    def answered(self, connection: Connection) -> None:
+        """Subtract the bytes of the oldest request."""
+        if bodies := self._bodies.get(connection):
+            self.finish(bodies.popleft())
+
+    def finish(self, body: Body) -> None:
+        """Subtract the bytes of a request with which the application has finished."""
+        self._total -= body.bytes
+        body.bytes = 0
 
     def remove(self, connection: Connection) -> None:
-        """Remove a connection."""
+        """Remove a connection; a complete request that the application works on counts until `finish`."""
         self._open.discard(connection)
         self._waiting.pop(connection, None)
-        self.release(connection)
+        for number, body in enumerate(self._bodies.pop(connection, ())):
+            if number or not body.complete:
+                self.finish(body)
+
+    def _bytes(self, connection: Connection) -> int:
+        return sum(body.bytes for body in self._bodies.get(connection, ()))

@@ -7,14 +7,15 @@ request keeps its connection forever.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from moonfed.serving.http_connections import Connections
+from moonfed.serving.http_connections import Body, Connections
 
 _DISCARDED_BYTES = 1 << 20  # of a body beyond four times the largest one; its client reads the response only at the end
 LINGER_SECONDS = 10.0  # without progress, in sending the rest of an answered request or in reading a response
@@ -36,11 +37,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, shared: Connections[BoundedProtocol], **named: Any) -> None:  # noqa: ANN401
         super().__init__(*arguments, **named)
-        self._shared, self._limits = shared, shared.limits
+        self._shared, self._limits, self._application = shared, shared.limits, self.app
         self._unparsed = 0  # bytes since the parser's last event
         self._header_bytes = self._header_count = 0
         self._begun = self._in_body = False
-        self._body_bytes, self._body_began = 0, 0.0
+        self._body_bytes, self._body_began, self._body = 0, 0.0, Body()
         self._timer: asyncio.TimerHandle | None = None
         self._reading_timer: asyncio.TimerHandle | None = None  # runs while the client has a response to read
         self._rejection = _BAD_REQUEST
@@ -53,11 +54,12 @@ class BoundedProtocol(HttpToolsProtocol):
             excess.reject(_UNAVAILABLE)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection."""
-        self._shared.remove(self)
+        """Remove the connection and its requests."""
+        self._drop_requests()
         self._stop_timer()
         self._stop_reading_timer()
         super().connection_lost(exc)
+        self.cycle = None  # type: ignore[assignment]  # as before the first request; it refers to this connection
 
     def data_received(self, data: bytes) -> None:
         """Parse what has arrived."""
@@ -98,6 +100,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """Start to answer the request."""
         if len(self.pipeline) >= self._limits.pipelined_requests:
             raise self._reject_with(_TOO_MANY)
+        self._body = self._shared.begin_body(self)
+        self.app = partial(_run, self._application, partial(self._shared.finish, self._body))
         super().on_headers_complete()
         self._in_body, self._unparsed = True, 0
         self._body_bytes, self._body_began = 0, self.loop.time()
@@ -116,6 +120,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Record that the request is complete."""
         super().on_message_complete()
+        self._body.complete = True
         self._begun = self._in_body = False
         self._unparsed = 0
         self._stop_timer()
@@ -124,8 +129,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the next request, or for the rest of a request that was answered early."""
         super().on_response_complete()
-        if self._is_idle():
-            self._shared.release(self)
+        self._shared.answered(self)
         self._shared.set_waiting(self, self._is_idle() or self._begun)
         if self._in_body and self._is_idle() and not self.transport.is_closing():
             self._start_timer(LINGER_SECONDS)
@@ -165,10 +169,19 @@ class BoundedProtocol(HttpToolsProtocol):
         """Respond with an error, without the application, and close the connection."""
         if self.transport.is_closing():
             return
+        self._drop_requests()
         content = f'{{"error": "{_REASONS[status]}"}}'.encode()
         headers = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(content)
         self.transport.write(STATUS_LINE[status] + headers + content)
         self._close()
+
+    def _drop_requests(self) -> None:
+        """Free what has arrived: the application is told that the client is gone."""
+        self._shared.remove(self)
+        self.pipeline.clear()
+        if not self._is_idle():
+            self.cycle.disconnected, self.cycle.body = True, bytearray()
+            self.cycle.message_event.set()
 
     def _is_idle(self) -> bool:
         """Return whether every request so far was answered."""
@@ -220,3 +233,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
         elif left:
             self._timer = self.loop.call_later(LINGER_SECONDS, self._abort_unless_read, left)
+
+
+async def _run(application: Any, finish: Callable[[], None], scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+    """Run the application, and record that it has finished with a request, even if the connection was lost."""
+    try:
+        await application(scope, receive, send)
+    finally:
+        finish()

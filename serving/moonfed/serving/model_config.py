@@ -11,6 +11,7 @@ from tritonclient.grpc import model_config_pb2
 
 from moonfed.errors import InvalidInput
 from moonfed.serving.inference_request import TensorMetadata
+from moonfed.serving.repository import read_file
 from moonfed.serving.tensor_codec import format_shape, from_config_type, to_config_type
 
 CONFIG_FILE = "config.pbtxt"
@@ -29,7 +30,7 @@ def read_config(directory: Path) -> Config:
     config = model_config_pb2.ModelConfig()
     if file.exists():
         try:
-            config = parse_config(file.read_bytes(), directory.name)
+            config = parse_config(read_file(directory.parent, file), directory.name)
         except OSError as error:
             raise InvalidInput(f"{CONFIG_FILE} of model '{directory.name}' cannot be read: {error}") from error
     _require_servable(config, directory.name)

@@ -156,6 +156,8 @@ class ModelManager:
             self._loader.refresh(name, scan_model(self._repository, name))
         except NotFound:
             pass  # removed meanwhile; the next poll unloads it
+        except InvalidInput as error:
+            self._loader.record_failure(name, str(error))
         except OSError as error:  # one broken directory must not affect the others
             self._loader.record_failure(name, f"the directory of model '{name}' cannot be read: {error}")
 

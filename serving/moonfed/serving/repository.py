@@ -8,7 +8,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from moonfed.errors import InvalidInput, NotFound
+from moonfed.files import read_regular
 
+MAX_FILE_BYTES = 1 << 34
 WARM_UP_DIRECTORY = "warmup"  # in a model's directory; holds the files that its config names
 Fingerprint = frozenset[tuple[str, int, int, int]]  # path, modification time in ns, bytes, inode
 
@@ -32,12 +34,15 @@ def model_names(repository: Path) -> list[str]:
 
 
 def scan_model(repository: Path, name: str) -> ScannedModel:
-    """Scan a model's directory; raise NotFound if there is none."""
+    """Scan a model's directory; raise NotFound if there is none, InvalidInput for a link out of the repository."""
     path = repository / name
     if name in ("", ".", "..") or "/" in name or not path.is_dir():
         raise NotFound(f"model '{name}' is not in the repository")
+    within(repository, path)
     versions = {int(each.name): each for each in path.iterdir() if _is_version(each)}
     others = [each for each in path.iterdir() if _concerns_all_versions(each)]
+    for each in (*versions.values(), *others):
+        within(repository, each)
     return ScannedModel(
         path=path,
         config=_fingerprint(path, others),
@@ -87,3 +92,20 @@ def confined(directory: Path, name: str, field: str) -> Path:
     if name.startswith("/") or ".." in parts or "\0" in name:
         raise InvalidInput(f"{field} is {name!r}; it must be a file below the model's directory")
     return directory / name
+
+
+def read_file(repository: Path, path: Path) -> bytes:
+    """Read a file of a model, also through links within the repository; raise OSError or MoonfedError."""
+    return read_regular(within(repository, path), MAX_FILE_BYTES)
+
+
+def within(repository: Path, path: Path) -> Path:
+    """Return a path without symbolic links; raise InvalidInput if they lead out of the repository."""
+    try:
+        real = path.resolve()
+    except RuntimeError:  # the links form a loop
+        real = Path("/")
+    if not real.is_relative_to(repository.resolve()):
+        link = path.relative_to(repository)
+        raise InvalidInput(f"{link} is a symbolic link out of the repository; it must lead to a file within it")
+    return real

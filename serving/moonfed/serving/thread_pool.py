@@ -14,11 +14,13 @@ checks are late, it added more threads, and used 1.2 times the CPU time per requ
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -76,6 +78,23 @@ class ElasticThreadPool:
             self._submitted.set()
         return future
 
+    async def call(self, function: Callable[..., Any], /, *arguments: Any) -> Any:  # noqa: ANN401
+        """Call the function on one of the threads, and await its result.
+
+        Unlike asyncio.wrap_future, this leaves no reference cycle, which would keep requests and answers in memory
+        until Python collects garbage, however large they are.
+        """
+        answer = asyncio.get_running_loop().create_future()
+        future = self.submit(function, *arguments)
+        future.add_done_callback(partial(_pass_on, answer))
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
+        finally:
+            del answer, future  # an exception refers to this frame
+
     @contextmanager
     def count_call(self) -> Iterator[None]:
         """Count a call that the caller runs on its own thread; raise what `require_capacity` raises."""
@@ -120,6 +139,7 @@ class ElasticThreadPool:
         except BaseException as error:
             self._finish()
             future.set_exception(error)
+            del future  # the error refers to this frame; the cycle would keep the arguments in memory
         else:
             self._finish()
             future.set_result(result)
@@ -148,6 +168,20 @@ class ElasticThreadPool:
             if idle_checks >= IDLE_CHECKS and self._threads > self._base:
                 self._shrink((self._threads - self._base + 1) // 2)
                 idle_checks = 0
+
+
+def _pass_on(answer: asyncio.Future[Any], future: Future[Any]) -> None:
+    with suppress(RuntimeError):  # the event loop has ended, and nobody waits any more
+        answer.get_loop().call_soon_threadsafe(_copy, future, answer)
+
+
+def _copy(future: Future[Any], answer: asyncio.Future[Any]) -> None:
+    if answer.cancelled():
+        return
+    if error := future.exception():
+        answer.set_exception(error)
+    else:
+        answer.set_result(future.result())
 
 
 def _are_blocked(before: Sequence[int], started: int) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from moonfed.errors import InvalidInput, UntrustedRelease
 from moonfed.serving.model_config import CONFIG_FILE, Config, parse_config
-from moonfed.serving.repository import WARM_UP_DIRECTORY, confined
+from moonfed.serving.repository import WARM_UP_DIRECTORY, confined, read_file
 from moonfed.signing.release_directory import require_same_config, require_same_file, verified_version
 from moonfed.signing.release_signature import ReleaseKey
 
@@ -24,13 +24,13 @@ class VersionFiles:
         path = confined(self._directory / str(self.version), name, "default_model_filename")
         if not path.is_file():
             raise self._no_file(path.name)
-        return path.read_bytes()
+        return self._read(path)
 
     def labels(self, name: str) -> bytes:
         """Read a file of labels; raise InvalidInput if that fails."""
         path = confined(self._directory, name, "label_filename")
         try:
-            return path.read_bytes()
+            return self._read(path)
         except OSError as error:
             raise InvalidInput(f"label file {path.name} cannot be read: {error}") from error
 
@@ -38,9 +38,12 @@ class VersionFiles:
         """Read a file of warm-up data; raise InvalidInput if that fails."""
         path = confined(self._directory / WARM_UP_DIRECTORY, name, "input_data_file")
         try:
-            return path.read_bytes()
+            return self._read(path)
         except OSError as error:
             raise InvalidInput(f"model_warmup of '{self.model}' cannot read {path.name}: {error.strerror}") from error
+
+    def _read(self, path: Path) -> bytes:
+        return read_file(self._directory.parent, path)
 
     def _no_file(self, name: str) -> InvalidInput:
         return InvalidInput(f"version {self.version} of model '{self.model}' has no file {name}")

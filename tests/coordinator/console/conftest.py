@@ -11,6 +11,7 @@ from moonfed.bundle import Bundle
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.console_process import ConsoleProcess, Page, console_process, log_in
+from tests.support.coordinator_programs import Programs
 from tests.support.digit_fleet import DigitDevice, digit_devices, digits_bundle, digits_release, evaluate
 from tests.support.release_fleet import create, deploy
 
@@ -70,3 +71,11 @@ def console(federation: Federation) -> Iterator[ConsoleProcess]:
 def page(console: ConsoleProcess) -> Page:
     """A page of the admin, logged in by the console's link."""
     return log_in(console, console.token)
+
+
+@pytest.fixture(scope="package")
+def engineer(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    identity = tmp_path_factory.mktemp("identities") / "ed"
+    programs = Programs(federation.fleet.tmp, federation.fleet.stack)
+    programs.command("operator", "create", "ed", "--role", "engineer", "--output", str(identity))
+    return identity

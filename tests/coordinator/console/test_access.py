@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from moonfed.coordinator.console.passwords import set_password
 from tests.coordinator.console.conftest import Federation
 from tests.support.console_process import Page, console_process
 from tests.support.coordinator_programs import Programs
 
 PASSWORD = "correct horse battery"
-
-
-@pytest.fixture(scope="module")
-def engineer(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    identity = tmp_path_factory.mktemp("identities") / "ed"
-    programs = Programs(federation.fleet.tmp, federation.fleet.stack)
-    programs.command("operator", "create", "ed", "--role", "engineer", "--output", str(identity))
-    return identity
 
 
 def test_operators_log_in_with_passwords_each_as_themselves(
@@ -50,25 +40,3 @@ def test_a_password_needs_an_identity(federation: Federation, tmp_path: Path) ->
     programs = Programs(federation.fleet.tmp, federation.fleet.stack)
     told = programs.command("console", "--password-file", str(file), "--port", "0", code=3)
     assert "password-file names 'stranger', whose identity the console lacks; add it with --identity DIR" in told
-
-
-def test_behind_a_proxy_its_header_names_the_operator(federation: Federation, engineer: Path) -> None:
-    identities = ("--identity", str(federation.identity), "--identity", str(engineer))
-    proxy = ("--trusted-proxy", "127.0.0.1", "--proxy-user-header", "X-Remote-User", "--name", "console.example.org")
-    with console_process(*identities, *proxy) as console:
-        ours = {"Host": "console.example.org"}
-        ed = console.client(headers={**ours, "X-Remote-User": "ed"})
-        assert ed.get("/api/session").json()["operator"] == "ed"
-        assert ed.get("/api/runs").status_code == 200
-        for name in ("stranger", "", "operator, ed"):
-            with console.client(headers={**ours, "X-Remote-User": name}) as stranger:
-                assert stranger.get("/api/session").status_code == 403
-        # ed's cookie under another name is worth nothing
-        with console.client(headers={**ours, "X-Remote-User": "operator"}, cookies=dict(ed.cookies)) as other:
-            assert other.get("/api/runs").status_code == 401
-        assert ed.post("/api/login", json={}, headers={"Origin": "http://console.example.org"}).status_code == 400
-    with console_process(*identities, *proxy[:1], "10.9.9.9", *proxy[2:]) as console:
-        stranger = console.client(headers={**ours, "X-Remote-User": "ed"})
-        refused = {"error": "127.0.0.1 is not the proxy that this console serves"}
-        assert stranger.get("/api/session").json() == refused
-        assert stranger.get("/").status_code == 403

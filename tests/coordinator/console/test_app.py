@@ -14,7 +14,7 @@ def test_every_page_is_the_same_file_and_holds_no_secret(console: ConsoleProcess
     with console.client() as stranger:
         shell = stranger.get("/").text
         for page in PAGES:
-            assert stranger.get(page.replace("{version:int}", "1").replace("{", "").replace("}", "")).text == shell
+            assert stranger.get(page.replace("{version:number}", "1").replace("{", "").replace("}", "")).text == shell
         assert stranger.get("/nowhere").json() == {"error": "there is no such page"}
         assert "moonfed" in shell
 

@@ -9,7 +9,8 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
-from moonfed.coordinator.console.guard import HEADERS, MOST_BODY, Guard
+from moonfed.coordinator.console.guard import HEADERS, MOST_BODY, Guard, Proxy
+from moonfed.coordinator.support.flood_log import LINES
 
 HOST = "127.0.0.1:8480"
 JSON: dict[str, Any] = {"Origin": f"http://{HOST}", "Content-Type": "application/json"}
@@ -78,11 +79,41 @@ def test_methods_and_bodies_are_bounded() -> None:
     assert ask("POST", **(JSON | {"Content-Length": "many"})).status_code == 411
 
 
-def test_behind_a_proxy_no_other_caller_is_served() -> None:
-    behind: Any = Guard(PlainTextResponse("served"), [HOST], only_from="10.0.0.2")
-    assert ask(guard=behind, client="10.0.0.2").text == "served"
-    response = ask(guard=behind, client="10.0.0.3")
-    assert (response.status_code, response.json()) == (
-        403,
-        {"error": "10.0.0.3 is not the proxy that this console serves"},
-    )
+SECRET = "5" * 32
+
+
+@pytest.mark.parametrize(
+    ("client", "headers"),
+    [
+        ("10.0.0.3", {"X-Proxy-Secret": SECRET}),
+        ("10.0.0.2", {}),
+        ("10.0.0.2", {"X-Proxy-Secret": ""}),
+        ("10.0.0.2", {"X-Proxy-Secret": SECRET[1:]}),
+        ("10.0.0.2", {"X-Proxy-Secret": SECRET + "5"}),
+        ("10.0.0.2", {"X-Proxy-Secret": f"{SECRET}, {SECRET}"}),
+        ("10.0.0.2", {"Cookie": f"X-Proxy-Secret={SECRET}"}),
+    ],
+    ids=["other address", "no secret", "empty", "shorter", "longer", "doubled", "in a cookie"],
+)
+def test_behind_a_proxy_no_other_caller_is_served(client: str, headers: dict[str, Any]) -> None:
+    proxy = Proxy(address="10.0.0.2", secret=SECRET.encode())
+    behind: Any = Guard(PlainTextResponse("served"), [HOST], proxy=proxy)
+    assert ask(guard=behind, client="10.0.0.2", X_Proxy_Secret=SECRET).text == "served"
+    assert ask(guard=behind, client=client, **headers).status_code == 403
+    assert SECRET not in repr(proxy)
+
+
+def test_errors_that_anybody_can_repeat_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(_: object, __: object, ___: object) -> None:
+        raise RuntimeError("broken")
+
+    guard = Guard(broken, [HOST])
+
+    async def ask_often() -> None:
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", HOST.encode())]}
+        for _ in range(1000):
+            await guard(scope, broken, broken)  # type: ignore[arg-type]
+
+    asyncio.run(ask_often())
+    assert len(caplog.records) == LINES
+    assert caplog.records[0].exc_info

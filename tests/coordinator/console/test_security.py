@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -15,9 +17,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from moonfed.coordinator.console.attempts import OF_ONE
+from moonfed.coordinator.console.attempts import OF_ADDRESS, OF_ALL, OF_ONE
 from moonfed.coordinator.console.passwords import set_password
 from moonfed.coordinator.console.settings import EVERYWHERE
+from moonfed.coordinator.support.flood_log import LINES
 from tests.coordinator.console.conftest import Federation
 from tests.support.console_process import ConsoleProcess, Page, console_process, log_in
 
@@ -111,9 +114,9 @@ def test_brute_force_an_address_must_wait_even_with_the_right_password(federatio
     with console_process("--identity", str(federation.identity), "--password-file", str(file)) as console:
         client = console.client(headers={"Origin": console.origin})
         for number in range(OF_ONE):
-            given = {"operator": ("operator", "nobody")[number % 2], "password": f"guess {number}"}
-            reply = client.post("/api/login", json=given)
-            assert (reply.status_code, reply.json()["error"]) == (401, "the name or the password is wrong")
+            for name in ("operator", "nobody"):
+                reply = client.post("/api/login", json={"operator": name, "password": f"guess {number}"})
+                assert (reply.status_code, reply.json()["error"]) == (401, "the name or the password is wrong")
         reply = client.post("/api/login", json={"operator": "operator", "password": PASSWORD})
         assert reply.status_code == 429
         assert reply.json()["error"].startswith("too many failed logins; try again in ")
@@ -121,6 +124,110 @@ def test_brute_force_an_address_must_wait_even_with_the_right_password(federatio
         forged = {"X-Forwarded-For": "10.9.9.9", "Forwarded": "for=10.9.9.9", "X-Real-IP": "10.9.9.9"}
         again = client.post("/api/login", json={"operator": "operator", "password": PASSWORD}, headers=forged)
         assert again.status_code == 429
+
+
+@pytest.fixture
+def with_passwords(federation: Federation, tmp_path: Path) -> Iterator[ConsoleProcess]:
+    file = tmp_path / "passwords"
+    set_password(file, "operator", PASSWORD)
+    with console_process("--identity", str(federation.identity), "--password-file", str(file)) as found:
+        yield found
+
+
+def from_address(console: ConsoleProcess, address: str) -> httpx.Client:
+    """A client with one of the addresses of this machine."""
+    transport = httpx.HTTPTransport(local_address=address)
+    return console.client(headers={"Origin": console.origin}, transport=transport)
+
+
+RIGHT = {"operator": "operator", "password": PASSWORD}
+
+
+def test_many_addresses_that_guess_lock_no_operator_out(with_passwords: ConsoleProcess) -> None:
+    guessed = 0
+    for number in range(13):
+        guesser = from_address(with_passwords, f"127.0.1.{number + 1}")
+        for name in ("operator", "operator", "operator", "operator", "operator", "operator", "nobody"):
+            reply = guesser.post("/api/login", json={"operator": name, "password": "guessed"})
+            guessed += reply.status_code == 401
+            assert reply.status_code in (401, 429)
+    assert 13 <= guessed <= OF_ALL + 13
+    own = from_address(with_passwords, "127.0.2.1")
+    assert own.post("/api/login", json=RIGHT).status_code == 200
+
+
+def test_guesses_at_the_same_time_count_before_they_are_verified(with_passwords: ConsoleProcess) -> None:
+    client = with_passwords.client(headers={"Origin": with_passwords.origin})
+
+    def guess(_: int) -> int:
+        return client.post("/api/login", json={"operator": "operator", "password": "guessed"}).status_code
+
+    with ThreadPoolExecutor(16) as pool:
+        assert sorted(pool.map(guess, range(40))) == [401] * OF_ONE + [429] * (40 - OF_ONE)
+
+
+NO_TEXT = [
+    rb'{"operator": "operator", "password": "\ud800"}',
+    rb'{"operator": "\udfff", "password": "guessed"}',
+    rb'{"token": "\ud800\ud800"}',
+    rb'{"operator": "operator", "password": "a\u0000b"}',
+    b'{"operator": "operator", "password": "\xed\xa0\x80"}',
+    rb'{"operator": ["\ud800"], "password": "guessed"}',
+    rb'{"operator": "operator", "password": "guessed", "\ud800": 1}',
+    b'{"operator": "operator", "password": NaN}',
+    b'{"operator": "operator", "password": 7}',
+    b"[" * 60_000,
+    b"\xff",
+]
+
+
+@pytest.mark.parametrize("content", NO_TEXT, ids=range(len(NO_TEXT)))
+def test_logins_that_no_program_could_store_are_rejected_counted_and_logged_briefly(
+    with_passwords: ConsoleProcess, content: bytes
+) -> None:
+    headers = {"Origin": with_passwords.origin, "Content-Type": "application/json"}
+    client = with_passwords.client(headers=headers)
+    for _ in range(2 * OF_ADDRESS):
+        reply = client.post("/api/login", content=content)
+        assert reply.status_code in (400, 429)
+        assert len(reply.content) < 1000
+    counted = [client.post("/api/login", json={"operator": name, "password": "x"}) for name in ("", "operator")]
+    assert 429 in [reply.status_code for reply in counted]
+    with_passwords.process.kill()
+    assert with_passwords.process.stderr
+    log = with_passwords.process.stderr.read()
+    assert "Traceback" not in log
+    assert len(log.splitlines()) <= 2 * LINES
+
+
+@pytest.mark.parametrize("value", [rb'"\ud800"', rb'"a\u0000"', rb'["\udc00"]', rb'{"\ud800": 1}', b"NaN"])
+@pytest.mark.parametrize("path", ["/api/models/digits/deploy", "/api/models/digits/widen", "/api/runs/pilot/pause"])
+def test_no_action_takes_text_that_is_no_text(page: Page, path: str, value: bytes) -> None:
+    content = b'{"version": 1, "labels": "", "percent": %s}' % value
+    headers = {"X-CSRF-Token": page.csrf, "Origin": str(page.client.base_url).rstrip("/")}
+    reply = page.client.post(path, content=content, headers=headers | {"Content-Type": "application/json"})
+    assert reply.status_code == 400, reply.text
+
+
+@pytest.mark.parametrize("value", [b"1e999", b"-1e999", b"9" * 400, b"true", b'"' + b"5" * 5000 + b'"'])
+def test_no_action_takes_a_number_that_is_none(page: Page, value: bytes) -> None:
+    headers = {"X-CSRF-Token": page.csrf, "Origin": str(page.client.base_url).rstrip("/")}
+    content = b'{"percent": %s}' % value
+    reply = page.client.post(
+        "/api/models/digits/widen", content=content, headers=headers | {"Content-Type": "application/json"}
+    )
+    assert reply.status_code == 400, reply.text
+    assert len(reply.content) < 400
+
+
+@pytest.mark.parametrize("digits", [10, 20, 5000])
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/models/digits/{}", 404), ("/api/models/digits/{}", 405), ("/api/runs/pilot/rounds/{}/1", 404)],
+)
+def test_a_number_with_many_digits_is_no_page(page: Page, path: str, status: int, digits: int) -> None:
+    assert page.client.get(path.format("9" * digits)).status_code == status
+    assert page.client.get(path.format("1")).status_code == 200
 
 
 def test_dns_rebinding_the_host_must_be_the_consoles(page: Page) -> None:

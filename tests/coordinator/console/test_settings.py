@@ -12,7 +12,7 @@ from moonfed.errors import InvalidInput
 
 TLS = {"certificate": Path("c.pem"), "key": Path("k.pem")}
 PASSWORDS = {"password_file": Path("passwords")}
-PROXY = {"trusted_proxy": "10.0.0.2", "user_header": "X-Remote-User"}
+PROXY = {"trusted_proxy": "10.0.0.2", "user_header": "X-Remote-User", "proxy_secret_file": Path("secret")}
 
 
 def settings(**fields: Any) -> ConsoleSettings:  # noqa: ANN401
@@ -25,11 +25,15 @@ def settings(**fields: Any) -> ConsoleSettings:  # noqa: ANN401
         ({"host": "10.0.0.1"}, "host is '10.0.0.1'; beyond this machine the console needs --tls-cert and --tls-key"),
         ({"host": "10.0.0.1", **PASSWORDS}, "needs --tls-cert and --tls-key"),
         ({"host": "10.0.0.1", **PROXY}, "needs --tls-cert and --tls-key"),
-        ({"host": "10.0.0.1", **TLS}, "needs --password-file, or --trusted-proxy and --proxy-user-header"),
+        ({"host": "10.0.0.1", **TLS}, "needs --password-file, or --trusted-proxy, --proxy-user-header and"),
         ({"host": EVERYWHERE[0], **TLS, **PASSWORDS}, "name is not given; with host '0.0.0.0' it must be the name"),
         ({"host": "10.0.0.1", "insecure": True, **TLS, **PASSWORDS}, "without TLS to the coordinator"),
         ({"certificate": Path("c.pem")}, "tls-cert and tls-key must be given together, or neither"),
-        ({"trusted_proxy": "10.0.0.2"}, "trusted-proxy and proxy-user-header must be given together"),
+        ({"trusted_proxy": "10.0.0.2"}, "must be given together, or none of them: without the secret"),
+        ({**PROXY, "proxy_secret_file": None}, "must be given together, or none of them: without the secret"),
+        ({**PROXY, "trusted_proxy": "127.0.0.1", "proxy_secret_file": None}, "must be given together, or none of them"),
+        ({**PROXY, "user_header": ""}, "must be given together, or none of them"),
+        ({"proxy_secret_file": Path("secret")}, "must be given together, or none of them"),
         ({**PROXY, "trusted_proxy": "10.0.0.0/8"}, "trusted-proxy is '10.0.0.0/8'; it must be the address of one"),
         ({**PROXY, "user_header": "X Remote"}, "proxy-user-header is 'X Remote'; it must be a header's name"),
         ({**PROXY, **PASSWORDS}, "password-file and trusted-proxy exclude each other; give one of them"),

@@ -58,6 +58,14 @@ def console(
     proxy_user_header: Annotated[
         str, typer.Option(metavar="NAME", help="The proxy's header with the operator's name.", show_default=False)
     ] = "",
+    proxy_secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The secret that the proxy adds to each request, in the header X-Proxy-Secret.",
+            show_default=False,
+        ),
+    ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Offer no actions, whatever the role.")] = False,
     log_format: LogFormatOption = "text",
     log_level: LogLevelOption = "info",
@@ -88,6 +96,7 @@ def console(
         password_file=password_file,
         trusted_proxy=trusted_proxy,
         user_header=proxy_user_header,
+        proxy_secret_file=proxy_secret_file,
         read_only=read_only,
     )
 

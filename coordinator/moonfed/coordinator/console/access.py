@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from moonfed.coordinator.console.attempts import LoginAttempts
 from moonfed.coordinator.console.control import Operator
+from moonfed.coordinator.console.guard import Proxy
 from moonfed.coordinator.console.passwords import Passwords
 from moonfed.coordinator.console.sessions import LIFE, OneTimeLinks, Session, Sessions
 from moonfed.coordinator.console.settings import ConsoleSettings
@@ -30,6 +31,7 @@ class Access:
     settings: ConsoleSettings
     operators: Mapping[str, Operator]
     passwords: Passwords | None = None
+    proxy: Proxy | None = None
     sessions: Sessions = field(default_factory=Sessions)
     links: OneTimeLinks = field(default_factory=OneTimeLinks)
     attempts: LoginAttempts = field(default_factory=LoginAttempts)

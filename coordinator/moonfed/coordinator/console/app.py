@@ -33,7 +33,7 @@ PAGES = (
     "/devices/{device}",
     "/models",
     "/models/{name}",
-    "/models/{name}/{version:int}",
+    "/models/{name}/{version:number}",
     "/audit",
 )
 
@@ -67,7 +67,7 @@ def console_application(access: Access) -> Guard:
     application.router.redirect_slashes = False
     settings = access.settings
     secure = settings.certificate is not None
-    return Guard(application, allowed_hosts(settings), secure=secure, only_from=settings.trusted_proxy)
+    return Guard(application, allowed_hosts(settings), secure=secure, proxy=access.proxy)
 
 
 def allowed_hosts(settings: ConsoleSettings) -> list[str]:

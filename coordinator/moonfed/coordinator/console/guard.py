@@ -6,17 +6,25 @@ pages. Framing and injected markup: the content security policy permits neither,
 
 from __future__ import annotations
 
+import hmac
+import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
+
+from moonfed.coordinator.support.flood_log import FloodLog
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+_log = logging.getLogger(__name__)
+
+PROXY_SECRET_HEADER = "X-Proxy-Secret"  # noqa: S105 - its name
 MOST_BODY = 64 * 1024  # bytes
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -34,13 +42,28 @@ HEADERS = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """The only caller to serve: its address, and the secret that it adds to each request."""
+
+    address: str
+    secret: bytes = field(repr=False)
+
+    def sent(self, scope: Scope) -> bool:
+        """Return whether a request comes from it."""
+        secrets = [value for name, value in scope["headers"] if name == PROXY_SECRET_HEADER.lower().encode()]
+        client = scope["client"][0] if scope.get("client") else ""
+        return client == self.address and len(secrets) == 1 and hmac.compare_digest(secrets[0], self.secret)
+
+
 class Guard:
     """An ASGI application that rejects requests of other sites and under other names, and protects its responses."""
 
     def __init__(
-        self, application: Application, hosts: Iterable[str], *, secure: bool = False, only_from: str = ""
+        self, application: Application, hosts: Iterable[str], *, secure: bool = False, proxy: Proxy | None = None
     ) -> None:
-        self._application, self._secure, self._only_from = application, secure, only_from
+        self._application, self._secure, self._proxy = application, secure, proxy
+        self._errors = FloodLog(_log)
         self._hosts = frozenset(host.lower() for host in hosts)  # with the port, or for any port without
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,7 +82,10 @@ class Guard:
             status, sentence = rejection
             await JSONResponse({"error": sentence}, status)(scope, receive, protected)
             return
-        await self._application(scope, receive, protected)
+        try:
+            await self._application(scope, receive, protected)
+        except Exception as error:  # which Starlette has answered; whoever repeats it does not fill the log
+            self._errors.write(logging.ERROR, type(error).__name__, "a request failed", error=error)
 
     def _add_headers(self, headers: MutableHeaders, path: str) -> None:
         for name, value in HEADERS.items():
@@ -69,9 +95,8 @@ class Guard:
             headers["Strict-Transport-Security"] = "max-age=31536000"
 
     def _stranger(self, scope: Scope) -> tuple[int, str] | None:
-        address = scope["client"][0] if scope.get("client") else ""
-        if self._only_from and address != self._only_from:
-            return 403, f"{address or 'the caller'} is not the proxy that this console serves"
+        if self._proxy and not self._proxy.sent(scope):
+            return 403, "the request does not come from the proxy that this console serves, with the proxy's secret"
         return None
 
     def _rejection(self, method: str, path: str, headers: Headers) -> tuple[int, str] | None:

@@ -39,7 +39,7 @@ class ModelApi:
             Route("/api/models", self.models),
             Route("/api/models/{name}", self.model),
             Route("/api/models/{name}/devices", self.devices),
-            Route("/api/models/{name}/{version:int}", self.version),
+            Route("/api/models/{name}/{version:number}", self.version),
         ]
 
     async def models(self, request: Request) -> Response:

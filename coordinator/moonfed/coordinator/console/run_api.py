@@ -33,7 +33,7 @@ class RunApi:
             Route("/api/runs", self.runs),
             Route("/api/runs/{run}", self.run),
             Route("/api/runs/{run}/rounds", self.rounds),
-            Route("/api/runs/{run}/rounds/{round:int}/{attempt:int}", self.round),
+            Route("/api/runs/{run}/rounds/{round:number}/{attempt:number}", self.round),
             Route("/api/runs/{run}/outcomes", self.outcomes),
             Route("/api/runs/{run}/evaluations", self.evaluations),
             Route("/api/runs/{run}/live", self.live),

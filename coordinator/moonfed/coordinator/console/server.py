@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
+import stat
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +16,7 @@ import uvicorn
 from moonfed.coordinator.console.access import Access
 from moonfed.coordinator.console.app import console_application
 from moonfed.coordinator.console.control import load_operators
+from moonfed.coordinator.console.guard import Proxy
 from moonfed.coordinator.console.passwords import read_passwords
 from moonfed.coordinator.console.settings import ConsoleSettings
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound
@@ -22,6 +25,8 @@ from moonfed.files import require_file
 MOST_CONNECTIONS = 256
 MOST_HEADER_BYTES = 16 * 1024
 IDLE_SECONDS = 30  # after which a connection without a request is closed
+LEAST_SECRET, MOST_SECRET = 32, 1024  # characters of the proxy's secret
+SECRET = re.compile(rb"[A-Za-z0-9_-]{%d,%d}" % (LEAST_SECRET, MOST_SECRET))
 STOP_SECONDS = 1  # for requests in flight; pages follow again by themselves
 
 
@@ -37,6 +42,7 @@ def serve_console(settings: ConsoleSettings, ready: Callable[[str, str], None]) 
         settings=settings,
         operators=load_operators(settings),
         passwords=read_passwords(settings.password_file) if settings.password_file else None,
+        proxy=_read_proxy(settings) if settings.trusted_proxy else None,
     )
     _require_operators(access)
     with _listen(settings) as listener:
@@ -74,6 +80,25 @@ def _link_on_enter(issue: Callable[[], None]) -> None:
 
     with contextlib.suppress(NotImplementedError, PermissionError):
         loop.add_reader(sys.stdin, read)
+
+
+def _read_proxy(settings: ConsoleSettings) -> Proxy:
+    """Read the proxy's secret; raises InvalidInput if other users may read it, or if it can be guessed."""
+    file = settings.proxy_secret_file
+    assert file is not None  # noqa: S101 - the settings are complete
+    require_file("proxy-secret-file", file)
+    if (mode := stat.S_IMODE(file.stat().st_mode)) & 0o007:
+        raise InvalidInput(
+            f"proxy-secret-file is {str(file)!r}, which has mode {mode:o}; it must be hidden from other users: "
+            f"chmod 640 {file}"
+        )
+    secret = file.read_bytes().strip()
+    if not SECRET.fullmatch(secret):
+        raise InvalidInput(
+            f"proxy-secret-file {str(file)!r} must hold {LEAST_SECRET} to {MOST_SECRET} letters, digits, '-' and '_', "
+            "such as those of: openssl rand -hex 32"
+        )
+    return Proxy(address=settings.trusted_proxy, secret=secret)
 
 
 def _listen(settings: ConsoleSettings) -> socket.socket:

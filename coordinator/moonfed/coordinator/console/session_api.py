@@ -17,7 +17,8 @@ from moonfed.coordinator.console.run_api import last
 from moonfed.coordinator.console.sessions import Session
 from moonfed.coordinator.documents.audit import audit_document
 from moonfed.coordinator.rpc.permissions import PERMISSIONS
-from moonfed.errors import InvalidInput, NotFound
+from moonfed.coordinator.support.flood_log import FloodLog
+from moonfed.errors import InvalidInput, MoonfedError, NotFound
 from moonfed.printable import one_line
 from moonfed.v1 import control_pb2
 from moonfed.version import RELEASE
@@ -31,6 +32,7 @@ class SessionApi:
 
     def __init__(self, access: Access) -> None:
         self._access = access
+        self._log = FloodLog(_log)
         self._verifying = asyncio.Lock()  # one password at a time: each takes 19 MiB
 
     def routes(self) -> list[Route]:
@@ -59,19 +61,21 @@ class SessionApi:
         access, address = self._access, request.client.host if request.client else ""
         if access.settings.trusted_proxy:
             raise InvalidInput("this console logs nobody in; its proxy does")
-        given = await read_object(request)
-        if wait := access.attempts.wait(address):
-            _log.warning("login from %s refused: too many failures", address)
+        try:
+            given = await read_object(request)
+        except InvalidInput:
+            self._begin_attempt(address, "")
+            raise
+        account = "" if "token" in given else str(given.get("operator"))
+        if wait := self._begin_attempt(address, account):
             sentence = f"too many failed logins; try again in {wait:.0f} s"
             return JSONResponse({"error": sentence}, 429, {"Retry-After": f"{wait + 1:.0f}"})
-        operator = access.links.redeem(text(given, "token")) if "token" in given else await self._verified(given)
-        if operator is None:
-            access.attempts.fail(address)
-            _log.warning("login from %s failed", address)
-            invalid = "this link is not valid: it was used already, is incomplete or too old"
-            what = f"{invalid}; the console's terminal prints another when you press Enter there"
-            raise LoginRequired(what if "token" in given else "the name or the password is wrong")
-        access.attempts.succeed(address)
+        try:
+            operator = await self._identified(given)
+        except MoonfedError:
+            self._log.write(logging.WARNING, address, "login from %s failed", address)
+            raise
+        access.attempts.succeed(address, account)
         _log.info("operator %s logged in from %s", one_line(operator, 80), address)
         return self._logged_in(request, operator)
 
@@ -92,14 +96,30 @@ class SessionApi:
         )
         return await rows_response(control.stream(control.stub.ListAuditRecords, asked), audit_document)
 
-    async def _verified(self, given: dict[str, Any]) -> str | None:
+    def _begin_attempt(self, address: str, account: str) -> float:
+        """Count an attempt as failed until it succeeds; return the seconds to wait if there were too many."""
+        if wait := self._access.attempts.wait(address, account):
+            self._log.write(logging.WARNING, address, "login from %s refused: too many failures", address)
+            return wait
+        self._access.attempts.begin(address, account)
+        return 0.0
+
+    async def _identified(self, given: dict[str, Any]) -> str:
+        """Return the operator of a one-time link, or of a name and a password; raises LoginRequired."""
+        if "token" in given:
+            if operator := self._access.links.redeem(text(given, "token")):
+                return operator
+            invalid = "this link is not valid: it was used already, is incomplete or too old"
+            raise LoginRequired(f"{invalid}; the console's terminal prints another when you press Enter there")
         passwords = self._access.passwords
         if passwords is None:
             raise NotFound("this console has no passwords; open the link that its terminal printed")
         operator, password = text(given, "operator"), text(given, "password")
         async with self._verifying:
             valid = await asyncio.to_thread(passwords.verify, operator, password)
-        return operator if valid and operator in self._access.operators else None
+        if not valid or operator not in self._access.operators:
+            raise LoginRequired("the name or the password is wrong")
+        return operator
 
     def _logged_in(self, request: Request, operator: str) -> Response:
         response = JSONResponse({})

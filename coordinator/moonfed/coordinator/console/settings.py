@@ -31,6 +31,7 @@ class ConsoleSettings:
     password_file: Path | None = None
     trusted_proxy: str = ""  # the only address whose `user_header` is believed
     user_header: str = ""
+    proxy_secret_file: Path | None = None  # the secret that the proxy adds, since others may use its address, too
     read_only: bool = False  # no actions, whatever the operator's role
 
     def __post_init__(self) -> None:
@@ -53,8 +54,11 @@ class ConsoleSettings:
     def _require_complete(self) -> None:
         if (self.certificate is None) != (self.key is None):
             raise InvalidInput("tls-cert and tls-key must be given together, or neither")
-        if bool(self.trusted_proxy) != bool(self.user_header):
-            raise InvalidInput("trusted-proxy and proxy-user-header must be given together, or neither")
+        if len({bool(self.trusted_proxy), bool(self.user_header), bool(self.proxy_secret_file)}) > 1:
+            raise InvalidInput(
+                "trusted-proxy, proxy-user-header and proxy-secret-file must be given together, or none of them: "
+                "without the secret, every program at the proxy's address could name an operator"
+            )
         if self.trusted_proxy:
             try:
                 ipaddress.ip_address(self.trusted_proxy)
@@ -72,7 +76,7 @@ class ConsoleSettings:
         if not self.password_file and not self.trusted_proxy:
             raise InvalidInput(
                 f"host is {self.host!r}; beyond this machine the console needs --password-file, "
-                "or --trusted-proxy and --proxy-user-header"
+                "or --trusted-proxy, --proxy-user-header and --proxy-secret-file"
             )
         if self.host in EVERYWHERE and not self.names:
             raise InvalidInput(
