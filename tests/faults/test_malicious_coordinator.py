@@ -245,7 +245,7 @@ def test_a_release_that_is_not_verified_is_not_exported(
 ) -> None:
     release = serve_run(malicious)
     malicious.replies["ListReleases"] = control_pb2.ListReleasesReply(releases=[attacked(attack, malicious, release)])
-    done = command(malicious, tmp_path, "run", "export", "digits", "out", "--to", "csv")
+    done = command(malicious, tmp_path, "run", "export", "digits", "out", "--to", "csv", "--follow")
     assert done.returncode == code, done.stderr
     assert files_below(tmp_path) == set()
 

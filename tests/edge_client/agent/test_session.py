@@ -337,9 +337,9 @@ def test_a_malformed_name_ends_the_session_and_the_device_connects_again(
     run: str, coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, tmp_path: Path
 ) -> None:
     device.start(samples)
-    coordinator.assign(bundle.assignment(epochs=0))
     coordinator.assign(bundle.assignment())
     coordinator.wait_for_update()
+    coordinator.assign(bundle.assignment(run="zero", epochs=0))
     coordinator.assign(bundle.assignment(run=run))
     coordinator.wait_for(lambda: len(coordinator.connect_requests) > 1, "the device")
     coordinator.assign(bundle.assignment(run="next"))
