@@ -13,6 +13,7 @@ from typing import cast
 import grpc
 
 from moonfed import errors
+from moonfed.printable import printable
 
 ERROR_KEY = "moonfed-error"
 DOCS_KEY = "moonfed-docs"
@@ -72,7 +73,7 @@ def from_rpc_error(error: grpc.RpcError) -> errors.MoonfedError:
     """Return the moonfed error of a failed call."""
     call = cast(grpc.Call, error)  # a client's call raises an error that is both, which grpc's types do not express
     code = call.code()
-    details = call.details() or code.name
+    details = printable(call.details() or code.name)  # the other side's words reach terminals and logs
     name = error_name(error)
     if name == errors.TooLate.__name__:
         return errors.TooLate(details, _retry_after_seconds(call))

@@ -1,8 +1,9 @@
 """Join tokens: one line of text with which a device enrols.
 
 A token contains the enrolment address, the authority's certificate and a secret, so a device authenticates the
-coordinator from the first byte. It permits enrolment only. It also contains the operator's trust file, so that the
-coordinator cannot choose the keys that the device trusts.
+coordinator from the first byte. It permits enrolment only. It also contains the operator's trust file with all its
+versions, so that the coordinator cannot choose the keys that the device trusts, and a device that trusts keys already
+can tell whether these descend from them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from cryptography import x509
 
 from moonfed.errors import InvalidInput
-from moonfed.signing.trust import Trust
+from moonfed.signing.trust import TrustChain
 
 PREFIX = "moonfed-join-1."
 
@@ -27,7 +28,7 @@ class JoinToken:
     ca: bytes  # PEM
     secret: str
     device: str = ""  # the only one that may enrol with it; empty: any new one
-    trust: Trust | None = None  # None in the coordinator's token; the operator's program adds the trust file
+    trust: TrustChain | None = None  # None in the coordinator's token; the operator's program adds the trust file
 
     def __str__(self) -> str:
         fields: dict[str, object] = {"address": self.address, "ca": self.ca.decode(), "secret": self.secret}
@@ -46,7 +47,7 @@ def parse_token(text: str) -> JoinToken:
     body = text[len(PREFIX) :]
     try:
         fields = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-        trust = Trust.from_document(fields["trust"]) if "trust" in fields else None
+        trust = TrustChain.from_document(fields["trust"]) if "trust" in fields else None
         address, ca, secret = (str(fields[name]) for name in ("address", "ca", "secret"))
         device = str(fields.get("device", ""))
         token = JoinToken(address=address, ca=ca.encode(), secret=secret, device=device, trust=trust)

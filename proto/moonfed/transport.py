@@ -14,8 +14,9 @@ from typing import TypeVar, cast
 
 import grpc
 
-from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.errors import InvalidInput, MoonfedError, Unavailable
+from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.checked_channel import checked
+from moonfed.errors import Corrupt, InvalidInput, MoonfedError, Unavailable
 from moonfed.grpc_status import error_name, from_rpc_error
 from moonfed.identity import Identity
 from moonfed.v1 import blob_pb2
@@ -66,14 +67,20 @@ def require_loopback(host: str) -> None:
 def open_channel(address: str, identity: Identity | None, proxy: str = "") -> grpc.Channel:
     """Return a channel with mutual TLS, or in plaintext to this machine if there is no identity.
 
-    `proxy`: the URL of an HTTP proxy; by default gRPC uses the environment's.
+    `proxy`: the URL of an HTTP proxy; by default gRPC uses the environment's. Replies are checked: see moonfed.replies.
     """
     host, _ = parse_address(address)
     if identity is None:
         require_loopback(host)
-        return grpc.insecure_channel(address, client_options(proxy))
+        return checked(grpc.insecure_channel(address, client_options(proxy)))
     credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.certificate)
-    return grpc.secure_channel(address, credentials, client_options(proxy))
+    return checked(grpc.secure_channel(address, credentials, client_options(proxy)))
+
+
+def open_enrolment_channel(address: str, ca: bytes, proxy: str = "") -> grpc.Channel:
+    """Return a channel of a caller that has no certificate yet; `ca`: the authority that it trusts, PEM."""
+    credentials = grpc.ssl_channel_credentials(ca)
+    return checked(grpc.secure_channel(address, credentials, client_options(proxy)))
 
 
 def client_options(proxy: str = "") -> tuple[tuple[str, int | str], ...]:
@@ -145,6 +152,26 @@ def fetch_blob(
             raise from_rpc_error(error) from error
         blobs.put_file(incoming.finish(), ref)
     return blobs.path(ref.sha256)
+
+
+def fetch_bytes(method: Callable[..., Iterable[blob_pb2.Chunk]], ref: BlobRef, *, device: str = "") -> bytes:
+    """Fetch a small blob into memory, and return its bytes once they match its name; Corrupt if they do not."""
+    content = bytearray()
+    try:
+        for chunk in method(blob_pb2.FetchRequest(device=device, sha256=ref.sha256)):
+            content += chunk.data
+            if len(content) > ref.size:
+                break
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from error
+    return verified(bytes(content), ref)
+
+
+def verified(content: bytes, ref: BlobRef) -> bytes:
+    """Return a blob's content; raise Corrupt if it does not match its name."""
+    if ref_of_bytes(content) != ref:
+        raise Corrupt(f"the bytes received as blob {ref.sha256[:12]} have another sha256; fetch them again")
+    return content
 
 
 def parts(files: Mapping[BlobRef, Path], offsets: Mapping[str, int], size: int = PART_SIZE) -> Iterator[blob_pb2.Part]:

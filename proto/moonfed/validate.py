@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Iterable
 
 from moonfed.errors import InvalidInput
+
+# Of runs, devices, releases and the like, which may become parts of file names. Each kind may have a stricter rule.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+NAME_RULE = "1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit"
 
 
 def require(valid: bool, name: str, value: object, allowed: str) -> None:

@@ -26,6 +26,7 @@ from moonfed.export.methods.method import ExchangeShapes, Method
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors, tensor_specs
 from moonfed.export.optimiser import Sgd
+from moonfed.identity import CA_FILE
 from moonfed.manifest import FILES, PLAN_FILE, InputSpec, Manifest, PlanSpec
 from moonfed.sandbox.policy import available_level
 from moonfed.tensors import write_model
@@ -197,10 +198,12 @@ class Device:
 
     def enrol(self, authority: Authority | None = None, **ages: timedelta) -> None:
         key, certificate = self.coordinator.authority.issue("cam-1", "device", **ages)
-        ca = (authority or self.coordinator.authority).pem
+        ca = self.coordinator.authority.pem
         self.coordinator.keys["cam-1"] = certified_key(certificate)
         pin(self.state, TRUST)
         store_identity(self.state, address=self.coordinator.address, ca=ca, certificate=certificate, key=key)
+        if authority:  # another one than certified the device
+            (self.state / "identity" / CA_FILE).write_bytes(authority.pem)
 
     def start(self, data: str | Path, *options: str) -> None:
         if not (self.state / "identity").exists():

@@ -164,7 +164,7 @@ def token_of(document: Any) -> str:  # noqa: ANN401
 @EXAMPLES
 @given(data=st.data())
 def test_a_join_token(authority: Authority, data: st.DataObject) -> None:
-    whole = str(JoinToken(address="here:1", ca=authority.ca, secret="s", trust=TRUST))
+    whole = str(JoinToken(address="here:1", ca=authority.ca, secret="s", trust=CHAIN))
     cut = data.draw(damaged(whole.encode())).decode(errors="surrogateescape")
     for text in (
         token_of(data.draw(JSON)),

@@ -61,13 +61,16 @@ def enrol_command(
         "", metavar="HOST:PORT", help="The coordinator's address. Default: the join token's."
     ),
     proxy: str = PROXY,
-    trust: Path = typer.Option(None, metavar="FILE", help="The engineer's trust file. Default: the join token's."),
+    trust: Path = typer.Option(
+        None, metavar="FILE", help="The engineer's trust file. Default: the device's, or else the join token's."
+    ),
     state: Path = STATE,
     json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Enrol this device with a join token, or re-enrol it when its certificate has expired.
 
-    The device then runs only bundles that are signed as the trust file requires.
+    The device then runs only bundles that are signed as the trust file requires. One that has a trust file keeps it,
+    unless the token's is a later version that the same keys have signed, or --trust names another.
 
     \b
     Examples:
@@ -79,7 +82,15 @@ def enrol_command(
     if proxy:
         parse_proxy(proxy)
         os.environ.update(ignore_proxy_exceptions())
-    identity = enrol(read_token(token), name, state, coordinator or None, proxy, trust)
+    identity = enrol(
+        read_token(token),
+        name,
+        state,
+        coordinator or None,
+        proxy,
+        trust,
+        say=lambda told: print(f"{NAME}: {told}", file=sys.stderr),
+    )
     if json:
         print_json(
             {
@@ -113,9 +124,10 @@ def trust_command(
     """  # noqa: D301
     from moonfed.edge_client.state.trust import describe, load, replace_trust
     from moonfed.errors import NotFound
+    from moonfed.signing.key_files import read_trust
 
     if file is not None:
-        replace_trust(state, file)
+        replace_trust(state, read_trust(file).verify())
     held = load(state)
     if held is None:
         raise NotFound(f"{state} has no trust file; give it one with: {NAME} trust FILE --state {state}")

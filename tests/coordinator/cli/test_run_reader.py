@@ -11,12 +11,13 @@ from moonfed.errors import NotFound
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, console
 from tests.coordinator.trackers.conftest import BUNDLE, EXPECTED, ROUNDS, connected, record, train, trained
+from tests.support.signatures import TRUST
 
 __all__ = ["trained"]
 
 
 def test_a_run_is_the_same_whenever_it_is_read(trained: Fleet, tmp_path: Path) -> None:
-    reader = RunReader(console(trained), "digits", tmp_path, devices=True)
+    reader = RunReader(console(trained), "digits", tmp_path, devices=True, trust=TRUST)
     first, again = reader.read(), reader.read(whole=False)
     assert first == again
     assert (first.status, first.ended, reader.lacks_metrics()) == ("finished", True, False)
@@ -41,7 +42,7 @@ def test_metrics_that_an_evaluator_still_owes_are_known(trained: Fleet, tmp_path
     for round_ in (1, 2):
         train(sessions, round_)
     assert list(trained.operator.watch("evaluated"))[-1].run.status == control_pb2.RUN_STATUS_FINISHED
-    reader = RunReader(console(trained), "evaluated", tmp_path, devices=False)
+    reader = RunReader(console(trained), "evaluated", tmp_path, devices=False, trust=TRUST)
     owed = []
     for round_ in (1, 2):
         reader.read()

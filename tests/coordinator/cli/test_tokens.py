@@ -10,10 +10,10 @@ import pytest
 from moonfed import transport
 from moonfed.errors import Untrusted
 from moonfed.join_token import parse_token
-from moonfed.signing.key_files import user_trust, write_trust
+from moonfed.signing.key_files import read_trust, write_trust
 from tests.support import coordinator
 from tests.support.coordinator_programs import ENVIRONMENT, Programs
-from tests.support.signatures import ROTATED, TRUST, trust
+from tests.support.signatures import CHAIN, ROTATED
 
 
 def test_a_token_contains_the_operators_trust_file_not_the_coordinators(
@@ -21,13 +21,13 @@ def test_a_token_contains_the_operators_trust_file_not_the_coordinators(
 ) -> None:
     programs.serve()
     own = parse_token(json.loads(programs.command("token", "create", "--json"))["token"])
-    assert own.trust == TRUST  # of tests/conftest.py
+    assert own.trust == CHAIN  # of tests/conftest.py
     write_trust(programs.tmp / "engineer.json", ROTATED)
     theirs = parse_token(programs.command("token", "create", "--trust", str(programs.tmp / "engineer.json")).strip())
-    assert theirs.trust == trust(2, version=2)
+    assert theirs.trust == ROTATED
     monkeypatch.setitem(ENVIRONMENT, "MOONFED_KEYS", str(programs.tmp / "new"))
     made = parse_token(programs.command("token", "create").strip())
-    assert made.trust == user_trust(programs.tmp / "new" / "trust.json")
+    assert made.trust == read_trust(programs.tmp / "new" / "trust.json")
     assert parse_token(programs.operator().token()).trust is None
     assert "there is no such file" in programs.command("token", "create", "--trust", "none.json", code=3)
 

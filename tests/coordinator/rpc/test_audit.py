@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from moonfed import flood_limit
 from moonfed.coordinator.records import AuditRecord
 from moonfed.coordinator.rpc import audit
 from moonfed.coordinator.rpc.audit import Auditor, address_of
@@ -18,9 +19,8 @@ from moonfed.coordinator.rpc.authentication import Caller
 from moonfed.coordinator.storage.audit_trail import AuditFilter, AuditTrail
 from moonfed.coordinator.storage.db.sqlite import open_store
 from moonfed.coordinator.storage.store import Store
-from moonfed.coordinator.support import flood_limit
-from moonfed.coordinator.support.flood_limit import EVENTS, MAX_CAUSES, PERIOD_SECONDS
 from moonfed.errors import Denied, NotFound, Untrusted
+from moonfed.flood_limit import EVENTS, MAX_CAUSES, PERIOD_SECONDS
 from moonfed.identity import load_identity, new_key, read_certificate, signing_request
 from moonfed.join_token import parse_token
 from moonfed.v1 import control_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2

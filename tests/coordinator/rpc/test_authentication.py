@@ -19,8 +19,8 @@ from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.rpc import connections
 from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.connections import ConnectionGuard
-from moonfed.coordinator.support.flood_log import LINES
 from moonfed.errors import AlreadyExists, Denied, MoonfedError, Unavailable, Untrusted, VersionMismatch
+from moonfed.flood_log import LINES
 from moonfed.identity import key_bytes, load_identity, new_key, save_identity, signing_request
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub

@@ -9,8 +9,8 @@ import pytest
 
 from moonfed.coordinator.rpc import flow_control
 from moonfed.coordinator.rpc.flow_control import SMALL_PART
-from moonfed.coordinator.support.flood_log import LINES
 from moonfed.errors import InvalidInput, WrongState
+from moonfed.flood_log import LINES
 from moonfed.identity import new_key, signing_request, subject_of
 from moonfed.transport import PART_SIZE
 from moonfed.v1 import control_pb2, fleet_pb2

@@ -21,6 +21,7 @@ from moonfed.errors import InvalidInput, Unavailable
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, console
 from tests.coordinator.trackers.conftest import BUNDLE, EXPECTED, Export, connected, record, train
+from tests.support.signatures import TRUST
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")  # of MLflow's own imports
 
@@ -109,7 +110,7 @@ def test_a_followed_run_is_complete_at_its_end(
 
     def follow(scratch: Path) -> None:
         scratch.mkdir()
-        reader = RunReader(console(trained), "followed", scratch, devices=False)
+        reader = RunReader(console(trained), "followed", scratch, devices=False, trust=TRUST)
         options = TrackerOptions(target=server, name="followed", identity=reader.identity)
         with open_tracker("mlflow", options) as tracker:
             follow_run(reader, tracker, sleep)

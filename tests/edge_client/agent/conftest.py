@@ -10,14 +10,14 @@ from moonfed.fleet_messages import read_assignment
 from moonfed.join_token import JoinToken
 from tests.edge_client.conftest import Bundle
 from tests.support.device_coordinator import Coordinator
-from tests.support.signatures import TRUST
+from tests.support.signatures import CHAIN
 
 
 @pytest.fixture
 def token(coordinator: Coordinator) -> Iterator[JoinToken]:
     """A join token of the coordinator, which enrols devices."""
     server, port = coordinator.serve_enrolment()
-    yield JoinToken(address=f"127.0.0.1:{port}", ca=coordinator.authority.pem, secret="open sesame", trust=TRUST)
+    yield JoinToken(address=f"127.0.0.1:{port}", ca=coordinator.authority.pem, secret="open sesame", trust=CHAIN)
     server.stop(None).wait()
 
 

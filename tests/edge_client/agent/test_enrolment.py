@@ -10,19 +10,20 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from moonfed.edge_client.agent import enrolment
 from moonfed.edge_client.agent.enrolment import pending_key, read_identity, store_identity
-from moonfed.edge_client.state.trust import DeviceTrust, load
-from moonfed.errors import Unavailable, Untrusted
-from moonfed.identity import key_bytes, save_identity
+from moonfed.edge_client.state.trust import DeviceTrust, load, pin
+from moonfed.errors import Corrupt, Unavailable, Untrusted
+from moonfed.identity import key_bytes, new_key, save_identity, signing_request
 from moonfed.join_token import JoinToken
 from moonfed.signing.key_files import write_trust
-from moonfed.signing.trust import TrustChain
+from moonfed.signing.trust import Trust, TrustChain
 from tests.edge_client.conftest import PROGRAM, Device
 from tests.support.authority import Authority, certified_key, public_bytes
 from tests.support.device_coordinator import PATIENCE, Coordinator
-from tests.support.signatures import CHAIN, TRUST, issued, trust
+from tests.support.signatures import CHAIN, ROTATED, TRUST, issued, trust
 
 pytestmark = pytest.mark.usefixtures("hasty_programs")
 
@@ -78,7 +79,7 @@ def test_trust_is_shown_and_replaced(tmp_path: Path) -> None:
 def test_a_token_may_be_in_a_file_and_the_coordinator_elsewhere(
     coordinator: Coordinator, token: JoinToken, tmp_path: Path
 ) -> None:
-    away = JoinToken(address="127.0.0.1:1", ca=token.ca, secret=token.secret, trust=TRUST)
+    away = JoinToken(address="127.0.0.1:1", ca=token.ca, secret=token.secret, trust=CHAIN)
     (tmp_path / "token.txt").write_text(f"{away}\n")
     address = token.address.replace("127.0.0.1", "localhost")
     done = enrol(tmp_path / "token.txt", "--name", "cam-1", "--state", tmp_path / "s", "--coordinator", address)
@@ -176,7 +177,7 @@ def test_a_rejected_request_keeps_a_key_that_an_earlier_one_left(
 
 
 def test_a_server_not_signed_by_the_tokens_authority_is_rejected(token: JoinToken, tmp_path: Path) -> None:
-    other = JoinToken(address=token.address, ca=Authority().pem, secret=token.secret, trust=TRUST)
+    other = JoinToken(address=token.address, ca=Authority().pem, secret=token.secret, trust=CHAIN)
     done = enrol(str(other), "--state", tmp_path / "s")
     assert done.returncode == 5
     assert "cannot prove that it is the coordinator that this join token belongs to" in done.stderr
@@ -295,4 +296,95 @@ def test_a_token_for_a_device_replaces_no_other_devices_identity(token: JoinToke
     done = enrol(str(replace(token, device="cam-7")), "--state", device.state)
     assert done.returncode == 4
     assert "holds the identity of 'cam-1', and the join token is for 'cam-7'; name another directory" in done.stderr
+    assert read_identity(device.state) == before
+
+
+STRANGER = TrustChain((issued(trust(9), 9),))
+TAKEOVER = TrustChain((*CHAIN.envelopes, issued(trust(9, version=2), 9)))
+TWO_OF_TWO = TrustChain((issued(trust(1, 2, threshold=2), 1, 2),))
+ONE_OF_TWO = TrustChain((issued(trust(1, 2), 1, 2),))
+
+
+@pytest.mark.parametrize(
+    ("held", "offered", "code"),
+    [
+        (TRUST, STRANGER, 5),  # an operator makes the token with a trust file of their own
+        (trust(1, 2, threshold=2), ONE_OF_TWO, 5),  # one of two engineers' keys is to suffice
+        (trust(1, 2), TWO_OF_TWO, 5),
+        (TRUST, TAKEOVER, 5),  # version 2 that no key of version 1 has signed
+        (trust(2, version=2), STRANGER, 0),  # older: nothing is replaced, and both are named
+        (trust(2, version=2), CHAIN, 0),
+    ],
+)
+def test_the_trusted_keys_stay_when_a_token_has_others(
+    held: Trust, offered: TrustChain, code: int, token: JoinToken, device: Device, coordinator: Coordinator
+) -> None:
+    device.enrol(left=-timedelta(minutes=1))
+    pin(device.state, held)
+    before = (device.state / "trust.json").read_bytes(), read_identity(device.state)
+    done = enrol(str(replace(token, trust=offered)), "--state", device.state)
+    assert done.returncode == code, done.stderr
+    assert (device.state / "trust.json").read_bytes() == before[0]
+    assert (read_identity(device.state) == before[1]) == (code != 0)
+    for keys in (held.keys, offered.newest.keys):
+        assert all(str(key) in done.stderr for key in keys), done.stderr
+    assert not (device.state / "pending-key.pem").exists()
+
+
+def test_a_trust_file_set_before_enrolment_stays(token: JoinToken, tmp_path: Path) -> None:
+    pin(tmp_path / "state", trust(3))
+    done = enrol(str(token), "--name", "cam-1", "--state", tmp_path / "state")
+    assert done.returncode == 5
+    assert load(tmp_path / "state") == DeviceTrust(trust=trust(3))
+    assert not (tmp_path / "state" / "identity").exists()
+
+
+def test_a_token_with_a_rotation_signed_by_the_trusted_keys_updates_them(token: JoinToken, device: Device) -> None:
+    device.enrol(left=-timedelta(minutes=1))
+    done = enrol(str(replace(token, trust=ROTATED)), "--state", device.state)
+    assert done.returncode == 0, done.stderr
+    assert "version 2 of a trust file" in done.stderr
+    assert load(device.state) == DeviceTrust(trust=trust(2, version=2))
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_only_an_explicit_trust_file_replaces_other_keys(
+    damaged: bool, token: JoinToken, device: Device, tmp_path: Path
+) -> None:
+    device.enrol(left=-timedelta(minutes=1))
+    if damaged:
+        (device.state / "trust.json").write_text("{")
+        assert enrol(str(token), "--state", device.state).returncode == 7
+    write_trust(tmp_path / "theirs.json", STRANGER)
+    done = enrol(str(token), "--state", device.state, "--trust", tmp_path / "theirs.json")
+    assert done.returncode == 0, done.stderr
+    assert load(device.state) == DeviceTrust(trust=trust(9))
+
+
+def certificates(authority: Authority, key: ec.EllipticCurvePrivateKey) -> dict[str, bytes]:
+    """Return certificates that a malicious coordinator may send for a key."""
+    other = new_key()
+    request = signing_request(key, "cam-1")
+    return {
+        "garbage": b"\x1b]52;c;AAAA\x07",
+        "too large": authority.sign(request, "cam-1") + b"\n" * (1 << 17),
+        "another key": authority.sign(signing_request(other, "cam-1"), "cam-1"),
+        "another authority": Authority().sign(request, "cam-1"),
+        "escape sequence": authority.sign(request, "cam\x1b[2J-1"),
+        "path": authority.sign(request, "../../cam"),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["garbage", "too large", "another key", "another authority", "escape sequence", "path"]
+)
+def test_a_certificate_that_is_not_the_devices_replaces_nothing(
+    name: str, coordinator: Coordinator, device: Device
+) -> None:
+    device.enrol()
+    before, key = read_identity(device.state), new_key()
+    wrong = certificates(coordinator.authority, key)[name]
+    with pytest.raises(Corrupt) as caught:
+        store_identity(device.state, address=before.address, ca=before.ca, certificate=wrong, key=key_bytes(key))
+    assert str(caught.value).isprintable()
     assert read_identity(device.state) == before

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from moonfed.assignment import Assignment, EligibilityCheck, RunEnded
-from moonfed.edge_client.agent.inbox import Inbox
+from moonfed.edge_client.agent.inbox import MAX_WAITING, Inbox, Task
 from moonfed.evaluation import EvaluationTask
 from moonfed.target_release import TargetRelease
 
@@ -109,3 +111,23 @@ def test_a_newer_target_supersedes_the_current_one_of_its_name() -> None:
         replace(target, deployment=2),
         None,
     ]
+
+
+@pytest.mark.parametrize("kind", ["checks", "assignments", "ended runs", "targets"])
+def test_the_number_of_waiting_tasks_is_bounded(kind: str, assignment: Assignment) -> None:
+    """A coordinator may name any number of runs and releases."""
+    inbox = Inbox()
+    for number in range(2 * MAX_WAITING):
+        run = f"run-{number}"
+        made: dict[str, Task] = {
+            "checks": replace(check_of(assignment), run=run),
+            "assignments": replace(assignment, id=replace(assignment.id, run=run)),
+            "ended runs": RunEnded(run=run),
+            "targets": TargetRelease(name=run, deployment=1),
+        }
+        inbox.put(made[kind])
+    inbox.put(assignment)
+    waiting = []
+    while (task := inbox.next_task(0)) is not None:
+        waiting.append(task)
+    assert len(waiting) == MAX_WAITING

@@ -332,20 +332,23 @@ def test_plans_that_this_device_cannot_run_are_declined_before_they_are_fetched(
     assert digest(bundle.plan) not in [name for name, _ in coordinator.fetched]
 
 
-def test_invalid_messages_from_the_network_are_declined_or_ignored(
-    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, tmp_path: Path
+@pytest.mark.parametrize("run", ["../../escape", "/tmp/escape", "two\nlines", "\x1b[2Jescape", ""])
+def test_a_malformed_name_ends_the_session_and_the_device_connects_again(
+    run: str, coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, tmp_path: Path
 ) -> None:
     device.start(samples)
-    coordinator.assign(bundle.assignment(run="../../escape"))
-    reason = coordinator.wait_for_decline().reason
-    assert reason.startswith("run is 'PATH'; it must be 1 to 128 letters")  # what looks like a path stays here
-    coordinator.assign(bundle.assignment(epochs=0))
     coordinator.assign(bundle.assignment())
     coordinator.wait_for_update()
+    coordinator.assign(bundle.assignment(run="zero", epochs=0))
+    coordinator.assign(bundle.assignment(run=run))
+    coordinator.wait_for(lambda: len(coordinator.connect_requests) > 1, "the device")
+    coordinator.assign(bundle.assignment(run="next"))
+    coordinator.wait_for_update(2)
     assert not list(tmp_path.parent.glob("**/escape"))
     log = device.stop()[1]
-    assert "run is '../../escape'" in log
+    assert f"the coordinator's reply is malformed: Assignment.run is {run!r}" in log
     assert "is invalid and ignored: epochs is 0" in log
+    assert all(line.isprintable() for line in log.split("\n"))
 
 
 def test_a_damaged_stored_plan_is_fetched_again(

@@ -235,3 +235,13 @@ def damage(file: Path) -> None:
     content = file.read_bytes()
     file.unlink()
     file.write_bytes(content[:-3])
+
+
+@pytest.mark.parametrize("number", [1, 50])
+def test_names_that_were_never_installed_leave_nothing(number: int, tmp_path: Path) -> None:
+    """Targets name models before anything vouches for them."""
+    found = ReleaseStore(tmp_path / "state")
+    for model in range(number):
+        found.remove(f"model-{model}")
+        found.note_reported(f"model-{model}", 7)
+    assert not list((tmp_path / "state").rglob("*"))

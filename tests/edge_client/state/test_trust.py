@@ -57,25 +57,24 @@ def test_a_damaged_file_is_named_and_can_be_replaced(damaged: bytes, tmp_path: P
     (tmp_path / "trust.json").write_bytes(damaged)
     with pytest.raises(Corrupt, match=r"trust\.json is damaged; replace it with: moonfed-client trust FILE"):
         load(tmp_path)
-    write_trust(tmp_path / "engineer.json", CHAIN)
-    assert replace_trust(tmp_path, tmp_path / "engineer.json") == TRUST
-    assert load(tmp_path)
+    replace_trust(tmp_path, TRUST)
+    held = load(tmp_path)
+    assert held
+    assert held.trust == TRUST
 
 
 def test_another_trust_file_forgets_the_versions_and_the_same_one_does_not(tmp_path: Path) -> None:
     pin(tmp_path, TRUST)
     accept(tmp_path, *content(version=7), NOW)
-    write_trust(tmp_path / "same.json", CHAIN)
-    replace_trust(tmp_path, tmp_path / "same.json")
+    replace_trust(tmp_path, TRUST)
     held = load(tmp_path)
     assert held
     assert held.accepted == {"tested": 7}
-    pin(tmp_path, trust(3))  # as enrolment does
+    pin(tmp_path, trust(3))
     held = load(tmp_path)
     assert held
     assert (held.trust, held.accepted) == (trust(3), {"tested": 7})
-    write_trust(tmp_path / "other.json", TrustChain((issued(trust(4), 4),)))
-    replace_trust(tmp_path, tmp_path / "other.json")
+    replace_trust(tmp_path, trust(4))
     held = load(tmp_path)
     assert held
     assert (held.trust, held.accepted) == (trust(4), {})

@@ -12,11 +12,11 @@ import grpc
 from grpc import aio
 
 from moonfed import transport
+from moonfed.async_channel import open_async_channel
 from moonfed.blobs import BlobRef
 from moonfed.client.calls.steps import Ask, Fetch, Send, Sleep, Step, Steps
 from moonfed.client.calls.watch import Watch
 from moonfed.client.records.events import Event, Interrupted
-from moonfed.client.sync.caller import verified
 from moonfed.errors import MoonfedError, Unavailable
 from moonfed.operator_connection import Endpoint
 from moonfed.upload import UPLOAD_ATTEMPTS, header_request
@@ -35,11 +35,7 @@ class AsyncCaller:
 
     @cached_property
     def _channel(self) -> aio.Channel:
-        held, options = self._endpoint.identity, transport.client_options()
-        if held is None:
-            return aio.insecure_channel(self._endpoint.address, options)
-        credentials = grpc.ssl_channel_credentials(held.ca, held.key, held.certificate)
-        return aio.secure_channel(self._endpoint.address, credentials, options)
+        return open_async_channel(self._endpoint.address, self._endpoint.identity)
 
     @cached_property
     def _control(self) -> control_pb2_grpc.ControlAsyncStub:
@@ -130,13 +126,15 @@ class AsyncCaller:
             try:
                 async for chunk in self._control.Fetch(blob_pb2.FetchRequest(sha256=ref.sha256, offset=len(content))):
                     content += chunk.data
+                    if len(content) > ref.size:
+                        break
                 break
             except grpc.RpcError as error:
                 problem = await self._explained(error)
                 if attempt == UPLOAD_ATTEMPTS or not isinstance(problem, Unavailable):
                     raise problem from error
             await asyncio.sleep(backoff.next())
-        return verified(bytes(content), ref)
+        return transport.verified(bytes(content), ref)
 
     async def _watch(self, run: str, *, progress: bool) -> AsyncIterator[Event]:
         """Yield a run's events until it has ended, across interruptions."""

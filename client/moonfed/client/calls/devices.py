@@ -63,7 +63,8 @@ def create_token(uses: int, valid_hours: float, device: str, trust: Path | None)
     chain = read_trust(trust) if trust else ensure_keys(default_directory(), lambda _: None)
     request = control_pb2.CreateTokenRequest(uses=uses, valid_seconds=valid_hours * HOUR, device=device)
     reply = yield from ask(control_pb2.CreateTokenReply, "CreateToken", request)
-    text = str(replace(parse_token(reply.token), trust=chain.verify()))
+    chain.verify()
+    text = str(replace(parse_token(reply.token), trust=chain))
     return NewToken(token=text, id=reply.id, expires=moment(reply.expires))
 
 

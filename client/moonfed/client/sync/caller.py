@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import grpc
 
 from moonfed import transport
-from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.blobs import BlobRef
 from moonfed.client.calls.steps import Ask, Fetch, Send, Sleep, Step, Steps
 from moonfed.client.calls.watch import Watch
 from moonfed.client.records.events import Event, Interrupted
-from moonfed.errors import Corrupt, Unavailable
+from moonfed.errors import Unavailable
 from moonfed.operator_connection import Endpoint
 from moonfed.upload import UPLOAD_ATTEMPTS, upload
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
@@ -72,13 +72,15 @@ class Caller:
             try:
                 for chunk in self._control.Fetch(blob_pb2.FetchRequest(sha256=ref.sha256, offset=len(content))):
                     content += chunk.data
+                    if len(content) > ref.size:
+                        break
                 break
             except grpc.RpcError as error:
                 problem = transport.explained(error, self._endpoint.explain)
                 if attempt == UPLOAD_ATTEMPTS or not isinstance(problem, Unavailable):
                     raise problem from error
             time.sleep(backoff.next())
-        return verified(bytes(content), ref)
+        return transport.verified(bytes(content), ref)
 
     def _watch(self, run: str, *, progress: bool) -> Iterator[Event]:
         """Yield a run's events until it has ended, across interruptions."""
@@ -101,10 +103,3 @@ class Caller:
                 call.cancel()  # type: ignore[no-untyped-call]
             if not watch.ended:
                 time.sleep(backoff.next())
-
-
-def verified(content: bytes, ref: BlobRef) -> bytes:
-    """Return a blob's content; raise Corrupt if it does not match its name."""
-    if ref_of_bytes(content) != ref:
-        raise Corrupt(f"the bytes received as blob {ref.sha256[:12]} have another sha256; fetch them again")
-    return content

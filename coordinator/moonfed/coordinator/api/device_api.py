@@ -21,9 +21,9 @@ from moonfed.coordinator.runs.manager import RunManager
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.device_registry import DeviceRegistry
 from moonfed.coordinator.storage.registry_view import RegistryView
-from moonfed.coordinator.support.flood_log import FloodLog
 from moonfed.coordinator.support.tasks import BackgroundTasks
 from moonfed.errors import InvalidInput, NotFound, WrongState
+from moonfed.flood_log import FloodLog
 from moonfed.identity import Certificate
 from moonfed.printable import printable
 from moonfed.target_release import MAX_INSTALLED, InstalledRelease, ReleaseReport

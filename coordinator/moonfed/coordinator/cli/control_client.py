@@ -16,11 +16,21 @@ from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.bundle import Bundle
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rpc.convert_settings import settings_message
-from moonfed.errors import InvalidInput, MoonfedError, NotFound, RunFailed, RunStopped, SchemaMismatch, Unavailable
-from moonfed.manifest import Manifest
+from moonfed.errors import (
+    Corrupt,
+    InvalidInput,
+    MoonfedError,
+    NotFound,
+    ResourceExhausted,
+    RunFailed,
+    RunStopped,
+    SchemaMismatch,
+    Unavailable,
+)
+from moonfed.manifest import MANIFEST_BYTES, Manifest
 from moonfed.operator import open_connection
 from moonfed.upload import bundle_files, upload
-from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
+from moonfed.v1 import control_pb2, control_pb2_grpc
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
@@ -111,13 +121,20 @@ class Console:
 
     def server_rule(self, run: control_pb2.Run) -> dict[str, Any] | None:
         """Return the run's server rule from its manifest; None if that is damaged and the run suspended."""
-        request = blob_pb2.FetchRequest(sha256=run.manifest.sha256)
         try:
-            chunks = self.ask(lambda asked, timeout: list(self.control.Fetch(asked, timeout=timeout)), request)
-            manifest = Manifest.from_bytes(b"".join(chunk.data for chunk in chunks))
-        except (InvalidInput, NotFound):
+            return self.manifest(run).server_rule.to_document()
+        except (Corrupt, InvalidInput, NotFound):
             return None
-        return manifest.server_rule.to_document()
+
+    def manifest(self, run: control_pb2.Run) -> Manifest:
+        """Fetch the manifest of a run's bundle, whose signature is not verified here."""
+        return Manifest.from_bytes(self.fetch_bytes(transport.from_message(run.manifest), MANIFEST_BYTES))
+
+    def fetch_bytes(self, ref: BlobRef, most: int) -> bytes:
+        """Fetch a small blob; ResourceExhausted if it has more than `most` bytes."""
+        if ref.size > most:
+            raise ResourceExhausted(f"blob {ref.sha256[:12]} has {ref.size} bytes; it must be at most {most}")
+        return self.ask(lambda asked, timeout: transport.fetch_bytes(self.control.Fetch, asked), ref)
 
     def upload(self, files: Mapping[BlobRef, Path]) -> None:
         """Upload blobs, resuming after a broken connection."""

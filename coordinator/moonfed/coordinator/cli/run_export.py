@@ -11,12 +11,22 @@ import typer
 
 from moonfed.command_line import pip_install, print_json
 from moonfed.coordinator.cli.options import RunArgument
-from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
+from moonfed.operator import (
+    DEFAULT_IDENTITY,
+    CoordinatorOption,
+    IdentityOption,
+    InsecureOption,
+    JsonOption,
+    TrustOption,
+)
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from moonfed.coordinator.cli.run_reader import RunReader
     from moonfed.coordinator.trackers.snapshot import RunSnapshot
     from moonfed.coordinator.trackers.tracker import Tracker
+    from moonfed.signing.trust import Trust
 
 POLL_SECONDS = 2.0
 WHOLE = 30  # of so many readings, one reads all rounds again, for metrics that come late
@@ -38,6 +48,7 @@ def export(
     devices: Annotated[bool, typer.Option("--devices", help="Also export series by device.")] = False,
     name: Annotated[str, typer.Option(help="Name of the run in the tracker. Default: RUN.")] = "",
     experiment: Annotated[str, typer.Option(help="MLflow's experiment. Default: moonfed.")] = "",
+    trust: TrustOption = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
@@ -47,7 +58,8 @@ def export(
 
     Exports settings and hyperparameters, metrics by round from the initial model on, curves and confusion matrices as
     pictures, and files: model card, ONNX file and evaluation of the newest release that was created from the run. If
-    there is no release, the files are the bundle's manifest and its ONNX graph, which has no trained weights.
+    there is no release, the files are the bundle's manifest and its ONNX graph, which has no trained weights. Files
+    must be signed as the trust file requires; without a trust file, they are left out.
 
     Exporting a run again continues or replaces it in the tracker, and never duplicates it. The role viewer suffices.
     W&B is written offline unless WANDB_MODE is online.
@@ -62,11 +74,13 @@ def export(
 
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.cli.run_reader import RunReader
-    from moonfed.coordinator.trackers.tracker import TrackerOptions, open_tracker, require_kind
+    from moonfed.coordinator.trackers.tracker import TrackerOptions, open_tracker, require_kind, takes_files
 
     require_kind(to, experiment)
+    trusted = _trust(trust) if takes_files(to, target) else None
     with connect(identity, insecure=insecure, address=coordinator) as console, TemporaryDirectory() as scratch:
-        reader = RunReader(console, run, Path(scratch), devices=devices)
+        reader = RunReader(console, run, Path(scratch), devices=devices, trust=trusted)
+        reader.files()  # nothing is written about a run whose files are not trusted
         options = TrackerOptions(
             target=target, name=name or run, identity=reader.identity, experiment=experiment, devices=devices
         )
@@ -79,7 +93,17 @@ def export(
             place = tracker.place
     if not complete.pictures and find_spec("matplotlib") is None:
         typer.echo(f"without pictures: matplotlib is not installed ({pip_install('export')})", err=True)
+    if trusted is None and takes_files(to, target):
+        typer.echo("without files: there is no trust file to verify them with; name one with --trust", err=True)
     _report(snapshot, place, json=json)
+
+
+def _trust(given: Path | None) -> Trust | None:
+    """Return the trust that files are verified with; None if this user has none and names none."""
+    from moonfed.signing.key_files import TRUST_FILE, default_directory, user_trust
+
+    has_own = (default_directory() / TRUST_FILE).exists()
+    return user_trust(given) if given or has_own else None
 
 
 def follow_run(reader: RunReader, tracker: Tracker, sleep: Callable[[float], None] = wait) -> None:

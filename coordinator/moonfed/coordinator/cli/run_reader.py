@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -17,12 +18,15 @@ from moonfed.coordinator.rounds.run_recipe import recipe_of
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.coordinator.trackers.curve_picture import draw_curves
 from moonfed.coordinator.trackers.snapshot import DevicePoint, Point, RunSnapshot
-from moonfed.errors import InvalidInput, NotFound
+from moonfed.errors import Corrupt, InvalidInput, NotFound, UntrustedRelease
 from moonfed.files import link_or_copy
 from moonfed.held_out_score import HeldOutScore
 from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, Manifest
 from moonfed.registry import Value
-from moonfed.release_manifest import CARD_FILE, EVALUATION_FILE, FLOAT32, MODEL_FILE, ReleaseManifest
+from moonfed.release_manifest import CARD_FILE, EVALUATION_FILE, FLOAT32, MODEL_FILE, ReleaseManifest, verify_manifest
+from moonfed.release_manifest import MAX_BYTES as RELEASE_BYTES
+from moonfed.signing.bundle_signature import MAX_BYTES, require_name, signed_by
+from moonfed.signing.trust import Trust
 from moonfed.transport import fetch_blob, from_message
 from moonfed.v1 import control_pb2
 
@@ -32,10 +36,15 @@ EVALUATED = 5  # newest rounds; an evaluator may be some rounds late
 
 
 class RunReader:
-    """Reader of one run. `scratch`: a directory for pictures and files, of this reader alone."""
+    """Reader of one run."""
 
-    def __init__(self, console: Console, run: str, scratch: Path, *, devices: bool) -> None:
+    def __init__(self, console: Console, run: str, scratch: Path, *, devices: bool, trust: Trust | None = None) -> None:
+        """`scratch`: a directory for pictures and files, of this reader alone.
+
+        `trust`: the keys that must have signed the files; None: files are left out.
+        """
         self._console, self._name, self._scratch, self._devices = console, run, scratch, devices
+        self._trust = trust
         self._blobs = BlobDirectory(scratch / "blobs")
         self._rounds: dict[tuple[int, int], control_pb2.Round] = {}
         self._manifest: Manifest | None = None
@@ -61,9 +70,10 @@ class RunReader:
         )
 
     def with_files(self, snapshot: RunSnapshot) -> RunSnapshot:
-        """Add files, which are fetched now, and pictures unless matplotlib is missing."""
+        """Add files, which are fetched and verified now, and pictures unless matplotlib is missing."""
+        files = self.files()
         pictures = self._pictures(snapshot) if find_spec("matplotlib") else {}
-        return replace(snapshot, pictures=pictures, files=self._files())
+        return replace(snapshot, pictures=pictures, files=files)
 
     def lacks_metrics(self) -> bool:
         """Return True while the newest model lacks metrics that an evaluator has recorded for the ones before it."""
@@ -89,8 +99,8 @@ class RunReader:
         """Return the manifest; None if the coordinator cannot read it any more."""
         if self._manifest is None:
             try:
-                self._manifest = Manifest.from_bytes(self._fetch(from_message(self._run.manifest)).read_bytes())
-            except (InvalidInput, NotFound):
+                self._manifest = self._console.manifest(self._run)
+            except (Corrupt, InvalidInput, NotFound):
                 return None
         return self._manifest
 
@@ -122,7 +132,7 @@ class RunReader:
         times = self._times()
         for evaluation in self._summaries():
             seconds = times.get(evaluation.round, self._run.created)
-            for score in evaluation.scores:
+            for score in filter(lambda found: found.samples, evaluation.scores):
                 values = {"accuracy": score.correct}
                 values |= {"local_accuracy": score.local_correct} if score.HasField("local_correct") else {}
                 for name, correct in values.items():
@@ -164,21 +174,48 @@ class RunReader:
         }
         return {name: found for name, found in newest.items() if found[1].confusion}
 
-    def _files(self) -> dict[str, Path]:
-        """Fetch the newest release of the run, or else its bundle's manifest and graph."""
+    def files(self) -> dict[str, Path]:
+        """Fetch the newest release of the run, or else its bundle's manifest and graph.
+
+        Raises UntrustedRelease or UntrustedBundle, before a model is fetched, unless trusted keys have signed them.
+        """
+        if self._trust is None:
+            return {}
         releases = self._console.ask(self._console.control.ListReleases, control_pb2.ListReleasesRequest()).releases
         own = [release for release in releases if release.run == self._name and release.created >= self._run.created]
         if own:
-            newest = max(own, key=lambda release: release.created)
-            manifest = ReleaseManifest.from_bytes(self._fetch(from_message(newest.manifest)).read_bytes())
+            manifest = self._verified_release(max(own, key=lambda release: release.created))
             wanted = (MODEL_FILE, CARD_FILE, EVALUATION_FILE)
             refs = {name: ref for name, ref in manifest.files(FLOAT32).items() if name in wanted}
-            return self._named(f"release/{newest.name}-{newest.version}", refs)
+            return self._named(f"release/{manifest.name}-{manifest.version}", refs)
         bundle = self._bundle()
         if bundle is None:
             return {}
+        self._verify_bundle(bundle)
         refs = {MANIFEST_FILE: from_message(self._run.manifest), GRAPH_FILE: bundle.files[GRAPH_FILE]}
         return self._named("bundle", refs)
+
+    def _verified_release(self, release: control_pb2.Release) -> ReleaseManifest:
+        """Return a release's manifest; UntrustedRelease unless trusted keys signed it as this release of this run."""
+        content = self._console.fetch_bytes(from_message(release.manifest), RELEASE_BYTES)
+        manifest, _ = verify_manifest(content, self._signature(release), now=time.time(), trust=self._trust)
+        if (manifest.name, manifest.version, manifest.run) != (release.name, release.version, self._name):
+            raise UntrustedRelease(
+                f"the coordinator sent version {manifest.version} of {manifest.name!r}, made from run "
+                f"{manifest.run!r}, as version {release.version} of {release.name!r}, made from run {self._name!r}"
+            )
+        return manifest
+
+    def _verify_bundle(self, bundle: Manifest) -> None:
+        """Raise UntrustedBundle unless trusted keys signed the run's bundle."""
+        statement = signed_by(self._trust)(self._signature(self._run), self._run.manifest.sha256)
+        require_name(statement, bundle.name)
+
+    def _signature(self, signed: control_pb2.Release | control_pb2.Run) -> bytes:
+        """Return a signature file; empty if there is none."""
+        if not signed.HasField("signature"):
+            return b""
+        return self._console.fetch_bytes(from_message(signed.signature), MAX_BYTES)
 
     def _named(self, folder: str, refs: Mapping[str, BlobRef]) -> dict[str, Path]:
         found = {}

@@ -83,7 +83,8 @@ def create(
         request = control_pb2.CreateTokenRequest(uses=uses, valid_seconds=valid_hours * 3600, device=device)
         reply = console.ask(console.control.CreateToken, request)
     chain = given or ensure_keys(default_directory(), lambda told: typer.echo(f"{PROGRAM}: {told}", err=True))
-    token = str(replace(parse_token(reply.token), trust=chain.verify()))
+    chain.verify()
+    token = str(replace(parse_token(reply.token), trust=chain))
     if output:
         write_durably(output, f"{token}\n".encode(), mode=0o600)
     if json:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import grpc
-import grpc.aio
+from grpc import aio
 
+from moonfed.async_channel import open_async_channel
 from moonfed.connection_diagnosis import explain_unavailable
 from moonfed.coordinator.console.settings import ConsoleSettings
 from moonfed.coordinator.rpc.permissions import PERMISSIONS, allowed_roles
@@ -17,7 +18,7 @@ from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.grpc_status import error_name, from_rpc_error
 from moonfed.identity import Identity, Role, load_identity, read_certificate
 from moonfed.operator_connection import DEFAULT_ADDRESS
-from moonfed.transport import CALL_SECONDS, CLIENT_OPTIONS, parse_address, require_loopback
+from moonfed.transport import CALL_SECONDS, parse_address, require_loopback
 from moonfed.v1 import control_pb2_grpc
 
 Reply = TypeVar("Reply")
@@ -38,13 +39,13 @@ class Control:
 
     def __init__(self, address: str, identity: Identity | None) -> None:
         self.address, self._identity = address, identity
-        self._channel: grpc.aio.Channel | None = None
+        self._channel: aio.Channel | None = None
 
     @property
     def stub(self) -> control_pb2_grpc.ControlAsyncStub:
         """The service's stub; only within the event loop."""
         if self._channel is None:
-            self._channel = self._open()
+            self._channel = open_async_channel(self.address, self._identity)
         return control_pb2_grpc.ControlStub(self._channel)
 
     async def ask(self, method: Callable[..., Any], request: object) -> Any:  # noqa: ANN401 - of the method
@@ -71,13 +72,6 @@ class Control:
         """Close the channel."""
         if self._channel is not None:
             await self._channel.close(None)
-
-    def _open(self) -> grpc.aio.Channel:
-        held = self._identity
-        if held is None:
-            return grpc.aio.insecure_channel(self.address, CLIENT_OPTIONS)
-        credentials = grpc.ssl_channel_credentials(held.ca, held.key, held.certificate)
-        return grpc.aio.secure_channel(self.address, credentials, CLIENT_OPTIONS)
 
     async def _explained(self, error: grpc.RpcError) -> MoonfedError:
         unreachable = cast(grpc.Call, error).code() == grpc.StatusCode.UNAVAILABLE and error_name(error) is None

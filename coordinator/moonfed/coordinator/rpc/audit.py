@@ -19,9 +19,9 @@ from moonfed.coordinator.rpc.sockets import network_of
 from moonfed.coordinator.storage.audit_trail import AuditTrail
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.error_log import log_error
-from moonfed.coordinator.support.flood_limit import OTHERS, FloodLimit
 from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import MoonfedError
+from moonfed.flood_limit import OTHERS, FloodLimit
 from moonfed.printable import printable
 
 SUMMARISE_SECONDS = 5.0

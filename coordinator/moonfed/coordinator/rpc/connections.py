@@ -23,8 +23,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from moonfed.coordinator.rpc.sockets import Peer, accepted, network_of, open_files, parse_peer, shut_down
-from moonfed.coordinator.support.flood_log import FloodLog
 from moonfed.errors import Untrusted
+from moonfed.flood_log import FloodLog
 from moonfed.identity import Certificate
 
 CHECK_SECONDS = 0.4

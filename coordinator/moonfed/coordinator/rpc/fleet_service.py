@@ -21,10 +21,10 @@ from moonfed.coordinator.rpc.audit import Auditor
 from moonfed.coordinator.rpc.authentication import Authenticator, caller_of, identify
 from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.rpc.flow_control import SMALL_PART, FlowControl, receive
-from moonfed.coordinator.support.flood_log import FloodLog
 from moonfed.coordinator.updates.submission import Updates, UpdateSession
 from moonfed.errors import InvalidInput, WrongState
 from moonfed.fleet_messages import read_release_report
+from moonfed.flood_log import FloodLog
 from moonfed.identity import Certificate
 from moonfed.printable import printable
 from moonfed.trace_context import KEY

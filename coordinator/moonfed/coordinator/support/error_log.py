@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from moonfed.coordinator.storage.transient_errors import as_transient
-from moonfed.coordinator.support.flood_log import FloodLog
 from moonfed.errors import MoonfedError
+from moonfed.flood_log import FloodLog
 
 SILENT_SECONDS = 10.0  # per line, which covers all waiting calls: a fleet makes a hundred per second
 _log = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from moonfed.command_line import missing_package
@@ -49,14 +50,15 @@ class TrackerKind:
     extra: str
     target: str  # in the help
     named_experiments: bool = False
+    table: str = ""  # the suffix of a target that takes metrics alone
 
 
 TRACKERS: Mapping[str, TrackerKind] = {
     "tensorboard": TrackerKind("tensorboard_tracker:open_tensorboard", "tensorboard", "DIR"),
     "mlflow": TrackerKind("mlflow_tracker:open_mlflow", "mlflow", "URI", named_experiments=True),
     "wandb": TrackerKind("wandb_tracker:open_wandb", "wandb", "PROJECT"),
-    "csv": TrackerKind("csv_files:open_csv", "coordinator", "FILE.csv|DIR"),
-    "parquet": TrackerKind("parquet_files:open_parquet", "tables", "FILE.parquet|DIR"),
+    "csv": TrackerKind("csv_files:open_csv", "coordinator", "FILE.csv|DIR", table=".csv"),
+    "parquet": TrackerKind("parquet_files:open_parquet", "tables", "FILE.parquet|DIR", table=".parquet"),
 }
 
 
@@ -65,6 +67,11 @@ def require_kind(kind: str, experiment: str) -> None:
     require(kind in TRACKERS, "to", kind, f"one of {', '.join(TRACKERS)}")
     if experiment and not TRACKERS[kind].named_experiments:
         raise InvalidInput(f"experiment is {experiment!r}; it must be omitted with --to {kind}")
+
+
+def takes_files(kind: str, target: str) -> bool:
+    """Return whether a tracker takes more than metrics."""
+    return not TRACKERS[kind].table or Path(target).suffix != TRACKERS[kind].table
 
 
 def open_tracker(kind: str, options: TrackerOptions) -> AbstractContextManager[Tracker]:

@@ -151,13 +151,22 @@ class FleetConnection:
 
         Raises Unavailable soon after `should_continue` returns False.
         """
+        return transport.fetch_blob(self._chunks(should_continue), ref, blobs, device=self.device)
+
+    def fetch_bytes(self, ref: BlobRef, should_continue: Callable[[], bool]) -> bytes:
+        """Fetch a small blob into memory, as `fetch` does into a directory."""
+        return transport.fetch_bytes(self._chunks(should_continue), ref, device=self.device)
+
+    def _chunks(
+        self, should_continue: Callable[[], bool]
+    ) -> Callable[[blob_pb2.FetchRequest], Iterator[blob_pb2.Chunk]]:
         fetch = self._method(lambda fleet: fleet.Fetch)
 
         def chunks(request: blob_pb2.FetchRequest) -> Iterator[blob_pb2.Chunk]:
             replies = replies_while(fetch(request), should_continue)
             return throttled(replies, self._down, should_continue) if self._down else replies
 
-        return transport.fetch_blob(chunks, ref, blobs, device=self.device)
+        return chunks
 
     def report(self, assignment: Assignment, fraction: float) -> TooLate | None:
         """Report training progress; return the reason and retry delay if the coordinator cancels the assignment."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from moonfed.assignment import Assignment, EligibilityCheck
-from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.blobs import BlobDirectory
 from moonfed.edge_client.agent.compatibility import REJECTED, require_runnable, require_signature
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
@@ -16,6 +18,7 @@ from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.redact import without_paths
 from moonfed.edge_client.agent.transfers import FETCH_ERRORS, REJECTIONS, BlobTransfers, Superseded, WindowClosed
 from moonfed.edge_client.agent.worker_process import WorkerProcess
+from moonfed.edge_client.state.gc import store_blob
 from moonfed.edge_client.state.trust import would_accept
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
 from moonfed.errors import MoonfedError, TrainingFailed, UntrustedBundle, explained
@@ -25,6 +28,8 @@ from moonfed.signing.bundle_signature import require_name
 RECHECK_SECONDS = 5 * 60.0  # between checks whether the reason for being ineligible is gone
 LOOK_SECONDS = 5.0  # between looks whether the data have changed, while the device is ineligible
 LOOK_SHARE = 0.02  # of the time, at most, that looks take
+INELIGIBLE_KEPT = 256  # runs; those beyond are checked again when the device connects
+Fetched = TypeVar("Fetched")
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +72,7 @@ class EligibilityChecks:
         except (Superseded, WindowClosed) as error:  # after that, the coordinator asks again
             log.info("%s: not checked: %s", check, error)
         except UNANSWERED as error:
-            self._ineligible[check.run] = check, True
+            self._note(check, may_succeed=True)
             log.info("%s: not checked; retrying later: %s", check, error)
 
     def is_outdated(self) -> bool:
@@ -81,7 +86,14 @@ class EligibilityChecks:
     def declined(self, assignment: Assignment) -> None:
         """Note that this device has permanently declined a run."""
         check = EligibilityCheck(run=assignment.run, manifest=assignment.manifest, signature=assignment.signature)
-        self._ineligible[check.run] = check, not self._fingerprint.covers_data
+        self._note(check, may_succeed=not self._fingerprint.covers_data)
+
+    def _note(self, check: EligibilityCheck, *, may_succeed: bool) -> None:
+        """Note a run for which this device is ineligible, instead of the oldest one if there are many."""
+        self._ineligible.pop(check.run, None)
+        self._ineligible[check.run] = check, may_succeed
+        if len(self._ineligible) > INELIGIBLE_KEPT:
+            del self._ineligible[next(iter(self._ineligible))]
 
     def pause(self, longest: float) -> float:
         """Return the seconds after which `recheck` is due: soon if data that change could make the device eligible."""
@@ -112,7 +124,7 @@ class EligibilityChecks:
             raise
         except Exception as error:
             reason, may_succeed = self._explained(check, error)
-            self._ineligible[check.run] = check, may_succeed
+            self._note(check, may_succeed=may_succeed)
             return reason
         self._ineligible.pop(check.run, None)
         log.info("%s: this device is eligible, with %d samples to train on", check, counts.samples)
@@ -134,21 +146,21 @@ class EligibilityChecks:
 
     def _check(self, check: EligibilityCheck) -> SampleCounts:
         """Raise the reason why this device cannot train the run's bundle."""
-        signature_file = self._fetch(require_signature(check.signature, check.manifest))
-        state = Path(self._settings.state)
-        statement = would_accept(state, signature_file.read_bytes(), check.manifest.sha256, time.time())
-        manifest_file = self._fetch(check.manifest)
+        signature = require_signature(check.signature, check.manifest)
+        content = self._checkable(lambda: self._transfers.fetch_untrusted(signature, self._blobs))
+        statement = would_accept(Path(self._settings.state), content, check.manifest.sha256, time.time())
+        store_blob(self._blobs, content)
+        manifest_file = self._checkable(lambda: self._transfers.fetch(check.manifest, self._blobs))
+        os.utime(manifest_file)  # for collect_garbage
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
         require_name(statement, manifest.name)
         require_runnable(manifest)
         return self._worker.check_run(str(manifest_file))
 
-    def _fetch(self, ref: BlobRef) -> Path:
+    def _checkable(self, fetch: Callable[[], Fetched]) -> Fetched:
         try:
-            file = self._transfers.fetch(ref, self._blobs)
+            return fetch()
         except WindowClosed:
             raise
         except FETCH_ERRORS as error:
             raise _Unchecked(str(error)) from error
-        os.utime(file)  # for collect_garbage
-        return file

@@ -16,18 +16,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from moonfed import transport
 from moonfed.edge_client.state.round_store import writing
-from moonfed.edge_client.state.trust import pin
-from moonfed.errors import AlreadyExists, Denied, InvalidInput, NotFound, Untrusted, VersionMismatch, WrongState
+from moonfed.edge_client.state.trust import descendant, pin, replace_trust
+from moonfed.errors import (
+    AlreadyExists,
+    Corrupt,
+    Denied,
+    InvalidInput,
+    NotFound,
+    Untrusted,
+    VersionMismatch,
+    WrongState,
+)
 from moonfed.files import sync_directory, write_durably
-from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
+from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request, subject_of
 from moonfed.join_token import PREFIX, JoinToken, parse_token
+from moonfed.printable import printable
 from moonfed.signing.key_files import read_trust
 from moonfed.signing.trust import Trust
+from moonfed.validate import NAME, NAME_RULE, require
 
 if TYPE_CHECKING:
     from moonfed.v1 import enrolment_pb2
@@ -36,6 +49,7 @@ from moonfed.version import CONTRACT_VERSION
 IDENTITY = "identity"  # in the state directory
 PENDING_KEY = "pending-key.pem"  # next to it: the key of a pending request
 ATTEMPTS = 4
+MAX_CERTIFICATE = 1 << 16  # bytes
 REJECTIONS = (AlreadyExists, Denied, InvalidInput, Untrusted, VersionMismatch, WrongState)
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
@@ -59,20 +73,23 @@ def enrol(
     address: str | None = None,
     proxy: str = "",
     trust_file: Path | None = None,
+    *,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Identity:
     """Request a certificate for this device's key; save the identity in STATE/identity and the trust next to it.
 
     An identity whose certificate has expired is re-enrolled under its name, with its key. A token that was created for
     one device replaces that device's identity, and its key, which may have leaked. `name` defaults to the token's, to
     that in an expired identity, or else to the host's. `address` overrides the token's address, `trust_file` its trust
-    file; `proxy` is the URL of an HTTP proxy. Raises InvalidInput for a malformed `address`, without a trust file, or
-    for another `name` than the token's; AlreadyExists if STATE holds a valid identity or one with another name;
-    Untrusted if the coordinator rejects the token or the token's authority did not sign the server's certificate;
-    Unavailable if the coordinator is unreachable.
+    file; `proxy` is the URL of an HTTP proxy. A device that has a trust file keeps it, unless the token's descends from
+    it or `trust_file` is given; `say` is told the difference. Raises InvalidInput for a malformed `address`, without a
+    trust file, or for another `name` than the token's; AlreadyExists if STATE holds a valid identity or one with
+    another name; Untrusted if the coordinator rejects the token, if the token's authority did not sign the server's
+    certificate, or if STATE trusts other keys than the token; Unavailable if the coordinator is unreachable.
     """
     if address:
         transport.parse_address(address, "coordinator")
-    trust = _trust(token, trust_file)
+    trust = _trust(token, trust_file, state, say)
     expired = None
     if token.device:
         _require_replaceable(state, name, token.device)
@@ -89,16 +106,19 @@ def enrol(
     host, _ = transport.parse_address(address)
     fleet = f"[{host}]:{reply.fleet_port}" if ":" in host else f"{host}:{reply.fleet_port}"
     with writing(state):
-        pin(state, trust)
+        if trust_file:
+            replace_trust(state, trust)
+        else:
+            pin(state, trust)
         return store_identity(state, address=fleet, ca=token.ca, certificate=reply.certificate, key=key_bytes(key))
 
 
-def _trust(token: JoinToken, trust_file: Path | None) -> Trust:
+def _trust(token: JoinToken, trust_file: Path | None, state: Path, say: Callable[[str], None]) -> Trust:
     if trust_file:
         return read_trust(trust_file).verify()
     if token.trust is None:
         raise InvalidInput("the join token contains no trust file; name the engineer's with --trust")
-    return token.trust
+    return descendant(state, token.trust, say)
 
 
 def read_identity(state: Path) -> Identity:
@@ -122,11 +142,12 @@ def pending_key(state: Path) -> EllipticCurvePrivateKey:
 
 
 def store_identity(state: Path, *, address: str, ca: bytes, certificate: bytes, key: bytes) -> Identity:
-    """Replace STATE/identity atomically.
+    """Replace STATE/identity atomically; raise Corrupt, and store nothing, for a certificate that is not this device's.
 
     STATE/identity is a symlink to a versioned directory: key and certificate change in one step, so a matching pair
     survives a power failure at any moment.
     """
+    _require_certificate(certificate, ca, key)
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory = state / f"{IDENTITY}-{hashlib.sha256(certificate).hexdigest()[:16]}"
     save_identity(directory, address=address, ca=ca, certificate=certificate, key=key)
@@ -140,6 +161,21 @@ def store_identity(state: Path, *, address: str, ca: bytes, certificate: bytes, 
         if old != directory:
             shutil.rmtree(old, ignore_errors=True)
     return read_identity(state)
+
+
+def _require_certificate(certificate: bytes, ca: bytes, key: bytes) -> None:
+    """Raise Corrupt unless the authority certifies this key, in a device's name."""
+    try:
+        if len(certificate) > MAX_CERTIFICATE:
+            raise ValueError(f"it has {len(certificate)} bytes")
+        read = x509.load_pem_x509_certificate(certificate)
+        read.verify_directly_issued_by(x509.load_pem_x509_certificate(ca))
+        if read.public_key() != _private_key(key).public_key():
+            raise ValueError("it is for another key")
+        require(bool(NAME.fullmatch(subject_of(certificate)[1])), "name", subject_of(certificate)[1], NAME_RULE)
+    except (InvalidSignature, TypeError, ValueError, InvalidInput, Untrusted) as error:
+        reason = printable(str(error)) or "another authority has signed it"
+        raise Corrupt(f"the coordinator sent a certificate that is not this device's: {reason}") from error
 
 
 def _expired_identity(state: Path, name: str) -> Identity | None:
@@ -240,8 +276,7 @@ class _EnrolmentService:
             return self._call(enrolment_pb2_grpc.EnrolmentStub(channel).Enrol, request)
 
     def _open_channel(self) -> grpc.Channel:
-        credentials = grpc.ssl_channel_credentials(self._token.ca)
-        return grpc.secure_channel(self._address, credentials, transport.client_options(self._proxy))
+        return transport.open_enrolment_channel(self._address, self._token.ca, self._proxy)
 
     def _call(self, method: Callable[..., Reply], request: Request) -> Reply:
         from moonfed.connection_diagnosis import explain_enrolment_unavailable

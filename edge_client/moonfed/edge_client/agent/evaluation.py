@@ -16,10 +16,11 @@ from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Super
 from moonfed.edge_client.agent.worker_process import FILE_HEADER, WorkerProcess
 from moonfed.edge_client.job import ScoreJob
 from moonfed.edge_client.resources.free_disk import require_free
+from moonfed.edge_client.state.gc import keep_only, store_blob
 from moonfed.edge_client.state.local_models import find_local_model
 from moonfed.edge_client.state.trust import accept
 from moonfed.edge_client.worker.messages import WorkerSettings
-from moonfed.errors import InvalidInput, MoonfedError
+from moonfed.errors import InvalidInput, MoonfedError, UntrustedBundle
 from moonfed.evaluation import EvaluationTask, HoldoutCounts
 from moonfed.manifest import PLAN_FILE, Manifest
 from moonfed.schema import ITEM_SIZE, model_size
@@ -61,7 +62,7 @@ class Evaluations:
             log.info("%s: interrupted: %s", task, reason)
             return
         except MoonfedError as error:
-            self._decline(task, str(error))
+            self._decline(task, str(error), logging.WARNING if isinstance(error, UntrustedBundle) else logging.INFO)
         except Exception as error:
             if not self._transfers.ending.is_set():
                 log.exception("%s: unexpected error on this device", task)
@@ -70,9 +71,9 @@ class Evaluations:
             log.info("%s: %s", task, _described(counts))
             self._report(task, counts)
 
-    def _decline(self, task: EvaluationTask, reason: str) -> None:
+    def _decline(self, task: EvaluationTask, reason: str, level: int = logging.INFO) -> None:
         if not self._transfers.ending.is_set():
-            log.info("%s: declined: %s", task, reason)
+            log.log(level, "%s: declined: %s", task, reason)
             self._report(task, without_paths(reason, [self._settings.data, self._settings.state]))
 
     def _report(self, task: EvaluationTask, answer: HoldoutCounts | str) -> None:
@@ -86,9 +87,10 @@ class Evaluations:
     def _score(self, task: EvaluationTask) -> HoldoutCounts:
         """Return the counts; raises MoonfedError, Superseded or WindowClosed."""
         self._transfers.seconds_open()
-        signature_file = self._fetch(require_signature(task.signature, task.manifest), self._blobs)
-        state = Path(self._settings.state)
-        statement = accept(state, signature_file.read_bytes(), task.manifest.sha256, time.time())
+        state, signature = Path(self._settings.state), require_signature(task.signature, task.manifest)
+        content = self._transfers.fetch_untrusted(signature, self._blobs, should_continue=self._may_fetch)
+        statement = accept(state, content, task.manifest.sha256, time.time())
+        store_blob(self._blobs, content)
         manifest_file = self._fetch(task.manifest, self._blobs)
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
         require_name(statement, manifest.name)
@@ -97,6 +99,7 @@ class Evaluations:
         _require_size(task.model, manifest)
         self._require_disk(plan, task.model)
         local = find_local_model(state, task.run, manifest=task.manifest.sha256, seed=task.seed)
+        keep_only(self._models.root, {task.model.sha256})  # not the parts of models of other evaluations
         plan_file, model_file = self._fetch(plan, self._blobs), self._fetch(task.model, self._models)
         try:
             counts = self._worker.score(
@@ -118,8 +121,11 @@ class Evaluations:
     def _may_continue(self) -> bool:
         return self._transfers.may_continue() and not self._inbox.has_more_urgent()
 
+    def _may_fetch(self) -> bool:
+        return not self._inbox.has_more_urgent()
+
     def _fetch(self, ref: BlobRef, blobs: BlobDirectory) -> Path:
-        file = self._transfers.fetch(ref, blobs, should_continue=lambda: not self._inbox.has_more_urgent())
+        file = self._transfers.fetch(ref, blobs, should_continue=self._may_fetch)
         os.utime(file)  # for collect_garbage
         return file
 

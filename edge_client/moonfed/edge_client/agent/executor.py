@@ -29,7 +29,7 @@ from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Super
 from moonfed.edge_client.agent.worker_process import FILE_HEADER, WorkerProcess
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.resources.free_disk import require_disk
-from moonfed.edge_client.state.gc import collect_garbage, drop_run
+from moonfed.edge_client.state.gc import collect_garbage, drop_run, keep_only, store_blob
 from moonfed.edge_client.state.local_models import keep_local_model, remove_partial_local_models
 from moonfed.edge_client.state.repository import has_releases
 from moonfed.edge_client.state.round_store import RunState, StoredRound
@@ -213,7 +213,6 @@ class Executor:
         if stored:
             log.info("%s: assigned again; it is already trained", assignment)
         else:
-            log.info("%s: assigned", assignment)
             stored = self._train(assignment, run)
         outcome = self._submit(assignment, stored)
         self._count(outcome, assignment.id.round, time.monotonic() - began, stored.update.metrics.get("loss"))
@@ -251,10 +250,12 @@ class Executor:
                  stored.update.steps, stored.update.metrics["loss"])  # fmt: skip
         return stored
 
-    def _verify(self, signature: BlobRef | None, manifest: BlobRef) -> tuple[Path, Statement]:
+    def _verify(self, signature: BlobRef | None, manifest: BlobRef) -> Statement:
         """Fetch and verify a bundle's signature; UntrustedBundle if this device does not accept the bundle."""
-        file = self._transfers.fetch(require_signature(signature, manifest), self._blobs)
-        return file, accept(Path(self._settings.state), file.read_bytes(), manifest.sha256, time.time())
+        content = self._transfers.fetch_untrusted(require_signature(signature, manifest), self._blobs)
+        statement = accept(Path(self._settings.state), content, manifest.sha256, time.time())
+        store_blob(self._blobs, content)
+        return statement
 
     def _prepare(self, assignment: Assignment, should_continue: Callable[[], bool] = lambda: True) -> Job:
         """Verify the bundle and fetch what training needs.
@@ -262,8 +263,8 @@ class Executor:
         `should_continue` returns whether the round still needs this device. Raises UntrustedBundle for a bundle that
         this device does not accept, VersionMismatch for a plan that it cannot run.
         """
-        signature_file, statement = self._verify(assignment.signature, assignment.manifest)
-        os.utime(signature_file)
+        statement = self._verify(assignment.signature, assignment.manifest)
+        log.info("%s: assigned", assignment)
         manifest_file = self._transfers.fetch(assignment.manifest, self._blobs)
         os.utime(manifest_file)  # for collect_garbage
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
@@ -352,10 +353,7 @@ class Executor:
             log.warning("cannot remove unused files: %s", error)
 
     def _delete_other_globals(self, kept: Iterable[BlobRef]) -> None:
-        names = {ref.sha256 for ref in kept}
-        for file in self._globals.root.glob("*/*"):
-            if file.name not in names:
-                file.unlink()
+        keep_only(self._globals.root, {ref.sha256 for ref in kept})
 
 
 def _require_known_roles(assignment: Assignment, manifest: Manifest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 from moonfed.assignment import Assignment, EligibilityCheck, RunEnded
@@ -9,11 +10,16 @@ from moonfed.evaluation import EvaluationTask
 from moonfed.target_release import TargetRelease
 
 Task = Assignment | EligibilityCheck | EvaluationTask | RunEnded | TargetRelease
+MAX_WAITING = 256  # tasks
+
+log = logging.getLogger(__name__)
 _Key = tuple[int, str, int]  # urgency, run or release, and the global model that is evaluated
 
 
 class Inbox:
-    """The checks, then the newest task of each run, then targets of releases, then evaluations; one is current at once.
+    """At most MAX_WAITING tasks; any more are dropped, because the coordinator asks again when this device connects.
+
+    The checks, then the newest task of each run, then targets of releases, then evaluations; one is current at once.
 
     Within each group they are in the order of arrival. A check supersedes no other task: it waits until that is done.
     Targets and evaluations make way for what is more urgent.
@@ -31,9 +37,13 @@ class Inbox:
         Unless it is a check: the coordinator asks again only if it cannot use the answer that is on its way.
         """
         with self._changed:
-            if task != self._current or isinstance(task, EligibilityCheck):
-                self._waiting[_key(task)] = task
-                self._changed.notify_all()
+            if task == self._current and not isinstance(task, EligibilityCheck):
+                return
+            if _key(task) not in self._waiting and len(self._waiting) >= MAX_WAITING:
+                log.warning("there are already %d tasks of this device; dropped: %s", MAX_WAITING, task)
+                return
+            self._waiting[_key(task)] = task
+            self._changed.notify_all()
 
     def put_back(self, task: Task) -> None:
         """Add the current task again, to be resumed after others, unless a newer one has taken its place."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 from moonfed import logs
 from moonfed.command_line import INTERRUPTED, errors_as_exit_codes
 from moonfed.directory_lock import directory_lock
+from moonfed.edge_client.agent.flood_filter import FloodFilter
 from moonfed.edge_client.agent.grpc_import import import_grpc
 from moonfed.edge_client.agent.process_title import set_process_title
 from moonfed.edge_client.settings import DeviceSettings
@@ -47,6 +48,8 @@ def main() -> None:
     with errors_as_exit_codes(NAME):
         settings = DeviceSettings.from_environment()
         logs.configure_logs(settings.log_format, settings.log_level, _OneLine(logs.TEXT))
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(FloodFilter())
         import_grpc()
         if settings.sandbox == "strict":
             require_unreadable(Path(settings.state))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.edge_client.agent.compatibility import require_runnable
@@ -41,6 +42,7 @@ UNUSED_SECONDS = 24 * 3600.0  # after which a file of an abandoned target is del
 REASON_LENGTH = 1000  # characters
 UNDELIVERABLE: tuple[type[Exception], ...] = (Superseded, *REJECTIONS)  # reports are not retried after these
 DECLINED = (InvalidInput, UnsafePlan, UntrustedBundle, UntrustedRelease, VersionMismatch)
+Fetched = TypeVar("Fetched")
 
 log = logging.getLogger(__name__)
 
@@ -162,15 +164,14 @@ class ReleaseInstaller:
     def _verified(self, target: TargetRelease) -> tuple[Path, ReleaseManifest]:
         """Return the target's manifest; raise UntrustedRelease if this device does not accept it."""
         assert target.manifest and target.signature  # noqa: S101, PT018 - checked by TargetRelease
-        signature = self._fetch(target.signature).read_bytes()
-        file = self._fetch(target.manifest)
-        manifest = accept_release(Path(self._settings.state), file.read_bytes(), signature, time.time())
+        signature, content = (self._untrusted(ref) for ref in (target.signature, target.manifest))
+        manifest = accept_release(Path(self._settings.state), content, signature, time.time())
         if (manifest.name, manifest.version) != (target.name, target.version):
             raise UntrustedRelease(
                 f"the coordinator sent version {manifest.version} of {manifest.name!r} as version {target.version} of "
                 f"{target.name!r}"
             )
-        return file, manifest
+        return self._blobs.path(self._blobs.put_bytes(content).sha256), manifest
 
     def _install(
         self, target: TargetRelease, manifest_file: Path, manifest: ReleaseManifest, current: StoredRelease | None
@@ -238,8 +239,17 @@ class ReleaseInstaller:
         return {name: self._fetch(ref) for name, ref in refs.items()}
 
     def _fetch(self, ref: BlobRef) -> Path:
+        return self._fetched(lambda: self._transfers.fetch(ref, self._blobs, should_continue=self._may_fetch))
+
+    def _untrusted(self, ref: BlobRef) -> bytes:
+        return self._fetched(lambda: self._transfers.fetch_untrusted(ref, self._blobs, should_continue=self._may_fetch))
+
+    def _may_fetch(self) -> bool:
+        return not self._inbox.has_more_urgent()
+
+    def _fetched(self, fetch: Callable[[], Fetched]) -> Fetched:
         try:
-            return self._transfers.fetch(ref, self._blobs, should_continue=lambda: not self._inbox.has_more_urgent())
+            return fetch()
         except WindowClosed:
             raise
         except FETCH_ERRORS as error:

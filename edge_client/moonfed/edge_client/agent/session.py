@@ -36,6 +36,7 @@ from moonfed.identity import Identity, key_bytes
 from moonfed.target_release import InstalledRelease
 from moonfed.transport import Backoff
 from moonfed.v1 import fleet_pb2
+from moonfed.validate import require
 
 if TYPE_CHECKING:
     from moonfed.edge_client.agent.device_metrics import DeviceMetrics
@@ -45,6 +46,7 @@ MAX_WAIT_SECONDS = 30.0  # between two checks of the clock, which may be set in 
 RENEWAL_RETRY = 3600.0  # seconds between two attempts to renew a certificate
 # A shorter session does not reset the backoff: two devices with one name would evict each other in a tight loop.
 STEADY_SECONDS = 60.0
+MAX_TASK_BYTES = 1 << 14  # of a message; an assignment has about a thousand
 FINAL = (Denied, InvalidInput, Untrusted, VersionMismatch)  # retrying is pointless
 SUBJECTS = {
     "assignment": "an assignment",
@@ -174,6 +176,7 @@ class Session:
             self._on_welcome(reply.welcome)
             return
         try:
+            require(reply.ByteSize() <= MAX_TASK_BYTES, "size", reply.ByteSize(), f"at most {MAX_TASK_BYTES} bytes")
             self._inbox.put(_read(reply))
         except InvalidInput as error:
             subject = SUBJECTS.get(reply.WhichOneof("reply") or "", "a message")

@@ -5,14 +5,17 @@ This module is used by the light parent process, so it imports neither torch nor
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from moonfed.edge_client.state.round_store import RUN_ID, read_rounds, run_directory
+from moonfed.blobs import BlobDirectory
+from moonfed.edge_client.state.round_store import read_rounds, run_directory
 from moonfed.errors import InvalidInput
 from moonfed.manifest import PLAN_FILE, Manifest
+from moonfed.validate import NAME
 
 RUNS_KEPT = 8  # directories of runs; least recently used go first
 RUNS_NAMED = 4 * RUNS_KEPT  # to the coordinator, at most, between two collections
@@ -21,7 +24,7 @@ BLOBS_KEPT = 3 * RUNS_KEPT  # a signature, a manifest and a plan for each; least
 
 def kept_runs(runs: Path) -> list[str]:
     """Return the runs of which this device keeps state, most recently used first, at most `RUNS_NAMED`."""
-    found = [path for path in runs.glob("*") if RUN_ID.fullmatch(path.name)]
+    found = [path for path in runs.glob("*") if NAME.fullmatch(path.name)]
     return [path.name for path in _newest_first(found)[:RUNS_NAMED]]
 
 
@@ -32,9 +35,7 @@ def drop_run(runs: Path, run: str, blobs: Path) -> None:
     for directory in runs.glob("*"):
         for manifest in {stored.update.manifest for stored in read_rounds(directory)}:
             used |= {manifest, *_plans(blobs / manifest[:2] / manifest)}
-    for blob in blobs.glob("*/*"):
-        if blob.name not in used:
-            blob.unlink(missing_ok=True)
+    keep_only(blobs, used)
 
 
 def _plans(manifest_file: Path) -> list[str]:
@@ -53,6 +54,25 @@ def collect_garbage(runs: Path, blobs: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
     for run in _used_longest_ago(runs.glob("*"), RUNS_KEPT):
         shutil.rmtree(run, ignore_errors=True)
+    _drop_blobs(blobs)
+
+
+def store_blob(blobs: BlobDirectory, content: bytes) -> Path:
+    """Store a verified blob, or note that it is used; keep no more blobs than `collect_garbage` does."""
+    file = blobs.path(blobs.put_bytes(content).sha256)
+    os.utime(file)
+    _drop_blobs(blobs.root)
+    return file
+
+
+def keep_only(blobs: Path, names: Collection[str]) -> None:
+    """Remove all blobs but these, partial ones included."""
+    for blob in blobs.glob("*/*"):
+        if blob.name not in names:
+            blob.unlink(missing_ok=True)
+
+
+def _drop_blobs(blobs: Path) -> None:
     for blob in _used_longest_ago(blobs.glob("*/*"), BLOBS_KEPT):
         blob.unlink(missing_ok=True)
 

@@ -97,8 +97,9 @@ class ReleaseStore:
         return self._read_state(name).deployments.get(str(self._current(name)), 0)
 
     def note_reported(self, name: str, deployment: int) -> None:
-        """Note that the coordinator knows what became of a deployment's target."""
-        self._write_state(name, replace(self._read_state(name), reported=deployment))
+        """Note that the coordinator knows what became of a deployment's target, unless the name was never installed."""
+        if (self._records / name).is_dir():
+            self._write_state(name, replace(self._read_state(name), reported=deployment))
 
     def open(self, name: str, version: int) -> StoredRelease:
         """Return a version whose files are intact; raise NotFound if there is none, Corrupt if it is damaged."""
@@ -135,8 +136,10 @@ class ReleaseStore:
         self._prune(name)
 
     def remove(self, name: str) -> None:
-        """Remove a model with all versions; servers never find half of it."""
+        """Remove a model with all versions; servers never find half of it. Nothing is written for an unknown name."""
         path = self._model(name).path
+        if not (path.exists() or (self._records / name).exists()):
+            return
         if path.exists():
             hidden = path.with_name(f".{name}.removed")
             shutil.rmtree(hidden, ignore_errors=True)

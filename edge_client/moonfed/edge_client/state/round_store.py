@@ -24,10 +24,10 @@ from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import InvalidInput
 from moonfed.files import new_directory
 from moonfed.manifest import MODEL
+from moonfed.validate import NAME, NAME_RULE, require
 
 UPDATE_FILE = "update.json"
 MODEL_ERROR = "model_error"  # the role of the accumulated encoding error of counted updates
-RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ROUND = re.compile(r"([1-9][0-9]*)-([1-9][0-9]*)")
 
 Write = Callable[[Path], None]  # writes one file
@@ -195,10 +195,7 @@ class RunState:
 
 def run_directory(root: Path, run: str) -> Path:
     """Return a run's directory; raise InvalidInput for a run id that is not a plain file name."""
-    if not RUN_ID.fullmatch(run):
-        raise InvalidInput(
-            f"run is {run!r}; it must be 1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit"
-        )
+    require(bool(NAME.fullmatch(run)), "run", run, NAME_RULE)
     return root / run
 
 

@@ -7,19 +7,19 @@ torch nor numpy.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from moonfed.errors import Corrupt, InvalidInput, UntrustedBundle
+from moonfed.errors import Corrupt, InvalidInput, Untrusted, UntrustedBundle
 from moonfed.files import make_directories, read_regular, write_durably
 from moonfed.release_manifest import ReleaseManifest, verify_manifest
 from moonfed.signing import canonical
 from moonfed.signing.bundle_signature import Check, moment, signed_by, verify
-from moonfed.signing.key_files import read_trust, user_trust
+from moonfed.signing.key_files import user_trust
 from moonfed.signing.statement import Statement
-from moonfed.signing.trust import Trust
+from moonfed.signing.trust import Trust, TrustChain
 
 TRUST_FILE = "trust.json"
 MAX_BYTES = 1 << 24  # bytes of the file, enough for some hundred thousand bundle names
@@ -101,12 +101,31 @@ def bundle_check(trust: Path | None, state: Path) -> Check:
     return signed_by(user_trust(trust))
 
 
-def replace_trust(state: Path, file: Path) -> Trust:
-    """Trust a file's keys instead of any others, and forget the versions accepted under the others."""
-    trust = read_trust(file).verify()
+def replace_trust(state: Path, trust: Trust) -> None:
+    """Trust these keys instead of any others, and forget the versions accepted under the others."""
     held = load_readable(state)
     pin(state, trust, forget=held is None or held.trust != trust)
-    return trust
+
+
+def descendant(state: Path, chain: TrustChain, say: Callable[[str], None]) -> Trust:
+    """Return the trust of a device that enrols with a join token: the token's, if its own does not speak against it.
+
+    A device that trusts keys already keeps them, unless these vouch for the token's; `say` is then told. Raises
+    Untrusted if the token's keys are others.
+    """
+    held, offered = load(state), chain.newest
+    names = f"{state} trusts {_named(held.trust)}; the join token has {_named(offered)}" if held else ""
+    try:
+        newest = chain.follow(held.trust) if held else chain.verify()
+    except UntrustedBundle as error:
+        if held is None:
+            raise Untrusted(f"the trust file in the join token is invalid: {error}") from error
+        raise Untrusted(
+            f"{names}, which does not descend from it; to trust another engineer, give their trust file with --trust"
+        ) from error
+    if held and held.trust != offered:
+        say(f"{names}, which {'is older and changes nothing' if newest == held.trust else 'replaces it'}")
+    return newest
 
 
 def load_readable(state: Path) -> DeviceTrust | None:
@@ -118,11 +137,19 @@ def load_readable(state: Path) -> DeviceTrust | None:
 
 
 def describe(trust: Trust) -> str:
-    """Describe a trust file in a few words."""
-    keys = ", ".join(map(str, trust.keys))
-    needed = f"{trust.threshold} of the keys " if len(trust.keys) > 1 else ""
+    """Describe what a trust file permits in a few words."""
     expires = f", until {moment(trust.expires)}" if trust.expires else ""
-    return f"bundles signed with {needed}{keys}{expires}"
+    return f"bundles signed with {_keys(trust)}{expires}"
+
+
+def _named(trust: Trust) -> str:
+    """Name a trust file by version and keys."""
+    return f"version {trust.version} of a trust file with {_keys(trust)}"
+
+
+def _keys(trust: Trust) -> str:
+    needed = f"{trust.threshold} of the keys " if len(trust.keys) > 1 else ""
+    return needed + ", ".join(map(str, trust.keys))
 
 
 def _store(state: Path, known: DeviceTrust) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moonfed.coordinator.support.flood_limit import EVENTS, MAX_CAUSES, OTHERS, PERIOD_SECONDS, FloodLimit, Omitted
+from moonfed.flood_limit import EVENTS, MAX_CAUSES, OTHERS, PERIOD_SECONDS, FloodLimit, Omitted
 from tests.support.clock import Clock
 
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from moonfed.coordinator.support.flood_limit import EVENTS, FloodLimit
+from moonfed.flood_limit import EVENTS, FloodLimit
 
 LINES = EVENTS  # per cause and period
 

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from moonfed.coordinator.support.flood_limit import MAX_CAUSES, PERIOD_SECONDS
-from moonfed.coordinator.support.flood_log import LINES, FloodLog
+from moonfed.flood_limit import MAX_CAUSES, PERIOD_SECONDS
+from moonfed.flood_log import LINES, FloodLog
 from tests.support.clock import Clock
 
 LOG = logging.getLogger("tested")

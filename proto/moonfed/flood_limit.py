@@ -37,8 +37,11 @@ class Omitted(Generic[T]):
 class FloodLimit(Generic[T]):
     """Admits a few events of each cause per period. May be used by any thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, max_causes: int = MAX_CAUSES) -> None:
-        self._clock, self._lock, self._max_causes = clock, threading.Lock(), max_causes
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, max_causes: int = MAX_CAUSES, events: int = EVENTS
+    ) -> None:
+        """`events`: admitted per cause and period."""
+        self._clock, self._lock, self._max_causes, self._events = clock, threading.Lock(), max_causes, events
         self._causes: dict[str, _Cause[T]] = {}
 
     def admit(self, cause: str, event: T) -> bool:
@@ -48,7 +51,7 @@ class FloodLimit(Generic[T]):
                 cause = OTHERS
             found = self._causes.setdefault(cause, _Cause(self._clock(), event))
             found.events += 1
-            return found.events <= EVENTS
+            return found.events <= self._events
 
     def pop_omitted(self, *, ended_only: bool = True) -> list[Omitted[T]]:
         """Remove the causes whose period has ended, or all of them; return those with omitted events."""
@@ -59,7 +62,7 @@ class FloodLimit(Generic[T]):
                 if ended_only and seconds < PERIOD_SECONDS:
                     break  # the others began later
                 del self._causes[cause]
-                if found.events > EVENTS:
-                    events = found.events - EVENTS
+                if found.events > self._events:
+                    events = found.events - self._events
                     omitted.append(Omitted(cause=cause, first=found.first, events=events, seconds=seconds))
         return omitted
