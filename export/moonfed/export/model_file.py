@@ -12,7 +12,7 @@ from moonfed.data.source import IGNORED, Source
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import ModelOrigin, bind, read_metadata, with_metadata
 from moonfed.export.coordinator_client import CoordinatorClient, global_model
-from moonfed.export.parity import BOUND, Predict, require_parity
+from moonfed.export.parity import BATCHES, BOUND, Predict, require_parity
 from moonfed.files import write_durably
 from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, Manifest
 from moonfed.release.simplify import simplify
@@ -94,8 +94,9 @@ def sandboxed_plan(manifest: Manifest, plan: bytes, weights: bytes) -> Iterator[
     contents = {MANIFEST_FILE: manifest.to_bytes(), PLAN_FILE: plan, WEIGHTS_FILE: weights}
     shared = SharedPredictions(len(manifest.classes))
     settings = {"input": manifest.input.to_document(), "file": shared.samples, "results": shared.results}
+    files, size = (shared.samples, shared.results), 4 * max(BATCHES) * len(manifest.classes)
     try:
-        with plan_process("moonfed.sandbox.plan_task", contents, settings, (shared.samples, shared.results)) as child:
+        with plan_process("moonfed.sandbox.plan_task", contents, settings, files, size) as child:
             yield lambda inputs: shared.predict(child, inputs)
     finally:
         shared.close()

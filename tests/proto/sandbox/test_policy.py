@@ -526,6 +526,7 @@ def test_libraries_above_a_private_directory_are_hidden_though_a_link_names_it(
     libraries = [tmp_path / "device", tmp_path / "libraries"]
     monkeypatch.setattr(policy, "interpreter_files", lambda: libraries)
     monkeypatch.setattr(policy, "restrict_files", lambda read, *_: allowed.extend(read))
+    monkeypatch.setattr(policy, "drop_privileges", lambda: None)  # those of the tests
     named = (tmp_path / "link" / "state",)
     policy.confine_files("strict", policy.Policy(write=named) if field == "write" else policy.Policy(private=named))
     assert set(libraries) & set(allowed) == {tmp_path / "libraries"}
