@@ -116,7 +116,8 @@ def harmless_plan() -> bytes:
     """Return a plan that devices accept."""
 
     def write(path: Path) -> None:
-        from tests.support.attack_bundles import HarmlessPlan, archive_of  # they import torch
+        from tests.support.attack_bundles import HarmlessPlan  # it imports torch
+        from tests.support.attack_plans import archive_of
 
         path.write_bytes(archive_of(HarmlessPlan()))
 

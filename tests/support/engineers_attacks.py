@@ -38,7 +38,7 @@ def _default_value(path: Path) -> bytes:
 
 WRITERS: Mapping[str, EngineersAttack] = {
     "__setstate__": EngineersAttack(ATTACKS["__setstate__"].plan, ATTACKS["__setstate__"].rejection, on_load=True),
-    "default value": EngineersAttack(_default_value, "has a default value", on_load=True),
+    "default value": EngineersAttack(_default_value, "a line that torch's printer does not write", on_load=True),
     "from_file": EngineersAttack(ATTACKS["from_file, writing"].plan, "operator 'aten::from_file'", on_load=False),
     "save": EngineersAttack(ATTACKS["save"].plan, "operator 'aten::save'", on_load=False),
 }
