@@ -42,7 +42,7 @@ print(next(line for line in pathlib.Path("/proc/self/status").read_text().splitl
 """
 TORCH = "import numpy, torch"
 # All that the child imports before it has a plan and data.
-CHILDS_OWN = f"{TORCH}\nimport moonfed.edge_client.worker.sandboxed, moonfed.edge_client.worker.trainer"
+CHILDS_OWN = f"{TORCH}\nimport moonfed.sandbox.sandboxed, moonfed.edge_client.worker.trainer"
 
 
 def measure_footprint(starts: int = 5) -> Tables:

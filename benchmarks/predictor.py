@@ -20,7 +20,6 @@ from benchmarks.report import Figure, Tables, progress
 from moonfed.blobs import BlobDirectory, ref_of_bytes
 from moonfed.edge_client import Predictor
 from moonfed.edge_client.inference.onnx_model import INPUT, OUTPUT, OnnxModel
-from moonfed.edge_client.inference.plan_task import PlanModel
 from moonfed.edge_client.state import model_files
 from moonfed.edge_client.state.release_files import NewRelease
 from moonfed.edge_client.state.releases import RECORDS, ReleaseStore
@@ -30,6 +29,7 @@ from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, InputSpec
 from moonfed.manifest import WEIGHTS_FILE as INITIAL_FILE
 from moonfed.release_manifest import FLOAT32, MODEL_FILE, VARIANT_FILES, WEIGHTS_FILE, ReleaseManifest
+from moonfed.sandbox.plan_task import PlanModel
 from moonfed.sandbox.policy import available_level
 
 NAME, CALLS, WARM_UP = "benchmark", 1000, 20

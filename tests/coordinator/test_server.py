@@ -11,7 +11,6 @@ import grpc
 import numpy as np
 import pytest
 
-from moonfed.bundle import write_bundle
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.support import coordinator
@@ -62,7 +61,7 @@ def test_a_killed_coordinator_resumes_within_and_between_rounds(programs: Progra
 def test_server_state_survives_a_kill(programs: Programs) -> None:
     """Kill runs of FedAvgM and SCAFFOLD between two rounds and in the middle of one."""
     programs.serve()
-    write_bundle(programs.tmp / "bundle", coordinator.make_bundle(**coordinator.SCAFFOLD, server_rule=FedAvgM()))
+    coordinator.bundle_directory(programs.tmp / "bundle", **coordinator.SCAFFOLD, server_rule=FedAvgM())
     devices = [programs.device(name) for name in ("cam-1", "cam-2")]
     start = ("run", "start", str(programs.tmp / "bundle"), "--name", "r", "--rounds", "3", "--minimum-devices", "2")
     programs.command(*start)

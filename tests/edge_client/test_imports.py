@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("fresh_programs")  # forked programs have i
 OTHER_PARTS = {f"moonfed.{part}" for part in ("client", "export", "serving", "release", "coordinator", "experiments")}
 PARENT = "moonfed.edge_client.agent.main, moonfed.edge_client.agent.session, moonfed.edge_client.agent.worker_process"
 READER = "moonfed.edge_client.worker.reader"
-TRAINER = "moonfed.edge_client.worker.sandboxed, moonfed.edge_client.worker.trainer"
+TRAINER = "moonfed.sandbox.sandboxed, moonfed.edge_client.worker.trainer"
 
 
 def packages_after(modules: str) -> set[str]:
@@ -86,7 +86,7 @@ def test_the_reader_imports_no_torch_and_no_other_part() -> None:
 
 
 def test_a_trainer_enters_the_sandbox_before_it_imports_anything_that_starts_threads() -> None:
-    found = packages_after("moonfed.edge_client.worker.sandboxed")
+    found = packages_after("moonfed.sandbox.sandboxed")
     assert not found & {"torch", "numpy"}
 
 

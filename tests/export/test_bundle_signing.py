@@ -7,14 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.bundle import read_bundle, write_bundle
+from moonfed.bundle import Bundle, read_bundle, write_bundle
 from moonfed.errors import InvalidInput, UntrustedBundle
 from moonfed.export.bundle_signing import SigningOptions, resign, sign_new
 from moonfed.signing.bundle_signature import BundleSignature, signed_by
 from moonfed.signing.key_files import Signer
 from moonfed.signing.trust import TrustChain
-from tests.support.coordinator import make_bundle
+from tests.support.coordinator import harmless_plan
+from tests.support.coordinator import make_bundle as any_bundle
 from tests.support.signatures import CHAIN, TRUST, issued, key, trust
+
+
+def make_bundle() -> Bundle:
+    """Make a bundle that devices accept."""
+    return any_bundle(plan=harmless_plan())
+
 
 BOTH = trust(1, 2, threshold=2)
 JOINT = TrustChain((issued(BOTH, 1, 2),))

@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from benchmarks.load.attackers import is_closed, silent_connection
-from moonfed.bundle import write_bundle
 from moonfed.errors import AlreadyExists, NotFound, Unavailable, Untrusted
 from moonfed.flood_log import LINES
 from moonfed.identity import load_identity, new_key, read_certificate, signing_request
@@ -236,7 +235,7 @@ def test_a_device_that_claims_ten_million_samples_does_not_decide_the_model(coor
     names = [f"edge-{number}" for number in range(5)]
     enrol_all(coordinators, names)
     bundle = coordinators.tmp / "bundle"
-    write_bundle(bundle, coordinator.make_bundle())
+    coordinator.bundle_directory(bundle)
     command = [
         "run",
         "start",

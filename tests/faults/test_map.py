@@ -248,8 +248,8 @@ TESTS: dict[int, list[str]] = {
         "edge_client.test_attacks::test_a_device_survives_every_attack_and_trains_the_next_round",
         "edge_client.test_attacks::test_profile_and_predict_reject_every_attack",
         "edge_client.state.test_round_results::test_what_an_escaped_plan_could_leave_is_not_stored",
-        "edge_client.worker.test_sandboxed::test_no_program_of_a_device_imports_from_its_working_directory",
-        "edge_client.worker.test_sandboxed::test_torchs_own_threads_are_in_the_sandbox_too",
+        "edge_client.worker.test_sandboxed_plans::test_no_program_of_a_device_imports_from_its_working_directory",
+        "proto.sandbox.test_sandboxed::test_torchs_own_threads_are_in_the_sandbox_too",
         "proto.inspection.test_operators::test_operators_that_reach_beyond_their_tensors_are_rejected",
         "proto.sandbox.test_landlock::test_each_right_is_given_up",
         "proto.sandbox.test_policy::test_no_system_directory_of_a_plan_holds_files_of_users",
@@ -265,10 +265,28 @@ TESTS: dict[int, list[str]] = {
     41: [
         "edge_client.test_attacks::test_a_device_survives_every_attack_and_trains_the_next_round",
         "edge_client.test_attacks::test_profile_and_predict_reject_every_attack",
-        "edge_client.worker.test_sandboxed::test_the_process_has_no_more_than_it_needs",
+        "proto.sandbox.test_sandboxed::test_the_process_has_no_more_than_it_needs",
         "proto.sandbox.test_policy::test_network_programs_and_other_processes_are_out_of_reach",
         "proto.sandbox.test_seccomp::test_a_call_of_a_32_bit_program_ends_the_process",
         "proto.sandbox.test_seccomp::test_calls_are_denied_by_whatever_name_they_are_known",
+    ],
+    89: [
+        "proto.sandbox.test_policy::test_the_samples_memory_cannot_be_changed_even_by_the_superuser",
+        "proto.sandbox.test_policy::test_the_superuser_keeps_only_the_privilege_to_read_files",
+    ],
+    90: [
+        "proto.sandbox.test_policy::test_nothing_can_be_made_immutable",
+        "proto.sandbox.test_seccomp::test_a_file_may_not_be_made_immutable",
+    ],
+    91: [
+        "proto.sandbox.test_policy::test_memory_cannot_be_taken_beyond_the_limit",
+        "proto.sandbox.test_policy::test_memory_that_is_not_counted_is_denied_though_it_is_little",
+        "proto.sandbox.test_seccomp::test_memory_that_no_limit_counts_may_not_be_mapped",
+    ],
+    92: [
+        "coordinator.cli.test_run_start::test_a_plan_that_attacks_the_operator_starts_no_run",
+        "export.cli.test_hostile_plans::test_a_plan_that_writes_a_file_is_rejected_and_writes_none",
+        "proto.sandbox.test_plan_process::test_a_plan_that_devices_reject_is_rejected",
     ],
     43: ["test_documentation::test_documents_warn_that_a_plans_author_can_read_the_data"],
     44: [
@@ -322,7 +340,7 @@ TESTS: dict[int, list[str]] = {
         "serving.test_version_files::test_a_version_changed_after_signing_is_not_loaded",
     ],
     51: [
-        "edge_client.agent.test_child_process::test_a_child_is_killed_at_its_time_limit_though_it_reports_progress",
+        "proto.sandbox.test_child_process::test_a_child_is_killed_at_its_time_limit_though_it_reports_progress",
         "edge_client.test_attacks::test_a_device_survives_every_attack_and_trains_the_next_round",
         "edge_client.test_attacks::test_profile_and_predict_reject_every_attack",
         "proto.inspection.test_archive::test_records_that_overlap_are_rejected",
@@ -360,7 +378,7 @@ TESTS: dict[int, list[str]] = {
     59: [
         "proto.inspection.test_operators::test_operators_that_reach_beyond_their_tensors_are_rejected",
         "coordinator.runs.test_create::test_a_manifest_that_would_forge_lines_of_a_log_starts_no_run",
-        "edge_client.agent.test_child_process::test_a_childs_texts_are_single_short_lines",
+        "proto.sandbox.test_child_process::test_a_childs_texts_are_single_short_lines",
         "proto.test_manifest::test_a_wrong_manifest_is_rejected_by_field",
         "proto.test_validate::test_text_that_could_forge_a_line_or_move_a_cursor_is_rejected",
     ],

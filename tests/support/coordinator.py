@@ -39,6 +39,7 @@ from moonfed.v1 import (
     fleet_pb2_grpc,
 )
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
+from tests.support.session_cache import cached
 from tests.support.signatures import signed
 
 T = TypeVar("T")
@@ -78,11 +79,12 @@ def make_bundle(
     name: str = "digits",
     interface: str = PLAN_INTERFACE,
     start: Vector | float = 0.0,
+    plan: bytes = b"a plan that no coordinator opens",
     **fields: Any,  # noqa: ANN401
 ) -> Bundle:
     """Make a signed bundle whose model is `start`, or filled with it if it is a number; `fields` are the manifest's."""
     contents = {
-        "plan.pt": b"a plan that no coordinator opens",
+        "plan.pt": plan,
         "model.onnx": b":\x08\x12\x06tested",  # an ONNX model whose graph has a name and no nodes
         "initial.safetensors": model_bytes(start),
     }
@@ -105,8 +107,21 @@ def make_bundle(
 
 
 def bundle_directory(path: Path, **fields: Any) -> Path:  # noqa: ANN401
-    write_bundle(path, make_bundle(**fields))
+    """Write a bundle with a plan that devices accept, as `run start` demands."""
+    write_bundle(path, make_bundle(plan=harmless_plan(), **fields))
     return path
+
+
+def harmless_plan() -> bytes:
+    """Return a plan that devices accept."""
+
+    def write(path: Path) -> None:
+        from tests.support.attack_bundles import HarmlessPlan  # it imports torch
+        from tests.support.attack_plans import archive_of
+
+        path.write_bytes(archive_of(HarmlessPlan()))
+
+    return cached(b"harmless plan", write).read_bytes()
 
 
 @contextmanager

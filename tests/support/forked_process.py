@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypedDict
 
-from moonfed.edge_client.agent.sandboxed_process import START
 from moonfed.edge_client.agent.worker_process import START_READER
 from moonfed.edge_client.cli import AGENT
+from moonfed.sandbox.sandboxed_process import START
 
 PROGRAMS = {
     "moonfed-client": "moonfed.edge_client.cli",
@@ -44,7 +44,7 @@ MODULES = (
 )
 MAINS = {f"from {module} import main; main()": module for module in PROGRAMS.values()}
 AGENT_MODULE = "moonfed.edge_client.agent.main"
-CHILDREN = {START_READER: "moonfed.edge_client.worker.reader", START: "moonfed.edge_client.worker.sandboxed"}
+CHILDREN = {START_READER: "moonfed.edge_client.worker.reader", START: "moonfed.sandbox.sandboxed"}
 SCRIPTS = {**MAINS, **CHILDREN, AGENT: AGENT_MODULE}
 BIN = Path(sys.executable).parent
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 
 from moonfed import connection_diagnosis, transport
-from moonfed.edge_client.agent import child_process, connection, progress, stream_timeout
+from moonfed.edge_client.agent import connection, progress, stream_timeout
 from moonfed.edge_client.agent.first_contact import FirstContact
 from moonfed.edge_client.agent.transfers import BlobTransfers
 from moonfed.edge_client.worker import heartbeat
 from moonfed.errors import MoonfedError
+from moonfed.sandbox import child_process
 
 RECONNECTION = {"grpc.initial_reconnect_backoff_ms": 100, "grpc.max_reconnect_backoff_ms": 100}
 

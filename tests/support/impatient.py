@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from moonfed.edge_client.agent import child_process
 from moonfed.edge_client.agent.worker_process import GRACE_SECONDS
+from moonfed.sandbox import child_process
 from tests.support.forked_process import PATIENCE_FILE
 
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.blobs import ref_of_bytes
-from moonfed.edge_client.agent.sandboxed_process import shared_file
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_results import save_results, with_kept_files
 from moonfed.edge_client.state.round_store import RunState, StoredRound
 from moonfed.edge_client.worker.heartbeat import Heartbeats
-from moonfed.edge_client.worker.ipc import ParentPipe
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings, wanted_samples
 from moonfed.edge_client.worker.reader import SampleReader
 from moonfed.edge_client.worker.trainer import Trainer
 from moonfed.manifest import Manifest
+from moonfed.sandbox.ipc import ParentPipe
+from moonfed.sandbox.sandboxed_process import shared_file
 
 
 class SilentParent(ParentPipe):

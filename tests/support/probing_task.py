@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from moonfed.edge_client.worker.ipc import ParentPipe
+from moonfed.sandbox.ipc import ParentPipe
 
 LIBRARY = ctypes.util.find_library("dl")  # as torch for CUDA does; if there is a compiler, it needs a new file
 

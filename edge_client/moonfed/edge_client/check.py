@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from moonfed.available_memory import Available, memory_capacity
 from moonfed.bundle import read_bundle
 from moonfed.command_line import print_json
 from moonfed.edge_client.agent.compatibility import require_runnable
@@ -15,7 +16,6 @@ from moonfed.edge_client.data.class_counts import ClassCounts, count_samples
 from moonfed.edge_client.requirements import require_samples
 from moonfed.edge_client.resources import trainer_runtime
 from moonfed.edge_client.resources.accelerator import require_accelerator
-from moonfed.edge_client.resources.available_memory import Available, memory_capacity
 from moonfed.edge_client.resources.memory_estimate import Need, require_fits, round_bytes
 from moonfed.edge_client.settings import require_choices, require_holdout
 from moonfed.edge_client.state.trust import bundle_check

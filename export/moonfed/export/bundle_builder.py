@@ -20,7 +20,7 @@ from moonfed.export.methods.method import ExchangeShapes
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
 from moonfed.export.onnx_graph import export_graph
-from moonfed.export.parity import require_parity
+from moonfed.export.parity import predictions_of, require_parity
 from moonfed.export.plan_builder import compile_plan, plan_bytes
 from moonfed.export.self_checks import check_forward, check_training, minimum_samples, random_samples
 from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, PlanSpec
@@ -155,7 +155,7 @@ def _check(plan: Plan, network: Network, manifest: Manifest, files: dict[str, by
     initial = [tensor.detach() for tensor in exchanged_tensors(network).values()]
     trained = check_training(plan, initial, manifest)
     graph = bind(files[GRAPH_FILE], np.concatenate([_flat(tensor) for tensor in trained]), manifest)
-    require_parity(graph, plan, random_samples(manifest.input, 32))
+    require_parity(graph, predictions_of(plan), random_samples(manifest.input, 32))
 
 
 def _flat(tensor: torch.Tensor) -> Vector:

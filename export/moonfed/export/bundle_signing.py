@@ -9,6 +9,8 @@ from pathlib import Path
 
 from moonfed.bundle import Bundle, read_bundle, sign_bundle, write_bundle
 from moonfed.errors import InvalidInput
+from moonfed.manifest import PLAN_FILE
+from moonfed.sandbox.plan_process import require_safe_plan
 from moonfed.signing.bundle_signature import BundleSignature
 from moonfed.signing.key_files import Signer
 from moonfed.validate import require_positive
@@ -57,8 +59,12 @@ def sign_new(bundle: Bundle, signer: Signer, options: SigningOptions) -> SignedB
 
 
 def resign(path: Path, signer: Signer, options: SigningOptions, *, renew: bool) -> SignedBundle:
-    """Sign a bundle on disk; without `renew`, add to signatures that another key of the signer's trust file made."""
+    """Sign a bundle on disk; without `renew`, add to signatures that another key of the signer's trust file made.
+
+    Raises UnsafePlan for a plan that devices would reject.
+    """
     bundle = read_bundle(path)
+    require_safe_plan(bundle.contents[PLAN_FILE])
     present = None if renew else _present(bundle, signer)
     if present is None:
         signed = sign_new(bundle, signer, options)

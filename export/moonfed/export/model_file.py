@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +12,13 @@ from moonfed.data.source import IGNORED, Source
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import ModelOrigin, bind, read_metadata, with_metadata
 from moonfed.export.coordinator_client import CoordinatorClient, global_model
-from moonfed.export.parity import BOUND, load_model, require_parity
+from moonfed.export.parity import BATCHES, BOUND, Predict, require_parity
 from moonfed.files import write_durably
-from moonfed.manifest import GRAPH_FILE, PLAN_FILE, Manifest
-from moonfed.plan import load_plan
+from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, Manifest
 from moonfed.release.simplify import simplify
+from moonfed.release_manifest import WEIGHTS_FILE
+from moonfed.sandbox.plan_process import plan_process
+from moonfed.sandbox.shared_predictions import SharedPredictions
 from moonfed.tensors import open_model
 from moonfed.transport import from_message
 
@@ -67,9 +71,9 @@ def check_model(
     origin = ModelOrigin(run=run.run, round=chosen.round, manifest=run.manifest.sha256, model=chosen.ref.sha256)
     template = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
     graph = simplify(bind(template, vector, manifest, origin, embeddings=embeddings))
-    plan = load_plan(runs.fetch(manifest.files[PLAN_FILE]), "cpu")
-    load_model(plan, vector, manifest)
-    difference = require_parity(graph, plan, samples.inputs, bound=bound)
+    weights = runs.fetch(chosen.ref).read_bytes()
+    with sandboxed_plan(manifest, runs.fetch(manifest.files[PLAN_FILE]).read_bytes(), weights) as plan:
+        difference = require_parity(graph, plan, samples.inputs, bound=bound)
     # The difference itself is left out: its digits depend on the processor, so the same model would give a different
     # file elsewhere, which a repository that has the model would reject. Report and model card show it.
     checked_with = {"parity_bound": f"{bound:g}", "parity_data_sha256": samples.sha256()}
@@ -82,6 +86,20 @@ def check_model(
         round=chosen.round,
         max_abs_diff=difference,
     )
+
+
+@contextmanager
+def sandboxed_plan(manifest: Manifest, plan: bytes, weights: bytes) -> Iterator[Predict]:
+    """Load a plan in the sandbox; return the function by which it predicts with these weights."""
+    contents = {MANIFEST_FILE: manifest.to_bytes(), PLAN_FILE: plan, WEIGHTS_FILE: weights}
+    shared = SharedPredictions(len(manifest.classes))
+    settings = {"input": manifest.input.to_document(), "file": shared.samples, "results": shared.results}
+    files, size = (shared.samples, shared.results), 4 * max(BATCHES) * len(manifest.classes)
+    try:
+        with plan_process("moonfed.sandbox.plan_task", contents, settings, files, size) as child:
+            yield lambda inputs: shared.predict(child, inputs)
+    finally:
+        shared.close()
 
 
 def write_onnx(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -12,16 +12,20 @@ from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.export.scoring import Predictor
 from moonfed.manifest import Manifest
 from moonfed.plan import Plan
+from moonfed.sandbox.shared_predictions import Probabilities
 from moonfed.tensors import Vector, split
 
 BOUND = 1e-5  # for the largest difference between two probabilities
+Predict = Callable[[Inputs], Probabilities]
+
 BATCHES = (1, 5, 32)  # several, to detect a graph whose batch dimension is fixed
 
 
-def require_parity(graph: bytes, plan: Plan, inputs: Inputs, *, bound: float = BOUND) -> float:
-    """Return the largest difference between the probabilities of the graph and of the plan with its current model.
+def require_parity(graph: bytes, plan: Predict, inputs: Inputs, *, bound: float = BOUND) -> float:
+    """Return the largest difference between the probabilities of the graph and of a plan with its current model.
 
-    `inputs`: raw samples [N, …], of which 32 are used. Raises InvalidInput for fewer, MoonfedError beyond the bound.
+    `plan`: computes its probabilities. `inputs`: raw samples [N, …], of which 32 are used. Raises InvalidInput for
+    fewer, MoonfedError beyond the bound.
     """
     if len(inputs) < max(BATCHES):
         raise InvalidInput(f"data hold {len(inputs)} samples; the comparison with the plan needs {max(BATCHES)}")
@@ -33,15 +37,19 @@ def require_parity(graph: bytes, plan: Plan, inputs: Inputs, *, bound: float = B
     return difference
 
 
-def largest_difference(graph: bytes, plan: Plan, inputs: Inputs) -> float:
+def largest_difference(graph: bytes, plan: Predict, inputs: Inputs) -> float:
     """Return the largest absolute difference over batches of 1, 5 and 32 samples."""
     predictor = Predictor(graph)
     differences = []
     for size in BATCHES:
         batch = inputs[:size]
-        expected = plan.predict(torch.from_numpy(np.ascontiguousarray(batch))).cpu().numpy()
-        differences.append(float(np.abs(predictor.predict(batch) - expected).max()))
+        differences.append(float(np.abs(predictor.predict(batch) - plan(np.ascontiguousarray(batch))).max()))
     return float(np.max(differences))  # unlike max(), it propagates NaN
+
+
+def predictions_of(plan: Plan) -> Predict:
+    """Return the function by which a plan in this process predicts."""
+    return lambda inputs: plan.predict(torch.from_numpy(inputs)).cpu().numpy()
 
 
 def load_model(

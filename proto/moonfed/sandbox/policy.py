@@ -14,6 +14,7 @@ from typing import Literal
 
 from moonfed.errors import InvalidInput
 from moonfed.sandbox.landlock import landlock_version, restrict_files
+from moonfed.sandbox.privileges import drop_privileges
 from moonfed.sandbox.seccomp import deny_system_calls, seccomp_available
 
 Level = Literal["strict", "weak", "off"]
@@ -49,6 +50,7 @@ class Policy:
     write: tuple[Path, ...] = ()  # files that exist
     private: tuple[Path, ...] = ()  # not to be read, although a directory above may be one of libraries
     data: int | None = None  # private memory
+    addresses: int | None = None  # of all memory, also of what is shared, and of the kernel's tables of it
     file_size: int | None = None  # of each file written
     cuda: bool = False  # including its devices
 
@@ -99,7 +101,12 @@ def enter_sandbox(level: Level, policy: Policy) -> None:
 
 
 def confine_files(level: Level, policy: Policy) -> None:
-    """Restrict files: the first half, before any import that starts threads, which would remain unrestricted."""
+    """Restrict files: the first half, before any import that starts threads, which would remain unrestricted.
+
+    Privileges belong to single threads, too: the superuser's process gives them up here.
+    """
+    if level in ("strict", "weak"):
+        drop_privileges()
     if level == "strict":
         devices = [path for pattern in CUDA_DEVICES for path in Path("/dev").glob(pattern)] if policy.cuda else []
         system = [*SYSTEM_FILES, *(CUDA_FILES if policy.cuda else ())]
@@ -116,6 +123,8 @@ def confine_process(level: Level, policy: Policy) -> None:
     limit(resource.RLIMIT_NOFILE, OPEN_FILES)
     if policy.data is not None:
         limit(resource.RLIMIT_DATA, policy.data)
+    if policy.addresses is not None:
+        limit(resource.RLIMIT_AS, policy.addresses)
     if policy.file_size is not None:
         limit(resource.RLIMIT_FSIZE, policy.file_size)
     if level in ("strict", "weak"):

@@ -31,6 +31,14 @@ _X32_BIT = 0x40000000  # numbers above are the x32 calls of an x86-64 kernel
 _LOAD_WORD, _JUMP_ALWAYS, _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _RETURN, _AND = 0x20, 0x05, 0x15, 0x35, 0x06, 0x54
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
 _ALL_BITS = 0xFFFFFFFF
+# Of ioctl: descriptors' flags, and whether one is a terminal. Others change files, file systems and terminals.
+_IOCTLS = (0x5401, 0x5450, 0x5451, 0x5421, 0x541B)  # TCGETS, FIONCLEX, FIOCLEX, FIONBIO, FIONREAD
+# Those of file systems: attributes such as immutable (FS_IOC_SETFLAGS, its 32-bit form, FS_IOC_FSSETXATTR), versions
+# (FS_IOC_SETVERSION and its 32-bit form), encryption, verity, labels, freezing, trimming and clones of files.
+_FILE_SYSTEM_IOCTLS = (
+    0x40086602, 0x40046602, 0x401C5820, 0x40087602, 0x40047602, 0x800C6613, 0x40806685, 0x41009432, 0xC0045877,
+    0xC0045878, 0xC0185879, 0x40049409, 0x4020940D, 0xC0189436,
+)  # fmt: skip
 Numbers = tuple[int | None, int | None]  # on x86-64 and on 64-bit ARM; None where the call does not exist
 
 DENIED: Mapping[str, Numbers] = {
@@ -70,8 +78,9 @@ DENIED: Mapping[str, Numbers] = {
     "fchmod": (91, 52), "fchmodat2": (452, 452), "fchown": (93, 55), "utime": (132, None), "utimes": (235, None),
     "futimesat": (261, None), "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6),
     "fsetxattr": (190, 7), "setxattrat": (463, 463), "removexattr": (197, 14), "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16), "removexattrat": (466, 466), "truncate": (76, 45), "link": (86, None),
-    "linkat": (265, 37), "inotify_init": (253, None), "inotify_init1": (294, 26), "fanotify_init": (300, 262),
+    "fremovexattr": (199, 16), "removexattrat": (466, 466), "file_setattr": (469, 469), "truncate": (76, 45),
+    "link": (86, None), "linkat": (265, 37), "inotify_init": (253, None), "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
 }  # fmt: skip
 # Calls with arguments in memory, which a filter cannot read; libraries fall back to the older calls.
 ABSENT: Mapping[str, Numbers] = {"clone3": (435, 435), "openat2": (437, 437)}
@@ -101,8 +110,19 @@ def conditions(pid: int, cuda: bool = False) -> Mapping[str, Condition]:
     thread, truncate, access, unnamed = 0x00010000, 0x200, 0x3, 0x400000  # CLONE_THREAD, O_TRUNC, O_ACCMODE, O_TMPFILE
     # Before Linux 6.2, Landlock allows truncation of a readable file when it is opened, and always unnamed files.
     opened = (truncate, *(unnamed | bits for bits in (0, 1, 2, 3, *(truncate | mode for mode in (0, 1, 2, 3)))))
-    sockets = {"socket": Condition(DENIED["socket"], 0, _ALL_BITS, (socket.AF_UNIX,), True)} if cuda else {}
-    return sockets | {
+    if cuda:  # whose driver has hundreds of ioctls, and memory without limit
+        device = {
+            "socket": Condition(DENIED["socket"], 0, _ALL_BITS, (socket.AF_UNIX,), True),
+            "ioctl": Condition((16, 29), 1, _ALL_BITS, _FILE_SYSTEM_IOCTLS, False),
+        }
+    else:  # RLIMIT_DATA counts neither shared memory nor stacks
+        shared, unfiled, stack = 0x1, 0x20, 0x100  # MAP_SHARED, MAP_ANONYMOUS, MAP_GROWSDOWN
+        uncounted = (shared | unfiled, *(stack | bits for bits in (0, shared, unfiled, shared | unfiled)))
+        device = {
+            "ioctl": Condition((16, 29), 1, _ALL_BITS, _IOCTLS, True),
+            "mmap": Condition((9, 222), 3, shared | unfiled | stack, uncounted, False),
+        }
+    return device | {
         "clone": Condition((56, 220), 0, thread, (thread,), True),
         "tgkill": Condition((234, 131), 0, _ALL_BITS, (pid,), True),  # abort() needs it
         # Another process could be pinned to one core. Threads that a library pins, as OMP_PROC_BIND asks for, have

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from moonfed.bundle import write_bundle
-from tests.support.coordinator import make_bundle
+from tests.support.coordinator import harmless_plan, make_bundle
 from tests.support.coordinator_programs import Programs
 from tests.support.release_fleet import Installer, create, signed_release, stop_all, stopped_run
 from tests.support.releases import NAME
 
-BUNDLE = make_bundle()
+BUNDLE = make_bundle(plan=harmless_plan())
 
 
 @pytest.fixture

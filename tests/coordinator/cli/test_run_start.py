@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zipfile
 from typing import Any
 
@@ -15,9 +16,12 @@ from moonfed.coordinator.cli.run_start import DEFENCE, override
 from moonfed.coordinator.cli.runs import run_app
 from moonfed.coordinator.rounds.run_recipe import LABELS, ROBUST, RUN_KEYS, RunRecipe
 from moonfed.manifest import PLAN_FILE
+from moonfed.sandbox.policy import available_level
 from moonfed.server_rules.fednova import FedNova
 from tests.support import coordinator
-from tests.support.coordinator_programs import Programs
+from tests.support.coordinator_programs import ENVIRONMENT, Programs
+from tests.support.engineers_attacks import WRITERS, hostile
+from tests.support.forked_process import PATCHES
 
 
 def test_an_operator_starts_a_run_with_robust_aggregation(programs: Programs) -> None:
@@ -118,3 +122,40 @@ def test_the_options_have_the_defaults_of_a_recipe() -> None:
         if key not in (ROBUST, LABELS):
             assert options[key] == getattr(recipe, key), key
     assert {*DEFENCE, "reducer_set", "label"} <= options.keys()
+
+
+@pytest.mark.usefixtures("forked_programs")
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("patch", ["", "tests.support.without_inspection"])
+def test_a_plan_that_attacks_the_operator_starts_no_run(
+    name: str, patch: str, programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No coordinator is running: the plan is judged first. Without the inspection, the sandbox alone must stop it."""
+    if patch and available_level() != "strict":
+        pytest.skip("this kernel has no Landlock or no seccomp")
+    monkeypatch.setenv(PATCHES, patch)
+    attack, planted = WRITERS[name], programs.tmp / "planted.py"
+    write_bundle(programs.tmp / "bundle", hostile(coordinator.make_bundle(), attack, planted))
+    unsafe, failed, unavailable = 11, 9, 10
+    code = unsafe if not patch else failed if attack.on_load else unavailable
+    told = programs.command("run", "start", str(programs.tmp / "bundle"), "--insecure", code=code)
+    if not patch:
+        assert re.search(attack.rejection, told), told
+    assert not planted.exists()
+
+
+@pytest.mark.usefixtures("fresh_programs")
+def test_a_command_that_starts_a_run_imports_no_torch(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its child does, in the sandbox."""
+    hook, dumped = programs.tmp / "hook", programs.tmp / "modules"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(
+        f"import atexit, sys\natexit.register(lambda: open({str(dumped)!r}, 'a').write(' '.join(sys.modules)))\n"
+    )
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", os.pathsep.join([str(hook), ENVIRONMENT["PYTHONPATH"]]))
+    programs.serve("--name", "localhost")
+    dumped.unlink(missing_ok=True)
+    programs.command("run", "start", str(coordinator.bundle_directory(programs.tmp / "bundle")))
+    modules = set(dumped.read_text().split())
+    assert "moonfed.sandbox.plan_process" in modules
+    assert not {name.partition(".")[0] for name in modules} & {"torch", "onnx", "onnxruntime"}

@@ -20,10 +20,10 @@ from moonfed.edge_client.agent.transfers import BlobTransfers, Superseded
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.edge_client.worker import heartbeat as heartbeat_module
-from moonfed.edge_client.worker.ipc import ParentPipe
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import InvalidInput, TooLate
 from moonfed.fleet_messages import read_assignment
+from moonfed.sandbox.ipc import ParentPipe
 from tests.edge_client.conftest import SANDBOX, Bundle, Device
 from tests.support.device_coordinator import Coordinator
 from tests.support.in_process_training import InProcessTraining

@@ -18,10 +18,7 @@ import psutil
 import pytest
 
 from moonfed import tensors
-from moonfed.edge_client.agent import child_process as child_module
 from moonfed.edge_client.agent import worker_process as worker_module
-from moonfed.edge_client.agent.child_process import ChildProcess
-from moonfed.edge_client.agent.sandboxed_process import Sandbox
 from moonfed.edge_client.agent.worker_process import GRACE_SECONDS, Heartbeat, WorkerProcess, _heartbeat
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import RunState
@@ -29,6 +26,9 @@ from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
 from moonfed.encoded_models import encode_model
 from moonfed.encodings import known_encodings, parse_encodings
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, TrainingFailed, UnsafePlan
+from moonfed.sandbox import child_process as child_module
+from moonfed.sandbox.child_process import ChildProcess
+from moonfed.sandbox.sandboxed_process import Sandbox
 from tests.edge_client.conftest import SANDBOX, TASK, Bundle, wait_until_gone
 
 GOOD = "x = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32); return x, np.arange(40) % 3"

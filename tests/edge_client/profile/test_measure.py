@@ -168,7 +168,7 @@ def test_torch_needs_as_much_memory_as_in_the_trainer(
         threads=1,
     )
     program = (
-        "import sys, json; from pathlib import Path; import moonfed.edge_client.worker.sandboxed; "
+        "import sys, json; from pathlib import Path; import moonfed.sandbox.sandboxed; "
         "from moonfed.edge_client.worker.messages import WorkerSettings; "
         "from moonfed.edge_client.worker.trainer import Trainer; "
         "print(Trainer(WorkerSettings(**json.loads(sys.argv[1])), 0, Path()).runtime)"

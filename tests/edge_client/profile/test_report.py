@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from moonfed.available_memory import Available
 from moonfed.edge_client.profile.measure import Peak, Profile
 from moonfed.edge_client.profile.report import print_profile, print_progress, profile_document, profile_lines
 from moonfed.edge_client.profile.task import Times
-from moonfed.edge_client.resources.available_memory import Available
 from moonfed.edge_client.resources.memory_estimate import Need
 from moonfed.errors import ResourceExhausted
 from tests.edge_client.conftest import Bundle

@@ -12,9 +12,9 @@ import torch
 
 from moonfed.edge_client.profile import task
 from moonfed.edge_client.profile.task import MAX_CALLS, MIN_CALLS, WARM_UP, MeasureSettings, Times, measure, open_task
-from moonfed.edge_client.worker.ipc import ParentPipe
 from moonfed.errors import SchemaMismatch
 from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
+from moonfed.sandbox.ipc import ParentPipe
 from tests.edge_client.conftest import Bundle
 
 CPU = torch.device("cpu")

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from moonfed.assignment import AttemptId
+from moonfed.available_memory import Available, fields
 from moonfed.blobs import BlobDirectory
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.job import Job
-from moonfed.edge_client.resources.available_memory import Available, fields
 from moonfed.edge_client.resources.memory_estimate import (
     CUDA_BYTES,
     CUDA_HOST_BYTES,
@@ -212,7 +212,7 @@ def test_sizes_are_readable() -> None:
 
 BARE = """
 import torch
-from moonfed.edge_client.resources.available_memory import resident_memory
+from moonfed.available_memory import resident_memory
 torch.set_num_threads(1)
 print(resident_memory())
 """

@@ -20,9 +20,9 @@ from moonfed.edge_client.training.local_training import (
     train_round,
 )
 from moonfed.edge_client.training.rng import epoch_batches, sample_draws
-from moonfed.edge_client.worker.ipc import Stopped
 from moonfed.errors import InvalidInput
 from moonfed.plan import TorchScriptPlan, load_plan
+from moonfed.sandbox.ipc import Stopped
 from moonfed.tensors import open_model, split
 from tests.edge_client.conftest import CLASSES, Bundle
 from tests.support.recording import RecordingPlan, numbered, settings, train

@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 import pytest
 
-from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings, decode, encode
+from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
+from moonfed.sandbox.messages import decode, encode
 
 
 @pytest.mark.parametrize(

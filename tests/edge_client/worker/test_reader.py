@@ -12,12 +12,12 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from moonfed.edge_client.agent.sandboxed_process import shared_file
-from moonfed.edge_client.worker.ipc import ParentPipe, Stopped
 from moonfed.edge_client.worker.messages import WorkerSettings, wanted_samples
 from moonfed.edge_client.worker.reader import SampleReader
 from moonfed.edge_client.worker.shared_samples import map_samples
 from moonfed.errors import InvalidInput, NotFound
+from moonfed.sandbox.ipc import ParentPipe, Stopped
+from moonfed.sandbox.sandboxed_process import shared_file
 from tests.edge_client.conftest import FEATURES, Bundle, write_samples
 from tests.support.tables import CLASSES, GOOD, INPUT, write_csv
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from moonfed.data.data_set import DataSet
-from moonfed.edge_client.agent.sandboxed_process import shared_file
 from moonfed.edge_client.worker.shared_samples import map_samples, write_samples
 from moonfed.manifest import InputSpec
+from moonfed.sandbox.sandboxed_process import shared_file
 
 
 def test_samples_are_as_the_data_source_gave_them() -> None:

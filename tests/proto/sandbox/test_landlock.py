@@ -219,7 +219,7 @@ def test_a_failure_is_an_error_and_not_ignored(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from moonfed.sandbox import landlock, seccomp\n"
+        "from moonfed.sandbox import landlock, privileges, seccomp\n"
         "def failed(module, name, call, *arguments):\n"
         "    before = getattr(module, name)\n"
         "    setattr(module, name, 9999)  # the kernel knows no such call or operation\n"
@@ -230,10 +230,11 @@ def test_a_failure_is_an_error_and_not_ignored(tmp_path: Path) -> None:
         "    failed(landlock, name, landlock.restrict_files, [Path(sys.argv[1])], [])\n"
         "failed(seccomp, '_SET_MODE_FILTER', seccomp.deny_system_calls)\n"
         "failed(landlock, '_PR_SET_NO_NEW_PRIVS', landlock.no_new_privileges)\n"
+        "failed(privileges, '_VERSION', privileges.drop_privileges)\n"
     )
     done = subprocess.run([sys.executable, "-I", "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
-        "_CREATE_RULESET", "_ADD_RULE", "_RESTRICT_SELF", "_SET_MODE_FILTER", "_PR_SET_NO_NEW_PRIVS"
+        "_CREATE_RULESET", "_ADD_RULE", "_RESTRICT_SELF", "_SET_MODE_FILTER", "_PR_SET_NO_NEW_PRIVS", "_VERSION"
     ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import pwd
@@ -39,8 +40,15 @@ CALL = (
 )
 
 
-def attempt(code: str, directory: Path, level: str = "strict", limits: str = "") -> subprocess.CompletedProcess[str]:
-    """Run code in a sandbox that may read `directory`/in and write what is in `directory`/out."""
+def skip_unless_available(level: str) -> None:
+    if level == "strict" and available_level() != "strict":
+        pytest.skip("this kernel has no Landlock")
+
+
+def attempt(
+    code: str, directory: Path, level: str = "strict", limits: str = "", before: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run code in a sandbox that may read `directory`/in and write what is in `directory`/out; `before` outside."""
     for name in ("in", "out"):
         (directory / name).mkdir(exist_ok=True)
     (directory / "in" / "data").write_text("a sample")
@@ -52,6 +60,7 @@ def attempt(code: str, directory: Path, level: str = "strict", limits: str = "")
         "from moonfed.sandbox.policy import Policy, enter_sandbox\n"
         f"here = Path({str(directory)!r})\n"
         "sys.path.append(str(here))\n"  # as the .pth file of an editable installation does
+        f"{before}\n"
         f"enter_sandbox({level!r}, Policy(read=(here / 'in', here / 'absent'), write=(here / 'out',), {limits}))\n"
         f"{code}\n"
         "print('done')\n"
@@ -141,8 +150,7 @@ def test_other_files_are_out_of_reach(tmp_path: Path, code: str) -> None:
     ],
 )
 def test_network_programs_and_other_processes_are_out_of_reach(tmp_path: Path, level: str, code: str) -> None:
-    if level == "strict" and available_level() != "strict":
-        pytest.skip("this kernel has no Landlock")
+    skip_unless_available(level)
     found = attempt(code, tmp_path, level)
     assert "PermissionError" in found.stderr
     assert found.stdout == ""
@@ -287,10 +295,169 @@ def test_a_process_with_threads_cannot_enter(tmp_path: Path) -> None:
     assert "RuntimeError: the sandbox must start before other threads do, and there are 2" in found.stderr
 
 
+# Changes of the samples' memory, whose descriptors for writing and reading are `written` and `read`; only the latter
+# is left.
+CHANGES = {
+    "reopened": "os.open(f'/proc/self/fd/{read}', os.O_RDWR)",
+    "truncated": "os.open(f'/proc/self/fd/{read}', os.O_WRONLY | os.O_TRUNC)",
+    "truncated by name": "os.truncate(f'/proc/self/fd/{read}', 0)",
+    "by a thread's descriptor": "os.open(f'/proc/self/task/{os.getpid()}/fd/{read}', os.O_RDWR)",
+    "by the device's name": "os.open(f'/dev/fd/{read}', os.O_RDWR)",
+    "by its mapping": (
+        "mapped = mmap.mmap(read, 0, prot=mmap.PROT_READ)\n"
+        "(line,) = [line for line in Path('/proc/self/maps').read_text().splitlines() if 'samples' in line]\n"
+        "os.open(f'/proc/self/map_files/{line.split()[0]}', os.O_RDWR)"
+    ),
+    "mapped": "mmap.mmap(read, 0)",
+    "made writable": (
+        "mapped = mmap.mmap(read, 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)\n"
+        "(line,) = [line for line in Path('/proc/self/maps').read_text().splitlines() if 'samples' in line]\n"
+        "start = ctypes.c_void_p(int(line.split('-')[0], 16))\n"
+        "library = ctypes.CDLL(None, use_errno=True)\n"
+        "if library.mprotect(start, 4096, 3): raise PermissionError(ctypes.get_errno(), 'mprotect')"
+    ),
+    "after a change of mode": "os.fchmod(read, 0o600); os.open(f'/proc/self/fd/{read}', os.O_RDWR)",
+    "sealed": "fcntl.fcntl(read, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)",
+}
+SAMPLES = (
+    "import mmap\n"
+    "from moonfed.sandbox.sandboxed_process import shared_file\n"
+    "written, read = shared_file()\n"
+    "os.write(written, b'a sample'); keeper = os.dup(written)\n"
+)
+
+
+@FILTERED
+@pytest.mark.parametrize("level", ["strict", "weak"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_samples_memory_cannot_be_changed_even_by_the_superuser(tmp_path: Path, level: str, change: str) -> None:
+    skip_unless_available(level)
+    checked = (
+        "os.close(written)\n"
+        f"try:\n    exec({CHANGES[change]!r})\n"
+        "except PermissionError: print('denied')\n"
+        "assert os.pread(read, 99, 0) == b'a sample'\n"
+        "os.pwrite(keeper, b'another', 0); assert os.pread(read, 99, 0) == b'anothere', 'its owner can write on'"
+    )
+    found = attempt(checked, tmp_path, level, before=SAMPLES)
+    assert found.stdout == "denied\ndone\n", found.stderr
+
+
+def test_without_the_sandbox_the_samples_memory_could_be_changed(tmp_path: Path) -> None:
+    """Otherwise the test above would prove nothing; the superuser may ignore a file's mode."""
+    found = attempt(f"os.fchmod(read, 0o600)\n{CHANGES['reopened']}", tmp_path, "off", before=SAMPLES)
+    assert found.stdout == "done\n", found.stderr
+
+
+# Attempts to make a directory or a file immutable, which only the superuser may, so that nobody can delete it.
+IMMUTABLE = {
+    "flags of a directory": "fcntl.ioctl(os.open(here / 'out', os.O_RDONLY), 0x40086602, bytes([16, *bytes(7)]))",
+    "flags of a file": "fcntl.ioctl(os.open(model, os.O_RDONLY), 0x40086602, bytes([16, *bytes(7)]))",
+    "32-bit flags": "fcntl.ioctl(os.open(model, os.O_RDONLY), 0x40046602, bytes([16, *bytes(3)]))",
+    "extended attributes": "fcntl.ioctl(os.open(model, os.O_RDONLY), 0x401C5820, bytes([8, *bytes(27)]))",
+    "file_setattr": (
+        CALL + "call(469, -100, os.fsencode(model), ctypes.byref((ctypes.c_uint64 * 3)(8, 0, 0)), ctypes.c_long(24), 0)"
+    ),
+    "setxattr": "os.setxattr(model, 'user.name', b'x')",
+}
+
+
+@FILTERED
+@pytest.mark.parametrize("level", ["strict", "weak"])
+@pytest.mark.parametrize("means", IMMUTABLE)
+def test_nothing_can_be_made_immutable(tmp_path: Path, level: str, means: str) -> None:
+    skip_unless_available(level)
+    found = attempt(f"model = here / 'out' / 'model'\n{IMMUTABLE[means]}", tmp_path, level)
+    assert "PermissionError" in found.stderr
+    (tmp_path / "out" / "model").unlink()
+    (tmp_path / "out").rmdir()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only the superuser makes files immutable")
+@pytest.mark.parametrize("means", ["flags of a file", "extended attributes", "file_setattr"])
+def test_without_the_sandbox_the_superuser_could(tmp_path: Path, means: str) -> None:
+    """Otherwise the test above would prove nothing."""
+    found = attempt(f"model = here / 'out' / 'model'\n{IMMUTABLE[means]}", tmp_path, "off")
+    model = tmp_path / "out" / "model"
+    try:
+        model.unlink()
+    except PermissionError:
+        with model.open() as file:
+            fcntl.ioctl(file, 0x40086602, bytes(8))  # FS_IOC_SETFLAGS
+        return
+    pytest.skip(f"this file system or kernel has no such flag: {found.stderr.splitlines()[-1:]}")
+
+
+@FILTERED
+@pytest.mark.parametrize("level", ["strict", "weak"])
+def test_the_superuser_keeps_only_the_privilege_to_read_files(tmp_path: Path, level: str) -> None:
+    skip_unless_available(level)
+    code = (
+        "import threading\n"
+        "held = lambda: [line.split()[1] for line in Path('/proc/thread-self/status').read_text().splitlines()\n"
+        "                if line.startswith(('CapInh', 'CapPrm', 'CapEff'))]\n"
+        "assert all(int(mask, 16) & ~4 == 0 for mask in held()), held()\n"
+        "seen = []; thread = threading.Thread(target=lambda: seen.append(held())); thread.start(); thread.join()\n"
+        "assert seen == [held()]"
+    )
+    if level == "strict":
+        code = code.replace("/proc/thread-self/status", "/proc/self/status")
+    found = attempt(code, tmp_path, level)
+    assert found.stdout == "done\n", found.stderr
+
+
+# Memory that the limit of private memory does not count; `library.mmap` and `failed` are in MEMORY.
+UNCOUNTED = {
+    "shared": "mapped = library.mmap(None, size, 3, 0x21, -1, 0)",
+    "growing down": "mapped = library.mmap(None, size, 3, 0x122, -1, 0)",
+    "an unnamed file": "mapped = library.mmap(None, size, 3, 0x1, filled(os.memfd_create('x')), 0)",
+    "a file of the system": "mapped = library.mmap(None, size, 3, 0x1, os.open('/dev/zero', os.O_RDWR), 0)",
+    "System V": ("mapped = library.shmat(library.shmget(0, ctypes.c_size_t(size), 0o1600), None, 0)"),
+    "addresses alone": "mapped = library.mmap(None, 64 << 30, 1, 0x22, -1, 0)",  # their tables take memory
+}
+MEMORY = (
+    "library, size = ctypes.CDLL(None, use_errno=True), 3 << 30\n"
+    "library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]\n"
+    "library.mmap.restype = library.shmat.restype = ctypes.c_ssize_t\n"
+    "def filled(file): os.ftruncate(file, size); return file\n"
+    "try:\n    exec({code!r})\n"
+    "except PermissionError: mapped = -1\n"
+    "assert mapped == -1, 'it was mapped'"
+)
+LIMITS = "data=400 << 20, addresses=2 << 30"
+
+
+@FILTERED
+@pytest.mark.parametrize("level", ["strict", "weak"])
+@pytest.mark.parametrize("kind", UNCOUNTED)
+def test_memory_cannot_be_taken_beyond_the_limit(tmp_path: Path, level: str, kind: str) -> None:
+    skip_unless_available(level)
+    found = attempt(MEMORY.format(code=UNCOUNTED[kind]), tmp_path, level, LIMITS)
+    assert found.stdout == "done\n", found.stderr
+
+
+@FILTERED
+@pytest.mark.parametrize("level", ["strict", "weak"])
+@pytest.mark.parametrize("kind", ["shared", "growing down", "an unnamed file", "System V"])
+def test_memory_that_is_not_counted_is_denied_though_it_is_little(tmp_path: Path, level: str, kind: str) -> None:
+    skip_unless_available(level)
+    code = MEMORY.format(code=UNCOUNTED[kind]).replace("3 << 30", "1 << 20")
+    found = attempt(code, tmp_path, level)
+    assert found.stdout == "done\n", found.stderr
+
+
+def test_without_limits_memory_could_be_taken(tmp_path: Path) -> None:
+    """Otherwise the tests above would prove nothing."""
+    for kind in ("shared", "growing down", "an unnamed file", "a file of the system", "addresses alone"):
+        found = attempt(MEMORY.format(code=UNCOUNTED[kind]), tmp_path, "off", "data=400 << 20")
+        assert "AssertionError: it was mapped" in found.stderr, kind
+
+
 @pytest.mark.parametrize(
     ("limits", "code", "error"),
     [
         ("data=400 << 20", "bytearray(800 << 20)", "MemoryError"),
+        ("addresses=1 << 30", "import mmap; mmap.mmap(-1, 2 << 30)", "Cannot allocate memory"),
         ("file_size=1 << 20", "(here / 'out' / 'model').write_bytes(bytes(2 << 20))", "OSError"),
         ("", "[open(here / 'in' / 'data') for _ in range(2000)]", "OSError"),
     ],
@@ -359,6 +526,7 @@ def test_libraries_above_a_private_directory_are_hidden_though_a_link_names_it(
     libraries = [tmp_path / "device", tmp_path / "libraries"]
     monkeypatch.setattr(policy, "interpreter_files", lambda: libraries)
     monkeypatch.setattr(policy, "restrict_files", lambda read, *_: allowed.extend(read))
+    monkeypatch.setattr(policy, "drop_privileges", lambda: None)  # those of the tests
     named = (tmp_path / "link" / "state",)
     policy.confine_files("strict", policy.Policy(write=named) if field == "write" else policy.Policy(private=named))
     assert set(libraries) & set(allowed) == {tmp_path / "libraries"}

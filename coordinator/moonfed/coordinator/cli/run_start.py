@@ -144,7 +144,7 @@ def start(
     coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Start a run from a bundle.
+    """Start a run from a bundle, unless its plan is one that devices would reject.
 
     Example: moonfed-coordinator run start digits.zip --rounds 20 --cohort 50% --over-selection 30% --label site=berlin
 
@@ -160,12 +160,15 @@ def start(
     from moonfed.coordinator.cli.initial_model import find_model
     from moonfed.coordinator.documents.runs import run_document
     from moonfed.coordinator.rounds.run_recipe import read_recipe_file, read_run_recipe, run_keys
+    from moonfed.manifest import PLAN_FILE
+    from moonfed.sandbox.plan_process import require_safe_plan
     from moonfed.signing.bundle_signature import signed_by
 
     chosen = run_keys(read_recipe_file(recipe)) if recipe else {}
     wanted = read_run_recipe(override(chosen, _given(context)))
     opened = read_bundle(bundle, signed_by(None))
     settings = wanted.settings(opened.manifest)
+    require_safe_plan(opened.contents[PLAN_FILE])
     with (
         connect(identity, insecure=insecure, address=coordinator) as console,
         TemporaryDirectory(prefix="moonfed-") as directory,

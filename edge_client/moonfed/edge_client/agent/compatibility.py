@@ -6,9 +6,9 @@ import os
 import platform
 from pathlib import Path
 
+from moonfed.available_memory import ROOT
 from moonfed.blobs import BlobRef
 from moonfed.edge_client.installed_packages import installed_packages
-from moonfed.edge_client.resources.available_memory import ROOT
 from moonfed.edge_client.resources.platform_info import cuda_of_torch, hardware
 from moonfed.errors import UntrustedBundle, VersionMismatch
 from moonfed.manifest import MANIFEST_BYTES, Manifest

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from moonfed.edge_client.agent.child_process import SILENCE_SECONDS, ChildProcess
-from moonfed.edge_client.agent.sandboxed_process import JobDirectory, Sandbox, sandboxed_process
 from moonfed.edge_client.state.model_files import CHUNK, ModelFiles
+from moonfed.sandbox.child_process import SILENCE_SECONDS, ChildProcess
 from moonfed.sandbox.policy import Level
+from moonfed.sandbox.sandboxed_process import JobDirectory, Sandbox, sandboxed_process
 
 
 def model_process(

@@ -16,9 +16,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from moonfed.available_memory import Available, host_available
 from moonfed.blobs import ref_of_bytes
-from moonfed.edge_client.agent.child_process import SILENCE_SECONDS, ChildProcess, Fields, Program
-from moonfed.edge_client.agent.sandboxed_process import (
+from moonfed.edge_client.job import Job, ScoreJob
+from moonfed.edge_client.requirements import require_samples
+from moonfed.edge_client.state.round_results import RoundResults, save_results, with_kept_files, written_files
+from moonfed.edge_client.state.round_store import RunState
+from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings, wanted_samples
+from moonfed.errors import InvalidInput, TrainingFailed
+from moonfed.evaluation import MIN_HOLDOUT, HoldoutCounts
+from moonfed.manifest import InputSpec, Manifest
+from moonfed.sandbox.child_process import SILENCE_SECONDS, ChildProcess, Fields, Program
+from moonfed.sandbox.messages import encode
+from moonfed.sandbox.sandboxed_process import (
     NAME,
     SPARE_FILES,
     JobDirectory,
@@ -26,15 +36,6 @@ from moonfed.edge_client.agent.sandboxed_process import (
     sandboxed_process,
     shared_file,
 )
-from moonfed.edge_client.job import Job, ScoreJob
-from moonfed.edge_client.requirements import require_samples
-from moonfed.edge_client.resources.available_memory import Available, host_available
-from moonfed.edge_client.state.round_results import RoundResults, save_results, with_kept_files, written_files
-from moonfed.edge_client.state.round_store import RunState
-from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings, encode, wanted_samples
-from moonfed.errors import InvalidInput, TrainingFailed
-from moonfed.evaluation import MIN_HOLDOUT, HoldoutCounts
-from moonfed.manifest import InputSpec, Manifest
 from moonfed.schema import TensorSpec, model_size
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ class WorkerProcess:
         self._directory.renew()
         settings, samples = self._settings, self._readable_samples
         return sandboxed_process(
-            "train",
+            "moonfed.edge_client.worker.trainer",
             {"worker": asdict(settings) | {"state": "", "data": "", "labels": {}}, "file": samples},
             Sandbox(
                 level=settings.sandbox,

@@ -13,20 +13,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, Literal
 
+from moonfed.available_memory import host_available, total_memory
 from moonfed.blobs import BlobDirectory, BlobRef
 from moonfed.connection_diagnosis import explain_unavailable
 from moonfed.data.open_source import open_source
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity
-from moonfed.edge_client.agent.sandboxed_process import JobDirectory, Sandbox, sandboxed_process
-from moonfed.edge_client.resources.available_memory import host_available, total_memory
-from moonfed.edge_client.worker.messages import encode
 from moonfed.errors import MoonfedError, NotFound, Unavailable
 from moonfed.identity import Identity
 from moonfed.sandbox.landlock import landlock_version
+from moonfed.sandbox.messages import encode
 from moonfed.sandbox.policy import available_level
+from moonfed.sandbox.sandboxed_process import JobDirectory, Sandbox, sandboxed_process
 from moonfed.sandbox.seccomp import seccomp_available
 
+TASK = "moonfed.edge_client.doctor.task"
 Status = Literal["ok", "warning", "failed", "skipped"]
 MINIMUM_TORCH = (2, 4)
 LOW_MEMORY, LOW_DISK = 1 << 30, 2 << 30  # bytes
@@ -147,7 +148,9 @@ def _ask_sandbox(question: str, settings: DoctorSettings) -> dict[str, Any]:
     with TemporaryDirectory(prefix="moonfed-") as root:
         directory = JobDirectory(Path(root), settings.state)
         directory.clear()
-        child = sandboxed_process("doctor", {"accelerator": settings.accelerator}, sandbox, directory)
+        child = sandboxed_process(
+            "moonfed.edge_client.doctor.task", {"accelerator": settings.accelerator}, sandbox, directory
+        )
         try:
             answered = child.answer(encode(question), question, lambda _: True)
         finally:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from moonfed.edge_client.resources.accelerator import require_accelerator
-from moonfed.edge_client.worker.ipc import ParentPipe
 from moonfed.errors import TrainingFailed
+from moonfed.sandbox.ipc import ParentPipe
 
 
 def open_task(settings: dict[str, Any], output: Path, parent: ParentPipe) -> Callable[..., dict[str, Any]]:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from moonfed.data.data_set import Inputs
-
-Probabilities = npt.NDArray[np.float32]  # [N, C]
+from moonfed.sandbox.shared_predictions import Probabilities as Probabilities
 
 
 class Model(Protocol):

@@ -7,9 +7,9 @@ from typing import Any
 
 from moonfed.edge_client.inference.onnx_model import OnnxModel
 from moonfed.edge_client.inference.task import Execute, model_task
-from moonfed.edge_client.worker.ipc import ParentPipe
 from moonfed.model_repository import MODEL_FILE
 from moonfed.onnx_runtime import SessionSettings
+from moonfed.sandbox.ipc import ParentPipe
 
 
 def open_task(settings: dict[str, Any], _output: Path, parent: ParentPipe) -> Execute:

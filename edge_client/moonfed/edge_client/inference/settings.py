@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moonfed.edge_client.agent.child_process import SILENCE_SECONDS
+from moonfed.sandbox.child_process import SILENCE_SECONDS
 from moonfed.sandbox.policy import Level
 from moonfed.validate import require, require_whole
 

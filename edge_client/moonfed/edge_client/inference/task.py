@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from moonfed.data.data_set import Inputs
 from moonfed.edge_client.inference.model import Model
 from moonfed.edge_client.state.model_files import CHUNK
-from moonfed.edge_client.worker.ipc import ParentPipe
 from moonfed.edge_client.worker.shared_samples import map_samples
 from moonfed.manifest import InputSpec
+from moonfed.sandbox.ipc import ParentPipe
+from moonfed.sandbox.shared_predictions import answer
 
 Execute = Callable[[str, dict[str, Any]], dict[str, Any]]
 
@@ -30,9 +28,7 @@ def model_task(load: Callable[[], Model], settings: Mapping[str, Any], parent: P
         return loaded[0]
 
     def predict(samples: int) -> dict[str, Any]:
-        probabilities = model().predict(_mapped(file, spec, samples))
-        os.pwrite(settings["results"], np.ascontiguousarray(probabilities).data, 0)
-        return {"kind": "predicted"}
+        return answer(model().predict, spec, file, settings["results"], samples)
 
     def score(samples: int, held_out: int) -> dict[str, Any]:
         """Count the correct answers for the holdout, or without one compute any answer."""
@@ -50,9 +46,3 @@ def model_task(load: Callable[[], Model], settings: Mapping[str, Any], parent: P
         return score(**fields) if kind == "score" else predict(**fields)
 
     return execute
-
-
-def _mapped(file: int, spec: InputSpec, samples: int) -> Inputs:
-    memory = mmap.mmap(file, 0, access=mmap.ACCESS_COPY)
-    size = samples * int(np.prod(spec.shape))
-    return np.frombuffer(memory, np.dtype(spec.dtype), size).reshape(samples, *spec.shape)

@@ -14,26 +14,27 @@ from typing import Any
 
 import torch
 
+from moonfed.available_memory import Available, available_memory
 from moonfed.bundle import Bundle, read_bundle
-from moonfed.edge_client.agent.child_process import SILENCE_SECONDS
 from moonfed.edge_client.agent.compatibility import describe_platform, require_runnable
-from moonfed.edge_client.agent.sandboxed_process import NAME, JobDirectory, Sandbox, sandboxed_process
 from moonfed.edge_client.data.class_counts import count_samples
 from moonfed.edge_client.profile.task import MeasureSettings, Times
 from moonfed.edge_client.resources import trainer_runtime
 from moonfed.edge_client.resources.accelerator import require_accelerator
-from moonfed.edge_client.resources.available_memory import Available, available_memory
 from moonfed.edge_client.resources.memory_estimate import Need, require_fits, round_bytes
 from moonfed.edge_client.settings import require_choices
 from moonfed.edge_client.state.trust import bundle_check
 from moonfed.edge_client.training.rng import steps_per_epoch
-from moonfed.edge_client.worker.messages import encode
 from moonfed.errors import InvalidInput, MoonfedError, TrainingFailed
 from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
 from moonfed.plan import default_memory_format
+from moonfed.sandbox.child_process import SILENCE_SECONDS
+from moonfed.sandbox.messages import encode
 from moonfed.sandbox.policy import Level, require_level
+from moonfed.sandbox.sandboxed_process import NAME, JobDirectory, Sandbox, sandboxed_process
 from moonfed.validate import require_whole
 
+TASK = "moonfed.edge_client.profile.task"
 SAMPLES = 5000
 BATCHES = 4  # of samples that the measured steps cycle through
 
@@ -179,7 +180,7 @@ def _measured(
             batch_size=batch_size,
         )
         sandbox = Sandbox(level=settings.sandbox, accelerator=settings.accelerator, max_memory=settings.max_memory)
-        child = sandboxed_process("profile", asdict(wanted), sandbox, directory, silence_seconds=silence_seconds)
+        child = sandboxed_process(TASK, asdict(wanted), sandbox, directory, silence_seconds=silence_seconds)
         try:
             fields = child.answer(encode("profile"), "profiled", on_progress)
         finally:

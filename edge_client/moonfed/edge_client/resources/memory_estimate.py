@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil, prod
 
-from moonfed.edge_client.resources.available_memory import Available
+from moonfed.available_memory import Available
 from moonfed.edge_client.resources.placement import Memory, Placement
 from moonfed.errors import ResourceExhausted
 from moonfed.manifest import CLASS_MEANS, PROTOTYPES, Manifest, Roles

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from moonfed.edge_client.resources.available_memory import ROOT, total_memory
+from moonfed.available_memory import ROOT, total_memory
 from moonfed.printable import one_line
 
 MAX_LENGTH = 200  # characters of one word, the coordinator's limit

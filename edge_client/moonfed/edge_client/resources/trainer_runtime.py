@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 TRAINER_SCRIPT = """\
-import moonfed.edge_client.worker.sandboxed, moonfed.edge_client.worker.trainer
-from moonfed.edge_client.resources.available_memory import resident_memory
+import moonfed.sandbox.sandboxed, moonfed.edge_client.worker.trainer
+from moonfed.available_memory import resident_memory
 print(resident_memory())
 """  # the trainer until it measures its own memory
 

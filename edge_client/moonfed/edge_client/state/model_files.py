@@ -27,8 +27,8 @@ class ModelFiles:
 
     @property
     def task(self) -> str:
-        """The sandbox's task that loads the model."""
-        return "onnx" if self.plan is None else "predict"
+        """The sandbox's task that loads the model, a module."""
+        return f"moonfed.edge_client.inference.{'onnx_task' if self.plan is None else 'plan_task'}"
 
     @property
     def files(self) -> dict[str, Path]:

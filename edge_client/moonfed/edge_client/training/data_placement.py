@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from moonfed.edge_client.resources.available_memory import ROOT, held_memory, host_available
+from moonfed.available_memory import ROOT, held_memory, host_available
 from moonfed.edge_client.resources.placement import Memory as Memory
 from moonfed.edge_client.resources.placement import Placement as Placement
 

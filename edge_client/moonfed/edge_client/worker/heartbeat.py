@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from moonfed.edge_client.worker.ipc import ParentPipe, Stopped
+from moonfed.sandbox.ipc import ParentPipe, Stopped
 
 HEARTBEAT_SECONDS = 1.0  # between two heartbeats
 OTHER_WORK_SHARE = 0.01  # share of a round for work other than steps: reading data, references, surveys, holdout

@@ -10,7 +10,6 @@ From the trainer: ready (runtime, capacity), trained (samples, steps, metrics), 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,14 +50,3 @@ class SampleCounts:
 def wanted_samples(spec: InputSpec, classes: Sequence[str]) -> dict[str, Any]:
     """Return the fields of `read`: the form of the samples, and the names of the classes."""
     return {"spec": spec.to_document(), "classes": list(classes)}
-
-
-def encode(kind: str, **fields: object) -> bytes:
-    """Return a message as one line."""
-    return json.dumps({"kind": kind, **fields}).encode() + b"\n"
-
-
-def decode(line: bytes) -> tuple[str, dict[str, Any]]:
-    """Return a line's kind and fields."""
-    fields = json.loads(line)
-    return fields.pop("kind"), fields

@@ -18,11 +18,11 @@ from moonfed.data.open_source import open_source
 from moonfed.data.source import Source
 from moonfed.edge_client.data.cache import Reader
 from moonfed.edge_client.worker.heartbeat import Heartbeats
-from moonfed.edge_client.worker.ipc import LogForwarder, ParentPipe, die_with, serve
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.edge_client.worker.shared_samples import write_samples
 from moonfed.errors import InvalidInput
 from moonfed.manifest import InputSpec
+from moonfed.sandbox.ipc import LogForwarder, ParentPipe, die_with, serve
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from moonfed.available_memory import Available, available_memory, memory_capacity, resident_memory
 from moonfed.edge_client.job import Job, ScoreJob
 from moonfed.edge_client.resources.accelerator import require_accelerator
-from moonfed.edge_client.resources.available_memory import Available, available_memory, memory_capacity, resident_memory
 from moonfed.edge_client.resources.memory_estimate import require_fits, round_bytes
 from moonfed.edge_client.state.round_results import RoundResults
 from moonfed.edge_client.training.cuda_graph import own_stream
@@ -20,11 +20,11 @@ from moonfed.edge_client.training.data_placement import DataPlacement
 from moonfed.edge_client.training.local_training import Progress, Samples
 from moonfed.edge_client.training.round_files import score_files, train_files
 from moonfed.edge_client.worker.heartbeat import Heartbeats
-from moonfed.edge_client.worker.ipc import ParentPipe
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
 from moonfed.edge_client.worker.shared_samples import MappedSamples, map_samples
 from moonfed.manifest import InputSpec, Manifest
 from moonfed.plan import Plan, load_plan
+from moonfed.sandbox.ipc import ParentPipe
 from moonfed.training_spec import TrainingSpec
 
 

@@ -24,6 +24,8 @@ from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.bundle_signing import SigningOptions, sign_new
 from moonfed.files import write_durably
+from moonfed.manifest import PLAN_FILE
+from moonfed.sandbox.plan_process import require_safe_plan
 from moonfed.signing.key_files import open_signer
 
 
@@ -46,6 +48,8 @@ def prepare(simulation: Simulation, layout: Layout, source: Source, say: Callabl
         say(f"Preparing {simulation.dataset or source.data} for {simulation.trained_parties} parties{activity}")
         # A checkpoint brings its own bundle: another release of torch would compile another.
         given = read_bundle(layout.bundle) if layout.bundle.is_dir() else source.bundle
+        if given:
+            require_safe_plan(given.contents[PLAN_FILE])
         loaded = _load(simulation, source.data, given)
         parts = _split(simulation, loaded)
         bundle = None if given else build_bundle(bundle_recipe(simulation, loaded))

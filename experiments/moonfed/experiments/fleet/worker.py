@@ -22,12 +22,12 @@ from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.edge_client.training.local_training import Samples, evaluate
 from moonfed.edge_client.training.round_files import train_job
-from moonfed.edge_client.worker.ipc import LogForwarder, ParentPipe, die_with
 from moonfed.errors import MoonfedError
 from moonfed.experiments.fleet.data import Parts, PartySamples
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.manifest import Manifest
 from moonfed.plan import load_plan
+from moonfed.sandbox.ipc import LogForwarder, ParentPipe, die_with
 
 EVALUATION_BATCH = 256
 

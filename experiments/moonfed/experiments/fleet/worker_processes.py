@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from moonfed import errors
-from moonfed.edge_client.worker.messages import decode, encode
+from moonfed.sandbox.messages import decode, encode
 
 log = logging.getLogger(__name__)
 STDERR = 2

@@ -115,14 +115,17 @@ def inspect(
     path: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle: a directory or a .zip.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Verify a bundle and describe its contents.
+    """Verify a bundle and describe its contents; a plan that devices would reject is an error.
 
     Example: moonfed-export inspect my-bundle
     """
     from moonfed.bundle import read_bundle
     from moonfed.export.inspection import describe, table
+    from moonfed.manifest import PLAN_FILE
+    from moonfed.sandbox.plan_process import require_safe_plan
 
     contents = read_bundle(path)
+    require_safe_plan(contents.contents[PLAN_FILE])
     if as_json:
         print_json(describe(contents))
     else:

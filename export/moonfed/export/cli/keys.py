@@ -125,7 +125,8 @@ def sign(
 ) -> None:
     """Sign a bundle, or add a signature to a bundle or trust file that several owners must sign.
 
-    A signature means: I trust this plan's author with the data. `inspect` shows the contents.
+    A signature means: I trust this plan's author with the data. `inspect` shows the contents. A bundle whose plan
+    devices would reject is not signed.
 
     Example: moonfed-export sign my-bundle --renew --expires-days 30
     """

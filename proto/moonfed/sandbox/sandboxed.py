@@ -1,6 +1,6 @@
 """The process in which plans run: it enters the sandbox, then executes its parent's commands.
 
-It is started by `agent.sandboxed_process`, whose `SandboxSpec` and process id are its arguments. Access to files is
+It is started by `sandboxed_process`, whose `SandboxSpec` and process id are its arguments. Access to files is
 restricted before the imports, because libraries start threads when they are imported, and Landlock covers only a thread
 and the threads that it starts. System calls and resources are restricted after the imports, in all threads. Only then
 is a command read.
@@ -20,19 +20,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from moonfed.edge_client.resources.available_memory import ROOT, held_memory
-from moonfed.edge_client.worker.ipc import LogForwarder, ParentPipe, die_with, serve
+from moonfed.available_memory import ROOT, held_memory
+from moonfed.sandbox.ipc import LogForwarder, ParentPipe, die_with, serve
 from moonfed.sandbox.policy import Level, Policy, confine_files, confine_process
 
-# Modules that run in the sandbox, by name: `open_task(settings, output, parent)` returns the function for `serve`.
-TASKS: Mapping[str, str] = {
-    "train": "moonfed.edge_client.worker.trainer",
-    "profile": "moonfed.edge_client.profile.task",
-    "predict": "moonfed.edge_client.inference.plan_task",
-    "onnx": "moonfed.edge_client.inference.onnx_task",
-    "doctor": "moonfed.edge_client.doctor.task",
-}
-THREAD_BYTES = 32 << 20  # address space per core for the stacks and heaps of threads, mostly unused
+THREAD_BYTES = 32 << 20  # per core, of the stacks and heaps of threads, mostly unused
+THREAD_ADDRESSES = 192 << 20  # per core, that the C library reserves for heaps of threads
 Execute = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
@@ -40,7 +33,7 @@ Execute = Callable[[str, dict[str, Any]], dict[str, Any]]
 class SandboxSpec:
     """A task, and the files and resources that it may use."""
 
-    task: str
+    task: str  # a module: its `open_task(settings, output, parent)` returns the function for `serve`
     level: Level
     read: tuple[str, ...]
     output: str  # the directory that it may write to, which is also its working directory
@@ -57,18 +50,17 @@ class SandboxSpec:
     @property
     def policy(self) -> Policy:
         """Return the permitted files and resources; `memory` is in addition to the present use."""
+        cores, memory = os.cpu_count() or 1, self.memory
         return Policy(
             read=tuple(map(Path, self.read)),
             write=(Path(self.output),),
             private=tuple(map(Path, self.private)),
-            data=None if self.memory is None else held_memory(ROOT, "VmData") + _thread_bytes() + self.memory,
+            data=None if memory is None else held_memory(ROOT, "VmData") + cores * THREAD_BYTES + memory,
+            # Twice as much, because files that are mapped take addresses, too.
+            addresses=None if memory is None else held_memory(ROOT, "VmSize") + cores * THREAD_ADDRESSES + 2 * memory,
             file_size=self.file_size,
             cuda=self.cuda,
         )
-
-
-def _thread_bytes() -> int:
-    return THREAD_BYTES * (os.cpu_count() or 1)
 
 
 def main() -> None:
@@ -87,7 +79,7 @@ def main() -> None:
 def _opened(spec: SandboxSpec, pipe: ParentPipe) -> Execute:
     """Import the task, restrict system calls and resources, and open the task; an error answers every command."""
     try:
-        task = importlib.import_module(TASKS[spec.task])
+        task = importlib.import_module(spec.task)
         gc.freeze()  # imported modules remain: the garbage collector need not search them while a plan is inspected
         confine_process(spec.level, spec.policy)
         execute: Execute = task.open_task(spec.settings, Path(spec.output), pipe)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -15,18 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import moonfed
-import moonfed.edge_client
-from moonfed.edge_client.agent.child_process import SILENCE_SECONDS, ChildProcess, Program
-from moonfed.edge_client.resources.available_memory import host_available
-from moonfed.edge_client.worker.sandboxed import SandboxSpec
+from moonfed.available_memory import host_available
 from moonfed.errors import TrainingFailed
+from moonfed.sandbox.child_process import SILENCE_SECONDS, ChildProcess, Program
 from moonfed.sandbox.policy import Level
+from moonfed.sandbox.sandboxed import SandboxSpec
 
 # Isolated, without working directory, user directory and PYTHONPATH; the search path is that of this process.
-START = (
-    "import json, sys; sys.path += json.loads(sys.argv.pop(1)); "
-    "from moonfed.edge_client.worker.sandboxed import main; main()"
-)
+START = "import json, sys; sys.path += json.loads(sys.argv.pop(1)); from moonfed.sandbox.sandboxed import main; main()"
 # Prefixes of the variables that configure libraries; all others, such as a proxy's password, are not passed on.
 KEPT_VARIABLES = (
     "ATEN_", "CUBLAS_", "CUDA_", "CUDNN_", "DNNL_", "GOMP_", "KMP_", "LANG", "LC_", "LD_", "MKL_", "NVIDIA_", "OMP_",
@@ -39,10 +37,10 @@ SPARE_FILES = 8  # that a process may create besides its results, such as a deco
 class JobDirectory:
     """The directory that a plan's process reads files from (`in`) and writes to (`out`); emptied for each job."""
 
-    def __init__(self, root: Path, state: Path | None = None) -> None:
-        """`state`: the device's state directory, which the process must not read, if `root` is not in it."""
+    def __init__(self, root: Path, *private: Path) -> None:
+        """`private`: directories outside `root` that the process must not read, such as the device's state."""
         self.root, self.input, self.output = root, root / "in", root / "out"
-        self.private = (root,) if state is None else (root, state.absolute())
+        self.private = (root, *(directory.absolute() for directory in private))
 
     def require_few_files(self, most: int) -> None:
         """Raise TrainingFailed if the process has created more than `most` files."""
@@ -105,10 +103,11 @@ def sandboxed_process(
     files: tuple[int, ...] = (),
     silence_seconds: float = SILENCE_SECONDS,
 ) -> ChildProcess:
-    """Return a process for one of `sandboxed.TASKS`; `settings` are the task's, `files` the descriptors to inherit."""
+    """Return a process that runs a module; `settings` are the task's, `files` the descriptors to inherit."""
     environment = _environment(directory.output)
     libraries = [path for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
-    ours = [path for package in (moonfed, moonfed.edge_client) for path in package.__path__ if Path(path).is_dir()]
+    part = importlib.import_module(".".join(task.split(".")[:2]))
+    ours = [path for package in (moonfed, part) for path in package.__path__ if Path(path).is_dir()]
     search_path = _search_path(directory)
     spec = SandboxSpec(
         task=task,
@@ -145,14 +144,22 @@ def _remove_tree(directory: Path) -> None:
 
 
 def shared_file() -> tuple[int, int]:
-    """Return an unnamed file, opened for writing and for reading; in memory, where the system supports that."""
+    """Return an unnamed file, opened for writing and for reading; in memory, where the system supports that.
+
+    It cannot be opened again for writing, such as through /proc/self/fd: its mode forbids that even to its owner, and
+    the sandbox permits neither changes of modes nor the privilege to ignore them. Nor can it be sealed, which would
+    keep us from writing it.
+    """
     if hasattr(os, "memfd_create"):
         written = os.memfd_create("samples")
-        return written, os.open(f"/proc/self/fd/{written}", os.O_RDONLY)
-    import tempfile  # a megabyte, which Linux does not need
+        read = os.open(f"/proc/self/fd/{written}", os.O_RDONLY)
+    else:
+        import tempfile  # a megabyte, which Linux does not need
 
-    with tempfile.NamedTemporaryFile() as file:
-        return os.dup(file.fileno()), os.open(file.name, os.O_RDONLY)
+        with tempfile.NamedTemporaryFile() as file:
+            written, read = os.dup(file.fileno()), os.open(file.name, os.O_RDONLY)
+    os.fchmod(written, stat.S_IRUSR)
+    return written, read
 
 
 def _environment(home: Path) -> dict[str, str]:

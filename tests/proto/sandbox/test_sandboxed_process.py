@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from moonfed.edge_client.agent import sandboxed_process as module
-from moonfed.edge_client.agent.child_process import ChildProcess, Program
-from moonfed.edge_client.agent.sandboxed_process import JobDirectory, Sandbox, sandboxed_process, shared_file
 from moonfed.errors import TrainingFailed
+from moonfed.sandbox import sandboxed_process as module
+from moonfed.sandbox.child_process import ChildProcess, Program
+from moonfed.sandbox.sandboxed_process import JobDirectory, Sandbox, sandboxed_process, shared_file
 
 SANDBOX = Sandbox(level="strict", accelerator="cpu", max_memory=1000, file_size=2000)
 
@@ -38,7 +38,7 @@ def started(directory: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> Program
         original(child, program, silence_seconds)
 
     monkeypatch.setattr(ChildProcess, "__init__", recorded)
-    sandboxed_process("train", {"a": 1}, SANDBOX, directory)
+    sandboxed_process("moonfed.edge_client.worker.trainer", {"a": 1}, SANDBOX, directory)
     return programs[0]
 
 
@@ -187,7 +187,7 @@ def test_more_files_than_results_are_too_many(directory: JobDirectory, monkeypat
 def test_the_limits_are_the_sandboxs(directory: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     found = spec(started(directory, monkeypatch))
     assert (found["level"], found["memory"], found["file_size"], found["cuda"]) == ("strict", 1000, 2000, False)
-    assert (found["task"], found["settings"]) == ("train", {"a": 1})
+    assert (found["task"], found["settings"]) == ("moonfed.edge_client.worker.trainer", {"a": 1})
 
 
 def test_memory_is_limited_to_what_the_machine_has_but_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from moonfed.edge_client.agent import child_process as module
-from moonfed.edge_client.agent.child_process import (
+from moonfed.errors import InvalidInput, TrainingFailed
+from moonfed.sandbox import child_process as module
+from moonfed.sandbox.child_process import (
     LINE_BYTES,
     OUTPUT_LINES,
     PENDING,
@@ -22,8 +23,7 @@ from moonfed.edge_client.agent.child_process import (
     ChildProcess,
     Program,
 )
-from moonfed.edge_client.worker.messages import encode
-from moonfed.errors import InvalidInput, TrainingFailed
+from moonfed.sandbox.messages import encode
 from tests.edge_client.conftest import wait_until_gone
 
 NewChild = Callable[..., ChildProcess]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from moonfed.edge_client.resources.available_memory import (
+from moonfed.available_memory import (
     Available,
     host_available,
     host_capacity,

@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from moonfed.edge_client.worker.ipc import (
+from moonfed.errors import InvalidInput, ResourceExhausted
+from moonfed.sandbox.ipc import (
     REASON_LENGTH,
     TEXT_LENGTH,
     LogForwarder,
@@ -19,7 +20,6 @@ from moonfed.edge_client.worker.ipc import (
     die_with,
     serve,
 )
-from moonfed.errors import InvalidInput, ResourceExhausted
 
 Command = tuple[str, dict[str, Any]]
 

@@ -13,8 +13,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from moonfed.edge_client.worker.messages import decode, encode
 from moonfed.errors import MoonfedError
+from moonfed.sandbox.messages import decode, encode
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 TEXT_LENGTH = 2000  # characters of a message that the parent passes on

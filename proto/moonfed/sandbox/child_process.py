@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from moonfed import errors
-from moonfed.edge_client.worker.messages import decode, encode
 from moonfed.printable import one_line
+from moonfed.sandbox.messages import decode, encode
 
 SILENCE_SECONDS = 30 * 60.0  # without a heartbeat; one batch of a large model on a small board takes minutes at most
 STOP_SECONDS = 10.0  # for a child to stop before it is killed
