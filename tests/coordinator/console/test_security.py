@@ -16,11 +16,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from moonfed.coordinator.support.flood_log import LINES
 
 from moonfed.coordinator.console.attempts import OF_ADDRESS, OF_ALL, OF_ONE
 from moonfed.coordinator.console.passwords import set_password
 from moonfed.coordinator.console.settings import EVERYWHERE
+from moonfed.flood_log import LINES
 from tests.coordinator.console.conftest import Federation
 from tests.support.console_process import ConsoleProcess, Page, console_process, log_in
 

@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from moonfed.coordinator.support.flood_log import FloodLog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
+
+from moonfed.flood_log import FloodLog
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
