@@ -1,8 +1,9 @@
 """Run every benchmark, or the named ones: `python -m benchmarks cpu fleet`.
 
 Each table is printed, and saved to build/bench/NAME.json, as soon as it is measured. `device` combines `cpu`, `cuda`
-and `footprint`; `coordinator` includes `encodings`. `encodings-accuracy` (ten minutes), `attacks`, `server-attacks`
-and `metrics` run only if named.
+and `footprint`; `coordinator` includes `encodings`. `encodings-accuracy` (ten minutes), `robust` (half an hour;
+Fashion-MNIST only if FASHION_MNIST names the folder with torchvision's files), `attacks`, `server-attacks` and
+`metrics` run only if named.
 
 Bundles are signed with a temporary key: the user's keys are neither read nor created.
 """
@@ -90,6 +91,12 @@ def measure_console() -> Tables:
     return console.measure_console()
 
 
+def measure_robust() -> Tables:
+    from benchmarks import robust
+
+    return robust.measure_robust(robust.data_folder())
+
+
 def measure_attacks() -> Tables:
     from benchmarks import attacks
 
@@ -105,6 +112,7 @@ BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "server-attacks": measure_server_attacks,
     "encodings": measure_encodings,
     "attacks": measure_attacks,
+    "robust": measure_robust,
     "encodings-accuracy": measure_encodings_accuracy,
     "cpu": measure_cpu,
     "cuda": measure_cuda,

@@ -223,6 +223,22 @@ TESTS: dict[int, list[str]] = {
         "coordinator.storage.test_state_directory::test_one_coordinator_at_a_time",
         "coordinator.test_server::test_a_second_coordinator_on_one_state_and_on_one_port_is_rejected",
     ],
+    71: [
+        "coordinator.aggregation.robust.test_pipeline::test_a_long_change_is_clipped_from_two_updates_on",
+        "coordinator.aggregation.robust.test_pipeline::test_as_many_attackers_as_honest_devices_raise_no_bound",
+        "coordinator.aggregation.robust.test_weight_cap::test_missing_devices_leave_the_others_no_more_weight",
+        "coordinator.aggregation.test_bounds::test_an_asynchronous_buffer_that_is_not_full_is_bounded_as_a_full_one",
+        "coordinator.aggregation.test_bounds::test_missing_devices_do_not_free_a_malicious_one_of_its_bounds",
+        "coordinator.aggregation.test_bounds::test_missing_devices_leave_a_malicious_one_no_more_weight",
+        "coordinator.aggregation.test_bounds::test_the_bounds_of_an_over_selected_cohort_are_those_of_the_cohort",
+    ],
+    72: [
+        "coordinator.runs.test_exclusion::test_a_device_that_is_clipped_twice_in_a_row_takes_part_in_no_further_round",
+        "coordinator.runs.test_exclusion::test_a_follower_shows_the_exclusion_and_the_next_holder_keeps_it",
+        "coordinator.runs.test_exclusion::test_an_asynchronous_run_leaves_a_clipped_device_out_of_its_buffer",
+        "coordinator.runs.test_exclusion::test_an_exclusion_survives_a_restart",
+        "coordinator.storage.test_participants::test_the_clips_in_a_row_of_each_device_are_counted",
+    ],
     32: [
         "coordinator.devices.test_eligibility::test_a_device_that_declines_a_run_for_good_is_ineligible_until_its_fingerprint_changes",
         "coordinator.runs.test_create::test_a_bundle_without_a_valid_signature_starts_no_run",

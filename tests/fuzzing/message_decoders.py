@@ -115,7 +115,7 @@ def _read_document(content: bytes) -> None:
 
 def _documents() -> list[bytes]:
     rules = [{"name": "fedadam", "server_learning_rate": 0.1}, {"name": "mean", "weighting": "samples"}]
-    robust = [{"weight_cap": 0.2, "reducer": "mean"}, {"clip_norm": 1.0, "reducer": "trimmed_mean", "share": 0.1}]
+    robust = [{"weight_cap": 1.5, "reducer": "mean"}, {"clip_norm": 1.0, "reducer": "trimmed_mean", "share": 0.1}]
     return [json.dumps(document).encode() for document in (*rules, *robust)]
 
 

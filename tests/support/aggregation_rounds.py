@@ -133,6 +133,7 @@ class Rounds:
     manifest: Manifest
     start: Floats
     enrolled: int = 0
+    cohort: int = 0  # 0: as many as there are updates
     draw: Draw = DRAW
     slice_elements: int = SLICE_ELEMENTS
     done: int = 0
@@ -184,6 +185,7 @@ class Rounds:
             enrolled=self.enrolled or len(models),
             global_state=self.state,
             contributions=contributions,
+            cohort=self.cohort or len(models),
             robust=self.robust,
         )
 

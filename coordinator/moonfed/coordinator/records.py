@@ -375,6 +375,7 @@ class RunView:
     eligible: int = 0  # online devices that rounds are drawn from
     checking: int = 0  # online devices that have not answered yet whether they are eligible
     ineligible: Mapping[str, Sequence[str]] = field(default_factory=dict)  # devices by reason
+    clipped: Mapping[str, int] = field(default_factory=dict)  # devices that were clipped in their last rounds: how many
     open_seconds: float = 0.0  # since the open round opened
     progress: Mapping[str, float] = field(default_factory=dict)  # in the open round: the fractions that devices report
     reasons: Mapping[str, str] = field(default_factory=dict)  # in the open round: of rejected and declined devices

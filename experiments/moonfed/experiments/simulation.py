@@ -213,7 +213,7 @@ class Simulation:
         return read_run_recipe({"minimum_devices": self.trained_parties, **chosen, **self.run, "trusting": trusting})
 
     def run_settings(self, manifest: Manifest) -> RunSettings:
-        """Return the settings of the simulated run, whose parties are all online and never late."""
+        """Return the settings of the simulated run, whose parties are all online, never late, and honest."""
         return replace(
             self.run_recipe.settings(manifest),
             minimum_devices=self.trained_parties,
@@ -221,6 +221,7 @@ class Simulation:
             heartbeat_timeout_seconds=FOREVER,
             labels={},
             trusted_labels=False,
+            exclude_after=0,
             retention=KEEP_ALL,  # scoring may be far behind
         )
 

@@ -336,6 +336,7 @@ class RunSettings(_message.Message):
     ASYNCHRONOUS_FIELD_NUMBER: _builtins.int
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
     TRUSTED_LABELS_FIELD_NUMBER: _builtins.int
+    EXCLUDE_AFTER_FIELD_NUMBER: _builtins.int
     rounds: _builtins.int
     minimum_devices: _builtins.int
     """eligible devices online that a round needs to open, or more if the quorum does; asynchronous: only the first"""
@@ -356,6 +357,8 @@ class RunSettings(_message.Message):
     """abandoned attempts at one round that fail the run; 0: the coordinator's default"""
     trusted_labels: _builtins.bool
     """`labels` must have been set by operators; what devices report does not count"""
+    exclude_after: _builtins.int
+    """clipped updates in a row after which a device is left out; 0: never"""
     @_builtins.property
     def cohort(self) -> Global___Amount:
         """of the eligible devices online; drawn for each round. Asynchronous: at work at once"""
@@ -400,10 +403,11 @@ class RunSettings(_message.Message):
         asynchronous: Global___Asynchronous | None = ...,
         max_attempts: _builtins.int = ...,
         trusted_labels: _builtins.bool = ...,
+        exclude_after: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["asynchronous", b"asynchronous", "cohort", b"cohort", "quorum", b"quorum", "retention", b"retention", "robust", b"robust"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asynchronous", b"asynchronous", "cohort", b"cohort", "deadline_seconds", b"deadline_seconds", "downlink_encoding", b"downlink_encoding", "heartbeat_timeout_seconds", b"heartbeat_timeout_seconds", "labels", b"labels", "max_attempts", b"max_attempts", "minimum_devices", b"minimum_devices", "over_selection", b"over_selection", "quorum", b"quorum", "retention", b"retention", "robust", b"robust", "rounds", b"rounds", "sampling", b"sampling", "seed", b"seed", "trusted_labels", b"trusted_labels", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asynchronous", b"asynchronous", "cohort", b"cohort", "deadline_seconds", b"deadline_seconds", "downlink_encoding", b"downlink_encoding", "exclude_after", b"exclude_after", "heartbeat_timeout_seconds", b"heartbeat_timeout_seconds", "labels", b"labels", "max_attempts", b"max_attempts", "minimum_devices", b"minimum_devices", "over_selection", b"over_selection", "quorum", b"quorum", "retention", b"retention", "robust", b"robust", "rounds", b"rounds", "sampling", b"sampling", "seed", b"seed", "trusted_labels", b"trusted_labels", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -440,17 +444,14 @@ class RobustSettings(_message.Message):
     CLIP_FACTOR_FIELD_NUMBER: _builtins.int
     REDUCER_FIELD_NUMBER: _builtins.int
     REDUCER_SETTINGS_FIELD_NUMBER: _builtins.int
-    BOUNDS_FROM_FIELD_NUMBER: _builtins.int
     weight_cap: _builtins.float
-    """maximum weight of one device, as a share of all"""
+    """maximum weight of one device, as a multiple of an equal share of the cohort"""
     clip_norm: _builtins.float
     """L2 norm of a device's change of the parameters, above which it is scaled down"""
     clip_factor: _builtins.float
     """the same bound, as a multiple of the median of the round's norms"""
     reducer: _builtins.str
     """replaces the weighted mean; empty: the mean"""
-    bounds_from: _builtins.int
-    """cap and clip apply only in rounds with at least this many updates; 0: in every round"""
     @_builtins.property
     def reducer_settings(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """the reducer's own, as text"""
@@ -463,11 +464,10 @@ class RobustSettings(_message.Message):
         clip_factor: _builtins.float = ...,
         reducer: _builtins.str = ...,
         reducer_settings: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        bounds_from: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bounds_from", b"bounds_from", "clip_factor", b"clip_factor", "clip_norm", b"clip_norm", "reducer", b"reducer", "reducer_settings", b"reducer_settings", "weight_cap", b"weight_cap"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clip_factor", b"clip_factor", "clip_norm", b"clip_norm", "reducer", b"reducer", "reducer_settings", b"reducer_settings", "weight_cap", b"weight_cap"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -590,6 +590,26 @@ class Run(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class ClippedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     RUN_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
@@ -607,6 +627,7 @@ class Run(_message.Message):
     CHECKING_FIELD_NUMBER: _builtins.int
     INELIGIBLE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    CLIPPED_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     status: Global___RunStatus.ValueType
     method: _builtins.str
@@ -648,6 +669,10 @@ class Run(_message.Message):
 
     @_builtins.property
     def ineligible(self) -> _containers.RepeatedCompositeFieldContainer[Global___IneligibleDevices]: ...
+    @_builtins.property
+    def clipped(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """devices that were clipped each time in at least their last two rounds: how many"""
+
     def __init__(
         self,
         *,
@@ -668,10 +693,11 @@ class Run(_message.Message):
         checking: _builtins.int = ...,
         ineligible: _abc.Iterable[Global___IneligibleDevices] | None = ...,
         reason: _builtins.str = ...,
+        clipped: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["initial_model", b"initial_model", "manifest", b"manifest", "model", b"model", "open_round", b"open_round", "settings", b"settings", "signature", b"signature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checking", b"checking", "created", b"created", "eligible", b"eligible", "ineligible", b"ineligible", "initial_metrics", b"initial_metrics", "initial_model", b"initial_model", "manifest", b"manifest", "method", b"method", "model", b"model", "open_round", b"open_round", "reason", b"reason", "round", b"round", "run", b"run", "settings", b"settings", "signature", b"signature", "status", b"status", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checking", b"checking", "clipped", b"clipped", "created", b"created", "eligible", b"eligible", "ineligible", b"ineligible", "initial_metrics", b"initial_metrics", "initial_model", b"initial_model", "manifest", b"manifest", "method", b"method", "model", b"model", "open_round", b"open_round", "reason", b"reason", "round", b"round", "run", b"run", "settings", b"settings", "signature", b"signature", "status", b"status", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -85,7 +85,7 @@ def test_a_run_starts_with_the_settings_of_another(fleet: Fleet, client: Coordin
     assert (chosen.settings["cohort"], chosen.settings["quorum"], chosen.settings["rounds"]) == ("4", "75%", 10)
     default = client.start(fleet.path)
     client.stop(default.run)
-    assert default.settings["robust"]["weight_cap"] == 0.3, "as `run start` without options"
+    assert default.settings["robust"]["weight_cap"] == 1.25, "as `run start` without options"
     assert not default.settings["trusting"]
 
 

@@ -26,6 +26,7 @@ def test_the_client_knows_every_setting() -> None:
         {"rounds": 3, "cohort": "20%", "quorum": 2, "labels": {"site": "berlin"}, "trusted_labels": True},
         {"asynchronous": 4, "max_staleness": 7, "minimum_devices": 5, "quorum": "100%", "trusting": True},
         {"robust": {"reducer": "trimmed_mean", "byzantine": 1, "clip_norm": 2.5}, "quorum": 5, "over_selection": "1%"},
+        {"exclude_after": 3, "robust": {"weight_cap": 2, "clip_factor": 1.5}},
         {"sampling": "samples", "seed": 2**64 - 1, "uplink_encoding": "int8", "keep_last": 3, "deadline": 7.5},
     ],
 )

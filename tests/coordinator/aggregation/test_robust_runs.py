@@ -117,7 +117,7 @@ def test_without_robust_aggregation_two_poisoned_devices_ruin_the_model(fleet: F
         {"reducer": "trimmed_mean", "reducer_settings": {"byzantine": "2"}},
         {"reducer": "multi_krum", "reducer_settings": {"byzantine": "2"}},
         {"reducer": "geometric_median"},
-        {"clip_factor": 2.0, "weight_cap": 0.2, "reducer": "geometric_median", "reducer_settings": {"byzantine": "2"}},
+        {"clip_factor": 2.0, "weight_cap": 1.5, "reducer": "geometric_median", "reducer_settings": {"byzantine": "2"}},
     ],
     ids=["median", "trimmed_mean", "multi_krum", "geometric_median", "the whole chain"],
 )
@@ -140,12 +140,12 @@ def test_an_operator_is_shown_the_settings_and_the_incidents(fleet: Fleet) -> No
         "clip_norm": 20.0,
         "reducer": "geometric_median",
         "reducer_settings": {"byzantine": "2"},
-        "weight_cap": 0.25,
+        "weight_cap": 2.0,
     }
     _, rounds, watched = robust_run(fleet, sent)
     run = fleet.operator.run("run")
     lines = run_lines(run, None, rounds)
-    assert "robust aggregation: weight cap 25%, clip norm 20, reducer geometric_median, byzantine 2" in lines
+    assert "robust aggregation: weight cap 2/N, clip norm 20, reducer geometric_median, byzantine 2" in lines
     told = [line for line in lines if line.startswith("round 2, cam-7: the change of its parameters was scaled down")]
     assert len(told) == 1
     assert {"device": "cam-7", "description": told[0].removeprefix("round 2, cam-7: ")} in round_document(rounds[1])[
@@ -161,10 +161,10 @@ def test_a_restarted_coordinator_keeps_the_robust_settings(tmp_path_factory: pyt
     """They are settings of the run, which are stored."""
     directory = tmp_path_factory.mktemp("fleet")
     with fleet_in(directory) as before:
-        before.start(robust=control_pb2.RobustSettings(weight_cap=0.5, clip_factor=1.5))
+        before.start(robust=control_pb2.RobustSettings(weight_cap=1.25, clip_factor=1.5))
     with fleet_in(directory) as after:
         assert after.operator.run("run").settings.robust == control_pb2.RobustSettings(
-            weight_cap=0.5, clip_factor=1.5, reducer="mean"
+            weight_cap=1.25, clip_factor=1.5, reducer="mean"
         )
 
 
@@ -181,7 +181,7 @@ def claim(fleet: Fleet, robust: Sent) -> F64:
 
 
 def test_a_weight_cap_bounds_a_device_that_claims_ten_million_samples(fleet: Fleet) -> None:
-    np.testing.assert_allclose(claim(fleet, {"weight_cap": 0.3}), 0.3, rtol=1e-6)
+    np.testing.assert_allclose(claim(fleet, {"weight_cap": 1.2}), 0.3, rtol=1e-6)
     assert not fleet.operator.rounds("run")[0].incidents, "a large honest device has done nothing"
 
 
@@ -203,7 +203,7 @@ MEDIAN, KRUM = {"reducer": "median"}, {"reducer": "multi_krum", "reducer_setting
     [
         (
             {"server_rule": FedNova()},
-            {"weight_cap": 0.2},
+            {"weight_cap": 1.5},
             9,
             "server_rule is 'fednova', which trusts the number of steps",
         ),
@@ -220,7 +220,7 @@ MEDIAN, KRUM = {"reducer": "median"}, {"reducer": "multi_krum", "reducer_setting
             "a round may close with 1 update; reducer 'median' needs 3",
         ),
         ({}, {"reducer": "krum"}, 9, f"reducer is 'krum'; it must be one of {', '.join(REDUCERS)}"),
-        ({}, {"weight_cap": 3}, 9, "weight_cap is 3.0; it must be a share from 0 to 1"),
+        ({}, {"weight_cap": 0.3}, 9, "weight_cap is 0.3; it must be a multiple of an equal share, from 1"),
     ],
 )
 def test_ineffective_robust_settings_are_rejected_at_the_start(
@@ -239,11 +239,11 @@ def started(fleet: Fleet, bundle: Sent, robust: Sent, devices: int) -> control_p
 @pytest.mark.parametrize(
     ("bundle", "robust", "devices"),
     [
-        (SCAFFOLD, {"weight_cap": 0.2}, 1),
+        (SCAFFOLD, {"weight_cap": 1.5}, 1),
         (FEDSSC, {"clip_norm": 2.0, "clip_factor": 2.0}, 1),
         (FEDSSC, MEDIAN, 1),
         ({}, KRUM, 9),
-        ({"server_rule": MeanRule(weighting="uniform")}, {"weight_cap": 0.2}, 1),
+        ({"server_rule": MeanRule(weighting="uniform")}, {"weight_cap": 1.5}, 1),
     ],
 )
 def test_effective_robust_settings_are_accepted(fleet: Fleet, bundle: Sent, robust: Sent, devices: int) -> None:

@@ -62,6 +62,7 @@ def buffered_round(tmp_path: Path, **fields: Any) -> np.ndarray[Any, Any]:  # no
         enrolled=2,
         global_state={"model": newest},
         contributions=contributions,
+        cohort=2,
     )
     (tmp_path / "reduced").mkdir()
     return model_values(aggregate(closed, tmp_path / "reduced").files["model"].read_bytes())

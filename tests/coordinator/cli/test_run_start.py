@@ -27,19 +27,23 @@ from tests.support.forked_process import PATCHES
 def test_an_operator_starts_a_run_with_robust_aggregation(programs: Programs) -> None:
     programs.serve("--name", "localhost")
     bundle = str(coordinator.bundle_directory(programs.tmp / "bundle"))
-    asked = ("--weight-cap", "20%", "--clip-norm", "2", "--clip-factor", "3", "--reducer", "geometric_median")
-    words = ("run", "start", bundle, "--minimum-devices", "5", *asked, "--reducer-set", "byzantine=1")
+    bounds = ("--weight-cap", "1.5", "--clip-norm", "2", "--clip-factor", "3", "--exclude-after", "3")
+    reducer = ("--reducer", "geometric_median", "--reducer-set", "byzantine=1")
+    words = ("run", "start", bundle, "--minimum-devices", "5", *bounds, *reducer)
     started = json.loads(programs.command(*words, "--json"))
     assert started["settings"]["robust"] == {
-        "weight_cap": 0.2, "clip_norm": 2.0, "clip_factor": 3.0, "bounds_from": 1,
+        "weight_cap": 1.5, "clip_norm": 2.0, "clip_factor": 3.0,
         "reducer": "geometric_median", "reducer_settings": {"byzantine": "1"},
     }  # fmt: skip
+    assert started["settings"]["exclude_after"] == 3
     against = "reducer geometric_median, byzantine 1"
-    line = f"robust aggregation: weight cap 20%, clip norm 2, clip factor 3, {against}"
+    line = f"robust aggregation: weight cap 1.5/N, clip norm 2, clip factor 3, {against}"
     assert line in programs.command("run", "show", "digits", "--all").splitlines()
     told = programs.command("run", "start", bundle, "--reducer", "multi_krum", "--reducer-set", "byzantine=1", code=2)
     assert "a round may close with 1 update; reducer 'multi_krum' needs 5 with byzantine=1" in told
-    assert "weight_cap is 'much'" in programs.command("run", "start", bundle, "--weight-cap", "much", code=2)
+    assert "weight_cap is 0.2; it must be" in programs.command("run", "start", bundle, "--weight-cap", "0.2", code=2)
+    unclipped = programs.command("run", "start", bundle, "--weight-cap", "2", "--exclude-after", "3", code=2)
+    assert "exclude_after is 3, and nothing is clipped; give clip_factor" in unclipped
     plain = json.loads(programs.command("run", "start", bundle, "--name", "plain", "--trusting", "--json"))
     assert plain["settings"]["robust"] is None
     told = programs.command("run", "start", bundle, "--trusting", "--clip-factor", "3", code=2)
@@ -66,8 +70,8 @@ def test_a_bundle_that_would_exhaust_the_machine_is_rejected_in_one_sentence(pro
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({}, "weight cap 30%, clip factor 3, from 5 updates in a round, reducer mean"),
-        (coordinator.SCAFFOLD, "weight cap 30%, from 5 updates in a round, reducer mean"),
+        ({}, "weight cap 1.25/N, clip factor 1.25, reducer mean"),
+        (coordinator.SCAFFOLD, "weight cap 1.25/N, reducer mean"),
         ({"server_rule": FedNova()}, ""),
     ],
 )
@@ -104,11 +108,11 @@ def test_a_recipe_gives_the_settings_and_options_override_them(programs: Program
 
 def test_given_options_replace_the_recipes_keys() -> None:
     recipe = {"rounds": 3, "trusting": True}
-    bounds = {"clip_norm": 2, "bounds_from": 5, "reducer": "multi_krum", "byzantine": 2}
+    bounds = {"clip_norm": 2, "reducer": "multi_krum", "byzantine": 2}
     assert override(recipe, {"rounds": 5, "bundle": "b"}) == {"rounds": 5, "trusting": True}
     assert override(recipe, {"clip_factor": 3.0}) == {"rounds": 3, "trusting": False, "robust": {"clip_factor": 3.0}}
-    kept = override({"robust": bounds}, {"weight_cap": "20%", "reducer": "mean"})["robust"]
-    assert kept == {"clip_norm": 2, "bounds_from": 5, "weight_cap": 0.2, "reducer": "mean"}
+    kept = override({"robust": bounds}, {"weight_cap": 1.5, "reducer": "mean"})["robust"]
+    assert kept == {"clip_norm": 2, "weight_cap": 1.5, "reducer": "mean"}
     kept = override({"robust": bounds}, {"reducer_set": ["byzantine=1"]})["robust"]
     assert kept == bounds | {"byzantine": "1"}
     assert override({"labels": {"a": "b"}}, {"label": ["site=berlin"]})["labels"] == {"site": "berlin"}

@@ -27,9 +27,9 @@ MANIFEST = make_bundle().manifest
 FULL = RunRecipe(
     rounds=7, cohort="66.6666666667%", minimum_devices=3, quorum="2", deadline=12.5, max_attempts=4,
     heartbeat_timeout=9.0, over_selection="30%", trusted_labels=True, sampling="samples",
-    uplink_encoding="int8+zstd", downlink_encoding="bfloat16", seed=5, keep_last=3, keep_every=0,
+    uplink_encoding="int8+zstd", downlink_encoding="bfloat16", exclude_after=3, seed=5, keep_last=3, keep_every=0,
     labels={"site": 'Köln "Süd"', "site.2": "x"},
-    robust={"weight_cap": 0.2, "bounds_from": 5, "reducer": "multi_krum", "byzantine": 2},
+    robust={"clip_norm": 2.0, "reducer": "multi_krum", "byzantine": 2},
 )  # fmt: skip
 
 
@@ -73,7 +73,9 @@ def test_the_keys_of_the_simulated_fleet_are_not_the_runs() -> None:
         ({"robust": 3}, "robust is 3; it must be a table, [robust]"),
         ({"labels": {"site": [1]}}, "labels.site is [1]; it must be a number or text"),
         ({"trusting": True, "robust": {"clip_norm": 1}}, "trusting is given together with bounds or a reducer"),
-        ({"robust": {"bounds_from": 0}}, "bounds_from is 0; it must be a whole number from 1"),
+        ({"exclude_after": -1}, "exclude_after is -1; it must be a whole number from 1"),
+        ({"exclude_after": 2, "trusting": True}, "exclude_after is 2, and nothing is clipped; give clip_factor"),
+        ({"exclude_after": 2, "robust": {"reducer": "median"}}, "exclude_after is 2, and nothing is clipped"),
     ],
 )
 def test_a_wrong_key_is_named(document: dict[str, Any], message: str) -> None:

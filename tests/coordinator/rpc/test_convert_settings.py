@@ -25,6 +25,8 @@ def test_settings_survive_conversion(fleet: Fleet) -> None:
         max_attempts=4,
         labels={"site": "berlin"},
         trusted_labels=True,
+        robust=control_pb2.RobustSettings(weight_cap=1.5, clip_factor=1.0, reducer="mean"),
+        exclude_after=3,
     )
     fleet.start("run")
     bundle = coordinator.make_bundle()
@@ -71,4 +73,4 @@ def test_a_recipe_has_the_defaults_of_run_start(fleet: Fleet) -> None:
     recipe = '{"rounds": 4, "parties": 5}'
     started = start(fleet, manifest=bundle.ref.sha256, signature=bundle.signature_sha256, recipe=recipe)
     assert (started.settings.rounds, started.settings.quorum.fraction) == (4, 0.5)
-    assert (started.settings.robust.weight_cap, started.settings.robust.clip_factor) == (0.3, 3.0)
+    assert (started.settings.robust.weight_cap, started.settings.robust.clip_factor) == (1.25, 1.25)

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.records import AttemptId, DeviceReport
 from moonfed.coordinator.storage.device_registry import DeviceRegistry
 from moonfed.coordinator.storage.store import Store
@@ -56,6 +57,24 @@ def test_every_device_of_any_cohort_is_a_participant(store: Store) -> None:
     assert store.participants("digits") == {"a", "b", "c", "e"}
     assert store.participants("other") == {"d"}
     assert store.participants("idle") == set()
+
+
+def test_the_clips_in_a_row_of_each_device_are_counted(store: Store) -> None:
+    """A round that counts a device without a clip ends its row, one that does not count it changes nothing."""
+    enrolled(store.devices, "a")
+    store.add_run(RUN)
+    courses = [("abc", "ab"), ("ab", "a"), ("ac", "ac"), ("b", "b")]
+    for round_, (counted, clipped) in enumerate(courses, 1):
+        attempt = replace(FIRST, round=round_)
+        store.open_round(attempt, ["a", "b", "c", "d"])
+        incidents = [Incident(device=device, description="clipped", clipped=True) for device in clipped]
+        incidents.append(Incident(device="d", description="is far from the median"))
+        store.commit_round(attempt, list(counted), {"model": MODEL}, metrics={}, metrics_before={}, incidents=incidents)
+    assert store.clipped_in_a_row("digits") == {"a": 3, "b": 1, "c": 1}
+    assert store.eligibility.clipped("digits", 2) == {"a"}
+    assert store.clipped_in_a_row("other") == {}
+    store.devices.rename("a", "gate")
+    assert store.clipped_in_a_row("digits") == {"gate": 3, "b": 1, "c": 1}
 
 
 def blobs_of(store: Store, *devices: str) -> list[str]:

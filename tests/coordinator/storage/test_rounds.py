@@ -75,7 +75,7 @@ def test_a_round_is_closed_once(store: Store) -> None:
 def test_incidents_and_base_rounds_are_kept_with_the_round(store: Store) -> None:
     store.add_run(RUN)
     store.open_round(FIRST, ["a", "b"])
-    incidents = (Incident(device="b", description="its change was scaled down"),)
+    incidents = (Incident(device="b", description="its change was scaled down", clipped=True),)
     store.commit_round(
         FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={}, incidents=incidents, bases={"a": 0}
     )

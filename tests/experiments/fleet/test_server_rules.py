@@ -78,7 +78,7 @@ def test_fedavgm_on_a_network_with_batch_norm(tmp_path: Path, damped: bool) -> N
         aggregated = aggregate(
             ClosedRound(
                 manifest=manifest, round=round_, draw=Draw(bytes(32)), enrolled=2, global_state=initial_model,
-                contributions=tuple(contributions),
+                contributions=tuple(contributions), cohort=2,
             ),
             directory,
         )  # fmt: skip

@@ -41,6 +41,7 @@ def run_settings(message: control_pb2.RunSettings) -> RunSettings:
         uplink_encoding=message.uplink_encoding,
         downlink_encoding=message.downlink_encoding,
         trusting=not message.HasField("robust"),
+        exclude_after=message.exclude_after,
         seed=message.seed,
         keep_last=message.retention.last,
         keep_every=message.retention.every,
@@ -73,7 +74,6 @@ def _percent(fraction: float) -> str:
 
 def _robust(message: control_pb2.RobustSettings) -> dict[str, float | str]:
     bounds: dict[str, float | str] = {name: getattr(message, name) for name in BOUNDS}
-    bounds["bounds_from"] = message.bounds_from or 1
     return {**bounds, "reducer": message.reducer, **{key: _number(v) for key, v in message.reducer_settings.items()}}
 
 

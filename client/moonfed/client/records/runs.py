@@ -57,6 +57,7 @@ class Run:
     eligible: int  # online devices that rounds are drawn from
     checking: int  # online devices that have not answered yet whether they are eligible
     ineligible: tuple[Ineligible, ...]
+    clipped: Mapping[str, int]  # devices whose updates were clipped in their last rounds, two or more: how many
     initial_metrics: Mapping[str, float]  # of the initial weights
     open_round: OpenRound | None
     settings: RunSettings  # all of them: `start(bundle, **run.settings)` starts the same run again

@@ -27,6 +27,7 @@ class RunSettings(TypedDict, total=False):
     uplink_encoding: str  # of updates: "float32", "bfloat16" or "int8", optionally with "+zstd"
     downlink_encoding: str  # of global models for devices
     trusting: bool  # average without bounds on a device's influence
+    exclude_after: int  # clipped updates in a row after which a device is left out; 0: never
     seed: int  # of the order of samples and of augmentation
     keep_last: int  # newest global models to keep
     keep_every: int  # also keep the model of every N-th round; 0: no others

@@ -32,6 +32,7 @@ class ClosedRound:
     enrolled: int  # N: devices that belong to the run, at least the contributions'
     global_state: Mapping[str, Path]  # that the round started from, by role; a role not computed yet is absent
     contributions: tuple[Contribution, ...]  # in order of the devices' names
+    cohort: int  # devices that the round was drawn with, however many are missing; in asynchronous rounds, the buffer
     robust: RobustSettings = field(default_factory=RobustSettings)
 
     @property

@@ -17,7 +17,7 @@ from moonfed.coordinator.aggregation.closed_round import ClosedRound
 from moonfed.coordinator.aggregation.model_files import read_elements, writers
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.incidents import RankedIncident, most_severe
-from moonfed.coordinator.aggregation.robust.vectors import length_bound, reduce_vectors
+from moonfed.coordinator.aggregation.robust.vectors import length_bounds, reduce_vectors
 from moonfed.manifest import CLASS_MEANS, PROTOTYPES
 from moonfed.server_rules.server_rule import Float64Array
 from moonfed.tensors import Vector, model_size, open_model, split
@@ -42,8 +42,8 @@ def write_next_prototypes(closed: ClosedRound, path: Path) -> tuple[Incident, ..
         if not drawn or len(drawn) < reducer.updates_needed:
             continue
         means = _class_mean_vectors(closed, frozenset(sharers), class_)
-        bound = length_bound(means, closed.robust.clip_factor)
-        reduced = reduce_vectors(reducer, means[[device in chosen for device in sharers]], bound)
+        bounds = length_bounds(means, closed.robust.clip_factor)
+        reduced = reduce_vectors(reducer, means[[device in chosen for device in sharers]], bounds)
         tensors[PRESENT][class_], tensors[PROTOTYPES][class_] = 1.0, reduced.result
         outliers = [outlier.position for outlier in reduced.outliers]
         for finding, positions in ((CLIPPED, reduced.clipped), (reducer.finding, outliers)):
@@ -55,7 +55,11 @@ def write_next_prototypes(closed: ClosedRound, path: Path) -> tuple[Incident, ..
     return most_severe(
         [
             RankedIncident(
-                incident=Incident(device=device, description=f"its means of {_list_classes(classes)} {finding}"),
+                incident=Incident(
+                    device=device,
+                    description=f"its means of {_list_classes(classes)} {finding}",
+                    clipped=finding == CLIPPED,
+                ),
                 severity=len(classes),
             )
             for finding, by_device in findings.items()

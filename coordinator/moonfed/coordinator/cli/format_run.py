@@ -8,7 +8,7 @@ from typing import Any
 from moonfed.coordinator.cli.format import duration, metric, snapshot_line
 from moonfed.coordinator.cli.format_eligibility import eligibility_lines
 from moonfed.coordinator.cli.format_evaluations import evaluation_lines
-from moonfed.coordinator.cli.format_robust import incident_lines, robust_line
+from moonfed.coordinator.cli.format_robust import clipped_lines, incident_lines, robust_line
 from moonfed.coordinator.cli.layout import LINES, listed, shorten, table, wrap
 from moonfed.coordinator.documents.values import amount_text, round_status
 from moonfed.coordinator.rounds.settings import MAX_ATTEMPTS
@@ -35,7 +35,7 @@ def run_lines(
     With a `width`, lines have at most that many columns, and only the newest rounds and the first names are shown, so
     that the lines are at most `LINES`.
     """
-    head = [*_head(run, rule, width), *eligibility_lines(run, width)]
+    head = [*_head(run, rule, width), *eligibility_lines(run, width), *clipped_lines(run, width)]
     tail = [*_abandonment(rounds, width), *_incidents(rounds, width), *evaluation_lines(evaluations, width)]
     tail += _open_round_lines(run, width)
     most = max(FEWEST_ROUNDS, LINES - len(head) - len(tail) - 2) if width else len(rounds) + 1
@@ -65,6 +65,7 @@ def _settings(settings: control_pb2.RunSettings) -> str:
     ]
     parts += [f"max attempts {settings.max_attempts}"] if settings.max_attempts != MAX_ATTEMPTS else []
     parts += [f"over-selection {100 * settings.over_selection:g}%"] if settings.over_selection else []
+    parts += [f"exclude after {count(settings.exclude_after, 'clip')}"] if settings.exclude_after else []
     trusted = "trusted " if settings.trusted_labels else ""
     parts += [f"{trusted}label {write_labels(settings.labels)}"] if settings.labels else []
     parts += ["sampling samples"] if settings.sampling == control_pb2.SAMPLING_SAMPLES else []

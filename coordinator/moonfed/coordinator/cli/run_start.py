@@ -95,14 +95,14 @@ def start(
         str, typer.Option(help="Encoding of global models for devices; values as for --uplink-encoding.")
     ] = "float32",
     weight_cap: Annotated[
-        str,
+        float,
         typer.Option(
-            help="Maximum weight of one device, such as 20%. Default, unless a clip, a reducer or --trusting is "
-            "given: 30%, with a clip factor of 3, in rounds of five or more updates; SCAFFOLD has no default clip, and "
-            "FedNova no default bound.",
+            help="Maximum weight of one device, as a multiple of 1/N, N being the size of the cohort. Default, unless "
+            "a clip, a reducer or --trusting is given: 1.25, with a clip factor of 1.25; SCAFFOLD has no default clip, "
+            "and FedNova no default bound.",
             show_default=False,
         ),
-    ] = "",
+    ] = 0.0,
     clip_norm: Annotated[
         float, typer.Option(help="Maximum L2 norm of a device's change to the parameters; 0: not set.")
     ] = 0.0,
@@ -113,6 +113,13 @@ def start(
             show_default=False,
         ),
     ] = 0.0,
+    exclude_after: Annotated[
+        int,
+        typer.Option(
+            metavar="K",
+            help="Leave out a device once its update was reported as clipped in K rounds in a row; 0: never.",
+        ),
+    ] = 0,
     trusting: Annotated[
         bool, typer.Option("--trusting", help="Average without bounds on a device's influence.")
     ] = False,
@@ -209,15 +216,12 @@ def _kept_defence(table: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
     """Return the recipe's defence settings that still apply: only the bounds, if another reducer is given."""
     from moonfed.coordinator.aggregation.robust.config import BOUNDS
 
-    return {key: value for key, value in table.items() if "reducer" not in given or key in (*BOUNDS, "bounds_from")}
+    return {key: value for key, value in table.items() if "reducer" not in given or key in BOUNDS}
 
 
 def _defence(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that belong in the table [robust]."""
-    from moonfed.coordinator.rounds.settings import parse_fraction
     from moonfed.registry import read_pairs
 
-    defence = {name: given[name] for name in DEFENCE if name in given}
-    if "weight_cap" in defence:
-        defence["weight_cap"] = parse_fraction("weight_cap", defence["weight_cap"] or "0%")
-    return {**defence, **read_pairs("--reducer-set", given.get("reducer_set") or ())}
+    bounds = {name: given[name] for name in DEFENCE if name in given}
+    return {**bounds, **read_pairs("--reducer-set", given.get("reducer_set") or ())}

@@ -15,6 +15,7 @@ from moonfed.coordinator.rounds.status_text import CHECKING
 from moonfed.coordinator.storage.eligibility import EligibilityReports
 from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import VersionMismatch
+from moonfed.formatting import count
 from moonfed.labels import lacking, write_labels
 from moonfed.manifest import Manifest
 
@@ -61,6 +62,7 @@ class EligibleDevices:
         self._check = EligibilityCheck(run=record.run, manifest=record.manifest, signature=record.signature)
         self._driven = driven
         self._reports: dict[str, EligibilityReport] = {}
+        self._excluded: frozenset[str] = frozenset()  # devices that robust aggregation leaves out
         self._pending: dict[str, EligibilityReport] = {}  # not yet durable
         self._recording = asyncio.Lock()
         self._version = 0  # of the reports in the database
@@ -74,19 +76,32 @@ class EligibleDevices:
         before, self._reports = self._reports, dict(reports)
         return {device for device, report in reports.items() if before.get(device) != report}
 
-    def forget_removed(self, known: Collection[str]) -> None:
-        """Forget the reports of devices that are no longer known."""
+    async def forget_removed(self, known: Collection[str]) -> None:
+        """Forget the reports of devices that are no longer known; an exclusion follows a device to its new name."""
         self._reports = {device: report for device, report in self._reports.items() if device in known}
+        await self.load_excluded()
+
+    def exclude(self, devices: Collection[str]) -> None:
+        """Leave out devices that were clipped too often in a row, as the database records."""
+        self._excluded |= frozenset(devices)
+
+    async def load_excluded(self) -> set[str]:
+        """Load the devices that were clipped too often in a row; return those that have changed."""
+        after = self._record.settings.exclude_after
+        if not after:
+            return set()
+        before, self._excluded = self._excluded, await in_thread(self._store.clipped, self._record.run, after)
+        return set(self._excluded ^ before)
 
     async def catch_up(self) -> set[str]:
-        """Load the reports that other coordinators have recorded; return the devices whose report has changed."""
+        """Load what other coordinators have recorded; return the devices whose report or exclusion has changed."""
         if not self._store.shared:
             return set()
+        changed = await self.load_excluded()
         version = await in_thread(self._store.version, self._record.run)
-        if version == self._version:
-            return set()
-        changed = self.load(await in_thread(self._store.of_run, self._record.run))
-        self._version = version
+        if version != self._version:
+            changed |= self.load(await in_thread(self._store.of_run, self._record.run))
+            self._version = version
         return changed
 
     async def record(self, report: EligibilityReport) -> bool:
@@ -155,7 +170,10 @@ class EligibleDevices:
     def complete(self, view: RunView) -> RunView:
         """Add the numbers of eligible devices and of those that have not answered, and the ineligible ones."""
         online = {session.device for session in self._sessions.all()}
-        away = {device: why for device, why in ineligible(self._reports).items() if device not in online}
+        excluded = dict.fromkeys(self._excluded, clipped_text(self._record.settings.exclude_after))
+        away = {
+            device: why for device, why in {**ineligible(self._reports), **excluded}.items() if device not in online
+        }
         return replace(
             view,
             eligible=len(self.names()),
@@ -170,12 +188,19 @@ class EligibleDevices:
             return (
                 "not connected to the coordinator that drives this asynchronous run, the only one that accepts updates"
             )
+        if session.device in self._excluded:
+            return clipped_text(settings.exclude_after)
         if problem := ineligibility(session.info, self._manifest, settings):
             return problem
         report = self._reports.get(session.device)
         if report and report.fingerprint == session.info.fingerprint:
             return report.reason or None
         return CHECKING if session.info.fingerprint else None
+
+
+def clipped_text(times: int) -> str:
+    """Return why a device is left out after it was clipped that many times in a row."""
+    return f"its update was clipped in {count(times, 'round')} in a row"
 
 
 def ineligible(reports: Mapping[str, EligibilityReport]) -> dict[str, str]:

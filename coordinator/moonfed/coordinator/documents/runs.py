@@ -28,6 +28,7 @@ def run_document(run: control_pb2.Run) -> dict[str, Any]:
         "open_round": _open_round_document(run.open_round) if run.HasField("open_round") else None,
         "eligible": run.eligible,
         "checking": run.checking,
+        "clipped": dict(run.clipped),
         "ineligible": {group.reason: list(group.devices) for group in run.ineligible},
     }
 

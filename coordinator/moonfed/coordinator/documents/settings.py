@@ -28,6 +28,7 @@ def settings_document(settings: control_pb2.RunSettings) -> dict[str, Any]:
         "trusted_labels": settings.trusted_labels,
         "asynchronous": _asynchronous_document(settings),
         "robust": _robust_document(settings.robust) if settings.HasField("robust") else None,
+        "exclude_after": settings.exclude_after,
     }
 
 
@@ -44,7 +45,6 @@ def _robust_document(robust: control_pb2.RobustSettings) -> dict[str, Any]:
         "weight_cap": robust.weight_cap,
         "clip_norm": robust.clip_norm,
         "clip_factor": robust.clip_factor,
-        "bounds_from": robust.bounds_from or 1,
         "reducer": robust.reducer,
         "reducer_settings": dict(robust.reducer_settings),
     }

@@ -41,8 +41,8 @@ FLEET_KEYS = (  # of a simulation alone
     "parties", "partition", "beta", "by", "partition_seed", "dropouts", "stragglers",
 )  # fmt: skip
 _BARE = re.compile("[A-Za-z0-9_-]+")  # keys that need no quotes
-_WHOLE = ("rounds", "minimum_devices", "max_attempts", "asynchronous", "max_staleness", "seed", "keep_last",
-          "keep_every")  # fmt: skip
+_WHOLE = ("rounds", "minimum_devices", "max_attempts", "asynchronous", "max_staleness", "exclude_after", "seed",
+          "keep_last", "keep_every")  # fmt: skip
 _KINDS: Mapping[str, type] = {
     **dict.fromkeys(_WHOLE, int),
     **dict.fromkeys(("deadline", "heartbeat_timeout"), float),
@@ -72,6 +72,7 @@ class RunRecipe:
     uplink_encoding: str = "float32"
     downlink_encoding: str = "float32"
     trusting: bool = False
+    exclude_after: int = 0
     seed: int = 0
     keep_last: int = 20
     keep_every: int = 100
@@ -100,6 +101,7 @@ class RunRecipe:
             encodings=parse_encodings(self.downlink_encoding, self.uplink_encoding),
             retention=Retention(last=self.keep_last, every=self.keep_every),
             robust=robust if robust or self.trusting else default_bounds(manifest),
+            exclude_after=self.exclude_after,
         )
 
     def to_document(self) -> dict[str, Any]:
@@ -134,6 +136,7 @@ def recipe_of(settings: RunSettings) -> RunRecipe:
         downlink_encoding=str(settings.encodings.down),
         robust=_robust_table(settings.robust) if settings.robust else {},
         trusting=not settings.robust,
+        exclude_after=settings.exclude_after,
         seed=settings.seed,
         keep_last=settings.retention.last,
         keep_every=settings.retention.every,

@@ -74,6 +74,7 @@ class RunSettings:
     robust: RobustSettings = field(default_factory=RobustSettings)
     asynchronous: FedBuffSettings | None = None  # None: rounds are synchronous
     max_attempts: int = MAX_ATTEMPTS  # abandoned attempts at one round that fail the run
+    exclude_after: int = 0  # clipped updates in a row after which a device is left out; 0: never
 
     def __post_init__(self) -> None:
         require_whole("rounds", self.rounds, 1, MAX_NUMBER)
@@ -92,6 +93,10 @@ class RunSettings:
         check_labels(self.labels)
         if self.trusted_labels and not self.labels:
             raise InvalidInput("trusted_labels is given without a label; name the labels that devices must have")
+        if self.exclude_after:
+            require_whole("exclude_after", self.exclude_after, 1, MAX_NUMBER)
+            if not self.robust.clips:
+                raise InvalidInput(f"exclude_after is {self.exclude_after}, and nothing is clipped; give clip_factor")
         if self.asynchronous:
             self._check_asynchronous(self.asynchronous)
         elif self.cohort.count and self.quorum.count and self.quorum.count > self.cohort.count:

@@ -82,6 +82,7 @@ def run(view: RunView) -> control_pb2.Run:
             control_pb2.IneligibleDevices(reason=reason, devices=devices) for reason, devices in view.ineligible.items()
         ],
         reason=record.reason,
+        clipped=dict(view.clipped),
     )
 
 

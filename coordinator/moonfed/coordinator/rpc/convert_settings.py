@@ -43,6 +43,7 @@ def run_settings(message: control_pb2.RunSettings) -> RunSettings:
         asynchronous=_asynchronous(message),
         robust=_robust(message.robust),
         max_attempts=message.max_attempts or MAX_ATTEMPTS,
+        exclude_after=message.exclude_after,
     )
 
 
@@ -67,7 +68,6 @@ def _robust(message: control_pb2.RobustSettings) -> RobustSettings:
         weight_cap=message.weight_cap,
         clip_norm=message.clip_norm,
         clip_factor=message.clip_factor,
-        bounds_from=message.bounds_from or 1,
         reducer=Selection(message.reducer or DEFAULT_REDUCER.name, dict(message.reducer_settings)),
     )
 
@@ -115,6 +115,7 @@ def settings_message(values: RunSettings) -> control_pb2.RunSettings:
         asynchronous=_asynchronous_message(values),
         robust=_robust_message(values.robust) if values.robust else None,
         max_attempts=values.max_attempts,
+        exclude_after=values.exclude_after,
     )
 
 
@@ -123,7 +124,6 @@ def _robust_message(values: RobustSettings) -> control_pb2.RobustSettings:
         weight_cap=values.weight_cap,
         clip_norm=values.clip_norm,
         clip_factor=values.clip_factor,
-        bounds_from=values.bounds_from if values.bounds_from > 1 else 0,
         reducer=values.reducer.name,
         reducer_settings={key: str(value) for key, value in values.reducer.settings.items()},
     )

@@ -17,6 +17,7 @@ from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.staleness import discounted
+from moonfed.coordinator.devices.eligibility import clipped_text
 from moonfed.coordinator.records import NOT_MEASURED, AttemptId, AttemptMeasurements, DeviceReport, attempt_id
 from moonfed.coordinator.rounds.events import Damaged, Reduce, ReductionFailed
 from moonfed.coordinator.rounds.phases import Moments, phase_seconds
@@ -54,6 +55,7 @@ class RoundResult:
         str, BlobRef
     ]  # the new global state, by role: the model, and the other files that the next round needs
     incidents: tuple[Incident, ...]  # found by the run's robust aggregation
+    excluded: tuple[str, ...]  # devices that no further round is to include
     metrics: dict[str, float]  # of the round's training
     holdout: dict[str, float]  # of the global model that the round started from, on the devices' held-out samples
     received_bytes: int  # of the files of the updates that no earlier attempt has received
@@ -180,23 +182,46 @@ def reduce_round(
         enrolled=max(storage.store.devices.count(), len(counted)),
         global_state={role: storage.blobs.verified_path(ref) for role, ref in base.blobs.items()},
         contributions=tuple(_contribution(storage, report) for report in counted),
-        robust=settings.robust.for_updates(len(counted)),
+        cohort=_cohort_size(storage, attempt, settings),
+        robust=settings.robust,
     )
     closed = _discounted(storage, closed, counted, global_states, directory)
     aggregated = aggregate(closed, directory)
     model, encoded = aggregated.files[MODEL], directory / ENCODED_MODEL
     files = {**aggregated.files, **encode_global_model(model, encoded, manifest, settings.encodings.down)}
     reduced = time.monotonic()
+    excluded = _excluded(storage, attempt.run, aggregated.incidents, settings.exclude_after)
     return RoundResult(
         devices=command.devices,
         blobs={role: _put_blob(storage, attempt, path) for role, path in files.items()},
-        incidents=aggregated.incidents,
+        incidents=(*aggregated.incidents, *(_exclusion(device, settings.exclude_after) for device in excluded)),
+        excluded=excluded,
         metrics=train_metrics(counted),
         # Others scored older models.
         holdout=holdout_metrics([report for report in counted if report.id.round == attempt.round]),
         received_bytes=received_bytes(report for report in counted if report.device not in command.reused),
         reduced=reduced,
     )
+
+
+def _excluded(storage: Storage, run: str, incidents: Sequence[Incident], after: int) -> tuple[str, ...]:
+    """Return the devices that this round clips for the `after`-th time in a row, or more."""
+    if not after:
+        return ()
+    before = storage.store.clipped_in_a_row(run)
+    clipped = sorted({incident.device for incident in incidents if incident.clipped})
+    return tuple(device for device in clipped if before.get(device, 0) + 1 >= after)
+
+
+def _exclusion(device: str, after: int) -> Incident:
+    return Incident(device=device, description=f"it takes part in no further round: {clipped_text(after)}")
+
+
+def _cohort_size(storage: Storage, attempt: AttemptId, settings: RunSettings) -> int:
+    """Return the number of updates that the round was to close with, however many devices are missing."""
+    found = storage.store.round(attempt)
+    drawn = len(found.cohort) - len(found.replacements) if found else 0
+    return settings.updates_closing(drawn)
 
 
 def _counted(storage: Storage, attempt: AttemptId, command: Reduce) -> list[DeviceReport]:

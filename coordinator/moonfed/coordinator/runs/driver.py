@@ -136,6 +136,7 @@ class RunDriver:
         async with self._lock:
             await self._resume_measurements()
             await self._vacate()
+            await self._devices.load_excluded()
         self._devices.sessions()  # asks those that have yet to answer
         if self.state.open or self._devices.all_answered.is_set():
             await self._begin()
@@ -252,7 +253,7 @@ class RunDriver:
 
         `known`: the names of the others.
         """
-        self._devices.forget_removed(known)
+        await self._devices.forget_removed(known)
         async with self._lock:
             await self._vacate()
 
@@ -476,6 +477,9 @@ class RunDriver:
             self._commit(command, outcome)
             self._meter.committed(command, measured)
             self._background.spawn(self._observe(attempt_id(self.record.run, command)))
+            self._devices.exclude(outcome.excluded)
+            for device in outcome.excluded:  # before the next round is drawn
+                await self.refresh(device)
             await self._deliver(Reduced(round=command.round, attempt=command.attempt))
         else:
             await self._deliver(outcome)

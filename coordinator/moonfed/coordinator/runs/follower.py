@@ -197,7 +197,7 @@ class RunFollower:
 
     async def forget_removed(self, known: Collection[str]) -> None:
         """Forget the answers of devices that operators removed or renamed; `known`: the others."""
-        self._devices.forget_removed(known)
+        await self._devices.forget_removed(known)
 
     async def decline(self, report: DeviceReport) -> None:
         """Record that a device will deliver no update. Idempotent."""

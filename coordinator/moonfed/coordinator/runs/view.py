@@ -32,6 +32,7 @@ def run_view(
         open_round=state.open if state and under_way else None,
         waiting=round_protocol(record.settings).waiting(record.settings, state, ineligible, silence) if state else "",
         initial_metrics=store.metrics(record.run, 0),
+        clipped={device: number for device, number in store.clipped_in_a_row(record.run).items() if number > 1},
         committed=newest.id.round if newest else 0,
         model=newest.model if newest else record.initial,
         open_seconds=max(0.0, time.time() - under_way.opened) if under_way else 0.0,

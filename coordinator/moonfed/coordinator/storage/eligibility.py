@@ -8,6 +8,7 @@ from collections.abc import Collection
 import sqlalchemy as sql
 
 from moonfed.coordinator.records import EligibilityReport
+from moonfed.coordinator.storage import participants
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.db.upsert import insert_or_replace
@@ -57,6 +58,12 @@ class EligibilityReports:
                 row.device: EligibilityReport(device=row.device, fingerprint=row.fingerprint, reason=row.reason)
                 for row in connection.execute(_REPORTS, {"of_run": run})
             }
+
+    def clipped(self, run: str, times: int) -> frozenset[str]:
+        """Return the devices that were clipped in at least that many counted rounds in a row."""
+        with self._transactions.read() as connection:
+            found = participants.clipped_in_a_row(connection, run)
+        return frozenset(device for device, number in found.items() if number >= times)
 
     def version(self, run: str) -> int:
         """Return a number that changes with every answer."""

@@ -1,4 +1,6 @@
-"""Participants of a run, each with its latest counted round: one row per device, however many rounds there were.
+"""Participants of a run, each with its latest counted round, and in how many of them in a row it was clipped.
+
+There is one row per device, however many rounds there were.
 
 A row belongs to the present owner of the name: it is renamed with the device, and deleted with it. Each function is
 part of a transaction.
@@ -31,7 +33,7 @@ def drawn(connection: sql.Connection, run: str, cohort: Sequence[str]) -> None:
     """
     settings = runs.one(connection, run).settings
     chosen = _labelled(connection, cohort, settings.labels) if settings.trusted_labels else cohort
-    values = [{"run": run, "device": device, "round": 0, "attempt": 0} for device in sorted(chosen)]
+    values = [{"run": run, "device": device, "round": 0, "attempt": 0, "clipped": 0} for device in sorted(chosen)]
     insert_or_ignore(connection, tables.participants, values)
 
 
@@ -41,19 +43,23 @@ def counted(
     devices: Sequence[str],
     bases: Mapping[str, int],
     reused: Mapping[str, int],
+    clipped: Collection[str] = (),
 ) -> None:
     """Record that a round's model contains these devices' updates, except those that were removed or renamed.
 
-    `bases`: the earlier rounds that some started from. `reused`: the earlier attempts that some are from.
+    `bases`: the earlier rounds that some started from. `reused`: the earlier attempts that some are from. `clipped`:
+    the devices whose update was unusually long.
     """
     which = sql.and_(_columns.run == attempt.run, _columns.device.in_(sorted(devices)))
-    present = connection.execute(sql.select(_columns.device).where(which).with_for_update()).scalars()
+    query = sql.select(_columns.device, _columns.clipped).where(which).with_for_update()
+    present = {row.device: row.clipped for row in connection.execute(query)}
     values = [
         {
             "run": attempt.run,
             "device": device,
             "round": bases.get(device, attempt.round),
             "attempt": reused.get(device, attempt.attempt),
+            "clipped": present[device] + 1 if device in clipped else 0,
         }
         for device in sorted(present)
     ]
@@ -94,6 +100,12 @@ def latest_counted(connection: sql.Connection, run: str) -> dict[str, AttemptId]
     """Return each device's latest attempt whose update is in a model."""
     query = sql.select(tables.participants).where(_columns.run == run, _columns.round > 0)
     return {row.device: AttemptId(run=run, round=row.round, attempt=row.attempt) for row in connection.execute(query)}
+
+
+def clipped_in_a_row(connection: sql.Connection, run: str) -> dict[str, int]:
+    """Return the number of counted rounds in a row that clipped each device, where it is not 0."""
+    query = sql.select(_columns.device, _columns.clipped).where(_columns.run == run, _columns.clipped > 0)
+    return {row.device: row.clipped for row in connection.execute(query)}
 
 
 def forget(connection: sql.Connection, device: str) -> None:

@@ -243,7 +243,8 @@ class Store:
         attempts that some updates are from. `measured`: by the run's driver. Returns the blobs of older global states
         that are no longer referenced: `retention` does not keep them, and they are not among the `needed` newest.
         """
-        found = [[incident.device, incident.description] for incident in incidents]
+        found = [[incident.device, incident.description, incident.clipped] for incident in incidents]
+        clipped = {incident.device for incident in incidents if incident.clipped}
         changes = {"counted": list(counted), "incidents": found, "bases": dict(bases), "updates": len(counted)}
         with self._transactions.write() as connection:
             self.leases.require(connection, attempt.run)
@@ -251,7 +252,7 @@ class Store:
                 connection, attempt, counted, incidents, measured, asynchronous=bool(bases)
             )
             rounds.close(connection, attempt, "committed", {**changes, "outcomes": outcomes}, measured)
-            participants.counted(connection, attempt, counted, bases, reused)
+            participants.counted(connection, attempt, counted, bases, reused, clipped)
             references.add(connection, attempt.run, attempt.round, blobs)
             put_metrics(connection, attempt.run, attempt.round, metrics)
             put_metrics(connection, attempt.run, attempt.round - 1, metrics_before)
@@ -330,6 +331,11 @@ class Store:
         """Return True if the device was in any cohort of a run that refers to the blob."""
         with self._transactions.read() as connection:
             return participants.may_fetch(connection, sha256, device)
+
+    def clipped_in_a_row(self, run: str) -> dict[str, int]:
+        """Return the number of counted rounds in a row that clipped each device, where it is not 0."""
+        with self._transactions.read() as connection:
+            return participants.clipped_in_a_row(connection, run)
 
     def latest_counted(self, run: str) -> dict[str, AttemptId]:
         """Return each device's latest attempt that counted its update."""

@@ -14,8 +14,9 @@ from tests.support.aggregation_rounds import robust_settings
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"weight_cap": -0.1}, "weight_cap is -0.1; it must be a share from 0 to 1"),
-        ({"weight_cap": 1.5}, "weight_cap is 1.5"),
+        ({"weight_cap": -0.1}, "weight_cap is -0.1; it must be a multiple of an equal share, from 1, or 0 for none"),
+        ({"weight_cap": 0.9}, "weight_cap is 0.9"),
+        ({"weight_cap": float("inf")}, "weight_cap is inf"),
         ({"weight_cap": float("nan")}, "weight_cap is nan"),
         ({"clip_norm": -1.0}, "clip_norm is -1.0; it must be a positive number, or 0"),
         ({"clip_factor": float("inf")}, "clip_factor is inf"),
@@ -29,7 +30,7 @@ from tests.support.aggregation_rounds import robust_settings
         ({"reducer": "geometric_median", "iterations": 0}, "iterations is 0; it must be a whole number from 1"),
         ({"reducer": "multi_krum"}, "byzantine is 0 with reducer 'multi_krum'; it must be at least 1"),
         ({"reducer": "trimmed_mean"}, "byzantine is 0 and share is 0 with reducer 'trimmed_mean'"),
-        ({"reducer": "median", "weight_cap": 0.2}, "weight_cap is 0.2 with reducer 'median'.* all devices equally"),
+        ({"reducer": "median", "weight_cap": 1.5}, "weight_cap is 1.5 with reducer 'median'.* all devices equally"),
     ],
 )
 def test_an_invalid_setting_is_named(fields: dict[str, Any], told: str) -> None:

@@ -83,6 +83,34 @@ def test_clipped_devices_are_reported_with_the_figures(tmp_path: Path) -> None:
     assert incident.description == "the change of its parameters was scaled down from norm 92.74 to 2"
 
 
+@pytest.mark.parametrize("honest", [1, 2, 3, 4])
+def test_a_long_change_is_clipped_from_two_updates_on(tmp_path: Path, honest: int) -> None:
+    """An attacker raises no bound while at least as many others are honest: of two updates, the shorter one counts."""
+    models = np.full((honest + 1, SIZE), START)
+    models[:honest, PARAMETERS] += 1.0
+    models[-1, PARAMETERS] -= 1e6
+    found = rounds(tmp_path, robust_settings(clip_factor=1.0)).next(models, [1] * (honest + 1))
+    np.testing.assert_allclose(found[PARAMETERS], START + (honest - 1) / (honest + 1), atol=1e-5)
+
+
+def test_as_many_attackers_as_honest_devices_raise_no_bound(tmp_path: Path) -> None:
+    models = np.full((4, SIZE), START)
+    models[:2, PARAMETERS] += 1.0
+    models[2:, PARAMETERS] += 1e6
+    found = rounds(tmp_path, robust_settings(clip_factor=1.0)).next(models, [1] * 4)
+    np.testing.assert_allclose(found[PARAMETERS], START + 1.0, rtol=1e-5)
+
+
+def test_a_clip_is_reported_only_of_an_unusually_long_change(tmp_path: Path) -> None:
+    """A clip at the median scales down every second honest change; those of up to three medians are usual."""
+    models = np.full((5, SIZE), START)
+    models[:, PARAMETERS] += np.array([0.5, 1.0, 1.0, 2.9, 3.1])[:, None]
+    played = rounds(tmp_path, robust_settings(clip_factor=1.0))
+    found = played.next(models, [1] * 5)
+    np.testing.assert_allclose(found[PARAMETERS], START + 4.5 / 5, rtol=1e-5)
+    assert [(incident.device, incident.clipped) for incident in played.incidents] == [("cam-4", True)]
+
+
 def test_the_hundred_most_severe_incidents_of_a_round_are_kept(tmp_path: Path) -> None:
     lengths = 1.0 + np.arange(130) / 100
     lengths[7] = 50.0

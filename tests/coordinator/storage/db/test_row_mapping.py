@@ -72,7 +72,7 @@ def test_only_a_committed_round_has_a_model_and_metrics(connection: sql.Connecti
         "reason": "",
         "opened": 1.0,
         "seconds": 2.5,
-        "incidents": [["b", "its change was scaled down"]],
+        "incidents": [["b", "its change was scaled down", True]],
         "bases": {"a": 1},
         "replacements": ["b"],
         "reused": {"a": 1},
@@ -81,7 +81,7 @@ def test_only_a_committed_round_has_a_model_and_metrics(connection: sql.Connecti
     found = row_mapping.round_record(stored(connection, tables.rounds, row), {"model": MODEL}, {"loss": 0.5})
     assert (found.id, found.status, found.cohort, found.counted) == (FIRST, status, ("a", "b"), ("a",))
     assert (found.seconds, found.bases) == (2.5, {"a": 1})
-    assert found.incidents == (Incident(device="b", description="its change was scaled down"),)
+    assert found.incidents == (Incident(device="b", description="its change was scaled down", clipped=True),)
     committed = status == "committed"
     assert (found.blobs, found.metrics) == (({"model": MODEL}, {"loss": 0.5}) if committed else ({}, {}))
 

@@ -11,3 +11,4 @@ class Incident:
 
     device: str
     description: str
+    clipped: bool = False  # the change was scaled down, and was unusually long

@@ -1,7 +1,8 @@
 """Incidents: robust aggregation's findings about devices' updates, in words; only the most severe are kept.
 
 An incident is a fact, not a verdict: Multi-Krum always leaves devices out, and a device with unusual data is far from
-the others. A weight cap is not an incident: having much data is not a fault.
+the others. A weight cap is not an incident, nor is a clip of a change that is not unusually long: having much data is
+not a fault.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.outliers import Outlier
 from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
 
-MAX_INCIDENTS = 100  # of a round's models, and of its class means: a tight clip names half of a large cohort
+MAX_INCIDENTS = 100  # of a round's models, and of its class means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,8 @@ def most_severe(ranked: Sequence[RankedIncident]) -> tuple[Incident, ...]:
 def clip_incident(device: str, part: str, norm: float, bound: float) -> RankedIncident:
     """Record that an update was clipped; `part` is `parameters` or `statistics`."""
     description = f"the change of its {part} was scaled down from norm {norm:.4g} to {bound:.4g}"
-    return RankedIncident(incident=Incident(device=device, description=description), severity=_ratio(norm, bound))
+    incident = Incident(device=device, description=description, clipped=True)
+    return RankedIncident(incident=incident, severity=_ratio(norm, bound))
 
 
 def outlier_incident(device: str, part: str, reducer: Reducer, outlier: Outlier) -> RankedIncident:

@@ -2,8 +2,8 @@
 
 Parameters and statistics are judged separately: they have different units, and neither must hide the other. A device
 whose parameters are clipped has its statistics scaled by the same factor, since they come from the same training;
-`clip_factor` bounds statistics on their own as well. Scaling between two variances gives no negative one. Legend: N
-devices.
+`clip_factor` bounds statistics on their own as well. Scaling between two variances gives no negative one. The weight
+cap is a share of the cohort, so that missing devices leave the others no more weight. Legend: N devices.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def reduce_robustly(closed: ClosedRound, weighting: Weighting, slice_elements: i
     reducer, devices = closed.robust.build_reducer(), [contribution.device for contribution in closed.contributions]
     reducer.require_enough(len(devices))
     changes = ModelChanges(global_model=closed.global_state[MODEL], models=closed.models, specs=closed.manifest.tensors)
-    alpha = _capped_weights(closed, weighting)
+    alpha, moved = _capped_weights(closed, weighting)
     grams = changes.grams(slice_elements) if isinstance(reducer, WeightingReducer) else {}
     scales, measured = _clip(closed, _norms(closed, changes, grams, slice_elements))
     weights: dict[Kind, Float64Array] = dict.fromkeys(PARTS, alpha)
@@ -45,15 +45,19 @@ def reduce_robustly(closed: ClosedRound, weighting: Weighting, slice_elements: i
         changes=changes,
         weights=weights,
         scales=scales,
+        moved=moved,
         slice_elements=slice_elements,
         measured=measured,
     )
 
 
-def _capped_weights(closed: ClosedRound, weighting: Weighting) -> Float64Array:
-    """Return the updates' weights after the cap, [N]."""
+def _capped_weights(closed: ClosedRound, weighting: Weighting) -> tuple[Float64Array, float]:
+    """Return the updates' weights after the cap, [N], and their sum, as a share of the weight of all."""
     weights, cap = closed.weights(weighting), closed.robust.weight_cap
-    return np.array(cap_weights(weights, cap) if cap else weights, np.float64)
+    if not cap:
+        return np.array(weights, np.float64), 1.0
+    capped = cap_weights(weights, cap / closed.cohort)
+    return np.array(capped, np.float64), min(1.0, cap * len(weights) / closed.cohort)
 
 
 def _norms(closed: ClosedRound, changes: ModelChanges, grams: PerKind, slice_elements: int) -> PerKind:
@@ -66,13 +70,14 @@ def _norms(closed: ClosedRound, changes: ModelChanges, grams: PerKind, slice_ele
 
 
 def _clip(closed: ClosedRound, norms: PerKind) -> tuple[PerKind, list[RankedIncident]]:
-    """Return the factor of each change, [N], and an incident for each that was too long."""
+    """Return the factor of each change, [N], and an incident for each that was unusually long."""
     scales, incidents = dict.fromkeys(PARTS, np.ones(len(closed.contributions))), list[RankedIncident]()
     for kind, lengths in norms.items():
         clip_norm = closed.robust.clip_norm if kind == "parameter" else 0.0  # statistics have other units
         longest = norm_clip.bound(lengths, clip_norm=clip_norm, clip_factor=closed.robust.clip_factor)
+        usual = norm_clip.usual(lengths, clip_norm=clip_norm, clip_factor=closed.robust.clip_factor)
         scales[kind] = norm_clip.scales(lengths, longest)
-        for i in np.flatnonzero(lengths > longest):
+        for i in np.flatnonzero(lengths > usual):
             incidents.append(clip_incident(closed.contributions[i].device, PARTS[kind], float(lengths[i]), longest))
     scales["statistic"] = np.minimum(scales["statistic"], scales["parameter"])
     return scales, incidents

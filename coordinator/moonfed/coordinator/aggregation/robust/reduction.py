@@ -34,6 +34,7 @@ class RobustReduction:
     changes: ModelChanges
     weights: PerKind  # a, [N]; unused by coordinate-wise reducers
     scales: PerKind  # s, [N]
+    moved: float  # the share of the weight that the updates have; the initial model has the rest
     slice_elements: int
     measured: Sequence[RankedIncident]  # before the reducer sees the first slice
     squares: dict[Kind, Float64Array] = field(default_factory=dict)  # of the distances from coordinate-wise results
@@ -49,8 +50,13 @@ class RobustReduction:
         """Return the reduction of the models, [S], in place of their weighted mean."""
         indices = list(indices_by_kind(self.changes.specs, start, stop))
         if isinstance(self.reducer, CoordinatewiseReducer):
-            return self._reduce_by_coordinates(self.reducer, indices, start, stop)
-        return self._weighted_mean(indices, start, stop)
+            reduced = self._reduce_by_coordinates(self.reducer, indices, start, stop)
+        else:
+            reduced = self._weighted_mean(indices, start, stop)
+        if self.moved == 1.0:
+            return reduced
+        w = self.changes.global_slice(start, stop)
+        return w + self.moved * (reduced - w)
 
     def incidents(self) -> tuple[Incident, ...]:
         """Return the most severe incidents; complete once `reduce` has seen all ranges once."""

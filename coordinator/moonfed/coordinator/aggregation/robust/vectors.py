@@ -19,23 +19,35 @@ from moonfed.server_rules.server_rule import Float64Array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReducedVectors:
-    """The reduced vector [D], the positions of clipped vectors, and the outliers."""
+    """The reduced vector [D], the positions of clipped vectors that were unusually long, and the outliers."""
 
     result: Float64Array
     clipped: Sequence[int]
     outliers: Sequence[Outlier]
 
 
-def length_bound(vectors_ND: Float64Array, clip_factor: float) -> float:  # noqa: N803
-    """Return the bound on the vectors' lengths, in their own units."""
-    return norm_clip.bound(_norms(vectors_ND), clip_factor=clip_factor)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthBounds:
+    """The longest vector that is not scaled down, and the longest one that is not unusual, in their own units."""
+
+    longest: float
+    usual: float
 
 
-def reduce_vectors(reducer: Reducer, vectors_ND: Float64Array, bound: float) -> ReducedVectors:  # noqa: N803
+def length_bounds(vectors_ND: Float64Array, clip_factor: float) -> LengthBounds:  # noqa: N803
+    """Return the bounds on the vectors' lengths."""
+    norms = _norms(vectors_ND)
+    return LengthBounds(
+        longest=norm_clip.bound(norms, clip_factor=clip_factor), usual=norm_clip.usual(norms, clip_factor=clip_factor)
+    )
+
+
+def reduce_vectors(reducer: Reducer, vectors_ND: Float64Array, bounds: LengthBounds) -> ReducedVectors:  # noqa: N803
     """Reduce vectors of equal weight, after scaling down those that are too long."""
-    scales = norm_clip.scales(_norms(vectors_ND), bound)
+    norms = _norms(vectors_ND)
+    scales = norm_clip.scales(norms, bounds.longest)
     result, outliers = reducer.reduce_vectors(read_only(vectors_ND * scales[:, None]))
-    clipped = [int(position) for position in np.flatnonzero(scales != 1.0)]
+    clipped = [int(position) for position in np.flatnonzero(norms > bounds.usual)]
     return ReducedVectors(result=result, clipped=clipped, outliers=outliers)
 
 

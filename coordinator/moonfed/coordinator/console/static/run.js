@@ -22,7 +22,7 @@ export async function show(root, name) {
   const title = h("div", { class: "title" });
   const why = h("div", {});
   const summary = h("div", {});
-  const eligibility = h("div", {});
+  const eligibility = h("div", {}), clipped = h("div", {});
   const evaluations = h("div", {});
   const open = new OpenRound();
   const accuracy = lineChart("Accuracy by round", (value) => fixed(value, 3));
@@ -35,7 +35,7 @@ export async function show(root, name) {
   const table = roundTable(name);
   const settings = h("details", { class: "card" }, h("summary", {}, "Settings"), facts(settingFacts(run.settings)),
     facts([["manifest", run.manifest.sha256], ["newest model", `${run.model.sha256} (${bytes(run.model.size)})`]]));
-  replace(root, title, why, summary, open.element, chartGrid(...charts), card("Rounds", table.element), eligibility, evaluations, settings);
+  replace(root, title, why, summary, open.element, chartGrid(...charts), card("Rounds", table.element), eligibility, clipped, evaluations, settings);
 
   function drawRun() {
     const ended = ["finished", "stopped", "failed"].includes(run.status);
@@ -59,6 +59,9 @@ export async function show(root, name) {
     const ineligible = Object.entries(run.ineligible);
     replace(eligibility, ineligible.length > 0 && card("Devices that are not eligible", h("ul", { class: "reasons" },
       ineligible.map(([reason, devices]) => h("li", {}, badge("warn", count(devices.length)), " ", reason, ": ", names(devices))))));
+    const worst = Object.entries(run.clipped).sort(([, one], [, other]) => other - one);
+    replace(clipped, worst.length > 0 && card("Devices that were clipped repeatedly", h("ul", { class: "reasons" },
+      worst.map(([device, number]) => h("li", {}, badge("warn", count(number)), " rounds in a row: ", link(path("devices", device), device))))));
   }
 
   function drawRounds() {

@@ -19,8 +19,9 @@ export function settingFacts({ asynchronous, robust, ...settings }) {
     ["buffer", asynchronous?.buffer],
     ["maximum staleness", asynchronous?.max_staleness],
     ["reducer", robust && (robust.reducer || "mean")],
-    ["weight cap", robust?.weight_cap ? percent(robust.weight_cap) : null],
+    ["weight cap", robust?.weight_cap ? `${robust.weight_cap}/N` : null],
     ["clip norm", robust?.clip_norm || null],
     ["clip factor", robust?.clip_factor || null],
+    ["exclude after", settings.exclude_after || null],
   ];
 }

@@ -93,7 +93,10 @@ def round_record(row: sql.RowMapping, blobs: Mapping[str, BlobRef], metrics: Map
         seconds=row["seconds"],
         updates=row["updates"],
         metrics=metrics if committed else {},
-        incidents=tuple(Incident(device=device, description=description) for device, description in row["incidents"]),
+        incidents=tuple(
+            Incident(device=device, description=description, clipped=clipped)
+            for device, description, clipped in row["incidents"]
+        ),
         bases=row["bases"],
         replacements=tuple(row["replacements"]),
         reused=row["reused"],

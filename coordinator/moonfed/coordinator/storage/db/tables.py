@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from moonfed.coordinator.draw import SECRET_BYTES
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 NAME, DIGEST, SERIAL = 63, 64, 64  # characters
 ROLE = 255
 BUNDLE, INITIAL = -1, 0  # in place of a round: the owner of a run's first blobs
@@ -72,7 +72,7 @@ rounds = Table(
     Column("opened", Double, nullable=False),
     Column("seconds", Double, nullable=False),
     Column("updates", Integer, nullable=False, default=0),  # accepted, once the round has ended
-    Column("incidents", JSON, nullable=False),  # [device, sentence]
+    Column("incidents", JSON, nullable=False),  # [device, sentence, whether it was clipped]
     Column("bases", JSON, nullable=False),  # of an asynchronous round: device to base round
     Column("replacements", JSON, nullable=False),  # devices of the cohort that joined after the draw
     Column("reused", JSON, nullable=False),  # updates of earlier attempts that count: device to attempt
@@ -94,7 +94,8 @@ blob_references = Table(
     Column("size", BigInteger, nullable=False),
 )
 
-# The devices of a run's cohorts, with the latest round that counted each; 0: none.
+# The devices of a run's cohorts, with the latest round that counted each, 0: none, and in how many counted rounds in a
+# row it was clipped.
 participants = Table(
     "participants",
     metadata,
@@ -102,6 +103,7 @@ participants = Table(
     Column("device", name(), primary_key=True),
     Column("round", BigInteger, nullable=False),
     Column("attempt", BigInteger, nullable=False),
+    Column("clipped", BigInteger, nullable=False, default=0),
 )
 
 # Each device's latest eligibility report for a run.

@@ -24,6 +24,6 @@ REDUCERS: Registry[Reducer] = Registry(
         "multi_krum": f"{_PACKAGE}.multi_krum:MultiKrum",
         "geometric_median": f"{_PACKAGE}.geometric_median:GeometricMedian",
     },
-    reserved=("reducer", "weight_cap", "clip_norm", "clip_factor", "bounds_from"),  # beside its settings in a recipe
+    reserved=("reducer", "weight_cap", "clip_norm", "clip_factor"),  # beside its settings in a recipe
 )
 DEFAULT_REDUCER = Selection("mean")
