@@ -32,6 +32,7 @@ from moonfed.blobs import ref_of_bytes
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.coordinator.aggregation.robust.config import DEFAULT_BOUNDS, RobustSettings
+from moonfed.coordinator.draw import SECRET_BYTES, Draw
 from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import load_dataset, preprocessing
 from moonfed.experiments.partition import PartitionSettings, partition
@@ -90,7 +91,7 @@ def bounded(factor: float, clip: float, *, excludes: bool = False) -> Defence:
 
 DEFAULT = bounded(DEFAULT_BOUNDS.weight_cap, DEFAULT_BOUNDS.clip_factor)
 NONE = Defence(name="none", settings=RobustSettings())
-BOUNDS = tuple(bounded(*pair) for pair in ((1.5, 2), (1.5, 1.5), (1.25, 1.25), (1.5, 1), (1, 1)))
+BOUNDS = tuple(bounded(*pair) for pair in ((1.5, 1.5), (1.25, 1.25), (1, 1.5), (1.5, 1), (1, 1)))
 REDUCERS = (
     Defence(name="median", settings=RobustSettings(reducer=Selection("median", {}))),
     Defence(name="multi_krum", settings=RobustSettings(reducer=Selection("multi_krum", {"byzantine": 1}))),
@@ -111,7 +112,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one defence made of one fleet."""
+    """The result of one fleet under one defence."""
 
     accuracies: Sequence[float]  # percent, by round
     backdoor: float  # percent of other classes' marked pictures that the last model takes for class 0
@@ -350,8 +351,8 @@ class _Side:
         if not contributions:
             return
         closed = ClosedRound(
-            manifest=self.manifest, round=round_, seed=0, enrolled=DEVICES, global_state=self.state,
-            contributions=tuple(contributions), cohort=DEVICES, robust=self.defence.settings,
+            manifest=self.manifest, round=round_, draw=Draw(bytes(SECRET_BYTES)), enrolled=DEVICES,
+            global_state=self.state, contributions=tuple(contributions), cohort=DEVICES, robust=self.defence.settings,
         )  # fmt: skip
         target = self.directory / f"round-{round_}"
         target.mkdir()

@@ -131,7 +131,7 @@ def test_a_round_without_the_device_does_not_interrupt_its_row(devices: Devices)
 
 
 def test_an_exclusion_survives_a_restart(tmp_path: Path, until: Until) -> None:
-    """Both the row that had begun before it, and the exclusion, are durable."""
+    """A row that had begun before a restart continues, and an exclusion stays."""
     for number, (rounds, expected) in enumerate((((1,), NAMES), ((2,), NAMES), ((3,), HONEST))):
         with fleet_in(tmp_path) as fleet, ExitStack() as stack:
             devices = Devices(fleet, stack, until)
