@@ -220,8 +220,8 @@ def _exclusion(device: str, after: int) -> Incident:
 def _cohort_size(storage: Storage, attempt: AttemptId, settings: RunSettings) -> int:
     """Return the number of updates that the round was to close with, however many devices are missing."""
     found = storage.store.round(attempt)
-    drawn = len(found.cohort) - len(found.replacements) if found else 0
-    return settings.updates_closing(drawn)
+    assert found  # noqa: S101 - our own invariant
+    return settings.updates_closing(len(found.cohort) - len(found.replacements))
 
 
 def _counted(storage: Storage, attempt: AttemptId, command: Reduce) -> list[DeviceReport]:
