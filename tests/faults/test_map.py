@@ -223,7 +223,7 @@ TESTS: dict[int, list[str]] = {
         "coordinator.storage.test_state_directory::test_one_coordinator_at_a_time",
         "coordinator.test_server::test_a_second_coordinator_on_one_state_and_on_one_port_is_rejected",
     ],
-    91: [
+    121: [
         "coordinator.aggregation.robust.test_pipeline::test_a_long_change_is_clipped_from_two_updates_on",
         "coordinator.aggregation.robust.test_pipeline::test_as_many_attackers_as_honest_devices_raise_no_bound",
         "coordinator.aggregation.robust.test_weight_cap::test_missing_devices_leave_the_others_no_more_weight",
@@ -232,7 +232,7 @@ TESTS: dict[int, list[str]] = {
         "coordinator.aggregation.test_bounds::test_missing_devices_leave_a_malicious_one_no_more_weight",
         "coordinator.aggregation.test_bounds::test_the_bounds_of_an_over_selected_cohort_are_those_of_the_cohort",
     ],
-    92: [
+    122: [
         "coordinator.runs.test_exclusion::test_a_device_that_is_clipped_twice_in_a_row_takes_part_in_no_further_round",
         "coordinator.runs.test_exclusion::test_a_follower_shows_the_exclusion_and_the_next_holder_keeps_it",
         "coordinator.runs.test_exclusion::test_an_asynchronous_run_leaves_a_clipped_device_out_of_its_buffer",

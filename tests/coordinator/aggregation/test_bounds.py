@@ -1,4 +1,4 @@
-"""Fault 91 of docs/faults.md over real TLS: the default bounds hold however many devices of the cohort are missing.
+"""Fault 121 of docs/faults.md over real TLS: the default bounds hold however many devices of the cohort are missing.
 
 A malicious device claims ten million samples for a model of sevens; honest ones move by a hundredth.
 """
