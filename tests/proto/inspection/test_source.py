@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from moonfed.errors import UnsafePlan
@@ -185,7 +187,7 @@ EVIL = 'torch.from_file("/etc/passwd", False, 9)'
         changed("return torch.relu(x)", "return " + '"' * 100_001),
         HONEST.rstrip("\n"),
     ],
-    ids=lambda text: str(hash(text)),
+    ids=lambda text: f"{zlib.crc32(text.encode()):08x}",
 )
 def test_anything_that_the_printer_does_not_write_is_rejected(text: str) -> None:
     with pytest.raises(UnsafePlan):
