@@ -23,12 +23,12 @@ from moonfed.export.onnx_graph import export_graph
 from moonfed.export.parity import predictions_of, require_parity
 from moonfed.export.plan_builder import compile_plan, plan_bytes
 from moonfed.export.self_checks import check_forward, check_training, minimum_samples, random_samples
+from moonfed.inspection.archive import named_operators
+from moonfed.inspection.operator_list import minimum_torch
 from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, PlanSpec
 from moonfed.plan import Plan, load_plan
 from moonfed.registry import selection_of
 from moonfed.tensors import TensorSpec, Vector, write_model
-
-MINIMUM_TORCH = "2.4"  # the first release with torch.ops.aten._fused_sgd_ on the CPU
 
 
 def _ignore(_: str) -> None:
@@ -75,7 +75,9 @@ def build_bundle(
 
         # The manifest, which describes them.
         activations = activation_bytes(network, torch.from_numpy(random_samples(recipe.input, MORE)))
-        manifest = _manifest(recipe, settings, specs, width, _plan_spec(settings, least, activations), files)
+        manifest = _manifest(
+            recipe, settings, specs, width, _plan_spec(settings, files[PLAN_FILE], least, activations), files
+        )
 
         # The trial: train a few steps with the plan as devices load it, and compare the graph with it.
         on_step("training a few steps, and comparing graph and plan")
@@ -140,9 +142,9 @@ def _manifest(
     )
 
 
-def _plan_spec(settings: MethodSettings, least: int, activations: int) -> PlanSpec:
+def _plan_spec(settings: MethodSettings, plan: bytes, least: int, activations: int) -> PlanSpec:
     return PlanSpec(
-        minimum_torch=MINIMUM_TORCH,
+        minimum_torch=minimum_torch(named_operators(plan)),
         built_with_torch=str(torch.__version__),
         minimum_samples=least,
         activation_bytes=activations,

@@ -85,6 +85,11 @@ def inspect_archive(content: bytes) -> bytes:
     return output.getvalue()
 
 
+def named_operators(content: bytes) -> set[str]:
+    """Return the operators that an archive's code names, without overloads; UnsafePlan as `inspect_archive`."""
+    return _code(_records(content), _Clock(time.monotonic() + MAXIMUM_SECONDS)).operators
+
+
 @dataclass(frozen=True, slots=True)
 class _Clock:
     """The end of the time that an inspection may take, in seconds of the monotonic clock."""
