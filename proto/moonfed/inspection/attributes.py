@@ -7,43 +7,39 @@ which may be beyond the end of an object of another class. Types that torch chec
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from moonfed.errors import UnsafePlan
 
 
-class ScriptObject:
-    """An instance of a script class, whose attributes were read from a pickle."""
+class Tensor:
+    """A tensor, which was read from a pickle."""
 
-    script_type = ""
+
+@dataclass(frozen=True, slots=True)
+class ScriptObject:
+    """An instance of a script class, which was read from a pickle."""
+
+    script_type: str
 
 
 class DeclaredAttributes:
-    """The objects of a plan's pickles, and what their classes declare."""
+    """What the classes of a plan declare."""
 
     def __init__(self, declared: Mapping[str, Mapping[str, str]]) -> None:
         """Take what the code declares: the types of all attributes, as the code spells them, by class and attribute."""
         self._declared = declared
-        self._objects: list[tuple[str, Mapping[str, object]]] = []
 
-    def add(self, script_type: str, state: object) -> None:
-        """Add an object; raise UnsafePlan unless its attributes are as its class declares them."""
+    def require(self, script_type: str, state: object) -> None:
+        """Raise UnsafePlan unless an object's attributes are as its class declares them."""
         if script_type not in self._declared or not isinstance(state, dict):
             raise UnsafePlan(f"the plan has an object of {script_type[:100]!a}, which its code does not define")
-        self._objects.append((script_type, dict(state)))
-        self._require(*self._objects[-1])
-
-    def require(self) -> None:
-        """Raise UnsafePlan as `add` does; a pickle may add to lists and dictionaries after their object is complete."""
-        for script_type, state in self._objects:
-            self._require(script_type, state)
-
-    def _require(self, script_type: str, state: Mapping[str, object]) -> None:
         seen: set[tuple[int, str]] = set()
         declared = self._declared[script_type]
         for name, value in state.items():
             if name not in declared or not _fits(value, declared[name], seen):
                 raise UnsafePlan(
-                    f"the plan's {script_type[:100]!a} has {name[:100]!a} of another type than its code declares"
+                    f"the plan's {script_type[:100]!a} has {str(name)[:100]!a} of another type than its code declares"
                 )
 
 
@@ -64,7 +60,7 @@ def _fits(value: object, text: str, seen: set[tuple[int, str]]) -> bool:
         return generic == "List" and all(_fits(each, inner[0], seen) for each in value)
     if isinstance(value, dict):
         return generic == "Dict" and len(inner) == 2 and all(_fits(each, inner[1], seen) for each in value.values())
-    return True
+    return value is None or isinstance(value, bool | int | float | str | Tensor)
 
 
 def _split(text: str) -> Iterator[str]:

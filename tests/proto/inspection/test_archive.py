@@ -13,7 +13,6 @@ import torch
 from moonfed.errors import UnsafePlan
 from moonfed.inspection import archive as module
 from moonfed.inspection.archive import MAXIMUM_NAME, inspect_archive, read_plan
-from moonfed.inspection.source import Code
 from tests.support.attack_plans import Harmless, archive_of, on_load, rewritten, with_code
 
 
@@ -120,6 +119,15 @@ def test_too_many_records_are_rejected(harmless: bytes) -> None:
         inspect_archive(rewritten(harmless, lambda found: found | many))
 
 
+@pytest.mark.parametrize(
+    "name", ["archive/CODE/__torch__.py", "archive/Data.pkl", "archive/code/__TORCH__/tests/support/attack_plans.py"]
+)
+def test_records_whose_names_differ_in_case_are_rejected(harmless: bytes, name: str) -> None:
+    """Torch's reader ignores the case, so that it could take the one for the other."""
+    with pytest.raises(UnsafePlan, match=r"two records of one name|is not allowed in plans"):
+        inspect_archive(rewritten(harmless, lambda found: found | {name: b""}))
+
+
 @pytest.mark.parametrize("missing", ["data.pkl", "constants.pkl", "version"])
 def test_a_missing_record_is_rejected(harmless: bytes, missing: str) -> None:
     def without(found: dict[str, bytes]) -> dict[str, bytes]:
@@ -179,18 +187,6 @@ def test_both_pickles_are_inspected(harmless: bytes) -> None:
 
     with pytest.raises(UnsafePlan, match=r"constants\.pkl refers to 'os\.system'"):
         inspect_archive(rewritten(harmless, change))
-
-
-def test_the_unpickler_itself_finds_no_other_class(harmless: bytes) -> None:
-    unpickler = module._InertUnpickler("data.pkl", "data", records(harmless), Code())
-    with pytest.raises(UnsafePlan, match=r"data\.pkl refers to 'os\.system'"):
-        unpickler.find_class("os", "system")
-
-
-def test_a_pickle_of_too_many_instructions_is_rejected(harmless: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAXIMUM_OPCODES", 5)
-    with pytest.raises(UnsafePlan, match=r"data\.pkl has over 5 instructions"):
-        inspect_archive(harmless)
 
 
 class WithBuffer(torch.nn.Module):
@@ -268,12 +264,3 @@ def test_code_must_be_text(harmless: bytes) -> None:
 def test_too_much_code_is_rejected(harmless: bytes) -> None:
     with pytest.raises(UnsafePlan, match="bytes of code; it may have 8388608"):
         inspect_archive(with_code(harmless, lambda text: text + "\n" * (9 << 20)))
-
-
-def test_a_pickle_that_makes_unpicklers_reserve_gigabytes_is_rejected(harmless: bytes) -> None:
-    def with_large_memo(found: dict[str, bytes]) -> dict[str, bytes]:
-        name = next(name for name in found if name.endswith("/data.pkl"))
-        return found | {name: found[name][:2] + b"}r\xff\xff\xff\x7f" + found[name][2:]}
-
-    with pytest.raises(UnsafePlan, match="has the object number 2147483647, but fewer instructions"):
-        inspect_archive(rewritten(harmless, with_large_memo))

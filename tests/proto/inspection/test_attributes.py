@@ -3,7 +3,7 @@ import torch
 
 from moonfed.errors import UnsafePlan
 from moonfed.inspection.archive import inspect_archive
-from moonfed.inspection.attributes import DeclaredAttributes, ScriptObject
+from moonfed.inspection.attributes import DeclaredAttributes, ScriptObject, Tensor
 from moonfed.inspection.operators import load_module
 from moonfed.inspection.source import read_code
 from tests.support.attack_plans import archive_of, rewritten, with_code
@@ -103,48 +103,32 @@ def test_a_tuple_that_code_passes_off_as_a_longer_one_is_rejected() -> None:
         ("List[int]", (1,), False),
         ("Tuple[int]", [1], False),
         ("Tuple[str, int]", {"a": 1}, False),
+        ("Tensor", Tensor(), True),
+        ("Any", ScriptObject("__torch__.A"), False),
+        ("int", object(), False),
     ],
 )
 def test_tuples_and_objects_are_found_at_any_depth(text: str, value: object, fits: bool) -> None:
     attributes = DeclaredAttributes(declared(f"class A(Module):\n  value : {text}\n"))
     if fits:
-        attributes.add("__torch__.A", {"value": value})
+        attributes.require("__torch__.A", {"value": value})
         return
     with pytest.raises(UnsafePlan, match="has 'value' of another type"):
-        attributes.add("__torch__.A", {"value": value})
-
-
-def test_what_a_pickle_adds_to_a_complete_object_is_checked() -> None:
-    attributes = DeclaredAttributes(
-        declared("class B(Module):\n  value : List[__torch__.a.B]\n", "code/__torch__/a.py")
-    )
-    values: list[object] = []
-    attributes.add("__torch__.a.B", {"value": values})
-    attributes.require()
-    values.append(ScriptObject())
-    with pytest.raises(UnsafePlan, match="has 'value' of another type"):
-        attributes.require()
-
-
-def test_a_pickles_objects_are_checked_again_when_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    complete: list[DeclaredAttributes] = []
-    monkeypatch.setattr(DeclaredAttributes, "require", lambda attributes: complete.append(attributes))
-    inspect_archive(archive_of(Both()))
-    assert len(complete) == 2, "the attributes and the constants"
+        attributes.require("__torch__.A", {"value": value})
 
 
 def test_a_value_that_attributes_share_has_the_type_of_each() -> None:
     code = "class A(Module):\n  one : Tuple[int, int]\n  other : Tuple[int, int, int]\n"
     shared = (1, 2)
     with pytest.raises(UnsafePlan, match="has 'other' of another type"):
-        DeclaredAttributes(declared(code)).add("__torch__.A", {"one": shared, "other": shared})
+        DeclaredAttributes(declared(code)).require("__torch__.A", {"one": shared, "other": shared})
 
 
 @pytest.mark.parametrize(("script_type", "state"), [("__torch__.B", {}), ("__torch__.A", [])])
 def test_an_object_without_a_class_or_attributes_is_rejected(script_type: str, state: object) -> None:
     attributes = DeclaredAttributes(declared("class A(Module):\n  value : int\n"))
     with pytest.raises(UnsafePlan, match="which its code does not define"):
-        attributes.add(script_type, state)
+        attributes.require(script_type, state)
 
 
 def test_lists_that_share_lists_take_no_longer() -> None:
@@ -152,7 +136,7 @@ def test_lists_that_share_lists_take_no_longer() -> None:
     shared: object = value
     for _ in range(50):
         text, shared = f"List[{text}]", [shared, shared]
-    DeclaredAttributes(declared(f"class A(Module):\n  value : {text}\n")).add("__torch__.A", {"value": shared})
+    DeclaredAttributes(declared(f"class A(Module):\n  value : {text}\n")).require("__torch__.A", {"value": shared})
 
 
 @pytest.mark.parametrize(
@@ -168,9 +152,8 @@ def test_lists_that_share_lists_take_no_longer() -> None:
 )
 def test_code_that_only_looks_like_a_declaration_declares_nothing(code: str) -> None:
     """A parameter, a variable of a function, a constant, a part of a name, a named tuple."""
-    value = type("C", (ScriptObject,), {"script_type": "__torch__.C"})()
     with pytest.raises(UnsafePlan):
-        DeclaredAttributes(declared(code)).add("__torch__.A", {"big": value})
+        DeclaredAttributes(declared(code)).require("__torch__.A", {"big": ScriptObject("__torch__.C")})
 
 
 def declared(code: str, name: str = "code/__torch__.py") -> dict[str, dict[str, str]]:
