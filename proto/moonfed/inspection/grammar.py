@@ -35,6 +35,7 @@ MAXIMUM_NESTING = 60  # brackets within brackets
 MAXIMUM_CHAIN = 100  # attributes and indices of one expression
 MAXIMUM_LINE = 100_000  # characters
 MAXIMUM_NAME = 255  # characters of an identifier
+MAXIMUM_PARTS = 30  # of a qualified name
 SHAPES_KEPT = 4096
 
 # Shapes: the characters that stand for tokens; all others stand for themselves.
@@ -53,7 +54,7 @@ STRINGS = re.compile(r"""
     )*"
     """, re.VERBOSE)  # fmt: skip
 _STRAY = re.compile(r'[^A-Za-z0-9_.,:=()\[\]{}> \n"+-]')
-_QUALIFIED = re.compile(r"(?<![\w.])__torch__(?:\.(?!__new__\b)[A-Za-z_]\w*)+", re.ASCII)
+_QUALIFIED = re.compile(rf"(?<![\w.])__torch__(?:\.(?!__new__\b)[A-Za-z_]\w*){{1,{MAXIMUM_PARTS}}}", re.ASCII)
 _NUMBER = re.compile(
     r"(?<![\w.])-?(?: [0-9]{1,20} (?: \.[0-9]{0,20} )? (?: e[-+][0-9]{1,4} )? | inf | nan )(?![\w.])",
     re.ASCII | re.VERBOSE,
@@ -75,6 +76,8 @@ class NotPrinted(Exception):
 
 def without_strings(text: str) -> str:
     """Return the text with a quote for each string; NotPrinted for characters that the printer does not write."""
+    if max(map(len, text.split("\n"))) > MAXIMUM_LINE:
+        raise NotPrinted(f"a line of over {MAXIMUM_LINE:,} characters")
     code, strings = STRINGS.subn(STRING, text)
     if code.count(STRING) != strings:
         raise NotPrinted("a quote that is not closed, or a character in a string that must be escaped")
@@ -132,8 +135,6 @@ class _Shape:
     """A reader of one shape; each method reads its production at the current position."""
 
     def __init__(self, text: str) -> None:
-        if len(text) > MAXIMUM_LINE:
-            raise NotPrinted(f"a line of over {MAXIMUM_LINE:,} characters")
         self._text, self._at, self._depth = text, 0, 0
 
     def whole(self, production: Callable[[_Shape], str | None]) -> str:

@@ -9,8 +9,10 @@ are literals, the operators are those that a plan may use, and no name is define
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NoReturn
 
 from moonfed.errors import UnsafePlan
@@ -20,10 +22,27 @@ from moonfed.inspection.operator_list import allowed_names, require_none
 
 MAXIMUM_DEPTH = 60  # blocks within blocks
 LINES_PER_CHECK = 1000  # of the clock
+MAXIMUM_CHAIN = 600  # classes, functions and methods that need each other; torch defines them recursively
 
+# Operators on numbers and strings, which torch executes while it compiles, and finds as methods of a constant.
+METHODS_OF_CONSTANTS = {
+    "Complex", "__lshift__", "__round_to_zero_floordiv", "__rshift__", "__xor__", "_cufft_get_plan_cache_max_size",
+    "_cufft_get_plan_cache_size", "_unwrap_optional", "acos", "acosh", "angle", "asin", "asinh", "atan", "atanh",
+    "bin", "can_cast", "capitalize", "center", "chr", "copysign", "cosh", "count", "degrees", "dequantize",
+    "divmod", "endswith", "erfc", "expandtabs", "fabs", "factorial", "find", "frexp", "gamma", "gcd",
+    "get_autocast_dtype", "has_torch_function", "hash", "hex", "is_autocast_enabled", "isalnum", "isalpha",
+    "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric", "isprintable", "isspace", "istitle", "isupper",
+    "ldexp", "lgamma", "ljust", "log10", "lower", "lstrip", "mathremainder", "modf", "oct", "ord", "partition",
+    "percentFormat", "polar", "promote_types", "radians", "replace", "result_type", "rfind", "rindex", "rjust",
+    "rpartition", "rstrip", "sinh", "startswith", "strip", "swapcase", "title", "upper", "zfill",
+}  # fmt: skip
 _FORBIDDEN = re.compile(r"(?<!\w)(?:__(?:setstate|getstate|reduce|reduce_ex|del)__|__torch__\.torch\.classes)(?!\w)")
 _OPERATOR = re.compile(r"(?<![\w.])(?:torch(?:\.autograd)?|ops\.(\w+))\.(\w+)\(", re.ASCII)
 _METHOD = re.compile(r"\)\.(\w+)\(", re.ASCII)
+_CALLED = re.compile(r"(?<![\w.])(_[0-9]*)\(", re.ASCII)
+_NOT_CALLED = re.compile(r"(?<![\w.])(_[0-9]*)(?![\w(])", re.ASCII)
+_ALIAS = re.compile(r"^ *(_[0-9]*) = __torch__[\w.]+$", re.ASCII | re.MULTILINE)
+_QUALIFIED = re.compile(r"(?<![\w.])__torch__[\w.]+", re.ASCII)
 _CLASS = re.compile(r"class ([A-Za-z_]\w*)(?:\((Module|NamedTuple|Interface|ModuleInterface|Enum)\))?:", re.ASCII)
 _DEFINITION = re.compile(r" *def ([A-Za-z_]\w*)\(", re.ASCII)
 _PARAMETER = re.compile(r"(?:\(|\n    )(\w+)[:,)]", re.ASCII)
@@ -44,6 +63,8 @@ class Code:
     defined: set[str] = field(default_factory=set)  # methods
     called: dict[str, str] = field(default_factory=dict)  # methods, and the file of one call
     operators: set[str] = field(default_factory=set)  # without overloads: `aten::add`
+    needed: dict[str, set[str]] = field(default_factory=dict)  # by class or function: the qualified names in it
+    sizes: dict[str, int] = field(default_factory=dict)  # by class or function: 1, and the number of its methods
 
 
 def read_code(files: Mapping[str, str], require_time: Callable[[], None]) -> Code:
@@ -58,7 +79,44 @@ def read_code(files: Mapping[str, str], require_time: Callable[[], None]) -> Cod
     for method, name in code.called.items():
         if method not in code.defined:
             raise UnsafePlan(f"the plan's {name} calls the method {method[:100]!a}, which its code does not define")
+        if method in METHODS_OF_CONSTANTS:
+            raise UnsafePlan(f"the plan's {name} calls the method {method[:100]!a}, which torch's constants have")
+    if longest_chain(code.needed, code.sizes) > MAXIMUM_CHAIN:
+        raise UnsafePlan(f"the plan has over {MAXIMUM_CHAIN} classes, functions and methods that need each other")
     return code
+
+
+def longest_chain(needed: Mapping[str, Collection[str]], sizes: Mapping[str, int]) -> int:
+    """Return the size of the largest chain of definitions each of which needs the next; a cycle counts as a whole.
+
+    This is Tarjan's algorithm, which finds the cycles from the last to the first; it does not recurse.
+    """
+    numbers, lowest, chains = dict[str, int](), dict[str, int](), dict[str, int]()  # `chains`: from complete ones
+    path = list[str]()
+    for root in needed:
+        pending = [] if root in numbers else [(root, iter(needed[root]))]
+        while pending:
+            name, others = pending[-1]
+            if name not in numbers:
+                numbers[name] = lowest[name] = len(numbers)
+                path.append(name)
+            for other in others:
+                if other in needed and other not in numbers:
+                    pending.append((other, iter(needed[other])))
+                    break
+                if other in needed and other not in chains:
+                    lowest[name] = min(lowest[name], numbers[other])
+            else:
+                pending.pop()
+                if pending:
+                    lowest[pending[-1][0]] = min(lowest[pending[-1][0]], lowest[name])
+                if lowest[name] == numbers[name]:
+                    cycle = [path.pop()]
+                    while cycle[-1] != name:
+                        cycle.append(path.pop())
+                    below = max((chains.get(each, 0) for member in cycle for each in needed[member]), default=0)
+                    chains.update(dict.fromkeys(cycle, below + sum(sizes[member] for member in cycle)))
+    return max(chains.values(), default=0)
 
 
 def _read_file(name: str, text: str, require_time: Callable[[], None], code: Code) -> None:
@@ -86,13 +144,22 @@ class _File:
         self._uses()
         names = set[str]()
         while self._at < len(self._plain):
-            line = self._plain[self._at]
-            if found := _CLASS.fullmatch(line):
-                self._require_new(names, found[1])
+            start = self._at
+            if found := _CLASS.fullmatch(self._plain[start]):
+                name = found[1]
                 self._advance()
-                self._class(found[1], found[2] or "")
+                self._class(name, found[2] or "")
             else:
-                self._require_new(names, self._function(0))
+                name = self._function(0)
+            self._require_new(names, name)
+            self._needs(f"{self._module}.{name}", self._plain[start : self._at])
+
+    def _needs(self, name: str, lines: Sequence[str]) -> None:
+        """Add the size of a function or class, and what it needs."""
+        needed = set(_QUALIFIED.findall("\n".join(lines)))
+        prefixes = {prefix for each in needed for prefix in accumulate(each.split("."), "{}.{}".format)}
+        self._code.sizes[name] = 1 + sum(bool(_DEFINITION.match(line)) for line in lines[1:])
+        self._code.needed[name] = prefixes - {name}
 
     def _uses(self) -> None:
         if found := _FORBIDDEN.search(self._text):
@@ -171,7 +238,15 @@ class _File:
             self._require_new(parameters, parameter)
         self._advance()
         self._body(level + 1)
+        self._require_aliases("\n".join(self._plain[start : self._at]))
         return found[1]
+
+    def _require_aliases(self, text: str) -> None:
+        """Require what a function calls by another name to be a function of the plan, and nothing else."""
+        called = set(_CALLED.findall(text))
+        aliases, uses = Counter(_ALIAS.findall(text)), Counter(_NOT_CALLED.findall(text))
+        if wrong := [name for name in called if not 0 < uses[name] == aliases[name]]:
+            raise NotPrinted(f"a call of {min(wrong)[:100]!a}, which is not always a function of the plan")
 
     def _body(self, base: int) -> None:
         """Read the statements of a function, and of the blocks in it, which the printer indents by two columns each."""

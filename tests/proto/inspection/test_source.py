@@ -3,9 +3,11 @@ from __future__ import annotations
 import zlib
 
 import pytest
+import torch
 
 from moonfed.errors import UnsafePlan
-from moonfed.inspection.source import Code, read_code
+from moonfed.inspection.operator_list import allowed_names
+from moonfed.inspection.source import METHODS_OF_CONSTANTS, Code, longest_chain, read_code
 
 HONEST = """class Net(Module):
   __parameters__ = ["weight", ]
@@ -212,3 +214,109 @@ def test_the_clock_stops_the_inspection_of_a_long_file() -> None:
 
     with pytest.raises(TooLong):
         read_code({"code/net.py": "class Last:\n" + "".join(f"  x{n} : int\n" for n in range(5000))}, stop)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["_1 = print", '_1("x", )'],
+        ["_1 = fork", "_1(self, x, )"],
+        ["_1 = hex", "x = _1(5, )"],
+        ["_1 = x.data_ptr", "x = _1()"],
+        ['_1 = ("1").zfill', "x = _1(9, )"],
+        ["_1 = __torch__.free", "_1 = print", "x = _1(5, )"],
+        ["_1, _2, = self.pair", "x = _1(5, )"],
+        ["x = _1(5, )"],
+        ["with x as _1:", "  x = _1(5, )"],
+        ["for _1 in range(2):", "  x = _1(5, )"],
+        ["_ = print", "x = _(5, )"],
+    ],
+)
+def test_only_functions_of_the_plan_are_called_by_another_name(statements: list[str]) -> None:
+    """Torch's own functions have names, too, and those of constants are executed when the plan is compiled."""
+    text = "def free(x: Tensor) -> Tensor:\n" + "".join(f"  {each}\n" for each in statements) + "  return x\n"
+    with pytest.raises(UnsafePlan, match=r"a call of '_1?', which is not always a function of the plan"):
+        read(text)
+
+
+def test_a_function_of_the_plan_has_another_name_in_each_function_that_calls_it() -> None:
+    call = (
+        "def {0}(x: Tensor) -> Tensor:\n  if x:\n    _0 = __torch__.net.free\n    x = _0(_0(x, ), )\n"
+        "  else:\n    pass\n  return x\n"
+    )
+    read(HONEST + call.format("one") + call.format("two"))
+
+
+@pytest.mark.parametrize("name", ["zfill", "center", "replace", "hash", "divmod"])
+def test_a_method_that_constants_have_is_not_called(name: str) -> None:
+    """Torch would execute it when it compiles the plan: `"1".zfill` makes a string of any length."""
+    text = changed("  def note(", f"  def {name}(self: __torch__.Net) -> int:\n    return 1\n  def note(")
+    read(text)
+    with pytest.raises(UnsafePlan, match=f"calls the method '{name}', which torch's constants have"):
+        read(text.replace("(x).note(x, )", f'("1").{name}(999999999, )'))
+
+
+def test_all_methods_of_constants_are_known() -> None:
+    """Those are the operators of numbers and strings only, unless a plan may use them anyway."""
+    of_objects = ("Tensor", "List", "Dict", "Generator", "Storage", "Stream", "Future", "RRef", "Quantizer", "[]")
+    schemas = torch._C._jit_get_all_schemas()
+    found = {
+        schema.name.removeprefix("aten::")
+        for schema in schemas
+        if schema.name.startswith("aten::")
+        and schema.arguments
+        and schema.returns
+        and not any(word in str(each.real_type) for each in [*schema.arguments, *schema.returns] for word in of_objects)
+    }
+    assert {name for name in found if f"aten::{name}" not in allowed_names()} <= METHODS_OF_CONSTANTS
+    assert {"zfill", "center", "hash"} <= found
+
+
+def chain(number: int, form: str) -> str:
+    return "".join(form.format(each, each + 1) for each in range(number))
+
+
+CLASSES = "class A{0}:\n  x : __torch__.net.A{1}\n"
+FUNCTIONS = "def f{0}(x: int) -> int:\n  _0 = __torch__.net.f{1}\n  return _0(x, )\n"
+METHODS = "  def f{0}(self: __torch__.net.B) -> int:\n    return (self).f{1}()\n"
+LAST = "  def f{0}(self: __torch__.net.B) -> int:\n    return 1\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        chain(700, CLASSES),
+        chain(700, FUNCTIONS),
+        "class B:\n" + chain(700, METHODS) + LAST.format(700),
+        chain(400, CLASSES) + "class A400:\n  x : __torch__.net.f0\n" + chain(400, FUNCTIONS),
+        chain(700, CLASSES) + "class A700:\n  x : __torch__.net.A0\n",  # a cycle
+        chain(700, "class A{0}:\n  x : __torch__.net.A{1}.y\n"),
+    ],
+)
+def test_definitions_that_torch_would_nest_too_deeply_are_rejected(text: str) -> None:
+    with pytest.raises(UnsafePlan, match="classes, functions and methods that need each other"):
+        read_code({"code/__torch__/net.py": text}, lambda: None)
+
+
+def test_many_definitions_are_no_chain() -> None:
+    functions = chain(2000, "def f{0}(x: __torch__.net.A{1}) -> int:\n  return 1\n")
+    read_code({"code/__torch__/net.py": chain(2000, "class A{0}:\n  x : Tensor\n") + functions}, lambda: None)
+
+
+def test_the_longest_chain_counts_a_cycle_as_a_whole() -> None:
+    needed = {"a": {"b", "d", "x"}, "b": {"c"}, "c": {"b", "e"}, "d": {"e"}, "e": set[str](), "f": {"a"}}
+    assert longest_chain(needed, dict.fromkeys(needed, 1)) == 5  # f, a, b and c, e
+    assert longest_chain(needed, dict.fromkeys(needed, 1) | {"d": 7}) == 10
+    assert longest_chain({}, {}) == 0
+
+
+@pytest.mark.parametrize("value", ['"' + "a" * 100_000 + '"', "__torch__" + ".a" * 50_000, "x  " * 40_000])
+def test_a_long_line_is_rejected(value: str) -> None:
+    with pytest.raises(UnsafePlan, match="a line of over 100,000 characters"):
+        read(changed("return torch.relu(x)", f"return {value}"))
+
+
+def test_a_qualified_name_has_few_parts() -> None:
+    read(changed("(NamedTuple):\n  one : int", f"(NamedTuple):\n  one : __torch__{'.a' * 30}"))
+    with pytest.raises(UnsafePlan, match="does not write"):
+        read(changed("(NamedTuple):\n  one : int", f"(NamedTuple):\n  one : __torch__{'.a' * 31}"))
