@@ -242,7 +242,10 @@ def load_plan(
     if missing:
         raise TrainingFailed(f"{path} is a TorchScript archive but no plan: it has no method {missing[0]!r}")
     shapes = [parameter.shape for parameter in module.parameters()]
-    allocate(module, memory_format or default_memory_format(device, precision, shapes))
+    try:
+        allocate(module, memory_format or default_memory_format(device, precision, shapes))
+    except RuntimeError as error:  # its tensors, of which the archive has a single element each, may have any size
+        raise TrainingFailed(f"the tensors of the plan {path} cannot be allocated: {_reason(error)}") from error
     if precision == "float16":
         module.scale_losses(LOSS_SCALE)
     return TorchScriptPlan(module, torch.device(device), precision)

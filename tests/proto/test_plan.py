@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from moonfed.errors import TrainingFailed, UnsafePlan
-from moonfed.plan import _executing, allocate, default_memory_format, load_plan
+from moonfed.plan import METHODS, _executing, allocate, default_memory_format, load_plan
 from tests.support.attack_plans import archive_of
 
 
@@ -59,3 +59,20 @@ def test_expanded_zeros_are_allocated_and_stay_the_same_tensors() -> None:
     assert weight.is_contiguous(memory_format=torch.channels_last)
     weight.data[0, 0, 0, 0] = 1.0
     assert weight.sum() == 1.0, "the elements no longer share their memory"
+
+
+class _Expanded(torch.nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("values", torch.zeros(1).expand(size))
+        for method in METHODS:
+            setattr(self, method, 0)
+
+    def forward(self) -> torch.Tensor:
+        return self.values  # type: ignore[return-value]
+
+
+def test_a_plan_whose_tensors_exceed_the_memory_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "plan.pt").write_bytes(archive_of(_Expanded(1 << 50)))
+    with pytest.raises(TrainingFailed, match=r"the tensors of the plan .*plan\.pt cannot be allocated"):
+        load_plan(tmp_path / "plan.pt", "cpu")
