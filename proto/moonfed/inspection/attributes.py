@@ -24,7 +24,7 @@ class ScriptObject:
 
 
 class DeclaredAttributes:
-    """What the classes of a plan declare."""
+    """The declarations of a plan's classes."""
 
     def __init__(self, declared: Mapping[str, Mapping[str, str]]) -> None:
         """Take what the code declares: the types of all attributes, as the code spells them, by class and attribute."""

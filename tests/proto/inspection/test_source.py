@@ -257,7 +257,7 @@ def test_a_method_that_constants_have_is_not_called(name: str) -> None:
 
 
 def test_all_methods_of_constants_are_known() -> None:
-    """Those are the operators of numbers and strings only, unless a plan may use them anyway."""
+    """Operators of numbers and strings only, but for those that a plan may use."""
     of_objects = ("Tensor", "List", "Dict", "Generator", "Storage", "Stream", "Future", "RRef", "Quantizer", "[]")
     schemas = torch._C._jit_get_all_schemas()
     found = {
