@@ -11,6 +11,7 @@ TABLES = (CSV, PARQUET)
 SUFFIXES = {".npz": NPZ, ".csv": CSV, ".parquet": PARQUET}
 METAVAR = "FOLDER|FILE|module:callable"  # on command lines
 TARGET_HELP = "The column of a table with the labels. Default: the bundle's target."
+IGNORE_FOLDER_HELP = "Leave out folders of this name in a folder of images, at any depth; repeatable."
 HELP = "a folder of images by class, a .npz, .csv or .parquet file, or module:callable"
 
 
