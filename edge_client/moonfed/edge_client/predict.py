@@ -11,7 +11,7 @@ import numpy as np
 
 from moonfed.data.data_set import DataSet, check_data_set
 from moonfed.data.flaws import UnusableImage
-from moonfed.data.folder import ReadImages, read_images, report
+from moonfed.data.folder import ReadImages, all_files, read_images, report
 from moonfed.data.formats import FOLDER, find_kind
 from moonfed.data.image_folder import ImageFolder
 from moonfed.data.open_source import open_source
@@ -122,10 +122,7 @@ def _read_images(paths: Sequence[Path], spec: InputSpec, classes: tuple[str, ...
 
 def _read_folder(path: Path, spec: InputSpec) -> ReadImages:
     folder = ImageFolder(path)
-    try:
-        files = list(folder.files(path))
-    except OSError as error:
-        raise InvalidInput(f"PATH is {str(path)!r}, which cannot be read: {error.strerror}") from error
+    files = all_files(folder)
     read = read_images(files, spec, folder.flaws)
     report(tuple(folder.flaws.sentences(len(files), str(path))))
     return read

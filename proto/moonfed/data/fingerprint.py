@@ -18,10 +18,10 @@ def data_fingerprint(text: str, ignored: Collection[str] = ()) -> str | None:
 
     `ignored`: names of folders to leave out.
     """
-    kind = find_kind(text)
-    if kind == FUNCTION:
-        return None
     try:
+        kind = find_kind(text)
+        if kind == FUNCTION:
+            return None
         return folder_fingerprint(Path(text), ignored) if kind == FOLDER else file_fingerprint(Path(text))
     except OSError:
         return MISSING

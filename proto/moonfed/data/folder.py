@@ -38,9 +38,18 @@ class FolderSource:
 
     def check(self) -> None:
         """Raise NotFound unless the folder is there, InvalidInput if images cannot be read on this device."""
-        if not self.path.is_dir():
-            raise NotFound(f"{self._option} is {str(self.path)!r}; there is no such folder")
+        self._require_folder()
         class_folders(ImageFolder(self.path, self._ignored))
+
+    def _require_folder(self) -> None:
+        try:
+            present = self.path.is_dir()
+        except OSError as error:  # the folder that it is in may not be read
+            raise InvalidInput(
+                f"{self._option} is {str(self.path)!r}, which cannot be read: {error.strerror}"
+            ) from error
+        if not present:
+            raise NotFound(f"{self._option} is {str(self.path)!r}; there is no such folder")
         require_pillow()
 
     def fingerprint(self) -> str:
@@ -59,11 +68,11 @@ class FolderSource:
 
         Images whose labels are ignored may be anywhere in the folder.
         """
-        self.check()
+        self._require_folder()
         require_images(spec)
         labelled = labels != IGNORED
         images = ImageFolder(self.path, self._ignored)
-        found = class_files(images, classes) if labelled else [(file, 0) for file in images.files(self.path)]
+        found = class_files(images, classes) if labelled else [(file, 0) for file in all_files(images)]
         read = read_images([file for file, _ in found], spec, images.flaws, heartbeat)
         notes = tuple(images.flaws.sentences(len(found), str(self.path)))
         if images.flaws.numbers() != self._reported:
@@ -83,6 +92,14 @@ def report(notes: Sequence[str]) -> None:
         log.warning("%s", note)
 
 
+def all_files(images: ImageFolder) -> list[Path]:
+    """Return the files at any depth; InvalidInput if the folder cannot be read."""
+    try:
+        return list(images.files(images.path))
+    except OSError as error:
+        raise _unreadable(images, error) from error
+
+
 def class_folders(images: ImageFolder) -> list[Path]:
     """Return the class folders; InvalidInput if the folder, or one of them, cannot be read.
 
@@ -91,7 +108,7 @@ def class_folders(images: ImageFolder) -> list[Path]:
     try:
         folders = images.classes()
     except OSError as error:
-        raise InvalidInput(f"{str(images.path)!r} cannot be read: {error.strerror}") from error
+        raise _unreadable(images, error) from error
     for folder in folders:
         with _reading(images, folder):
             images.require_readable(folder)
@@ -121,6 +138,10 @@ def class_files(images: ImageFolder, classes: Sequence[str]) -> list[tuple[Path,
 def _composed(name: str) -> str:
     """Return a name in the form in which equal names are equal; macOS decomposes accents."""
     return unicodedata.normalize("NFC", name)
+
+
+def _unreadable(images: ImageFolder, error: OSError) -> InvalidInput:
+    return InvalidInput(f"{str(images.path)!r} cannot be read: {error.strerror}")
 
 
 @contextmanager

@@ -27,8 +27,11 @@ def find_kind(text: str) -> str | None:
 
 
 def kind_of(text: str, name: str = "data") -> str:
-    """Return the format that the text names; InvalidInput, naming the option, if it names none."""
-    kind = find_kind(text)
+    """Return the format that the text names; InvalidInput, naming the option, if it names none that can be read."""
+    try:
+        kind = find_kind(text)
+    except OSError as error:  # the folder that it is in may not be read
+        raise InvalidInput(f"{name} is {text!r}, which cannot be read: {error.strerror}") from error
     if kind is None:
         raise InvalidInput(f"{name} is {text!r}; it must be {HELP}")
     return kind

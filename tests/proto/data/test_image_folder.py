@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -188,11 +189,37 @@ def test_a_class_folder_that_cannot_be_read_is_an_error(pictures: Path, mode: in
     (pictures / "dog").chmod(0o755)
 
 
-def test_the_folder_itself_that_cannot_be_read_is_an_error(pictures: Path) -> None:
-    pictures.chmod(0)
-    done = run_unprivileged(READ, pictures)
-    pictures.chmod(0o755)
-    assert done.stdout == f"'{pictures}' cannot be read: Permission denied\n"
+@pytest.mark.parametrize("closed", [".", "..", "../.."])
+def test_a_place_that_cannot_be_read_is_an_error_and_the_data_count_as_missing(
+    pictures: Path, tmp_path: Path, closed: str
+) -> None:
+    place = tmp_path / "mount" / "camera" / "pictures"
+    place.parent.mkdir(parents=True)
+    pictures.rename(place)
+    (place / closed).chmod(0)
+    named = f"'{place}' cannot" if closed == "." else f"data is '{place}', which cannot"
+    via_text = "from moonfed.data.open_source import open_source\n" + READ.replace("source.read", "read").replace(
+        "try:", "try:\n    read = open_source(sys.argv[1]).read"
+    )
+    for script in (READ, via_text):
+        assert run_unprivileged(script, place).stdout == f"{named} be read: Permission denied\n"
+    script = "import sys; from moonfed.data.fingerprint import data_fingerprint as f; print(f(sys.argv[1]))"
+    assert run_unprivileged(script, place).stdout == "missing\n"
+    (tmp_path / "mount").chmod(0o755)
+    (tmp_path / "mount" / "camera").chmod(0o755)
+    place.chmod(0o755)
+
+
+def test_without_labels_a_folder_that_cannot_be_read_is_counted(pictures: Path) -> None:
+    for path in (pictures / "dog", pictures / "cat" / "more"):
+        path.chmod(0)
+    done = run_unprivileged(
+        READ.replace('("cat", "dog"))', '(), labels="ignored")').replace(".labels", ".inputs"), pictures
+    )
+    for path in (pictures / "dog", pictures / "cat" / "more"):
+        path.chmod(0o755)
+    assert len(json.loads(done.stdout)) == 1
+    assert done.stderr.startswith(f"2 folders in {pictures} cannot be read and are ignored")
 
 
 def test_files_that_may_not_be_read_are_counted_as_such(pictures: Path) -> None:
