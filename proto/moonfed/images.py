@@ -174,9 +174,11 @@ def _frames_lost(image: Image.Image) -> tuple[Flaw, ...]:
 
 
 def _orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation, 1 to 8; 1 if there is none, or if it is damaged."""
+    """Return the EXIF orientation of a loaded image, 1 to 8; 1 if there is none, or if it is damaged."""
     from PIL import ExifTags
 
+    if image.format == "TIFF":  # Pillow turns it when it loads it, but some versions keep the number
+        return 1
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # as for pixels

@@ -103,6 +103,8 @@ def repository(
     directory = ModelDirectory(output, name)
     if target and data is None:
         raise InvalidInput(f"target is {target!r}; it names a column of --data, which is missing")
+    if ignore_folder and data is None:
+        raise InvalidInput(f"ignore-folder is {ignore_folder[0]!r}; it names a folder in --data, which is missing")
     test_data = open_source(data, target, ignored_folders=ignore_folder or ()) if data is not None else None
     candidate = _candidate(
         source, test_data, round_number, identity, insecure=insecure, coordinator=coordinator, trust=trust
