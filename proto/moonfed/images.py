@@ -30,16 +30,16 @@ UNOPENED = Flaw("cannot be opened", "cannot be opened and are ignored")
 LARGE = Flaw("has too many pixels to decode", "have too many pixels to decode and are ignored")
 FLOAT = Flaw(
     "has floating-point pixels, whose range is unknown; save it with 8 or 16 bits",
-    "have floating-point pixels, whose range is unknown, and are ignored; save them with 8 or 16 bits",
+    "have floating-point pixels, whose range is unknown, and are ignored (save them with 8 or 16 bits)",
 )
 WIDE = Flaw(
     "has pixels below 0 or above 65535; save it with 8 or 16 bits",
-    "have pixels below 0 or above 65535, and are ignored; save them with 8 or 16 bits",
+    "have pixels below 0 or above 65535, and are ignored (save them with 8 or 16 bits)",
 )
-ANIMATED = Flaw("has several frames; only the first is used", "have several frames; only the first of each is used")
+ANIMATED = Flaw("has several frames; only the first is used", "have several frames, of which only the first is used")
 DARK = Flaw(
     "has 16 bits per pixel but no value above 4095, and becomes almost black; scale its values to 65535",
-    "have 16 bits per pixel but no value above 4095, and become almost black; scale their values to 65535",
+    "have 16 bits per pixel but no value above 4095, and become almost black (scale their values to 65535)",
 )
 _MODES = {1: "L", 3: "RGB"}  # Pillow's names, by number of channels
 _WITH_ALPHA = {"LA", "La", "PA", "RGBA", "RGBa"}
