@@ -19,10 +19,11 @@ from moonfed.bundle import write_bundle
 from moonfed.edge_client.check import CheckSettings, check_bundle, check_document
 from moonfed.edge_client.resources import trainer_runtime
 from moonfed.errors import InvalidInput, UntrustedBundle
-from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE
+from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.signing.key_files import write_trust
 from moonfed.signing.trust import TrustChain
 from tests.edge_client.conftest import PROGRAM, Bundle
+from tests.support.device_samples import draw
 from tests.support.forked_process import PATCHES
 from tests.support.signatures import issued, signed, trust
 from tests.support.trainer_memory import shared_trainer_memory
@@ -97,6 +98,21 @@ def test_an_ineligible_device_gets_the_reason_and_its_exit_code(
     assert done.returncode == code
     assert (document["eligible"], reason in document["reason"]) == (False, True)
     assert re.fullmatch(rf"moonfed-client: {re.escape(document['reason'])} \(docs: errors/[a-z-]+\)\n", done.stderr)
+
+
+@pytest.mark.parametrize("options", [(), ("--ignore-folder", "other")])
+def test_a_folder_that_is_no_class_can_be_left_out(
+    written: Callable[..., Path], tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    for name in ("left", "right", "unsorted", "other"):
+        draw(tmp_path / "pictures" / name / "1.png", (1, 2, 3))
+    words = (written(input=InputSpec(kind="image", shape=(4, 6, 3))), "--data", tmp_path / "pictures", *options)
+    done = run(*words)
+    assert (done.returncode, "'unsorted', which" in done.stderr or "'other', 'unsorted'" in done.stderr) == (2, True)
+    done = run(*words, "--ignore-folder", "unsorted", "--ignore-folder", "other")
+    assert "classes   left: 1, middle: 0, right: 1" in done.stdout
+    wrong = run(*words, "--ignore-folder", "pictures/unsorted")
+    assert "ignore-folder is 'pictures/unsorted'; it must be a folder's name" in wrong.stderr
 
 
 def test_everything_that_was_found_is_in_the_document(written: Callable[..., Path], samples: Path) -> None:

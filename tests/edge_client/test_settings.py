@@ -54,6 +54,7 @@ def test_an_invalid_size_is_rejected(text: str) -> None:
     ("field", "value", "message"),
     [
         ("accelerator", "tpu", "device is 'tpu'; it must be 'cpu' or 'cuda'"),
+        ("ignored_folders", ("a/b",), "ignore-folder is 'a/b'; it must be a folder's name, without a path"),
         ("precision", "half", "precision is 'half'; it must be 'float32', 'bfloat16' or 'float16'"),
         ("memory_format", "NHWC", "memory-format is 'NHWC'; it must be 'contiguous' or 'channels-last'"),
         (

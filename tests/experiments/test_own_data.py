@@ -70,8 +70,16 @@ def test_a_function_is_called_with_the_options(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("option", "text"),
-    [("target", "own.npz"), ("columns", "own.npz"), ("input", "own.csv"), ("classes", "own.csv"), ("input", "own.npz")],
+    [
+        ("target", "own.npz"),
+        ("columns", "own.npz"),
+        ("input", "own.csv"),
+        ("classes", "own.csv"),
+        ("input", "own.npz"),
+        ("ignored_folders", "own.csv"),
+    ],
 )
 def test_an_option_of_another_format_is_named(option: str, text: str) -> None:
-    with pytest.raises(InvalidInput, match=f"{option} is 'x', which does not apply to '{text}'; leave it out"):
-        OwnData(text=text, **{option: "x"})
+    name = "ignore-folder" if option == "ignored_folders" else option
+    with pytest.raises(InvalidInput, match=f"{name} is 'x', which does not apply to '{text}'; leave it out"):
+        OwnData(text=text, **{option: "x"})  # type: ignore[arg-type]

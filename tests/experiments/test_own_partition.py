@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from moonfed.data.bad_cells import UnusableTable
@@ -137,6 +138,29 @@ def test_images_are_copied_and_other_files_counted(tmp_path: Path, caplog: pytes
     assert written.tested == len(list(written.test.rglob("*.png"))) == 6
     with pytest.raises(InvalidInput, match=r"holds device-1 of another split; name a new directory"):
         partition_own_data(OwnData(text=str(tmp_path / "pictures")), SETTINGS, tmp_path / "parts")
+
+
+def test_a_partition_leaves_out_what_devices_leave_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pictures = tmp_path / "pictures"
+    for index in range(20):
+        draw(pictures / ("cat" if index % 2 else "dog") / f"{index}.png", (index, 0, 0))
+        draw(pictures / "cat" / "@eaDir" / f"{index}.png" / "THUMB.jpg", (index, 0, 0))
+        draw(tmp_path / "elsewhere" / f"{index}.png", (index, 0, 0))
+    draw(pictures / "lost+found" / "x.png", (1, 2, 3))
+    draw(pictures / "unsorted" / "x.png", (1, 2, 3))
+    draw(pictures / "loose.png", (1, 2, 3))
+    Image.fromarray(np.ones((4, 4), np.float32)).save(pictures / "dog" / "float.tif")
+    (pictures / "cat" / "2024").symlink_to(tmp_path / "elsewhere")
+    data = OwnData(text=str(pictures), ignored_folders=("unsorted",))
+    written = partition_own_data(data, SETTINGS, tmp_path / "parts")
+    assert written.classes == ("cat", "dog")
+    assert written.counts.sum() + written.tested == 40
+    assert len(list(tmp_path.glob("parts/*/cat/2024/*.png"))) == 20
+    assert len(caplog.messages) == 2
+    assert caplog.messages[0].endswith(f"such as {pictures}/loose.png")
+    assert "1 of 41 files" in caplog.messages[1]
+    read = OwnData(text=str(written.test), input="4x6x3").read()
+    assert len(read) == written.tested
 
 
 def test_arrays_become_npz_files(tmp_path: Path) -> None:

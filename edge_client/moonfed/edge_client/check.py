@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ class CheckSettings:
     bundle: Path
     data: str
     target: str = ""  # column of a table with the labels; empty: the bundle's
+    ignored_folders: Sequence[str] = ()  # of a folder of images
     holdout: float = 0.0
     accelerator: str = "cpu"
     precision: str = "float32"
@@ -68,10 +69,16 @@ def check_bundle(settings: CheckSettings) -> CheckResult:
     found = CheckResult(manifest=manifest, data=settings.data, limit=settings.max_memory)
     try:
         require_runnable(manifest)
-        found = replace(found, samples=count_samples(settings.data, manifest, settings.holdout, settings.target))
+        found = replace(found, samples=_counted(settings, manifest))
         return _with_memory(found, settings)
     except MoonfedError as rejection:
         return replace(found, rejection=rejection)
+
+
+def _counted(settings: CheckSettings, manifest: Manifest) -> ClassCounts:
+    return count_samples(
+        settings.data, manifest, settings.holdout, settings.target, ignored_folders=settings.ignored_folders
+    )
 
 
 def _with_memory(found: CheckResult, settings: CheckSettings) -> CheckResult:

@@ -10,7 +10,7 @@ from typing import NoReturn
 import typer
 
 from moonfed.command_line import new_app, print_json, run_program
-from moonfed.data.formats import METAVAR, TARGET_HELP
+from moonfed.data.formats import IGNORE_FOLDER_HELP, METAVAR, TARGET_HELP
 from moonfed.edge_client.installed_packages import find_installed_packages
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.formatting import iso_time
@@ -39,6 +39,7 @@ PROXY = typer.Option(
     metavar="http://HOST:PORT",
     help="An HTTP proxy (CONNECT) to the coordinator. Default: the environment's, if any.",
 )
+IGNORE_FOLDER = typer.Option(None, "--ignore-folder", metavar="NAME", help=IGNORE_FOLDER_HELP)
 TARGET = typer.Option("", "--target", metavar="COLUMN", help=TARGET_HELP)
 SANDBOX = typer.Option(
     "strict",
@@ -142,6 +143,7 @@ def trust_command(
 def run_command(
     data: str = typer.Option(..., metavar=METAVAR, help="This device's samples; see above."),
     target: str = TARGET,
+    ignore_folder: list[str] = IGNORE_FOLDER,
     state: Path = STATE,
     device: str = DEVICE,
     threads: int = typer.Option(None, help="CPU threads for training. Default: torch's choice."),
@@ -217,6 +219,7 @@ def run_command(
         state=str(state.resolve()),
         data=data,
         target=target,
+        ignored_folders=tuple(ignore_folder or ()),
         accelerator=device,
         threads=threads,
         holdout=holdout,
@@ -247,6 +250,7 @@ def run_command(
 def doctor_command(
     state: Path = STATE,
     data: str = typer.Option("", metavar=METAVAR, help="The same as for `run`; checked if given."),
+    ignore_folder: list[str] = IGNORE_FOLDER,
     device: str = DEVICE,
     proxy: str = PROXY,
     json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
@@ -264,7 +268,10 @@ def doctor_command(
     from moonfed.edge_client.doctor.report import document, healthy, line
 
     found = []
-    for check in checks(DoctorSettings(state=state, data=data, accelerator=device, proxy=proxy)):
+    settings = DoctorSettings(
+        state=state, data=data, ignored_folders=tuple(ignore_folder or ()), accelerator=device, proxy=proxy
+    )
+    for check in checks(settings):
         found.append(check)
         if not json:
             print(line(check), flush=True)
@@ -319,6 +326,7 @@ def profile_command(
     samples: int = typer.Option(None, metavar="N", help="Samples per round. Default: those of --data, or else 5000."),
     data: str = typer.Option("", metavar=METAVAR, help="The same as for `run`; checked and counted if given."),
     target: str = TARGET,
+    ignore_folder: list[str] = IGNORE_FOLDER,
     batch_size: int = typer.Option(None, metavar="B", help="Default: the bundle's."),
     epochs: int = typer.Option(None, metavar="E", help="Default: the bundle's."),
     max_memory: str = typer.Option(None, metavar="SIZE", help="The same as for `run`, such as 4GB."),
@@ -350,6 +358,7 @@ def profile_command(
         samples=samples,
         data=data,
         target=target,
+        ignored_folders=tuple(ignore_folder or ()),
         batch_size=batch_size,
         epochs=epochs,
         max_memory=None if max_memory is None else parse_size("max-memory", max_memory, "4GB or 512MB"),
@@ -365,6 +374,7 @@ def check_command(
     bundle: Path = typer.Argument(..., metavar="BUNDLE", help="A bundle: a directory or a .zip."),
     data: str = typer.Option(..., metavar=METAVAR, help="The same as for `run`."),
     target: str = TARGET,
+    ignore_folder: list[str] = IGNORE_FOLDER,
     holdout: float = typer.Option(0.0, help="The same as for `run`."),
     device: str = DEVICE,
     precision: str = typer.Option("float32", metavar="float32|bfloat16|float16", help="The same as for `run`."),
@@ -390,6 +400,7 @@ def check_command(
         bundle=bundle,
         data=data,
         target=target,
+        ignored_folders=tuple(ignore_folder or ()),
         holdout=holdout,
         accelerator=device,
         precision=precision,

@@ -10,16 +10,17 @@ from pathlib import Path
 import numpy as np
 
 from moonfed.data.data_set import DataSet, check_data_set
-from moonfed.data.fingerprint import image_files
-from moonfed.data.folder import read_images
+from moonfed.data.flaws import UnusableImage
+from moonfed.data.folder import ReadImages, all_files, read_images, report
 from moonfed.data.formats import FOLDER, find_kind
+from moonfed.data.image_folder import ImageFolder
 from moonfed.data.open_source import open_source
 from moonfed.data.source import IF_PRESENT
 from moonfed.edge_client.inference.model import Probabilities
 from moonfed.edge_client.inference.predictor import Predictor
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.formatting import count
-from moonfed.images import require_images, require_pillow
+from moonfed.images import decode_image, require_images, require_pillow
 from moonfed.manifest import InputSpec
 from moonfed.predictions import prediction_document
 
@@ -107,19 +108,31 @@ def _read(paths: Sequence[Path], spec: InputSpec, classes: tuple[str, ...], targ
 def _read_images(paths: Sequence[Path], spec: InputSpec, classes: tuple[str, ...]) -> DataSet:
     """Read images; a file given as PATH must be an image, a folder may contain other files."""
     require_pillow()
-    found = list[Path]()
     for path in paths:
         if not path.exists():
             raise NotFound(f"PATH is {str(path)!r}; there is no such file or folder")
-        found.extend(image_files(path) if path.is_dir() else [path])
     require_images(spec)
-    read = read_images(found, spec)
-    readable = set(read.files)
-    for file in found:
-        if file not in readable and file in paths:
-            raise InvalidInput(f"PATH is {str(file)!r}, which cannot be read as an image")
-        if file not in readable:
-            log.warning("%s cannot be read as an image and is ignored", file)
-    if not read.files:
+    read = [_read_folder(path, spec) if path.is_dir() else _read_file(path, spec) for path in paths]
+    files = [file for images in read for file in images.files]
+    if not files:
         raise InvalidInput(f"PATH is {str(paths[0])!r}; there are no readable images in it")
-    return check_data_set(read.inputs, None, spec, classes, "the images", files=read.files)
+    inputs = np.concatenate([images.inputs for images in read])
+    return check_data_set(inputs, None, spec, classes, "the images", files=files)
+
+
+def _read_folder(path: Path, spec: InputSpec) -> ReadImages:
+    folder = ImageFolder(path)
+    files = all_files(folder)
+    read = read_images(files, spec, folder.flaws)
+    report(tuple(folder.flaws.sentences(len(files), str(path))))
+    return read
+
+
+def _read_file(path: Path, spec: InputSpec) -> ReadImages:
+    try:
+        image = decode_image(path, spec)
+    except UnusableImage as error:
+        raise InvalidInput(f"PATH is {str(path)!r}, which {error.problem}") from error
+    for flaw in image.flaws:
+        log.warning("%s %s", path, flaw.one)
+    return ReadImages(inputs=image.pixels[None], files=(path,))

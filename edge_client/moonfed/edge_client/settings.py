@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from moonfed.data.image_folder import check_ignored
 from moonfed.edge_client.metrics_file import require_metrics_file
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import InvalidInput
@@ -40,6 +41,7 @@ class DeviceSettings:
     coordinator: str  # host:port; empty: the identity's
     name: str  # empty: the identity's, or without TLS the host's
     target: str = ""  # column of a table with the labels; empty: the bundle's
+    ignored_folders: Sequence[str] = ()  # of a folder of images
     precision: str = "float32"  # of PRECISIONS
     memory_format: str | None = None  # of MEMORY_FORMATS; None: the fastest
     max_steps: int | None = None  # optimiser steps in one round; None: no limit
@@ -75,6 +77,7 @@ class DeviceSettings:
         if self.metrics_file:
             require_metrics_file(self.metrics_file)
         require_level(self.sandbox)
+        check_ignored(self.ignored_folders)
         check_labels(self.labels)
         if SANDBOX_LABEL in self.labels:
             raise InvalidInput(
@@ -105,7 +108,8 @@ class DeviceSettings:
         """Read and remove what `to_environment` set, so that the training worker does not inherit it."""
         for variable in FRUGAL:
             os.environ.pop(variable, None)
-        return cls(**json.loads(os.environ.pop(SETTINGS_VARIABLE)))
+        fields = json.loads(os.environ.pop(SETTINGS_VARIABLE))
+        return cls(**fields | {"ignored_folders": tuple(fields["ignored_folders"])})
 
 
 def require_holdout(holdout: float) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import typer
 
 from moonfed.command_line import new_app, print_json, run_program
-from moonfed.data.formats import METAVAR, find_kind
+from moonfed.data.formats import IGNORE_FOLDER_HELP, METAVAR, find_kind
 from moonfed.experiments.fleet.checkpoint_command import checkpoint_command
 from moonfed.experiments.fleet.simulate_command import simulate_command
 from moonfed.experiments.papers.reproduce_command import reproduce_command
@@ -44,6 +44,7 @@ def partition_command(
     classes: str = typer.Option(
         "", "--classes", help="For module:callable or a .npz file: class names, or their number."
     ),
+    ignore_folder: list[str] = typer.Option(None, "--ignore-folder", metavar="NAME", help=IGNORE_FOLDER_HELP),
     data: Path | None = typer.Option(None, "--data", help="Folder with the data set's files."),
     download: bool = typer.Option(False, "--download", help="Let torchvision download the files into --data."),
     kind: str | None = typer.Option(
@@ -84,9 +85,11 @@ def partition_command(
     settings = PartitionSettings(**given)
     own = {"target": target, "columns": columns, "input": input_text, "classes": classes}
     if dataset not in LOADERS and find_kind(dataset) is not None:
-        written = partition_own_data(OwnData(text=dataset, **own), settings, output, by)
+        written = partition_own_data(
+            OwnData(text=dataset, ignored_folders=tuple(ignore_folder or ()), **own), settings, output, by
+        )
     else:
-        require_none({**own, "by": by}, f"data set {dataset!r}")
+        require_none({**own, "by": by, "ignore-folder": ", ".join(ignore_folder or ())}, f"data set {dataset!r}")
         written = write_partition(load_dataset(dataset, data, download=download), settings, output)
     if as_json:
         print_json({"output": str(output), "classes": list(written.classes), "counts": written.counts.tolist()})

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from moonfed.data.data_set import DataSet
-from moonfed.data.fingerprint import class_folders
+from moonfed.data.folder import class_folders
 from moonfed.data.formats import FOLDER, FUNCTION, NPZ, TABLES, kind_of
+from moonfed.data.image_folder import ImageFolder, check_ignored
 from moonfed.data.npz import infer_input
 from moonfed.data.open_source import open_source
 from moonfed.errors import InvalidInput
@@ -32,6 +33,7 @@ class OwnData:
     columns: str = ""  # a description of a table; empty: it is inferred
     input: str = ""  # HxWxC or features:N; of images and functions
     classes: str = ""  # names or their number; of functions and .npz files
+    ignored_folders: tuple[str, ...] = ()  # of images
 
     def __post_init__(self) -> None:
         for option, value, kinds in (
@@ -39,9 +41,11 @@ class OwnData:
             ("columns", self.columns, TABLES),
             ("input", self.input, (FOLDER, FUNCTION)),
             ("classes", self.classes, (NPZ, FUNCTION)),
+            ("ignore-folder", ", ".join(self.ignored_folders), (FOLDER,)),
         ):
             if value and self.kind not in kinds:
                 raise InvalidInput(f"{option} is {value!r}, which does not apply to {self.text!r}; leave it out")
+        check_ignored(self.ignored_folders)
 
     @property
     def kind(self) -> str:
@@ -52,9 +56,13 @@ class OwnData:
         """Return the description of a table: the given one, or one inferred from all of its rows."""
         return _described(self)
 
+    def images(self) -> ImageFolder:
+        """Return the folder of images."""
+        return ImageFolder(Path(self.text), self.ignored_folders)
+
     def class_names(self) -> tuple[str, ...]:
         """Return the names of the folders of images, which are the classes."""
-        names = tuple(folder.name for folder in class_folders(Path(self.text)))
+        names = tuple(folder.name for folder in class_folders(self.images()))
         if len(names) < 2:
             raise InvalidInput(
                 f"data is {self.text!r}; it must have a folder for each of at least two classes; it has {len(names)}"
@@ -64,7 +72,7 @@ class OwnData:
     def read(self) -> DataSet:
         """Read all samples with their labels."""
         spec, classes = _FORMS[self.kind](self)
-        samples = open_source(self.text, self.target).read(spec, classes)
+        samples = open_source(self.text, self.target, ignored_folders=self.ignored_folders).read(spec, classes)
         samples.require_samples()
         return samples
 

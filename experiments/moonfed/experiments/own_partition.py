@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.data.data_set import DataSet, Labels, Rows
-from moonfed.data.folder import class_files, warn_of_unreadable
+from moonfed.data.flaws import UnusableImage
+from moonfed.data.folder import class_files, report
 from moonfed.data.formats import CSV, FOLDER, PARQUET
 from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import test_rows
@@ -23,7 +24,7 @@ from moonfed.experiments.group import group_by, read_names
 from moonfed.experiments.own_data import OwnData
 from moonfed.experiments.partition import PartitionSettings, WrittenPartition, class_counts, partition
 from moonfed.export.table_description import write_description
-from moonfed.images import is_image, require_pillow
+from moonfed.images import inspect_image, require_pillow
 
 COLUMNS_FILE = "columns.json"
 LONGEST_CELL = 1 << 20  # characters; pyarrow, which has read the cells before, permits no longer rows
@@ -41,7 +42,7 @@ def partition_own_data(data: OwnData, settings: PartitionSettings, directory: Pa
     names = read_names(Path(data.text), by) if by else ()
     if data.kind == FOLDER:
         classes = data.class_names()
-        files = _images(Path(data.text), classes)
+        files = _images(data, classes)
         labels: Labels = np.array([label for _, label in files], np.int64)
         samples = None
     else:
@@ -72,16 +73,21 @@ def partition_own_data(data: OwnData, settings: PartitionSettings, directory: Pa
     return written
 
 
-def _images(folder: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
-    """Return the images of a folder with their classes; count and log the other files."""
+def _images(data: OwnData, classes: Sequence[str]) -> list[tuple[Path, int]]:
+    """Return the images of a folder with their classes; count and log what is left out, or used only in part."""
     require_pillow()
+    folder, images = data.images(), list[tuple[Path, int]]()
     files = class_files(folder, classes)
-    images = [(file, label) for file, label in files if is_image(file)]
-    if len(images) < len(files):
-        used = {file for file, _ in images}
-        warn_of_unreadable(
-            len(files) - len(images), len(files), folder, next(file for file, _ in files if file not in used)
-        )
+    for file, label in files:
+        try:
+            flaws = inspect_image(file)
+        except UnusableImage as error:
+            folder.flaws.add(error.flaw, file, error.detail)
+            continue
+        for flaw in flaws:
+            folder.flaws.add(flaw, file)
+        images.append((file, label))
+    report(tuple(folder.flaws.sentences(len(files), data.text)))
     return images
 
 

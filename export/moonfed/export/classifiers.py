@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from moonfed.validate import require_whole
 
 if TYPE_CHECKING:
     from tritonclient.utils import InferenceServerException
+
+log = logging.getLogger(__name__)
 
 OUTPUT = "probabilities"
 _KINDS: dict[tuple[str, int], Literal["image", "features"]] = {("UINT8", 4): "image", ("FP32", 2): "features"}
@@ -82,10 +85,10 @@ def _classify_images(
     for image in images:
         if not image.exists():
             raise NotFound(f"there is no file {str(image)!r}")
-        pixels = decode_image(image, classifier.sample)
-        if pixels is None:
-            raise InvalidInput(f"{image} cannot be read as an image")
-        yield str(image), classifier.classify(pixels, top)
+        decoded = decode_image(image, classifier.sample)
+        for flaw in decoded.flaws:
+            log.warning("%s %s", image, flaw.one)
+        yield str(image), classifier.classify(decoded.pixels, top)
 
 
 class FileClassifier:

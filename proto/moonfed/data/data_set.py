@@ -36,6 +36,7 @@ class DataSet:
     file: Path | None = None  # which holds all samples
     files: tuple[Path, ...] = ()  # one for each sample
     rows: Rows | None = None  # of a table: their numbers in the file
+    notes: tuple[str, ...] = ()  # sentences about what the source has left out, or used only in part
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -91,6 +92,7 @@ def check_data_set(
     origin: str,
     file: Path | None = None,
     files: Sequence[Path] = (),
+    notes: tuple[str, ...] = (),
 ) -> DataSet:
     """Convert a user's arrays to samples; InvalidInput names the field, what was found and what is allowed.
 
@@ -105,6 +107,7 @@ def check_data_set(
         origin=origin,
         file=file,
         files=tuple(files),
+        notes=notes,
     )
 
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 from moonfed.data.formats import FOLDER, FUNCTION, find_kind
+from moonfed.data.image_folder import ImageFolder
 
 MISSING = "missing"
 
 
-def data_fingerprint(text: str) -> str | None:
-    """Return a fingerprint of what `--data` names; None for a function, whose result cannot be known beforehand."""
-    kind = find_kind(text)
-    if kind == FUNCTION:
-        return None
+def data_fingerprint(text: str, ignored: Collection[str] = ()) -> str | None:
+    """Return a fingerprint of what `--data` names; None for a function, whose result cannot be known beforehand.
+
+    `ignored`: names of folders to leave out.
+    """
     try:
-        return folder_fingerprint(Path(text)) if kind == FOLDER else file_fingerprint(Path(text))
+        kind = find_kind(text)
+        if kind == FUNCTION:
+            return None
+        return folder_fingerprint(Path(text), ignored) if kind == FOLDER else file_fingerprint(Path(text))
     except OSError:
         return MISSING
 
@@ -30,27 +34,18 @@ def file_fingerprint(path: Path) -> str:
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
-def folder_fingerprint(path: Path) -> str:
-    """Hash the paths, sizes and modification times of all files in class folders."""
+def folder_fingerprint(path: Path, ignored: Collection[str] = ()) -> str:
+    """Hash the paths, sizes and modification times of all files in class folders, and which cannot be read."""
     digest = hashlib.sha256(str(path.resolve()).encode(errors="surrogateescape"))
-    for folder in class_folders(path):
-        for file in image_files(folder):
-            digest.update(f"{folder.name}\0{file}\0{_facts(file)}\n".encode(errors="surrogateescape"))
+    images = ImageFolder(path, ignored)
+    for folder in images.classes():
+        digest.update(f"{folder.name}\0\n".encode(errors="surrogateescape"))
+        try:
+            for file in images.files(folder):
+                digest.update(f"{folder.name}\0{file}\0{_facts(file)}\n".encode(errors="surrogateescape"))
+        except OSError:
+            digest.update(b"unreadable\n")
     return digest.hexdigest()
-
-
-def class_folders(path: Path) -> list[Path]:
-    """Return the folders of a folder except hidden ones, sorted."""
-    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-
-
-def image_files(folder: Path) -> Iterator[Path]:
-    """Return all image files below a folder except hidden ones, in a deterministic order."""
-    for root, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            if not name.startswith("."):
-                yield Path(root, name)
 
 
 def _facts(file: Path) -> str:
@@ -58,4 +53,4 @@ def _facts(file: Path) -> str:
         facts = file.stat()
     except OSError:  # a dangling link, or just deleted; reading counts it
         return "unreadable"
-    return f"{facts.st_size}\0{facts.st_mtime_ns}"
+    return f"{facts.st_size}\0{facts.st_mtime_ns}\0{os.access(file, os.R_OK)}"

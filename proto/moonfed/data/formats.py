@@ -11,6 +11,7 @@ TABLES = (CSV, PARQUET)
 SUFFIXES = {".npz": NPZ, ".csv": CSV, ".parquet": PARQUET}
 METAVAR = "FOLDER|FILE|module:callable"  # on command lines
 TARGET_HELP = "The column of a table with the labels. Default: the bundle's target."
+IGNORE_FOLDER_HELP = "Leave out folders of this name in a folder of images, at any depth; repeatable."
 HELP = "a folder of images by class, a .npz, .csv or .parquet file, or module:callable"
 
 
@@ -26,8 +27,11 @@ def find_kind(text: str) -> str | None:
 
 
 def kind_of(text: str, name: str = "data") -> str:
-    """Return the format that the text names; InvalidInput, naming the option, if it names none."""
-    kind = find_kind(text)
+    """Return the format that the text names; InvalidInput, naming the option, if it names none that can be read."""
+    try:
+        kind = find_kind(text)
+    except OSError as error:  # the folder that it is in may not be read
+        raise InvalidInput(f"{name} is {text!r}, which cannot be read: {error.strerror}") from error
     if kind is None:
         raise InvalidInput(f"{name} is {text!r}; it must be {HELP}")
     return kind

@@ -15,8 +15,10 @@ from moonfed.blobs import ref_of_bytes
 from moonfed.edge_client.agent import eligibility
 from moonfed.edge_client.agent.compatibility import REJECTED
 from moonfed.edge_client.state.trust import load, pin
+from moonfed.manifest import InputSpec
 from tests.edge_client.conftest import Bundle, Device, check_of
 from tests.support.device_coordinator import Coordinator
+from tests.support.device_samples import draw
 from tests.support.forked_process import PATCHES
 from tests.support.signatures import TRUST, signature, trust
 
@@ -74,6 +76,25 @@ def test_each_reason_is_reported_once_without_paths_and_the_processes_end(
     device.stop()
     assert len(coordinator.answers) == len(cases)
     assert not coordinator.declined
+
+
+def test_a_folder_that_is_no_class_is_reported_by_its_name_and_can_be_left_out(
+    coordinator: Coordinator, device: Device, bundle: Bundle, tmp_path: Path
+) -> None:
+    pictures = tmp_path / "pictures"
+    for name in (*bundle.manifest.classes, "unsorted"):
+        for number in range(4):
+            draw(pictures / name / f"{number}.png", (number, 0, 0))
+    images = changed(bundle, coordinator, input=InputSpec(kind="image", shape=(4, 6, 3)))
+    device.start(pictures)
+    coordinator.assign(check_of(images, "run-1"))
+    reason = coordinator.wait_for_answer(1).reason
+    assert reason.startswith("'PATH' has the folder 'unsorted', which is not named after one of the model's classes")
+    device.stop()
+    device.start(pictures, "--ignore-folder", "other", "--ignore-folder", "unsorted")
+    coordinator.assign(check_of(images, "run-2"))
+    assert coordinator.wait_for_answer(2).reason == ""
+    device.stop()
 
 
 def test_an_untrusted_bundle_is_rejected_before_its_manifest_is_fetched_and_nothing_is_remembered(

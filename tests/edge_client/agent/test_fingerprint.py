@@ -36,7 +36,13 @@ def test_it_changes_with_data_limits_software_and_trust(
     settings: WorkerSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = [DeviceFingerprint(settings, PLATFORM).announce()]
-    changes = ({"max_memory": 10**9}, {"holdout": 0.5}, {"precision": "bfloat16"}, {"accelerator": "cuda"})
+    changes = (
+        {"max_memory": 10**9},
+        {"holdout": 0.5},
+        {"precision": "bfloat16"},
+        {"accelerator": "cuda"},
+        {"ignored_folders": ("x",)},
+    )
     others = [replace(settings, **change) for change in changes]
     seen += [DeviceFingerprint(other, PLATFORM).announce() for other in others]
     seen.append(DeviceFingerprint(settings, PLATFORM | {"torch": "2.7"}).announce())

@@ -18,6 +18,10 @@ PLACES = ["data/clinic b.npz", "/var/lib/moonfed"]
         ("data is 'data/clinic b.npz'; there is no such file", "data is 'PATH'; there is no such file"),
         ("the plan /var/lib/moonfed/blobs/ab/abcd cannot be loaded", "the plan PATH cannot be loaded"),
         ("the data have a folder that is no class: 'data/Jane Doe/x'", "the data have a folder that is no class"),
+        (
+            "'data/Jane Doe/x' has the folder 'bird', which is not named after one of the classes (cat, dog)",
+            "'PATH' has the folder 'bird', which is not named after one of the classes (cat, dog)",
+        ),
         ("[Errno 2] No such file: '/home/joe/my files/a.csv'", "[Errno 2] No such file"),
         ("the device's b'/home/joe/my files' isn't there", "the device's 'PATH' isn't there"),
         ("cannot open /home/joe/a.csv, nor ~/b.csv nor ../c.csv", "cannot open PATH, nor PATH nor PATH"),

@@ -14,6 +14,7 @@ from moonfed.data.function import FunctionSource
 from moonfed.data.npz import NpzSource
 from moonfed.edge_client.data.cache import Reader
 from moonfed.errors import MoonfedError
+from moonfed.images import DECODING
 from moonfed.manifest import InputSpec
 from tests.support.device_samples import CLASSES, COLOUR, FEATURES, GREY, draw, good_arrays, module
 
@@ -50,6 +51,29 @@ def test_decoded_images_are_kept_until_a_file_changes(
     assert added is not None
     assert len(added) == 4
     assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_cache_of_another_version_of_decoding_is_not_used(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_again(Reader(FolderSource(pictures), tmp_path / "cache"))
+    before = list((tmp_path / "cache").iterdir())
+    monkeypatch.setattr("moonfed.edge_client.data.cache.DECODING", DECODING + 1)
+    read_again(Reader(FolderSource(pictures), tmp_path / "cache"))
+    assert list((tmp_path / "cache").iterdir()) != before
+
+
+@pytest.mark.parametrize("name", ["broken.png", "größe.png", os.fsdecode(b"\xff.png")])
+def test_what_was_left_out_is_reported_again_after_a_restart(
+    pictures: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    (pictures / "cat" / name).write_bytes(b"no picture")
+    draw(pictures / "loose.png", (1, 2, 3))
+    for _ in range(2):
+        read_again(Reader(FolderSource(pictures), tmp_path / "cache"))
+    first, second = caplog.messages[:2], caplog.messages[2:]
+    assert first == second
+    assert sorted(sentence.split(" in ")[0] for sentence in first) == ["1 file", "1 of 4 files"]
 
 
 def test_a_different_input_spec_is_decoded_again(pictures: Path, tmp_path: Path) -> None:

@@ -67,8 +67,20 @@ def test_files_of_every_kind_of_damage_are_left_out_and_counted(
     source = FolderSource(pictures)
     assert source.fingerprint() == source.fingerprint()
     with caplog.at_level(logging.WARNING):
-        assert read(source, COLOUR).labels.tolist() == [0, 0, 1]
-    assert "7 of 10 files" in caplog.text
+        samples = read(source, COLOUR)
+    assert samples.labels.tolist() == [0, 0, 1]
+    assert [record.message for record in caplog.records] == list(samples.notes)
+    assert set(samples.notes) == {
+        f"{told}, such as {cat}/{example}"
+        for told, example in (
+            (f"3 of 10 files in {pictures} cannot be read as images and are ignored", "damaged.dds"),
+            (f"2 of 10 files in {pictures} cannot be opened and are ignored", "link.png (No such file or directory)"),
+            (
+                f"2 of 10 files in {pictures} have too many pixels to decode and are ignored",
+                "huge.png (0.121 megapixels; the limit is 0.06)",
+            ),
+        )
+    }
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
@@ -82,12 +94,47 @@ def test_sixteen_bit_greys_are_scaled(tmp_path: Path, suffix: str) -> None:
         assert np.abs(inputs[:, :, 0] - expected).max() <= 1
 
 
-def test_a_folder_that_is_not_a_class_is_named(pictures: Path) -> None:
-    draw(pictures / "bird" / "x.png", (1, 2, 3))
-    with pytest.raises(
-        InvalidInput, match=r"folder '.*bird', which is not named after one of the model's classes: cat, dog$"
-    ):
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["bird"], "folder 'bird', which is"),
+        (["bird", "cats"], "folders 'bird', 'cats', which are"),
+        (list("12345"), "folders '1', '2', '3' and 2 more, which are"),
+    ],
+)
+def test_folders_that_are_no_classes_are_named_and_may_be_left_out(pictures: Path, names: list[str], told: str) -> None:
+    for name in names:
+        draw(pictures / name / "x.png", (1, 2, 3))
+    with pytest.raises(InvalidInput) as refused:
         read(FolderSource(pictures), COLOUR)
+    assert str(refused.value) == (
+        f"'{pictures}' has the {told} not named after one of the model's classes (cat, dog); "
+        "rename or remove it, or leave it out with --ignore-folder"
+    )
+    assert read(FolderSource(pictures, ignored=names), COLOUR).labels.tolist() == [0, 0, 1]
+
+
+def test_a_class_is_the_same_with_its_accents_decomposed(tmp_path: Path) -> None:
+    draw(tmp_path / "Ko\N{COMBINING DIAERESIS}ln" / "a.png", (1, 2, 3))
+    spec = COLOUR
+    assert FolderSource(tmp_path).read(
+        spec, ("Bonn", "K\N{LATIN SMALL LETTER O WITH DIAERESIS}ln")
+    ).labels.tolist() == [1]
+
+
+def test_nothing_of_a_nas_counts(pictures: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for place in ("cat/@eaDir/a.png", "dog/@eaDir/b.png", "@eaDir", "#recycle", "lost+found"):
+        draw(pictures / place / "SYNOPHOTO_THUMB_XL.jpg", (1, 2, 3))
+    assert read(FolderSource(pictures), COLOUR).labels.tolist() == [0, 0, 1]
+    assert not caplog.records
+
+
+def test_images_beside_the_class_folders_are_counted(pictures: Path, caplog: pytest.LogCaptureFixture) -> None:
+    draw(pictures / "loose.png", (1, 2, 3))
+    read(FolderSource(pictures), COLOUR)
+    (record,) = caplog.records
+    assert record.message.startswith("1 file in")
+    assert str(pictures / "loose.png") in record.message
 
 
 @pytest.mark.parametrize(

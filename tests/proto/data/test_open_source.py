@@ -38,3 +38,11 @@ def test_only_tables_have_a_target(pictures: Path, npz: Path) -> None:
     for text in (str(pictures), str(npz), "module:load"):
         with pytest.raises(InvalidInput, match=r"target is 'churn'; it names a column of a table, and data is '"):
             open_source(text, "churn")
+
+
+@pytest.mark.parametrize("text", ["samples.npz", "customers.csv", "my_data:load"])
+def test_folders_are_ignored_only_in_folders(text: str) -> None:
+    with pytest.raises(
+        InvalidInput, match=f"ignore-folder is 'x'; it applies to folders of images, and data is '{text}'"
+    ):
+        open_source(text, ignored_folders=["x"])

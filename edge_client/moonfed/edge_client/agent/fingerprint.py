@@ -33,6 +33,7 @@ class DeviceFingerprint:
             (
                 settings.data,
                 settings.target,
+                list(settings.ignored_folders),
                 settings.holdout,
                 settings.accelerator,
                 settings.precision,
@@ -51,7 +52,7 @@ class DeviceFingerprint:
     @property
     def covers_data(self) -> bool:
         """True if a change of the data changes the fingerprint."""
-        return data_fingerprint(self._settings.data) is not None
+        return self._data() is not None
 
     def announce(self) -> str:
         """Return the fingerprint for the coordinator."""
@@ -67,10 +68,13 @@ class DeviceFingerprint:
         self._compute()
         return self._newest != self._announced
 
+    def _data(self) -> str | None:
+        return data_fingerprint(self._settings.data, self._settings.ignored_folders)
+
     def _compute(self) -> None:
         trust = load_readable(Path(self._settings.state))
         variable = [
-            data_fingerprint(self._settings.data) or self._start,
+            self._data() or self._start,
             hashlib.sha256(canonical.encode(trust.trust.to_document())).hexdigest() if trust else "",
         ]
         content = json.dumps([*self._constant, *variable])

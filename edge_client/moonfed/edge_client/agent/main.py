@@ -106,6 +106,7 @@ def _run_session(settings: DeviceSettings, metrics: DeviceMetrics | None) -> Non
         device=connection.device,
         data=settings.data,
         target=settings.target,
+        ignored_folders=settings.ignored_folders,
         accelerator=settings.accelerator,
         holdout=settings.holdout,
         threads=settings.threads,

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from moonfed.data.data_set import DataSet
+from moonfed.data.folder import report
 from moonfed.data.npz import NpzSource
 from moonfed.data.source import HeartbeatCallback, Source
 from moonfed.errors import InvalidInput
 from moonfed.files import sync_file
+from moonfed.images import DECODING
 from moonfed.manifest import InputSpec
 
 log = logging.getLogger(__name__)
@@ -30,7 +33,7 @@ class Reader:
     ) -> DataSet | None:
         """Return the samples, or None if they have not changed since the last call."""
         fingerprint = self._source.fingerprint()
-        key = f"{spec!r}\0{classes}\0{fingerprint}"
+        key = f"{DECODING}\0{spec!r}\0{classes}\0{fingerprint}"
         if fingerprint is not None and key == self._key:
             return None
         samples = self._fresh(spec, classes, heartbeat, key)
@@ -43,6 +46,7 @@ class Reader:
         file = self._cache / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
         cached = _read_cached(file, spec, classes)
         if cached is not None:
+            report(cached.notes)
             return cached
         samples = self._source.read(spec, classes, heartbeat)
         _write_cached(file, samples)
@@ -53,7 +57,9 @@ def _read_cached(file: Path, spec: InputSpec, classes: tuple[str, ...]) -> DataS
     if not file.is_file():
         return None
     try:
-        return NpzSource(file).read(spec, classes)
+        samples = NpzSource(file).read(spec, classes)
+        with np.load(file, allow_pickle=False) as arrays:
+            return replace(samples, notes=tuple(arrays["notes"].tolist()))
     except InvalidInput as error:
         log.warning("rebuilding the damaged cache: %s", error)
         return None
@@ -65,7 +71,7 @@ def _write_cached(file: Path, samples: DataSet) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as stream:
-            np.savez(stream, inputs=samples.inputs, labels=samples.labels)
+            np.savez(stream, inputs=samples.inputs, labels=samples.labels, notes=np.array(samples.notes, np.str_))
         sync_file(temporary)
         temporary.replace(file)
         for old in file.parent.glob("*.npz"):

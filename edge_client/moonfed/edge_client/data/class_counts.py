@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,9 +31,11 @@ class ClassCounts:
         return self.total - self.held_out
 
 
-def count_samples(data: str, manifest: Manifest, holdout: float = 0.0, target: str = "") -> ClassCounts:
+def count_samples(
+    data: str, manifest: Manifest, holdout: float = 0.0, target: str = "", ignored_folders: Sequence[str] = ()
+) -> ClassCounts:
     """Read the samples of `--data` for a bundle; InvalidInput names what does not fit."""
-    samples = open_source(data, target).read(manifest.input, manifest.classes)
+    samples = open_source(data, target, ignored_folders=ignored_folders).read(manifest.input, manifest.classes)
     held_out = len(split_rows(samples, holdout)[1])
     counts = np.bincount(samples.labels, minlength=len(manifest.classes))
     return ClassCounts(manifest.classes, tuple(map(int, counts)), held_out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from importlib.util import find_spec
@@ -55,6 +55,7 @@ class DoctorSettings:
 
     state: Path
     data: str = ""  # empty: not checked
+    ignored_folders: Sequence[str] = ()  # of a folder of images
     accelerator: str = "cpu"
     proxy: str = ""
 
@@ -70,7 +71,7 @@ def checks(settings: DoctorSettings) -> Iterator[Check]:
         ("torch", lambda: _torch(settings)),
         ("accelerator", lambda: _accelerator(settings)),
         ("onnxruntime", _onnxruntime),
-        ("data", lambda: _data(settings.data)),
+        ("data", lambda: _data(settings)),
         ("certificate", lambda: _certificate(identity, settings.state)),
         ("coordinator", lambda: _coordinator(identity, settings.proxy)),
     )
@@ -180,11 +181,11 @@ def _onnxruntime() -> tuple[Status, str]:
     return "ok", f"onnxruntime {onnxruntime.__version__} runs a test model with {', '.join(working)}"
 
 
-def _data(source: str) -> tuple[Status, str]:
-    if not source:
+def _data(settings: DoctorSettings) -> tuple[Status, str]:
+    if not settings.data:
         return "skipped", "name it with --data"
-    open_source(source).check()
-    return "ok", source
+    open_source(settings.data, ignored_folders=settings.ignored_folders).check()
+    return "ok", settings.data
 
 
 def _certificate(identity: Identity | None, state: Path) -> tuple[Status, str]:

@@ -6,7 +6,7 @@ Legend: N samples, B a batch's samples, E epochs, k previous models.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -51,6 +51,7 @@ class ProfileSettings:
     samples: int | None = None  # of the round that is estimated; None: those of `data`, or SAMPLES
     data: str = ""  # see moonfed.data.formats; samples are read only to count them
     target: str = ""  # column of a table with the labels; empty: the bundle's
+    ignored_folders: Sequence[str] = ()  # of a folder of images
     batch_size: int | None = None  # None: the bundle's, as for the epochs
     epochs: int | None = None
     max_memory: int | None = None  # bytes
@@ -135,7 +136,10 @@ def profile(
         require_runnable(bundle.manifest)
         require_accelerator(settings.accelerator)
         if settings.data:
-            found = replace(found, samples=count_samples(settings.data, bundle.manifest, target=settings.target).total)
+            counts = count_samples(
+                settings.data, bundle.manifest, target=settings.target, ignored_folders=settings.ignored_folders
+            )
+            found = replace(found, samples=counts.total)
         require_enough_samples(bundle.manifest, found.samples)
         need, available = (
             _need(found, settings, found.samples, trainer_runtime.trainer_memory()),

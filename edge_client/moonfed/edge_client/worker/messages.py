@@ -28,6 +28,7 @@ class WorkerSettings:
     accelerator: str  # cpu or cuda
     holdout: float  # fraction of the samples that only evaluate
     target: str = ""  # column of a table with the labels; empty: the bundle's
+    ignored_folders: Sequence[str] = ()  # of a folder of images
     threads: int | None = None  # torch's threads; None: torch chooses
     precision: str = "float32"  # see moonfed.plan.load_plan, as for the memory format
     memory_format: str | None = None

@@ -44,7 +44,7 @@ class SampleReader:
         return {"kind": "ready"}
 
     def _source(self) -> Source:
-        return open_source(self._settings.data, self._settings.target)
+        return open_source(self._settings.data, self._settings.target, ignored_folders=self._settings.ignored_folders)
 
     def read(self, spec: Mapping[str, Any], classes: Sequence[str]) -> dict[str, Any]:
         """Write the samples in this form, unless they are already written; return their numbers."""

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moonfed.command_line import print_json
-from moonfed.export.cli.options import PROGRAM, RunArgument, TargetOption, TestDataOption, print_unavailable
+from moonfed.export.cli.options import (
+    PROGRAM,
+    IgnoreFolderOption,
+    RunArgument,
+    TargetOption,
+    TestDataOption,
+    print_unavailable,
+)
 from moonfed.log_options import LogFormatOption, LogLevelOption
 from moonfed.logs import MESSAGE, configure_logs, report
 from moonfed.operator import (
@@ -28,6 +35,7 @@ def evaluate(
     run: RunArgument,
     data: TestDataOption,
     target: TargetOption = "",
+    ignore_folder: IgnoreFolderOption = None,
     test_set: Annotated[
         str,
         typer.Option("--test-set", metavar="NAME", help="Name of the test set; models can be scored on several."),
@@ -60,7 +68,7 @@ def evaluate(
     from moonfed.export.evaluator import newest_score, open_evaluator
 
     configure_logs(log_format, log_level, MESSAGE)
-    source = open_source(data, target)
+    source = open_source(data, target, ignored_folders=ignore_folder or ())
     if picture:
         require_picture(picture)
     with connect(identity, insecure=insecure, address=coordinator, trust=trust) as runs:

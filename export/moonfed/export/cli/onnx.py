@@ -11,7 +11,7 @@ import typer
 from moonfed.command_line import print_json
 from moonfed.data.formats import METAVAR
 from moonfed.errors import InvalidInput
-from moonfed.export.cli.options import RunArgument, TargetOption, print_step
+from moonfed.export.cli.options import IgnoreFolderOption, RunArgument, TargetOption, print_step
 from moonfed.operator import (
     DEFAULT_IDENTITY,
     CoordinatorOption,
@@ -43,6 +43,7 @@ def onnx(
         ),
     ],
     target: TargetOption = "",
+    ignore_folder: IgnoreFolderOption = None,
     round_number: Annotated[
         int | None, typer.Option("--round", metavar="N", help="The round. Default: the newest.")
     ] = None,
@@ -96,7 +97,7 @@ def onnx(
     from moonfed.release.variants import VariantOptions
 
     names, judged_by = read_variants(variant, calibration, max_drop), read_keep(keep)
-    source = open_source(data, target)
+    source = open_source(data, target, ignored_folders=ignore_folder or ())
     require_writable(output)
     with connect(identity, insecure=insecure, address=coordinator, trust=trust) as runs:
         checked = check_model(runs, run, source, round_number=round_number, bound=bound, embeddings=embeddings)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.data.formats import METAVAR, TARGET_HELP
+from moonfed.data.formats import IGNORE_FOLDER_HELP, METAVAR, TARGET_HELP
 from moonfed.logs import report
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ TestDataOption = Annotated[
                       ".parquet file, or a function.")
 ]  # fmt: skip
 TargetOption = Annotated[str, typer.Option("--target", metavar="COLUMN", help=TARGET_HELP)]
+IgnoreFolderOption = Annotated[
+    list[str] | None, typer.Option("--ignore-folder", metavar="NAME", help=IGNORE_FOLDER_HELP)
+]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")]
 
 

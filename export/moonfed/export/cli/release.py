@@ -12,7 +12,14 @@ import typer
 
 from moonfed.command_line import print_json
 from moonfed.data.formats import METAVAR
-from moonfed.export.cli.options import PROGRAM, RunArgument, TargetOption, TestDataOption, print_unavailable
+from moonfed.export.cli.options import (
+    PROGRAM,
+    IgnoreFolderOption,
+    RunArgument,
+    TargetOption,
+    TestDataOption,
+    print_unavailable,
+)
 from moonfed.log_options import LogFormatOption, LogLevelOption
 from moonfed.logs import MESSAGE, configure_logs, report
 from moonfed.operator import (
@@ -68,6 +75,7 @@ def repository(
         typer.Option(metavar=METAVAR, help="Held-out samples for the model card; required for a run."),
     ] = None,
     target: TargetOption = "",
+    ignore_folder: IgnoreFolderOption = None,
     round_number: Annotated[
         int | None, typer.Option("--round", metavar="N", help="The run's round. Default: the newest.")
     ] = None,
@@ -95,7 +103,9 @@ def repository(
     directory = ModelDirectory(output, name)
     if target and data is None:
         raise InvalidInput(f"target is {target!r}; it names a column of --data, which is missing")
-    test_data = open_source(data, target) if data is not None else None
+    if ignore_folder and data is None:
+        raise InvalidInput(f"ignore-folder is {ignore_folder[0]!r}; it names a folder in --data, which is missing")
+    test_data = open_source(data, target, ignored_folders=ignore_folder or ()) if data is not None else None
     candidate = _candidate(
         source, test_data, round_number, identity, insecure=insecure, coordinator=coordinator, trust=trust
     )
@@ -127,6 +137,7 @@ def follow(
     name: NameOption,
     data: TestDataOption,
     target: TargetOption = "",
+    ignore_folder: IgnoreFolderOption = None,
     margin: Annotated[
         float, typer.Option(metavar="POINTS", help="Maximum loss of top-1 accuracy, compared with the served version.")
     ] = 0.5,
@@ -161,7 +172,8 @@ def follow(
     from moonfed.signing.release_signature import read_release_key
 
     configure_logs(log_format, log_level, MESSAGE)
-    gate = AccuracyGate(data=open_source(data, target), margin=margin, at_least=at_least)
+    source = open_source(data, target, ignored_folders=ignore_folder or ())
+    gate = AccuracyGate(data=source, margin=margin, at_least=at_least)
     directory = ModelDirectory(repository, name)
     trusted = [read_release_key(path) for path in verify_key or []]
     if versions := directory.versions():

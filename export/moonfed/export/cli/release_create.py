@@ -10,6 +10,7 @@ from moonfed.command_line import new_group, print_json
 from moonfed.data.formats import METAVAR
 from moonfed.export.cli.options import (
     ExpiresOption,
+    IgnoreFolderOption,
     RunArgument,
     SignersOption,
     TargetOption,
@@ -47,6 +48,7 @@ def create(
     name: Annotated[str, typer.Option("--name", help="The model's name; its next version is created.")],
     data: TestDataOption,
     target: TargetOption = "",
+    ignore_folder: IgnoreFolderOption = None,
     round_number: Annotated[int | None, typer.Option("--round", help="The round; by default, the newest.")] = None,
     variant: Annotated[
         list[str] | None,
@@ -93,7 +95,7 @@ def create(
     names = read_variants(variant, calibration, max_drop)
     options = ReleaseOptions(
         name=name,
-        data=open_source(data, target),
+        data=open_source(data, target, ignored_folders=ignore_folder or ()),
         round=round_number,
         variants=VariantOptions(names=names, max_drop=max_drop, keep=read_keep(keep)),
         calibration=open_source(calibration, option="calibration") if calibration is not None else None,
