@@ -9,8 +9,7 @@ from unittest import mock
 
 from moonfed.experiments.child_processes import run
 from tests.support.forked_process import PATCHES
-from tests.support.received_messages import RECEIVED_FILE
-from tests.support.secret_draw import forms, secret_of
+from tests.support.secret_draw import RECEIVED_FILE, forms, secret_of
 
 from .conftest import Federation
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from grpc import _channel, _common
 
-RECEIVED_FILE = "RECEIVED_MESSAGES_OF_TESTS"  # the environment variable with the file's path
+from tests.support.secret_draw import RECEIVED_FILE
+
 _deserialize, _handle_event = _common.deserialize, _channel._handle_event
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
+RECEIVED_FILE = "RECEIVED_MESSAGES_OF_TESTS"  # the environment variable of tests.support.received_messages
+
 
 def secret_of(state: Path, run: str) -> bytes:
     """Read a run's secret from the SQLite database in a state directory."""
