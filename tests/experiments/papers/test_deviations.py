@@ -62,8 +62,8 @@ def test_the_draw_of_the_split_is_the_authors() -> None:
         found = conditions(RECIPES[name], list(RECIPES[name].cells), PAPER)
         return next(condition.paper for condition in found if condition.name == "seed of the split")
 
-    assert seed("moon-table-1") == "not stated; authors' code: 0"
-    assert seed("shi-table-1") == "not stated; MOON's authors' code: 0"
+    assert seed("moon-table-1") == "not stated; authors' code: the trial's"
+    assert seed("shi-table-1") == "not stated; MOON's authors' code: the trial's"
     assert seed("moon-table-8") == seed("fedssc-table-1") == "not stated; our choice: the trial's"
 
 

@@ -24,7 +24,7 @@ from moonfed.experiments.papers.presets import (
 from moonfed.experiments.papers.recipe import Cell, Recipe
 from moonfed.experiments.papers.reproduce_options import PAPER_SEEDS, Options
 from moonfed.experiments.papers.to_simulation import simulation_of
-from moonfed.experiments.simulation import OWN_SEED, POOLED, SOLO, Simulation
+from moonfed.experiments.simulation import POOLED, SOLO, Simulation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +120,7 @@ def _split(simulation: Simulation) -> str:
 
 
 def _split_seed(simulation: Simulation) -> str:
-    if simulation.method == POOLED:
-        return ""
-    return "the trial's" if simulation.partition_seed == OWN_SEED else str(simulation.partition_seed)
+    return "" if simulation.method == POOLED else "the trial's"
 
 
 def _hyperparameter(simulation: Simulation, name: str) -> str:

@@ -41,7 +41,7 @@ DATA = {
         title="wine", model="mlp", rounds=20, classes=3, samples_by_class=47, test_samples=36, bundled=True
     ),
 }
-AUTHORS_SPLIT: Mapping[str, Value] = {"partition": "dirichlet-moon", "partition_seed": 0}  # whatever a trial's seed
+AUTHORS_SPLIT: Mapping[str, Value] = {"partition": "dirichlet-moon"}  # drawn with the trial's seed, as theirs is
 MU_GRID = (0.1, 1.0, 5.0, 10.0)
 PROXIMAL_GRID = (0.001, 0.01, 0.1, 1.0)
 L2_GRID = (0.001, 0.01, 0.1, 1.0, 5.0, 10.0)

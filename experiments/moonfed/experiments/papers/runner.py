@@ -125,7 +125,7 @@ def _test_set(cell: Cell) -> Iterator[tuple[Trial, list[dict[str, Any]]]]:
 
 
 def _splits(cell: Cell, options: Options) -> Iterator[tuple[Trial, list[dict[str, Any]]]]:
-    """Yield the papers' split, the same in every trial, of balanced classes as large as the data set's."""
+    """Yield the split of the first trial, which the paper describes, of balanced classes as large as the data set's."""
     classes, samples = DATA[cell.dataset].classes, DATA[cell.dataset].samples_by_class
     labels = np.repeat(np.arange(classes), samples)
     settings = simulation_of(cell, Options(output=options.output), seed=0).partition_settings
