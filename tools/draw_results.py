@@ -13,7 +13,7 @@ from moonfed.experiments.plots import Line, draw_lines, picture
 
 RESULTS, PICTURE = Path("docs/results"), Path("docs/pictures/cifar10-100-rounds.png")
 ROUNDS = 100
-LAST = 10  # rounds whose accuracies are averaged
+LAST = 10  # rounds whose accuracies are averaged, the last ones or each ten
 FEDSSC_TARGET = 68.0  # percent; FedSSC's table I counts the rounds until then
 FLOOR = 58  # percent: the methods differ above; all pass it in about ten rounds
 NEVER = "not reached"
@@ -83,6 +83,16 @@ def _row(run: Run, baseline: float | None) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def tabulate_by_tens(runs: list[Run]) -> list[str]:
+    """Return a line for each finished run: its mean accuracy in percent over every ten rounds."""
+    return [_by_tens(run) for run in runs if len(run.accuracy) == ROUNDS]
+
+
+def _by_tens(run: Run) -> str:
+    means = (sum(run.accuracy[start : start + LAST]) / LAST for start in range(0, ROUNDS, LAST))
+    return f"| `{run.name}` | {' | '.join(f'{mean:.1f}' for mean in means)} |"
+
+
 def _reached(run: Run, target: float | None) -> str:
     """Format the first round that reaches a target; NEVER if there is no target or no such round."""
     reached = None if target is None else rounds_to(run.accuracy, target)
@@ -103,4 +113,4 @@ def draw(runs: list[Run], target: Path) -> None:
 if __name__ == "__main__":
     found = read_runs(RESULTS)
     draw(found, PICTURE)
-    print("\n".join(tabulate(found)))
+    print("\n".join([*tabulate(found), "", *tabulate_by_tens(found)]))

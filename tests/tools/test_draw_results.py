@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.draw_results import RESULTS, draw, read_runs, tabulate
+from tools.draw_results import RESULTS, draw, read_runs, tabulate, tabulate_by_tens
 
 
 def write(results: Path, name: str, method: str, accuracy: Sequence[float]) -> None:
@@ -36,6 +36,20 @@ def test_nothing_is_compared_before_fedavg_has_finished(tmp_path: Path) -> None:
 
 def test_the_page_has_the_table_of_the_runs_on_record() -> None:
     assert "\n".join(tabulate(read_runs(RESULTS))) in Path("docs/results.md").read_text()
+
+
+def test_the_accuracies_of_every_ten_rounds_are_averaged_for_finished_runs(tmp_path: Path) -> None:
+    write(tmp_path, "cifar10-fedavg-0", "fedavg", [number // 10 / 10 + 0.01 * (number % 2) for number in range(100)])
+    write(tmp_path, "cifar10-moon-0", "moon", [0.5] * 99)
+    means = "0.5 | 10.5 | 20.5 | 30.5 | 40.5 | 50.5 | 60.5 | 70.5 | 80.5 | 90.5"
+    assert tabulate_by_tens(read_runs(tmp_path)) == [f"| `cifar10-fedavg-0` | {means} |"]
+
+
+def test_the_page_has_the_curves_that_are_compared_with_the_authors() -> None:
+    page = Path("docs/results.md").read_text().splitlines()
+    lines = {line.split("`")[1]: line for line in tabulate_by_tens(read_runs(RESULTS))}
+    for name in ("cifar10-moon-0", "cifar10-moon-1", "cifar10-fedprox-0"):
+        assert lines[name] in page
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from moonfed.experiments.papers import charts
 from moonfed.experiments.papers.catalogue import RECIPES
 from moonfed.experiments.papers.deviations import Condition, conditions
-from moonfed.experiments.papers.recipe import QuickSize, cross
+from moonfed.experiments.papers.recipe import Panel, QuickSize, cross
 from moonfed.experiments.papers.report import Circumstances, render
 from moonfed.experiments.papers.reproduce_options import Options, choose
 from moonfed.experiments.plots import picture
@@ -119,3 +121,28 @@ def test_a_quick_report_states_that_other_data_were_used() -> None:
     text = render(chosen, results, circumstances)
     assert "data set digits instead of CIFAR-100; network cnn instead of resnet50" in text
     assert "## Top-1 accuracy, % (digits for CIFAR-100)" in text
+
+
+def ratio_report(*medians: float) -> str:
+    rows = [(FEDAVG, ""), *((replace(MOON, label=f"method {number}"), "") for number in range(1, len(medians)))]
+    panel = Panel(title="", measure="ratio", target="FedAvg", cells=cross([CIFAR10], rows))
+    results = [panel_result(panel, [(replace(curve(0, 0), seconds=(value, value)),) for value in medians])]
+    return render(replace(RECIPE, panels=(panel,)), results, Circumstances(conditions=[]))
+
+
+@pytest.mark.parametrize(
+    ("medians", "named"),
+    [((10.0, 9.0), ["method 1, CIFAR-10, 0.90"]), ((10.0, 9.9, 12.0, 2.0), ["method 1, CIFAR-10, 0.99", "method 3"])],
+)
+def test_a_method_that_takes_less_time_than_the_work_in_it_is_impossible(
+    medians: tuple[float, ...], named: list[str]
+) -> None:
+    (warning,) = (line for line in ratio_report(*medians).splitlines() if line.startswith("> **Impossible:**"))
+    assert all(name in warning for name in named)
+    assert "method 2" not in warning
+    assert "FedAvg, CIFAR-10" not in warning
+
+
+@pytest.mark.parametrize("medians", [(10.0, 10.0), (10.0, 9.96), (10.0, 31.0)])
+def test_a_possible_ratio_gives_no_warning(medians: tuple[float, ...]) -> None:
+    assert "Impossible" not in ratio_report(*medians)

@@ -53,14 +53,15 @@ def test_splits_are_drawn_without_any_training(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("moonfed.experiments.fleet.run.run_simulation", None)
     reproduce("moon-table-6", "--seeds", "2", "--output", str(tmp_path))
     rows = rows_of(tmp_path / "moon-table-6.jsonl")
-    assert len(rows) == 3 * 10  # data sets, parties: the paper's split is the same in every trial
+    assert len(rows) == 3 * 10 + 3  # data sets, parties: the split of the first trial alone; test sets
     for dataset, samples in (("cifar10", 50_000), ("cifar100", 50_000), ("tiny-imagenet", 100_000)):
-        held = [row["samples_by_class"] for row in rows if (row["dataset"], row["seed"]) == (dataset, 0)]
+        held = [row["samples_by_class"] for row in rows if (row["dataset"], row.get("seed")) == (dataset, 0)]
         assert sum(sum(counts) for counts in held if isinstance(counts, list)) == samples
     assert (
         "| 5,000 ± 1,165 (5,000 ± 1,165) | 5,000 ± 181 (5,000 ± 181) | 10,000 ± 99 (10,000 ± 99) |"
         in (tmp_path / "moon-table-6.md").read_text()
     )
+    assert "| test samples | 10,000 | 10,000 | 10,000 |" in (tmp_path / "moon-table-6.md").read_text()
     reproduce("moon-figure-5", "--seeds", "1", "--output", str(tmp_path))
     assert (tmp_path / "moon-figure-5.png").read_bytes().startswith(PNG)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from moonfed.errors import InvalidInput
+from moonfed.experiments.datasets import load_dataset
 from moonfed.experiments.papers.catalogue import find_recipe
 from moonfed.experiments.papers.presets import DATA
 from moonfed.experiments.papers.reproduce_options import Options, choose
@@ -45,3 +46,8 @@ def test_splits_and_tables_of_numbers_need_no_folder() -> None:
         assert choose(find_recipe(name), Options(output=Path("unused"))).panels
     assert DATA["cifar10"].classes * DATA["cifar10"].samples_by_class == 50_000
     assert DATA["tiny-imagenet"].classes * DATA["tiny-imagenet"].samples_by_class == 100_000
+
+
+@pytest.mark.parametrize("name", ["digits", "breast-cancer", "wine"])
+def test_the_numbers_of_test_samples_are_the_data_sets(name: str) -> None:
+    assert len(load_dataset(name, None).test.labels) == DATA[name].test_samples

@@ -35,6 +35,7 @@ UNITS = {
     "seconds": "seconds per round",
     "ratio": "ratio to FedAvg",
     "spread": "samples per party",
+    "test samples": "test samples",
 }
 Part = tuple[str, Callable[["Axes"], None]]  # a title, and the function that draws below it
 

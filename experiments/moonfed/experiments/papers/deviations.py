@@ -7,19 +7,24 @@ from dataclasses import dataclass
 
 from moonfed.experiments.papers.presets import (
     AUGMENTATION,
+    COHORT,
     DATA,
     EPOCHS,
     EPOCHS_OF_SOLO,
+    HEAD,
     MU,
+    NETWORK,
     OUR_CHOICE,
+    PARTIES,
     SPLIT,
     SPLIT_SEED,
+    TEMPERATURE,
     TRIALS,
 )
 from moonfed.experiments.papers.recipe import Cell, Recipe
 from moonfed.experiments.papers.reproduce_options import PAPER_SEEDS, Options
 from moonfed.experiments.papers.to_simulation import simulation_of
-from moonfed.experiments.simulation import OWN_SEED, POOLED, SOLO, Simulation
+from moonfed.experiments.simulation import POOLED, SOLO, Simulation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +120,7 @@ def _split(simulation: Simulation) -> str:
 
 
 def _split_seed(simulation: Simulation) -> str:
-    if simulation.method == POOLED:
-        return ""
-    return "the trial's" if simulation.partition_seed == OWN_SEED else str(simulation.partition_seed)
+    return "" if simulation.method == POOLED else "the trial's"
 
 
 def _hyperparameter(simulation: Simulation, name: str) -> str:
@@ -129,7 +132,8 @@ def _hyperparameter(simulation: Simulation, name: str) -> str:
 DESCRIPTIONS: Mapping[str, Callable[[Simulation], str]] = {
     "data set": lambda simulation: DATA[simulation.dataset].title,
     "samples": _samples,
-    "network": lambda simulation: simulation.model,
+    NETWORK: lambda simulation: simulation.model,
+    HEAD: lambda simulation: str(simulation.projection) if simulation.projection else "no head",
     "rounds": lambda simulation: _federated(simulation, str(simulation.rounds)),
     EPOCHS: lambda simulation: _federated(simulation, str(simulation.method_settings.training.epochs)),
     EPOCHS_OF_SOLO: lambda simulation: (
@@ -140,7 +144,8 @@ DESCRIPTIONS: Mapping[str, Callable[[Simulation], str]] = {
     SPLIT_SEED: _split_seed,
     MU: lambda simulation: _hyperparameter(simulation, "mu"),
     "mu_moon": lambda simulation: _hyperparameter(simulation, "mu_moon"),
-    "parties": lambda simulation: "" if simulation.method == POOLED else str(simulation.parties),
-    "parties in a round": lambda simulation: _federated(simulation, simulation.cohort),
+    TEMPERATURE: lambda simulation: _hyperparameter(simulation, "tau"),
+    PARTIES: lambda simulation: "" if simulation.method == POOLED else str(simulation.parties),
+    COHORT: lambda simulation: _federated(simulation, simulation.cohort),
     AUGMENTATION: lambda simulation: simulation.augmentation_name,
 }

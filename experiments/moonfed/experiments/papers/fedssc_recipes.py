@@ -9,14 +9,18 @@ from moonfed.experiments.papers.presets import (
     AUGMENTATION,
     AUTHORS_CODE,
     DRIFT,
+    EPOCHS,
     FEDAVG,
     FEDSSC,
+    HEAD,
     MOON,
     MU,
+    NETWORK,
     NETWORK_AND_TRAINING,
     OUR_CHOICE,
     SPLIT,
     SPLIT_SEED,
+    TEMPERATURE,
     TRIALS,
 )
 from moonfed.experiments.papers.recipe import Column, Panel, Recipe, Row, cross
@@ -30,12 +34,20 @@ EQUAL = (
 )
 SCHEDULE = "The printed formula of mu_glob has no round in it; we read it as falling linearly after round 5."
 SHARED = 'The paper shares classes of "at least 10" samples, and elsewhere of "more than 10"; here it is at least 10.'
+READINGS = (
+    "Eight readings of the paper are ours and can change its results; docs/methods.md lists them. The paper states"
+    " neither the number of local epochs nor tau, the size of the head, kernels or channels; they are MOON's here."
+)
 DETAILS = f"Where the paper is silent, this follows the code of MOON's authors: {NETWORK_AND_TRAINING}."
 UNSTATED: Mapping[str, str] = {
     AUGMENTATION: f"MOON's {AUTHORS_CODE}",
+    EPOCHS: "MOON's paper",
+    HEAD: "MOON's paper",
     MU: "MOON's table 1",
+    NETWORK: "kernels and channels as in MOON's paper",
     SPLIT: "our reading of Dirichlet shares for parties of equal size",
     SPLIT_SEED: OUR_CHOICE,
+    TEMPERATURE: "MOON's paper",
     TRIALS: OUR_CHOICE,
 }
 NO_MOON = {"mu_moon": 0.0}
@@ -95,7 +107,7 @@ RECIPES = (
                 cells=cross([CIFAR10], [(FEDAVG, ">100"), (MOON, "61"), (FEDSSC, "41")]),
             ),
         ),
-        notes=(EQUAL, SCHEDULE, SHARED, DETAILS),
+        notes=(READINGS, EQUAL, SCHEDULE, SHARED, DETAILS),
         unstated=UNSTATED,
         size=DRIFT,
     ),
@@ -104,7 +116,7 @@ RECIPES = (
         title="Accuracy by round, for four values of beta",
         source=f"{PAPER}, figure 1",
         panels=BY_BETA,
-        notes=(EQUAL, SCHEDULE, SHARED, DETAILS),
+        notes=(READINGS, EQUAL, SCHEDULE, SHARED, DETAILS),
         unstated=UNSTATED,
     ),
     Recipe(
@@ -113,14 +125,16 @@ RECIPES = (
         source=f"{PAPER}, figure 2",
         panels=(BY_STAGES, BY_LOSS, BY_SHARED),
         notes=(
+            READINGS,
             EQUAL,
             SCHEDULE,
             SHARED,
             "The printed captions of 2a and 2b do not fit the text; the panels follow the text.",
             "The values of k in figure 2c are our choice. Without mu_moon and shared representations nothing but"
             " cross-entropy is left, which is FedAvg.",
-            "FedProc is as in the paper: mu_moon = 0, and prototypes averaged over all parties. The local"
-            " contrast has weight 1.",
+            "FedProc is as in the paper: mu_moon = 0, and prototypes averaged over all parties.",
+            "The local contrast is a separate term of weight 1, and the first of the two stages keeps MOON's term with"
+            ' weight 5, where the paper says "only supervised contrastive loss": our readings.',
             DETAILS,
         ),
         unstated=UNSTATED,

@@ -8,8 +8,8 @@ from dataclasses import replace
 from moonfed.experiments.papers.moon_tables import (
     FEDERATED,
     FIRST_CONTRAST,
-    NO_SCAFFOLD_CODE,
     NO_TRAINING,
+    OF_SCAFFOLD,
     PAPER,
     PARTIES_50,
     PARTIES_100,
@@ -115,7 +115,7 @@ RECIPES = (
         title="Accuracy by round",
         source=f"{PAPER}, figure 6",
         panels=tuple(_curves(column) for column in THREE),
-        notes=(NO_SCAFFOLD_CODE, DETAILS),
+        notes=(*OF_SCAFFOLD, DETAILS),
         unstated=ONE_TRIAL,
     ),
     Recipe(
@@ -123,7 +123,7 @@ RECIPES = (
         title="Accuracy by local epochs",
         source=f"{PAPER}, figure 7",
         panels=tuple(by_epochs(column, FEDERATED, PRINTED_AT_ONE_EPOCH) for column in THREE),
-        notes=("The paper prints four of the figure's numbers in its text.", SAME_MU, NO_SCAFFOLD_CODE, DETAILS),
+        notes=("The paper prints four of the figure's numbers in its text.", SAME_MU, *OF_SCAFFOLD, DETAILS),
         unstated={**ONE_TRIAL, EPOCHS: OUR_CHOICE},
     ),
     Recipe(
@@ -138,7 +138,7 @@ RECIPES = (
             "The paper's text: the larger mu is slower at first, and better later.",
             SAME_PROXIMAL_MU,
             FIRST_CONTRAST,
-            NO_SCAFFOLD_CODE,
+            *OF_SCAFFOLD,
             DETAILS,
         ),
         unstated=ONE_TRIAL,

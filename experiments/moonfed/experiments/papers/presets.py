@@ -17,20 +17,31 @@ class PaperData:
     rounds: int
     classes: int
     samples_by_class: int  # of the training set
+    test_samples: int
     bundled: bool = False  # comes with scikit-learn: needs no folder
 
 
 DATA = {
-    "cifar10": PaperData(title="CIFAR-10", model="cnn", rounds=100, classes=10, samples_by_class=5000),
-    "cifar100": PaperData(title="CIFAR-100", model="resnet50", rounds=100, classes=100, samples_by_class=500),
-    "tiny-imagenet": PaperData(title="Tiny-ImageNet", model="resnet50", rounds=20, classes=200, samples_by_class=500),
-    "digits": PaperData(title="digits", model="cnn", rounds=20, classes=10, samples_by_class=144, bundled=True),
-    "breast-cancer": PaperData(
-        title="breast cancer", model="mlp", rounds=20, classes=2, samples_by_class=228, bundled=True
+    "cifar10": PaperData(
+        title="CIFAR-10", model="cnn", rounds=100, classes=10, samples_by_class=5000, test_samples=10_000
     ),
-    "wine": PaperData(title="wine", model="mlp", rounds=20, classes=3, samples_by_class=47, bundled=True),
+    "cifar100": PaperData(
+        title="CIFAR-100", model="resnet50", rounds=100, classes=100, samples_by_class=500, test_samples=10_000
+    ),
+    "tiny-imagenet": PaperData(
+        title="Tiny-ImageNet", model="resnet50", rounds=20, classes=200, samples_by_class=500, test_samples=10_000
+    ),
+    "digits": PaperData(
+        title="digits", model="cnn", rounds=20, classes=10, samples_by_class=144, test_samples=360, bundled=True
+    ),
+    "breast-cancer": PaperData(
+        title="breast cancer", model="mlp", rounds=20, classes=2, samples_by_class=228, test_samples=114, bundled=True
+    ),
+    "wine": PaperData(
+        title="wine", model="mlp", rounds=20, classes=3, samples_by_class=47, test_samples=36, bundled=True
+    ),
 }
-AUTHORS_SPLIT: Mapping[str, Value] = {"partition": "dirichlet-moon", "partition_seed": 0}  # whatever a trial's seed
+AUTHORS_SPLIT: Mapping[str, Value] = {"partition": "dirichlet-moon"}  # drawn with the trial's seed, as theirs is
 MU_GRID = (0.1, 1.0, 5.0, 10.0)
 PROXIMAL_GRID = (0.001, 0.01, 0.1, 1.0)
 L2_GRID = (0.001, 0.01, 0.1, 1.0, 5.0, 10.0)
@@ -55,6 +66,8 @@ THREE = (CIFAR10, CIFAR100, TINY)
 AUTHORS_CODE, OUR_CHOICE = "authors' code", "our choice"
 TRIALS, AUGMENTATION, EPOCHS = "trials (seeds)", "augmentation", "local epochs"  # names of conditions
 EPOCHS_OF_SOLO, SPLIT, SPLIT_SEED, MU = "epochs of SOLO", "split", "seed of the split", "mu"
+PARTIES, COHORT, NETWORK = "parties", "parties in a round", "network"
+TEMPERATURE, HEAD = "tau", "output of the projection head"
 UNSTATED: Mapping[str, str] = {  # MOON's table 1 states everything else
     AUGMENTATION: AUTHORS_CODE,
     SPLIT_SEED: AUTHORS_CODE,

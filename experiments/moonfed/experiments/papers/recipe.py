@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Measure = Literal["accuracy", "rounds", "speed-up", "seconds", "ratio", "spread"]
+Measure = Literal["accuracy", "rounds", "speed-up", "seconds", "ratio", "spread", "test samples"]
 Chart = Literal["comparison", "bars", "curves", "lines", "heat-map", "t-sne"]
 Value = float | str | bool
 _NUMBER = re.compile(r"(?P<value>\d[\d,.]*)(?: ± (?P<deviation>[\d.,]+))?(?:x|(?P<minutes> min))?")
@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"(?P<value>\d[\d,.]*)(?: ± (?P<deviation>[\d.,]+))?(?:x|(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperValue:
-    """A number as a paper prints it; `value` is None where it prints none, as in `never`. Minutes become seconds."""
+    """A number as a paper prints it; `value` is None where it prints none, as in `<1x`. Minutes become seconds."""
 
     text: str
     value: float | None = None
@@ -23,7 +23,7 @@ class PaperValue:
 
     @classmethod
     def read(cls, text: str) -> PaperValue | None:
-        """Read `69.1 ± 0.4`, `5,000`, `20 min`, `3.7x`, `>100` or `never`; nothing for an empty text."""
+        """Read `69.1 ± 0.4`, `5,000`, `20 min`, `1.8x`, `<1x` or `>100`; nothing for an empty text."""
         if not text:
             return None
         found = _NUMBER.fullmatch(text)
@@ -122,6 +122,11 @@ class Panel:
     chart: Chart = "comparison"
     x: str = ""
 
+    @property
+    def trains(self) -> bool:
+        """True if the cells are simulations; the others describe data sets and splits."""
+        return self.measure not in ("spread", "test samples")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
@@ -142,6 +147,11 @@ class Recipe:
     def cells(self) -> Iterator[Cell]:
         """All cells, panel by panel."""
         return (cell for panel in self.panels for cell in panel.cells)
+
+    @property
+    def trained(self) -> list[Cell]:
+        """The cells that are simulations."""
+        return [cell for panel in self.panels if panel.trains for cell in panel.cells]
 
     @property
     def datasets(self) -> tuple[str, ...]:

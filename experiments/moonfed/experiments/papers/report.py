@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from moonfed.experiments.papers.deviations import Condition
 from moonfed.experiments.papers.labels import column_label, dataset_label, panel_label, stands_in
 from moonfed.experiments.papers.recipe import Cell, Recipe
-from moonfed.experiments.papers.results import PanelResult, Summary, summarise
+from moonfed.experiments.papers.results import RATIO_DIGITS, PanelResult, Summary, summarise
 
 OURS = "ours"  # the source of a recipe that is not from a paper
 
@@ -30,6 +30,7 @@ def render(recipe: Recipe, results: Sequence[PanelResult], circumstances: Circum
         f"# {recipe.name}: {recipe.title}",
         _source(recipe),
         *_warning(recipe, circumstances),
+        *_impossible(results, circumstances.data),
         *_findings(results, circumstances.data),
         *(part for result in results for part in _panel(result, circumstances.data)),
         f"![{recipe.title}]({recipe.name}.png)",
@@ -60,6 +61,27 @@ def _warning(recipe: Recipe, circumstances: Circumstances) -> list[str]:
         return []
     what = "a full run" if recipe.source == OURS else "the paper's experiment"
     return [f"> **This is not {what}:** {'; '.join(deviations)}. The numbers cannot be compared as they stand."]
+
+
+def _impossible(results: Sequence[PanelResult], data: str) -> list[str]:
+    """Warn of methods that took less time than the one whose work they do, and more."""
+    measured = [
+        (result.panel.target, cell.cell, summarise(result, cell))
+        for result in results
+        if result.panel.measure == "ratio"
+        for cell in result.cells
+    ]
+    found = [
+        f"{cell.row}, {column_label(cell, data)}, {summary.text} of {reference}'s time"
+        for reference, cell, summary in measured
+        if summary.value is not None and round(summary.value, RATIO_DIGITS) < 1
+    ]
+    if not found:
+        return []
+    return [
+        f"> **Impossible:** {'; '.join(found)}. A method that does the same work and more cannot take less time, so"
+        " something else disturbed the rounds. Measure all of them again on an idle machine."
+    ]
 
 
 def _findings(results: Sequence[PanelResult], data: str) -> list[str]:

@@ -89,7 +89,7 @@ def _check_data(recipe: Recipe, options: Options) -> None:
             f"data is not given; {recipe.name} compares augmentations, and the digits have none: "
             "give the folder with CIFAR-10"
         )
-    trained = {cell.dataset for panel in recipe.panels if panel.measure != "spread" for cell in panel.cells}
+    trained = {cell.dataset for cell in recipe.trained}
     missing = [name for name in trained if not DATA[name].bundled]
     if missing and not options.data and not options.quick:
         raise InvalidInput(f"data is not given; {recipe.name} needs the folder with {', '.join(sorted(missing))}")

@@ -9,6 +9,8 @@ from statistics import mean, median, pstdev, stdev
 
 from moonfed.experiments.papers.recipe import Cell, Panel
 
+RATIO_DIGITS = 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
@@ -62,8 +64,10 @@ def summarise(result: PanelResult, cell: CellResult) -> Summary:
         value = _seconds(cell)
         return _number(value, None, digits=max(0, 2 - math.floor(math.log10(max(value, 0.01)))))
     if result.panel.measure == "ratio":
-        return _number(_seconds(cell) / _seconds(_reference(result, cell)), None, digits=2)
-    return _spread(cell.trials)
+        return _number(_seconds(cell) / _seconds(_reference(result, cell)), None, digits=RATIO_DIGITS)
+    if result.panel.measure == "spread":
+        return _spread(cell.trials)
+    return _number(sum(map(sum, cell.trials[0].counts)), None, digits=0)
 
 
 def final_accuracies(cell: Cell, trials: Sequence[Trial]) -> list[float]:

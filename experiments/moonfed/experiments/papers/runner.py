@@ -78,8 +78,7 @@ def reproduce(recipe: Recipe, context: ReproductionContext) -> Reproduction:
     """
     options = context.options
     chosen = choose(recipe, options)
-    trained = [cell for panel in chosen.panels if panel.measure != "spread" for cell in panel.cells]
-    for cell in trained:
+    for cell in chosen.trained:
         simulation_of(cell, options, seed=0)  # rejects what cannot be simulated
     options.output.mkdir(parents=True, exist_ok=True)
     files = Reproduction(
@@ -93,8 +92,8 @@ def reproduce(recipe: Recipe, context: ReproductionContext) -> Reproduction:
     write_durably(files.rows, "".join(json.dumps(row) + "\n" for row in rows).encode())
     _draw(files.picture, chosen, results, context)
     circumstances = Circumstances(
-        conditions=conditions(recipe, trained, options),
-        untuned=untuned(trained, options),
+        conditions=conditions(recipe, chosen.trained, options),
+        untuned=untuned(chosen.trained, options),
         hardware=context.hardware,
         seconds=_total_seconds(rows),
         data=_stand_in(chosen, options),
@@ -107,7 +106,7 @@ def _run_panel(recipe: Recipe, panel: Panel, context: ReproductionContext, rows:
     options, results = context.options, []
     for cell in panel.cells:
         trials = []
-        for trial, found in _splits(cell, options) if panel.measure == "spread" else _trials(cell, context):
+        for trial, found in _trials(cell, context) if panel.trains else _counts(panel, cell, options):
             trials.append(trial)
             place = {"recipe": recipe.name, "panel": panel.title, "row": cell.row, "column": column_label(cell)}
             rows.extend(place | row for row in found)
@@ -115,8 +114,18 @@ def _run_panel(recipe: Recipe, panel: Panel, context: ReproductionContext, rows:
     return PanelResult(panel=panel, cells=tuple(results))
 
 
+def _counts(panel: Panel, cell: Cell, options: Options) -> Iterator[tuple[Trial, list[dict[str, Any]]]]:
+    return _splits(cell, options) if panel.measure == "spread" else _test_set(cell)
+
+
+def _test_set(cell: Cell) -> Iterator[tuple[Trial, list[dict[str, Any]]]]:
+    """Yield the number of test samples, which are all in one place."""
+    samples = DATA[cell.dataset].test_samples
+    yield Trial(seed=0, counts=((samples,),)), [{"dataset": cell.dataset, "test_samples": samples}]
+
+
 def _splits(cell: Cell, options: Options) -> Iterator[tuple[Trial, list[dict[str, Any]]]]:
-    """Yield the papers' split, the same in every trial, of balanced classes as large as the data set's."""
+    """Yield the split of the first trial, which the paper describes, of balanced classes as large as the data set's."""
     classes, samples = DATA[cell.dataset].classes, DATA[cell.dataset].samples_by_class
     labels = np.repeat(np.arange(classes), samples)
     settings = simulation_of(cell, Options(output=options.output), seed=0).partition_settings
@@ -155,7 +164,7 @@ def _total_seconds(rows: Sequence[dict[str, Any]]) -> float:
 
 def count_trials(recipe: Recipe, options: Options) -> int:
     """Count the trials of a recipe's chosen cells; several may share a simulation."""
-    trained = [cell for panel in choose(recipe, options).panels if panel.measure != "spread" for cell in panel.cells]
+    trained = choose(recipe, options).trained
     return sum(len(_tried(cell, options)) for cell in trained) * len(options.seed_numbers)
 
 
@@ -195,6 +204,5 @@ def _draw(path: Path, recipe: Recipe, results: Sequence[PanelResult], context: R
 
 def _stand_in(recipe: Recipe, options: Options) -> str:
     """Return the data set that a quick run trains on instead of the paper's."""
-    trains = any(panel.measure != "spread" for panel in recipe.panels)
     replaced = any(not DATA[dataset].bundled for dataset in recipe.datasets)
-    return options.quick_dataset if options.quick and trains and replaced else ""
+    return options.quick_dataset if options.quick and recipe.trained and replaced else ""

@@ -26,7 +26,7 @@ DEFAULTS: Mapping[str, Value] = {
     "first_stage_rounds": 90,
 }
 SOLO_EPOCHS = 300
-OF_PARTIES = ("parties", "cohort", "partition", "partition_seed", "beta")  # nothing to pooled data
+OF_PARTIES = ("parties", "cohort", "partition", "beta")  # nothing to pooled data
 DECAYING = ("fedssc", "fedssc-two-stage", "fedssc-local-contrast", "fedproc")  # mu_glob falls until the last round
 DECAY_START = 5
 TWO_STAGE, FIRST_STAGE = "fedssc-two-stage", 0.9  # of the rounds
