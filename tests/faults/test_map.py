@@ -411,7 +411,7 @@ TESTS: dict[int, list[str]] = {
         "faults.test_decoders::test_a_hostile_manifest_is_rejected",
         "fuzzing.test_campaign::test_an_exception_is_found_once_with_its_input",
         "fuzzing.test_decoders::test_only_our_own_errors_escape",
-        "proto.inspection.test_archive::test_a_pickle_that_makes_unpicklers_reserve_gigabytes_is_rejected",
+        "proto.inspection.test_pickles::test_a_pickle_that_makes_unpicklers_reserve_gigabytes_is_rejected",
         "serving.test_attacks::test_a_number_of_5000_digits_in_a_header_or_a_path_is_rejected",
         "serving.test_attacks::test_json_that_is_too_large_deep_or_odd_is_rejected",
     ],

@@ -25,7 +25,7 @@ from moonfed.inspection.pickles import require_sane_pickle
 from moonfed.inspection.source import Code, read_code
 
 MAXIMUM_BYTES = 256 << 20  # of an archive; its weights travel next to it
-MAXIMUM_CODE = 8 << 20  # bytes of all code files; the largest zoo plan has 0.5 MB
+MAXIMUM_CODE = 4 << 20  # bytes of all code files; the largest zoo plan has 0.5 MB
 MAXIMUM_RECORDS = 10_000
 MAXIMUM_NAME = 200  # characters; torch's reader cuts longer ones
 MAXIMUM_SECONDS = 60.0  # of an inspection; the largest zoo plan takes 0.2 s
