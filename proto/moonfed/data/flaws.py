@@ -8,6 +8,7 @@ from pathlib import Path
 
 from moonfed.errors import InvalidInput
 from moonfed.formatting import count
+from moonfed.printable import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class UnusableImage(InvalidInput):
 
     def __init__(self, file: Path, flaw: Flaw, detail: str = "") -> None:
         self.problem = f"{flaw.one}{_bracketed(detail)}"
-        super().__init__(f"{file} {self.problem}")
+        super().__init__(f"{printable(str(file))} {self.problem}")
         self.flaw, self.detail = flaw, detail
 
 
@@ -36,7 +37,7 @@ class Flaws:
 
     def add(self, flaw: Flaw, path: Path, detail: str = "") -> None:
         """Count a flaw."""
-        number, example = self._found.get(flaw, (0, f"{path}{_bracketed(detail)}"))
+        number, example = self._found.get(flaw, (0, printable(f"{path}{_bracketed(detail)}")))
         self._found[flaw] = number + 1, example
 
     def numbers(self) -> dict[Flaw, int]:
