@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 
 from moonfed.errors import InvalidInput
 from moonfed.export.resizing import resized
@@ -45,8 +46,12 @@ class ImagePreprocessing(torch.nn.Module):
             images_BCHW = pixels_BHWC.permute(0, 3, 1, 2).contiguous().to(torch.float32)  # noqa: N806
             images_BCHW = images_BCHW * self.factor.view(-1, 1, 1) + self.shift.view(-1, 1, 1)  # noqa: N806
         if self.resize:
-            # The operator itself: the source of `interpolate` names operators that torch 2.12 does not have.
-            images_BCHW = torch.ops.aten.upsample_bilinear2d(images_BCHW, [self.height, self.width], False)  # noqa: N806
+            size = [self.height, self.width]
+            if torch.jit.is_scripting():
+                # The operator itself: the source of `interpolate` names one that older releases of torch lack.
+                images_BCHW = torch.ops.aten.upsample_bilinear2d(images_BCHW, size, False)  # noqa: N806
+            else:  # which the ONNX exporter knows
+                images_BCHW = F.interpolate(images_BCHW, size, mode="bilinear", align_corners=False)  # noqa: N806
         return images_BCHW
 
 
