@@ -253,7 +253,7 @@ class Attack:
     writes: bool = False  # a file
 
 
-COMMENTS = ("#" + " what a plan has to say" * 4 + "\n") * 80_000
+COMMENTS = ("#" + " what a plan has to say" * 4 + "\n") * 40_000
 BRACKETS = "_0 = " + "(" * 50_000 + "1" + ")" * 50_000
 CUSTOM_CLASS = "_0 = __torch__.torch.classes.evil.Shell.run(1)"
 WRITING = 'torch.from_file("PATH", True, 64)'

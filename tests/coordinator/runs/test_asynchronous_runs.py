@@ -169,7 +169,7 @@ def test_a_killed_coordinator_resumes_with_its_buffer_and_assignments(programs: 
     devices = [programs.device(name) for name in names]
     programs.command(
         *("run", "start", str(bundle), "--name", "r", "--rounds", "2", "--minimum-devices", "3"),
-        *("--asynchronous", "2", "--max-staleness", "5"),
+        *("--asynchronous", "2", "--max-staleness", "5", "--trusting"),
     )
     sessions = [device.connect() for device in devices]
     work = [one.assignment() for one in sessions]

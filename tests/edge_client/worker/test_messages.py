@@ -43,5 +43,6 @@ def test_settings_reach_a_child_as_json() -> None:
         accelerator="cpu",
         holdout=0.1,
         labels={"site": "berlin"},
+        ignored_folders=["raw"],
     )
     assert WorkerSettings(**json.loads(json.dumps(asdict(settings)))) == settings

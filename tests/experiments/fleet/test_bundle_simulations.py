@@ -138,7 +138,7 @@ def test_defaults_are_those_of_a_run_if_there_is_a_bundle(bundle: Bundle) -> Non
     chosen = from_document({}, bundle=bundle)
     assert (chosen.rounds, chosen.quorum, chosen.trusting) == (10, "50%", False)
     recipe = chosen.recipe(bundle.manifest)
-    assert recipe["robust"]["clip_factor"] == 3.0
+    assert recipe["robust"]["clip_factor"] == 1.25
     assert (recipe["minimum_devices"], recipe["parties"], recipe["deadline"]) == (10, 10, 3600.0)
     kept = from_document({"deadline": 60, "minimum_devices": 3}, ["keep_last=5"], bundle).recipe(bundle.manifest)
     assert (kept["deadline"], kept["minimum_devices"], kept["keep_last"]) == (60.0, 3, 5)

@@ -262,5 +262,5 @@ def test_code_must_be_text(harmless: bytes) -> None:
 
 
 def test_too_much_code_is_rejected(harmless: bytes) -> None:
-    with pytest.raises(UnsafePlan, match="bytes of code; it may have 8388608"):
+    with pytest.raises(UnsafePlan, match="bytes of code; it may have 4194304"):
         inspect_archive(with_code(harmless, lambda text: text + "\n" * (9 << 20)))
