@@ -22,7 +22,9 @@ def test_a_killed_coordinator_resumes_within_and_between_rounds(programs: Progra
     programs.serve()
     bundle = coordinator.bundle_directory(programs.tmp / "bundle")
     devices = [programs.device(name) for name in ("cam-1", "cam-2")]
-    programs.command("run", "start", str(bundle), "--name", "r", "--rounds", "2", "--minimum-devices", "2")
+    programs.command(
+        "run", "start", str(bundle), "--name", "r", "--rounds", "2", "--minimum-devices", "2", "--trusting"
+    )
     sessions = [device.connect() for device in devices]
     work = [one.assignment() for one in sessions]
     receipt = devices[0].submit(work[0], model_bytes(1.0), samples=30)[-1].receipt
