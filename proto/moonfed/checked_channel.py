@@ -38,14 +38,26 @@ class _CheckedChannel:
         call = self._channel.unary_unary(method, request_serializer, **options)
         return lambda *request, **settings: read(response_deserializer, call(*request, **settings))
 
-    def unary_stream(self, method: str, response_deserializer: Parse | None = None, **options: object) -> Method:
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: object = None,
+        response_deserializer: Parse | None = None,
+        **options: object,
+    ) -> Method:
         """Return a method with a stream of replies."""
-        call = self._channel.unary_stream(method, **options)
+        call = self._channel.unary_stream(method, request_serializer, **options)
         return lambda *request, **settings: _Replies(call(*request, **settings), response_deserializer)
 
-    def stream_stream(self, method: str, response_deserializer: Parse | None = None, **options: object) -> Method:
+    def stream_stream(
+        self,
+        method: str,
+        request_serializer: object = None,
+        response_deserializer: Parse | None = None,
+        **options: object,
+    ) -> Method:
         """Return a method with a stream of requests and one of replies."""
-        call = self._channel.stream_stream(method, **options)
+        call = self._channel.stream_stream(method, request_serializer, **options)
         return lambda *request, **settings: _Replies(call(*request, **settings), response_deserializer)
 
     def __enter__(self) -> _CheckedChannel:

@@ -259,8 +259,8 @@ def test_a_device_that_claims_ten_million_samples_does_not_decide_the_model(coor
             device.submit(session.assignment(), model_bytes(value), samples=samples)
     coordinators.finished("run")
     model = model_values(coordinators.model("run"))
-    # a weight of 30 %, and a change of three times the median, which is 1
-    np.testing.assert_allclose(model, 0.3 * 3.0 + 0.7 * 1.0, rtol=1e-6)
+    # a weight of 1.25 times a fifth, and a change of 1.25 times the median, which is 1
+    np.testing.assert_allclose(model, 0.25 * 1.25 + 0.75 * 1.0, rtol=1e-6)
 
 
 def test_a_guessers_log_is_short(coordinators: Coordinators) -> None:
