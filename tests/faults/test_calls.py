@@ -50,7 +50,7 @@ class Served:
         """Return the status of a call with these messages; streams and single messages look alike on the wire."""
         path = f"/{method.containing_service.full_name}/{method.name}"
         channel = self.channels[method.containing_service.name]
-        replies = channel.stream_stream(path, bytes)(iter(requests), timeout=SECONDS)
+        replies = channel.stream_stream(path, bytes, None)(iter(requests), timeout=SECONDS)
         with suppress(grpc.RpcError):
             list(replies)
         code = replies.code()

@@ -47,7 +47,7 @@ class ImagePreprocessing(torch.nn.Module):
             images_BCHW = images_BCHW * self.factor.view(-1, 1, 1) + self.shift.view(-1, 1, 1)  # noqa: N806
         if self.resize:
             size = [self.height, self.width]
-            if torch.jit.is_scripting():
+            if torch.jit.is_scripting():  # type: ignore[attr-defined]
                 # The operator itself: the source of `interpolate` names one that older releases of torch lack.
                 images_BCHW = torch.ops.aten.upsample_bilinear2d(images_BCHW, size, False)  # noqa: N806
             else:  # which the ONNX exporter knows
