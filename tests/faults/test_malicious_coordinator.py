@@ -20,7 +20,7 @@ from moonfed.transport import to_message
 from moonfed.v1 import control_pb2
 from tests.proto.test_held_out_score import SCORE
 from tests.support.coordinator import make_bundle
-from tests.support.coordinator_programs import PROGRAM, _environment
+from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, _environment
 from tests.support.malicious_coordinator import (
     BAD_NAMES,
     SEQUENCES,
@@ -271,7 +271,7 @@ def test_without_a_trust_file_there_are_metrics_and_no_files(
     malicious: Malicious, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve_run(malicious)
-    monkeypatch.setenv("MOONFED_KEYS", str(tmp_path / "nobody"))
+    monkeypatch.setitem(ENVIRONMENT, "MOONFED_KEYS", str(tmp_path / "nobody"))
     done = command(malicious, tmp_path, "run", "export", "digits", "out", "--to", "csv")
     assert done.returncode == 0, done.stderr
     assert "without files: there is no trust file" in done.stderr

@@ -23,7 +23,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT /
 
 def _environment() -> dict[str, str]:
     """Return the environment of programs, with the directory of keys that the session made."""
-    return dict(os.environ) | {"PYTHONPATH": ENVIRONMENT["PYTHONPATH"]}
+    return dict(os.environ) | ENVIRONMENT
 
 
 @dataclass
