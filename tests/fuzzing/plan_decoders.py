@@ -22,24 +22,29 @@ class _Inner(torch.nn.Module):
         super().__init__()
         self.linear = torch.nn.Linear(2, 3)
         self.register_buffer("mean", torch.zeros(3))
-        self.scale = 0.5
+        self.scale, self.shape = 0.5, (2, -3)
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs: torch.Tensor, scale: float = 1.5, size: list[int] | None = None) -> torch.Tensor:
         result: torch.Tensor = self.linear(inputs) - self.mean
-        return result * self.scale
+        if size is not None:
+            result = result.reshape(size)
+        return result * self.scale * scale
 
 
-class _Seed(torch.nn.Module):
-    """A plan with one of each construct that plans contain."""
+class Constructs(torch.nn.Module):
+    """A module with one of each construct that a plan contains."""
 
     def __init__(self) -> None:
         super().__init__()
         self.inner = _Inner()
+        self.layers = torch.nn.ModuleList([torch.nn.ReLU()])
         self.names = {"loss": 0.0}
+        self.pair = (1, [2.0])
 
-    def forward(self, inputs: torch.Tensor, count: int = 2, scale: float = 1.5) -> tuple[torch.Tensor, list[int]]:
+    def forward(self, inputs: torch.Tensor, count: int = 2, mode: str = "mean") -> tuple[torch.Tensor, list[int]]:
         found: list[int] = []
-        result = inputs
+        with torch.no_grad():
+            result = inputs.relu()
         for step in range(count):
             if step % 2 == 0 and inputs.numel() > 0:
                 result = result + torch.ones_like(result)
@@ -47,14 +52,14 @@ class _Seed(torch.nn.Module):
         while len(found) > 9:
             found.pop()
         if "loss" not in self.names:
-            raise ValueError("no loss")
-        self.names["loss"] += scale
-        return self.inner(result).relu(), found
+            raise ValueError("no \"loss\" \\ 'here'")
+        self.names["loss"] += float(self.pair[0])
+        return self.inner(result), found
 
 
 @cache
 def _archives() -> tuple[bytes, ...]:
-    return tuple(attack_plans.archive_of(module) for module in (attack_plans.Harmless(), _Seed()))
+    return tuple(attack_plans.archive_of(module) for module in (attack_plans.Harmless(), Constructs()))
 
 
 def _records(archive: bytes) -> dict[str, bytes]:

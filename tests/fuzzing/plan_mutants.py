@@ -36,6 +36,7 @@ from moonfed.inspection.archive import inspect_archive
 from moonfed.inspection.operator_list import allowed_names
 from moonfed.inspection.operators import load_module
 from moonfed.plan import quiet_torchscript
+from tests.fuzzing.plan_decoders import Constructs
 from tests.support.attack_plans import archive_of
 from tools.generate_operators import plans
 
@@ -44,46 +45,6 @@ BATCH = 5000  # mutants of one child process
 SECONDS = 20  # for one mutant
 LARGEST = 1 << 20  # bytes of a mutant
 Records = dict[str, bytes]
-
-
-class _Inner(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = torch.nn.Linear(2, 3)
-        self.register_buffer("mean", torch.zeros(3))
-        self.scale, self.shape = 0.5, (2, -3)
-
-    def forward(self, inputs: torch.Tensor, scale: float = 1.5, size: list[int] | None = None) -> torch.Tensor:
-        result: torch.Tensor = self.linear(inputs) - self.mean
-        if size is not None:
-            result = result.reshape(size)
-        return result * self.scale * scale
-
-
-class Constructs(torch.nn.Module):
-    """A module with one of each construct that a plan contains."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = _Inner()
-        self.layers = torch.nn.ModuleList([torch.nn.ReLU()])
-        self.names = {"loss": 0.0}
-        self.pair = (1, [2.0])
-
-    def forward(self, inputs: torch.Tensor, count: int = 2, mode: str = "mean") -> tuple[torch.Tensor, list[int]]:
-        found: list[int] = []
-        with torch.no_grad():
-            result = inputs.relu()
-        for step in range(count):
-            if step % 2 == 0 and inputs.numel() > 0:
-                result = result + torch.ones_like(result)
-            found.append(step)
-        while len(found) > 9:
-            found.pop()
-        if "loss" not in self.names:
-            raise ValueError("no \"loss\" \\ 'here'")
-        self.names["loss"] += float(self.pair[0])
-        return self.inner(result), found
 
 
 class Oracle(TorchDispatchMode):  # type: ignore[no-untyped-call]
