@@ -9,7 +9,8 @@ import torch
 
 from moonfed.inspection.operators import compile_archive
 from tests.fuzzing import plan_mutants
-from tests.fuzzing.plan_mutants import LOADED, REFUSED, Constructs, Oracle, operators_of
+from tests.fuzzing.plan_decoders import Constructs
+from tests.fuzzing.plan_mutants import LOADED, REFUSED, Oracle, operators_of
 from tests.support.attack_bundles import ATTACKS
 from tests.support.attack_plans import archive_of
 from tools.generate_operators import ROW, compiled
