@@ -119,6 +119,23 @@ def draw_lines(axes: Axes, lines: Sequence[Line], *, x: str, y: str, ticks: Sequ
         axes.legend(fontsize=8)
 
 
+def draw_second_scale(axes: Axes, x: Sequence[float], values: Sequence[float], *, label: str) -> None:
+    """Draw a scale on top with what the positions x amount to; both must rise. Zero is at the origin."""
+    places, amounts = [0.0, *x], [0.0, *values]
+    axes.secondary_xaxis(
+        "top", functions=(lambda at: _interpolate(at, places, amounts), lambda at: _interpolate(at, amounts, places))
+    ).set_xlabel(label)
+
+
+def _interpolate(at: npt.ArrayLike, x: Sequence[float], y: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Interpolate, and extrapolate with the last slope: a scale is a little longer than its data."""
+    at, low, high = (np.asarray(values, np.float64) for values in (at, x, y))
+    beyond = (at - low[-1]) * (high[-1] - high[0]) / (low[-1] - low[0])
+    below = (at - low[0]) * (high[1] - high[0]) / (low[1] - low[0])
+    found = np.where(at > low[-1], high[-1] + beyond, np.where(at < low[0], high[0] + below, np.interp(at, low, high)))
+    return found.astype(np.float64)
+
+
 def draw_comparison(axes: Axes, pairs: Sequence[Pair], *, x: str) -> None:
     """Draw our numbers, filled, above the paper's, hollow, each with its deviation; the first pair is at the top."""
     _marks(axes, [(pair.ours, pair.ours_deviation) for pair in pairs], -0.13,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.opening import open_storage
+from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.follow_run import Clock
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.fleet.run import run_simulation
@@ -56,3 +58,52 @@ def test_a_damaged_clock_starts_from_zero(tmp_path: Path, text: str) -> None:
     clock = Clock(Layout(tmp_path))
     clock.start(2)
     assert clock.times.seconds < 100.0
+
+
+@pytest.mark.parametrize(
+    ("keys", "models"),
+    [
+        ({"method": "fedavg"}, [(3, 3), (3, 3)]),
+        ({"method": "scaffold"}, [(3, 6), (6, 6)]),  # a control variate besides, once there is one
+        ({"method": "fedavg", "cohort": "2"}, [(2, 2), (2, 2)]),
+        ({"method": "fedavg", "cohort": "2", "over_selection": "50%"}, [(3, 2), (3, 2)]),  # one comes too late
+        ({"method": "pooled"}, [(1, 1), (1, 1)]),
+    ],
+    ids=["fedavg", "scaffold", "cohort", "over-selection", "pooled"],
+)
+def test_traffic_is_what_all_parties_receive_and_send(
+    tmp_path: Path, keys: dict[str, Any], models: list[tuple[int, int]]
+) -> None:
+    result = run_simulation(Simulation(dataset="wine", model="mlp", **{**QUICK, **keys}), tmp_path / "a", engine=TWO)
+    assert result.model is not None
+    size = result.model.stat().st_size
+    found = [(row["sent_bytes"] / size, row["received_bytes"] / size) for row in rows(tmp_path / "a")]
+    assert found == [pytest.approx(one, rel=0.01) for one in models]
+
+
+def test_an_encoding_saves_traffic(tmp_path: Path) -> None:
+    keys = {**QUICK, "uplink_encoding": "bfloat16"}
+    run_simulation(Simulation(dataset="wine", model="mlp", method="fedavg", **keys), tmp_path / "a", engine=TWO)
+    assert [row["received_bytes"] / row["sent_bytes"] for row in rows(tmp_path / "a")] == [
+        pytest.approx(0.5, abs=0.01)
+    ] * 2
+
+
+def test_rounds_of_an_earlier_start_keep_its_environment(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"dataset": "wine", "model": "mlp", "method": "fedavg", **QUICK}
+    run_simulation(Simulation(**keys), tmp_path / "a", engine=TWO)
+    (tmp_path / "a" / "summary.json").unlink()
+    run_simulation(Simulation(**keys), tmp_path / "a", engine=EngineSettings(workers=1))
+    assert [row["environment"]["workers"] for row in rows(tmp_path / "a")] == [2, 2]
+
+
+def test_a_split_is_known_by_its_digest(tmp_path: Path) -> None:
+    """It depends on the split alone: not on method or seed of the training, if the split's seed is given."""
+    keys: dict[str, Any] = {"dataset": "wine", "model": "mlp", "partition_seed": 5, **QUICK, "rounds": 1}
+    changed: dict[str, dict[str, Any]] = {"a": {}, "b": {"method": "moon", "seed": 2}, "c": {"partition_seed": 6}}
+    for name, changes in changed.items():
+        run_simulation(Simulation(**{**keys, **changes}), tmp_path / name, engine=TWO)
+    a, b, c = (json.loads((tmp_path / name / "summary.json").read_text())["split"] for name in "abc")
+    assert a == b != c
+    assert sum(a["sizes"]) == sum(c["sizes"])
+    assert rows(tmp_path / "a")[0]["split_sha256"] == a["sha256"]

@@ -23,7 +23,15 @@ from moonfed.experiments.simulation import Simulation
 SIMULATION = Simulation(name="mine", dataset="digits", method="moon", seed=3)
 ROUNDS = tuple(
     SimulatedRound(
-        round=round_, accuracy=accuracy, loss=1.0, seconds=2.5, metrics={"train_loss": 0.5}, party_seconds=4.0
+        round=round_,
+        accuracy=accuracy,
+        loss=1.0,
+        seconds=2.5,
+        metrics={"train_loss": 0.5},
+        party_seconds=4.0,
+        sent_bytes=30,
+        received_bytes=10,
+        environment={"processor": "old" if round_ < 3 else "new"},
     )
     for round_, accuracy in ((1, 0.75), (2, 0.875), (3, 0.5))
 )
@@ -31,6 +39,11 @@ PARTIES = tuple(
     PartyResult(party=f"party-{number}", accuracy=accuracy, loss=0.5, seconds=10.0)
     for number, accuracy in ((1, 0.25), (2, 0.75))
 )
+
+
+@pytest.fixture(autouse=True)
+def split(tmp_path: Path) -> None:
+    Layout(tmp_path).split.write_text('{"sha256": "5f", "sizes": [60, 40]}')
 
 
 def result(tmp_path: Path, *, parties: bool = False) -> SimulationResult:
@@ -47,11 +60,13 @@ def test_rows_are_read_as_they_were_written(
     write_rows(SIMULATION, layout, rows)
     assert read_rows(layout) == ((rows, ()) if rows is ROUNDS else ((), rows))
     line = json.loads(layout.results.read_text().splitlines()[0])
-    assert {name: line[name] for name in ("recipe", "dataset", "method", "seed")} == {
-        "recipe": "mine",
+    assert {name: line[name] for name in ("name", "dataset", "method", "seed", "split_sha256", "recipe")} == {
+        "name": "mine",
         "dataset": "digits",
         "method": "moon",
         "seed": 3,
+        "split_sha256": "5f",
+        "recipe": SIMULATION.to_document(),
     }
 
 
@@ -68,6 +83,10 @@ def test_a_run_is_summarised_by_its_last_and_its_best_model(tmp_path: Path) -> N
     assert found.model == tmp_path / "model.safetensors"
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["rounds"], summary["accuracy"], summary["best_accuracy"]) == (3, 0.5, 0.875)
+    assert (summary["sent_bytes"], summary["received_bytes"]) == (90, 30)
+    assert summary["recipe"] == SIMULATION.to_document()
+    assert summary["split"] == {"sha256": "5f", "sizes": [60, 40]}
+    assert summary["environments"] == [{"processor": "old"}, {"processor": "new"}]
 
 
 def test_parties_alone_are_summarised_by_mean_and_deviation(tmp_path: Path) -> None:
@@ -86,4 +105,4 @@ def test_a_finished_simulation_is_found_and_takes_the_recipes_present_name(tmp_p
     found = finished(renamed, layout)
     assert found is not None
     assert found.rounds == ROUNDS
-    assert {json.loads(line)["recipe"] for line in layout.results.read_text().splitlines()} == {"other"}
+    assert {json.loads(line)["name"] for line in layout.results.read_text().splitlines()} == {"other"}

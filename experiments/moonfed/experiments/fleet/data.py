@@ -5,6 +5,7 @@ However many parties and workers there are, the pages are in memory once. A part
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,6 +45,28 @@ def write_parts(data: SplitDataSet, parts: Sequence[Indices], directory: Path) -
         np.save(temporary / "test-inputs.npy", np.ascontiguousarray(data.test.inputs))
         np.save(temporary / "test-labels.npy", data.test.labels)
         (temporary / COUNTS_FILE).write_text(json.dumps(counts.tolist()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """The samples of each party: their numbers, and a sha256 of their positions in the data set."""
+
+    sha256: str
+    sizes: tuple[int, ...]
+
+
+def describe_split(parts: Sequence[Indices]) -> Split:
+    """Describe a split; the digest is of every part's length and positions as little-endian 64-bit integers."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(np.concatenate([[len(part)], part]).astype("<i8").tobytes())
+    return Split(sha256=digest.hexdigest(), sizes=tuple(map(len, parts)))
+
+
+def read_split(file: Path) -> Split:
+    """Read a split's description."""
+    document = json.loads(file.read_text())
+    return Split(sha256=document["sha256"], sizes=tuple(document["sizes"]))
 
 
 def read_counts(directory: Path) -> Counts:

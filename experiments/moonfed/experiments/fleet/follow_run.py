@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import count, takewhile
 
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.app import Coordinator
-from moonfed.coordinator.records import RoundRecord, RunEvent, RunView
+from moonfed.coordinator.records import AttemptId, RoundRecord, RunEvent, RunView
 from moonfed.coordinator.storage.opening import Storage
-from moonfed.errors import MoonfedError, Unavailable
+from moonfed.errors import Corrupt, MoonfedError, Unavailable
+from moonfed.experiments.environment import Environment
 from moonfed.experiments.fleet.engine import Engine
 from moonfed.experiments.fleet.layout import RUN, Layout
 from moonfed.experiments.fleet.parties import DROPPED_OUT
-from moonfed.experiments.fleet.results import SimulatedRound, write_rows
+from moonfed.experiments.fleet.results import SimulatedRound, read_rows, write_rows
 from moonfed.experiments.simulation import Simulation
 
 SCORES = ("accuracy", "loss", "seconds", "party_seconds")  # what we add to a round's metrics
@@ -78,11 +80,13 @@ class Scorer:
         directory: Storage,
         coordinator: Coordinator,
         engine: Engine,
+        environment: Environment,
         scored: Callable[[SimulatedRound], None],
     ) -> None:
         self._simulation, self._layout = simulation, layout
         self._directory, self._coordinator, self._engine = directory, coordinator, engine
-        self._scored = scored
+        self._environment, self._scored = asdict(environment), scored
+        self._environments = {entry.round: entry.environment for entry in _written(layout)}  # of earlier starts
         self._results: dict[int, SimulatedRound] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -102,7 +106,7 @@ class Scorer:
         if "accuracy" in record.metrics:  # the model itself may have been deleted
             scores = {name: record.metrics[name] for name in SCORES if name in record.metrics}
             metrics = {name: value for name, value in record.metrics.items() if name not in SCORES}
-            self._results[record.id.round] = SimulatedRound(round=record.id.round, metrics=metrics, **scores)
+            self._results[record.id.round] = self._result(record.id.round, metrics, scores)
         elif record.model:
             self.score(record.id.round, record.model, RoundTimes(seconds=record.seconds))
 
@@ -117,10 +121,22 @@ class Scorer:
         metrics = {name: value for name, value in known.items() if name not in SCORES}
         scores = {"accuracy": score["accuracy"], "loss": score["loss"], **asdict(times)}
         await self._coordinator.operators.record_metrics(RUN, round_, scores)
-        result = SimulatedRound(round=round_, metrics=metrics, **scores)
+        result = self._result(round_, metrics, scores)
         self._results[round_] = result
         self._write()
         self._scored(result)
+
+    def _result(self, round_: int, metrics: Mapping[str, float], scores: Mapping[str, float]) -> SimulatedRound:
+        found = (self._directory.store.round(AttemptId(run=RUN, round=round_, attempt=number)) for number in count(1))
+        attempts = [record for record in takewhile(bool, found) if record]  # each has cost traffic
+        return SimulatedRound(
+            round=round_,
+            metrics=metrics,
+            environment=self._environments.get(round_, self._environment),
+            sent_bytes=sum(record.sent_bytes for record in attempts),
+            received_bytes=sum(record.received_bytes for record in attempts),
+            **{name: float(value) for name, value in scores.items()},
+        )
 
     def _write(self) -> None:
         """Rewrite the rows from the store, so that a kill at any moment neither loses nor repeats a line."""
@@ -141,6 +157,14 @@ class Scorer:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+
+def _written(layout: Layout) -> Sequence[SimulatedRound]:
+    """Return the rounds of results.jsonl; none if it is damaged, since it is about to be written again."""
+    try:
+        return read_rows(layout)[0]
+    except Corrupt:
+        return ()
 
 
 async def follow(coordinator: Coordinator, scorer: Scorer, clock: Clock, opened: Callable[[int, int], None]) -> None:

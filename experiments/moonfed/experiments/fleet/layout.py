@@ -47,6 +47,11 @@ class Layout:
         return self.root / "data"
 
     @property
+    def split(self) -> Path:
+        """The sha256 of the split, and its sizes; stays when the samples are deleted."""
+        return self.root / "split.json"
+
+    @property
     def coordinator(self) -> Path:
         """The coordinator's state directory."""
         return self.root / "coordinator"

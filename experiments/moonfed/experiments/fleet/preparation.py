@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from moonfed.bundle import Bundle, read_bundle, write_bundle
 from moonfed.data.open_source import open_source
 from moonfed.errors import Corrupt, InvalidInput
 from moonfed.experiments.datasets import LOADERS, SplitDataSet, load_dataset, preprocessing
-from moonfed.experiments.fleet.data import digest_of, write_parts
+from moonfed.experiments.fleet.data import describe_split, digest_of, write_parts
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.group import group_by
 from moonfed.experiments.own_data import OwnData, split_samples
@@ -55,6 +55,7 @@ def prepare(simulation: Simulation, layout: Layout, source: Source, say: Callabl
         bundle = None if given else build_bundle(bundle_recipe(simulation, loaded))
         layout.root.mkdir(parents=True, exist_ok=True)
         write_durably(layout.recipe, json.dumps(simulation.to_document(), indent=1).encode() + b"\n")
+        write_durably(layout.split, json.dumps(asdict(describe_split(parts))).encode() + b"\n")
         write_parts(loaded, parts, layout.data)
         _require_same_samples(layout)
         if bundle:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from moonfed.errors import Corrupt
-from moonfed.experiments.fleet.data import Counts, read_counts
+from moonfed.experiments.fleet.data import Counts, read_counts, read_split
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.simulation import Simulation
 from moonfed.files import write_durably
@@ -20,8 +20,9 @@ from moonfed.files import write_durably
 class SimulatedRound:
     """One round's global model on the whole test set; `seconds`: the round's wall time.
 
-    `party_seconds`: the total time of its parties' training; 0 in older results. `metrics`: means of the cohort's
-    metrics of training, such as `train_loss` or FedProx's `inexactness`.
+    `party_seconds`: the total time of its parties' training. `sent_bytes` to and `received_bytes` from all
+    its parties together, as encoded on the wire. `metrics`: means of the cohort's metrics of training, such as
+    `train_loss` or FedProx's `inexactness`. `environment`: the hardware and software that it was trained with.
     """
 
     round: int
@@ -30,6 +31,9 @@ class SimulatedRound:
     seconds: float
     metrics: Mapping[str, float]
     party_seconds: float = 0.0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    environment: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,10 @@ class PartyResult:
     accuracy: float
     loss: float
     seconds: float
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+
+Row = TypeVar("Row", SimulatedRound, PartyResult)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +99,20 @@ class SimulationResult:
 
 def write_rows(simulation: Simulation, layout: Layout, results: Sequence[SimulatedRound | PartyResult]) -> None:
     """Replace results.jsonl: after a crash it holds the old lines or the new ones."""
-    common = {
-        "recipe": simulation.name,
+    common = _description(simulation) | {"split_sha256": read_split(layout.split).sha256}
+    lines = [json.dumps(common | asdict(result)) + "\n" for result in results]
+    write_durably(layout.results, "".join(lines).encode())
+
+
+def _description(simulation: Simulation) -> dict[str, Any]:
+    """Return the whole recipe, and the keys that tables are grouped by."""
+    return {
+        "name": simulation.name,
         "dataset": simulation.dataset,
         "method": simulation.method,
         "seed": simulation.seed,
+        "recipe": simulation.to_document(),
     }
-    lines = [json.dumps(common | asdict(result)) + "\n" for result in results]
-    write_durably(layout.results, "".join(lines).encode())
 
 
 def read_rows(layout: Layout) -> tuple[tuple[SimulatedRound, ...], tuple[PartyResult, ...]]:
@@ -107,39 +121,41 @@ def read_rows(layout: Layout) -> tuple[tuple[SimulatedRound, ...], tuple[PartyRe
         return (), ()
     try:
         rows = [json.loads(line) for line in layout.results.read_text().splitlines()]
-        parties = tuple(PartyResult(party=row["party"], **_measured(row)) for row in rows if "party" in row)
-        return tuple(_round(row) for row in rows if "round" in row), parties
+        parties = tuple(_read(PartyResult, row) for row in rows if "party" in row)
+        return tuple(_read(SimulatedRound, row) for row in rows if "round" in row), parties
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Corrupt(f"{layout.results} cannot be read; name a new output directory") from error
 
 
-def _round(row: Mapping[str, Any]) -> SimulatedRound:
-    metrics = {str(name): float(value) for name, value in row["metrics"].items()}
-    party_seconds = float(row.get("party_seconds", 0.0))
-    return SimulatedRound(round=row["round"], metrics=metrics, party_seconds=party_seconds, **_measured(row))
-
-
-def _measured(row: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(row[name]) for name in ("accuracy", "loss", "seconds")}
+def _read(kind: type[Row], row: Mapping[str, Any]) -> Row:
+    values = {item.name: row[item.name] for item in fields(kind)}
+    for name in ("accuracy", "loss", "seconds"):
+        values[name] = float(values[name])
+    return kind(**values)
 
 
 def finish(result: SimulationResult) -> SimulationResult:
     """Write the summary, which marks the simulation as finished."""
     simulation = result.simulation
-    summary = {
-        "recipe": simulation.name,
-        "dataset": simulation.dataset,
-        "method": simulation.method,
-        "seed": simulation.seed,
-        "accuracy": result.accuracy,
-        "seconds": round(result.seconds, 3),
-    }
+    summary = _description(simulation) | {"accuracy": result.accuracy, "seconds": round(result.seconds, 3)}
     if result.parties:
         summary |= {"parties": len(result.parties), "accuracy_sd": result.spread}
     else:
-        summary |= {"rounds": len(result.rounds), "best_accuracy": max(entry.accuracy for entry in result.rounds)}
+        summary |= {
+            "rounds": len(result.rounds),
+            "best_accuracy": max(entry.accuracy for entry in result.rounds),
+            "sent_bytes": sum(entry.sent_bytes for entry in result.rounds),
+            "received_bytes": sum(entry.received_bytes for entry in result.rounds),
+        }
+    summary["split"] = asdict(read_split(result.layout.split))
+    summary["environments"] = _distinct([entry.environment for entry in result.rounds or result.parties])
     write_durably(result.layout.summary, json.dumps(summary, indent=1).encode() + b"\n")
     return result
+
+
+def _distinct(environments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the environments in order of their first appearance."""
+    return [found for number, found in enumerate(environments) if found not in environments[:number]]
 
 
 def finished(simulation: Simulation, layout: Layout) -> SimulationResult | None:

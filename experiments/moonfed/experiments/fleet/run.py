@@ -26,6 +26,7 @@ from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.errors import NotFound, RunFailed, UntrustedBundle
+from moonfed.experiments.environment import describe_environment
 from moonfed.experiments.fleet.checkpoint import restore_checkpoint
 from moonfed.experiments.fleet.data import read_counts
 from moonfed.experiments.fleet.engine import EngineSettings, open_engine
@@ -172,8 +173,9 @@ async def _solo(
     reporter = SimulationReporter(progress)
     parties = _parties(layout)
     reporter.opened(1, len(parties))
+    environment = describe_environment(settings.device, settings.workers)
     async with open_engine(settings, layout.root, len(parties)) as engine:
-        return await simulate_solo(simulation, layout, engine, parties, reporter.delivered)
+        return await simulate_solo(simulation, layout, engine, environment, parties, reporter.delivered)
 
 
 async def _federated(
@@ -189,8 +191,9 @@ async def _federated(
     def scored(result: SimulatedRound) -> None:
         reporter.scored(result.round, result.accuracy)
 
+    environment = describe_environment(settings.device, settings.workers)
     async with open_engine(settings, layout.root, simulation.trained_parties) as engine:
-        scorer = Scorer(simulation, layout, directory, coordinator, engine, scored)
+        scorer = Scorer(simulation, layout, directory, coordinator, engine, environment, scored)
         parties, run = _parties(layout), simulation.run_settings(read_bundle(layout.bundle).manifest)
         fleet = Fleet(
             coordinator=coordinator,

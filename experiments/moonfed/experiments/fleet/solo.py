@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from moonfed.assignment import Assignment, AttemptId
 from moonfed.blobs import ref_of_bytes
+from moonfed.experiments.environment import Environment
 from moonfed.experiments.fleet.engine import Engine
 from moonfed.experiments.fleet.layout import RUN, Layout
 from moonfed.experiments.fleet.parties import Party, trained
@@ -16,7 +18,12 @@ from moonfed.manifest import MODEL, WEIGHTS_FILE, Manifest
 
 
 async def simulate_solo(
-    simulation: Simulation, layout: Layout, engine: Engine, parties: Sequence[Party], delivered: Callable[[], None]
+    simulation: Simulation,
+    layout: Layout,
+    engine: Engine,
+    environment: Environment,
+    parties: Sequence[Party],
+    delivered: Callable[[], None],
 ) -> tuple[PartyResult, ...]:
     """Train and score the remaining parties; return the results in order of the parties.
 
@@ -42,6 +49,7 @@ async def simulate_solo(
                 accuracy=score["accuracy"],
                 loss=score["loss"],
                 seconds=seconds,
+                environment=asdict(environment),
             )
             write_rows(simulation, layout, [results[other.name] for other in parties if other.name in results])
         delivered()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from math import ceil
 from pathlib import Path
 from statistics import mean, stdev
@@ -37,6 +39,7 @@ UNITS = {
     "spread": "samples per party",
     "test samples": "test samples",
 }
+TRAFFIC = "MB received and sent by all parties"
 Part = tuple[str, Callable[["Axes"], None]]  # a title, and the function that draws below it
 
 
@@ -63,8 +66,12 @@ def _parts(result: PanelResult, data: str, *, several: bool) -> list[Part]:
         return [_pairs(result, cells, prefix + column_label(cells[0].cell, data), data) for cells in _columns(result)]
     title = panel_label(result.panel, data)
     if chart == "curves":
-        lines = [_curve(cell) for cell in result.cells if cell.trials[0].accuracy]
-        return [(title, lambda axes: draw_lines(axes, lines, x="round", y=UNITS["accuracy"]))]
+        trained = [cell for cell in result.cells if cell.trials[0].accuracy]
+        by_round, by_traffic = [_curve(cell) for cell in trained], [_traffic_curve(cell) for cell in trained]
+        return [
+            (title, lambda axes: draw_lines(axes, by_round, x="round", y=UNITS["accuracy"])),
+            (f"{title}, by traffic", lambda axes: draw_lines(axes, by_traffic, x=TRAFFIC, y=UNITS["accuracy"])),
+        ]
     if chart == "lines":
         ticks = list(dict.fromkeys(cell.cell.column for cell in result.cells))
         series = _series(result, ticks)
@@ -112,6 +119,12 @@ def _curve(cell: CellResult) -> Line:
     deviation = [100 * stdev(values) for values in rounds] if len(cell.trials) > 1 else []
     numbers = list(range(1, len(rounds) + 1))
     return Line(label=cell.cell.row, x=numbers, y=[100 * mean(values) for values in rounds], deviation=deviation)
+
+
+def _traffic_curve(cell: CellResult) -> Line:
+    """Return accuracy in percent by the MB that all parties have received and sent; a mean over the trials each."""
+    traffic = [mean(values) / 1e6 for values in zip(*(trial.traffic for trial in cell.trials), strict=True)]
+    return replace(_curve(cell), x=list(accumulate(traffic)))
 
 
 def _series(result: PanelResult, ticks: Sequence[str]) -> list[Line]:

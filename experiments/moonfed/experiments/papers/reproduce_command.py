@@ -151,12 +151,12 @@ def _engine_settings(engine: str, workers: int | None, device: str) -> EngineSet
 
 
 def _context(options: Options, settings: EngineSettings, bar: TrialsBar) -> ReproductionContext:
+    from moonfed.experiments.environment import describe_environment
     from moonfed.experiments.fleet.run import run_simulation
-    from moonfed.experiments.papers.hardware import describe_hardware
     from moonfed.experiments.papers.runner import ReproductionContext
 
     def run(simulation: Simulation, output: Path) -> SimulationResult:
         return run_simulation(simulation, output, data=options.data, engine=settings, progress=bar.show)
 
-    hardware = describe_hardware(settings.device, settings.workers)
+    hardware = str(describe_environment(settings.device, settings.workers))
     return ReproductionContext(options=options, run=run, hardware=hardware, say=bar.say)

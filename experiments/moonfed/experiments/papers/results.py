@@ -23,6 +23,7 @@ class Trial:
     tuned: float | None = None  # the value of the cell's tuned setting that this trial tried
     accuracy: tuple[float, ...] = ()  # of the global model after round 1, 2 and so on
     seconds: tuple[float, ...] = ()  # of each round, the parties in turn
+    traffic: tuple[int, ...] = ()  # bytes that all parties received and sent in each round
     parties: tuple[float, ...] = ()  # accuracy of each party that trained alone
     counts: tuple[tuple[int, ...], ...] = ()  # samples by party and class
 

@@ -147,6 +147,7 @@ def _trials(cell: Cell, context: ReproductionContext) -> Iterator[tuple[Trial, l
                 tuned=tuned,
                 accuracy=tuple(entry.accuracy for entry in result.rounds),
                 seconds=tuple(entry.party_seconds for entry in result.rounds),
+                traffic=tuple(entry.sent_bytes + entry.received_bytes for entry in result.rounds),
                 parties=tuple(entry.accuracy for entry in result.parties),
             )
             tried = "" if tuned is None else f", {cell.tuned} {tuned:g}"
@@ -185,7 +186,8 @@ def _rows(cell: Cell, tuned: float | None, result: SimulationResult) -> Iterator
     }
     for entry in result.rounds:
         measured = {"accuracy": entry.accuracy, "loss": entry.loss, "seconds": entry.seconds}
-        yield common | {"round": entry.round} | measured | {"party_seconds": entry.party_seconds}
+        costs = {name: getattr(entry, name) for name in ("party_seconds", "sent_bytes", "received_bytes")}
+        yield common | {"round": entry.round} | measured | costs
     for party in result.parties:
         yield common | {"party": party.party, "accuracy": party.accuracy, "loss": party.loss, "seconds": party.seconds}
 
