@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev, variance
 from typing import Any
 
 from moonfed.experiments.papers.results import rounds_to
@@ -16,11 +17,18 @@ ROUNDS = 100
 LAST = 10  # rounds whose accuracies are averaged, the last ones or each ten
 FEDSSC_TARGET = 68.0  # percent; FedSSC's table I counts the rounds until then
 FLOOR = 58  # percent: the methods differ above; all pass it in about ten rounds
+SMOOTHED = 5  # rounds of the moving mean, which one lucky round does not lift
+MODELS = {"scaffold": 2}  # that a party sends in a round, of the model's size; every other method sends one
 NEVER = "not reached"
 HEADER = (
-    "| run | rounds | last | mean of last ten | best (round) | reaches FedAvg's last | reaches 68 % | seconds |",
-    "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    "| run | rounds | last | last ten | best (round) | reaches FedAvg's last | models | reaches 68 % | seconds |",
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
 )
+METHODS_HEADER = (
+    "| method | trials | last, mean ± deviation | last ten, mean ± deviation | ahead of FedAvg, same seed | trials |",
+    "| --- | --- | --- | --- | --- | --- |",
+)
+DETECTED = 2 * (1.96 + 0.84) ** 2  # two-sided test at 5 % of two means of n trials each, with a power of 80 %
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +42,24 @@ class Run:
     seconds: tuple[float, ...]
 
     @property
+    def group(self) -> str:
+        """The name without the seed: the runs of a group differ in nothing else."""
+        return self.name.rpartition("-")[0]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done."""
+        return len(self.accuracy) == ROUNDS
+
+    @property
+    def last_ten(self) -> float:
+        """The mean accuracy of the last ten rounds."""
+        return mean(self.accuracy[-LAST:])
+
+    @property
     def label(self) -> str:
         """The name in a picture's legend."""
-        state = "" if len(self.accuracy) == ROUNDS else f" (round {len(self.accuracy)})"
+        state = "" if self.finished else f" (round {len(self.accuracy)})"
         return self.name.removeprefix("cifar10-") + state
 
 
@@ -58,25 +81,28 @@ def _to_run(name: str, rounds: list[dict[str, Any]]) -> Run:
 
 
 def tabulate(runs: list[Run]) -> list[str]:
-    """Return the lines of a Markdown table; accuracies are in percent, seconds the median."""
+    """Return the lines of a Markdown table; accuracies are in percent, seconds the median.
+
+    Brackets behind a round that reaches a target: the first one by whose moving mean it is reached.
+    """
     return [*HEADER, *(_row(run, _baseline(runs, run.seed)) for run in runs)]
 
 
 def _baseline(runs: list[Run], seed: int) -> float | None:
     """Return FedAvg's accuracy after the last round with a seed, in percent, once it has finished."""
-    finished = (one for one in runs if (one.method, one.seed, len(one.accuracy)) == ("fedavg", seed, ROUNDS))
-    return next((one.accuracy[-1] for one in finished), None)
+    return next((one.accuracy[-1] for one in runs if one.name == f"cifar10-fedavg-{seed}" and one.finished), None)
 
 
 def _row(run: Run, baseline: float | None) -> str:
-    last, best = run.accuracy[-LAST:], max(run.accuracy)
+    best = max(run.accuracy)
     cells = [
         f"`{run.name}`",
         str(len(run.accuracy)),
-        f"{last[-1]:.1f}",
-        f"{sum(last) / len(last):.1f}",
+        f"{run.accuracy[-1]:.1f}",
+        f"{run.last_ten:.1f}",
         f"{best:.1f} ({run.accuracy.index(best) + 1})",
         _reached(run, baseline),
+        _models(run, baseline),
         _reached(run, FEDSSC_TARGET),
         f"{median(run.seconds):.0f}",
     ]
@@ -85,18 +111,75 @@ def _row(run: Run, baseline: float | None) -> str:
 
 def tabulate_by_tens(runs: list[Run]) -> list[str]:
     """Return a line for each finished run: its mean accuracy in percent over every ten rounds."""
-    return [_by_tens(run) for run in runs if len(run.accuracy) == ROUNDS]
+    return [_by_tens(run) for run in runs if run.finished]
 
 
 def _by_tens(run: Run) -> str:
-    means = (sum(run.accuracy[start : start + LAST]) / LAST for start in range(0, ROUNDS, LAST))
-    return f"| `{run.name}` | {' | '.join(f'{mean:.1f}' for mean in means)} |"
+    means = (mean(run.accuracy[start : start + LAST]) for start in range(0, ROUNDS, LAST))
+    return f"| `{run.name}` | {' | '.join(f'{value:.1f}' for value in means)} |"
 
 
 def _reached(run: Run, target: float | None) -> str:
     """Format the first round that reaches a target; NEVER if there is no target or no such round."""
     reached = None if target is None else rounds_to(run.accuracy, target)
-    return f"round {reached}" if reached else NEVER
+    if target is None or reached is None:
+        return NEVER
+    moving = [mean(run.accuracy[end - SMOOTHED : end]) for end in range(SMOOTHED, len(run.accuracy) + 1)]
+    smooth = rounds_to(moving, target)
+    return f"round {reached} ({smooth + SMOOTHED - 1 if smooth else 'never'})"
+
+
+def _models(run: Run, target: float | None) -> str:
+    """Format the number of models that each party sends until a target is reached; pooled samples send none."""
+    reached = None if target is None else rounds_to(run.accuracy, target)
+    return "" if reached is None or run.method == "pooled" else str(reached * MODELS.get(run.method, 1))
+
+
+def tabulate_methods(runs: list[Run]) -> list[str]:
+    """Return the lines of a Markdown table with each method's finished trials, in points; deviations are the sample's.
+
+    Differences are of the last round, from FedAvg on the same parties with the same seed.
+    """
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.finished:
+            groups.setdefault(run.group, []).append(run)
+    return [*METHODS_HEADER, *(_method(group, trials, runs) for group, trials in groups.items())]
+
+
+def _method(group: str, trials: list[Run], runs: list[Run]) -> str:
+    ahead = [
+        run.accuracy[-1] - baseline
+        for run in trials
+        if group != "cifar10-fedavg" and (baseline := _baseline(runs, run.seed)) is not None
+    ]
+    cells = [
+        f"`{group}`",
+        str(len(trials)),
+        _mean([run.accuracy[-1] for run in trials]),
+        _mean([run.last_ten for run in trials]),
+        *((_mean(ahead, sign="+"), str(len(ahead))) if ahead else ("", "")),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _mean(values: list[float], sign: str = "") -> str:
+    return f"{mean(values):{sign}.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+
+
+def seed_deviation(runs: list[Run]) -> float:
+    """Return the deviation of the last round between seeds, in points, pooled over the groups of several trials."""
+    groups: dict[str, list[float]] = {}
+    for run in runs:
+        if run.finished:
+            groups.setdefault(run.group, []).append(run.accuracy[-1])
+    several = [values for values in groups.values() if len(values) > 1]
+    return math.sqrt(sum(variance(one) * (len(one) - 1) for one in several) / sum(len(one) - 1 for one in several))
+
+
+def trials_needed(difference: float, deviation: float) -> int:
+    """Return the trials of either method that detect a difference, in points, in 80 % of the cases."""
+    return math.ceil(DETECTED * (deviation / difference) ** 2)
 
 
 def draw(runs: list[Run], target: Path) -> None:
@@ -113,4 +196,7 @@ def draw(runs: list[Run], target: Path) -> None:
 if __name__ == "__main__":
     found = read_runs(RESULTS)
     draw(found, PICTURE)
-    print("\n".join([*tabulate(found), "", *tabulate_by_tens(found)]))
+    print("\n".join([*tabulate(found), "", *tabulate_methods(found), "", *tabulate_by_tens(found), ""]))
+    deviation = seed_deviation(found)
+    needed = ", ".join(f"{trials_needed(points, deviation)} for {points:g}" for points in (0.3, 0.6, 0.7, 2.5, 2.8))
+    print(f"deviation between seeds {deviation:.2f} points; trials needed for a difference in points: {needed}")
