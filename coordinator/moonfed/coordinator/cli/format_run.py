@@ -11,7 +11,7 @@ from moonfed.coordinator.cli.format_evaluations import evaluation_lines
 from moonfed.coordinator.cli.format_robust import clipped_lines, incident_lines, robust_line
 from moonfed.coordinator.cli.layout import LINES, listed, shorten, table, wrap
 from moonfed.coordinator.documents.values import amount_text, round_status
-from moonfed.coordinator.rounds.settings import MAX_ATTEMPTS
+from moonfed.coordinator.rounds.settings import MAX_ATTEMPTS, percent_text
 from moonfed.encodings import PLAIN
 from moonfed.formatting import count
 from moonfed.labels import write_labels
@@ -64,7 +64,7 @@ def _settings(settings: control_pb2.RunSettings) -> str:
         f"heartbeat timeout {settings.heartbeat_timeout_seconds:g} s",
     ]
     parts += [f"max attempts {settings.max_attempts}"] if settings.max_attempts != MAX_ATTEMPTS else []
-    parts += [f"over-selection {100 * settings.over_selection:g}%"] if settings.over_selection else []
+    parts += [f"over-selection {percent_text(settings.over_selection)}"] if settings.over_selection else []
     parts += [f"exclude after {count(settings.exclude_after, 'clip')}"] if settings.exclude_after else []
     trusted = "trusted " if settings.trusted_labels else ""
     parts += [f"{trusted}label {write_labels(settings.labels)}"] if settings.labels else []

@@ -45,7 +45,12 @@ class Amount:
             raise InvalidInput(f"{name} is {self.fraction}; a fraction must be above 0 and at most 1")
 
     def __str__(self) -> str:
-        return str(self.count) if self.fraction is None else f"{100 * self.fraction:g}%"
+        return str(self.count) if self.fraction is None else percent_text(self.fraction)
+
+
+def percent_text(fraction: float) -> str:
+    """Return a fraction as recipes and commands take it back: two thirds of three devices must stay two."""
+    return f"{100 * fraction:.12g}%"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
