@@ -48,7 +48,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are done."""
+        """True if all rounds are done."""
         return len(self.accuracy) == ROUNDS
 
     @property

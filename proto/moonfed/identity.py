@@ -9,6 +9,8 @@ coordinator.json  {"address": "host:port"}
 from __future__ import annotations
 
 import json
+import re
+import socket
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -30,6 +32,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 ROLES: tuple[Role, ...] = get_args(Role)
 ROLE_ATTRIBUTE = x509.ObjectIdentifier("2.5.4.72")  # X.520's attribute "role", in an operator's subject
 CA_FILE, CERTIFICATE_FILE, KEY_FILE, COORDINATOR_FILE = "ca.pem", "certificate.pem", "key.pem", "coordinator.json"
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+NAME_RULE = "1 to 63 of a-z, 0-9, '.', '_' and '-', starting with a letter or a digit"
 RENEW_AT = 1 / 3  # of a certificate's life left: enough for a device that is rarely online
 
 
@@ -123,6 +127,21 @@ def save_identity(directory: Path, *, address: str, ca: bytes, certificate: byte
     write_durably(directory / CERTIFICATE_FILE, certificate, mode=0o600)
 
 
+def require_name(field: str, name: str) -> str:
+    """Return a valid name of a device, an operator or a run; raises InvalidInput. Names also become file names."""
+    if not NAME.fullmatch(name):
+        raise InvalidInput(f"{field} is {name!r}; it must be {NAME_RULE}")
+    return name
+
+
+def default_name() -> str:
+    """Return a device's name if none is given: its host's, in lower case; raises InvalidInput if that is not valid."""
+    host = socket.gethostname()
+    if not NAME.fullmatch(host.lower()):
+        raise InvalidInput(f"this machine's name is {host!r}; a device's must be {NAME_RULE}: give one with --name")
+    return host.lower()
+
+
 def new_key() -> ec.EllipticCurvePrivateKey:
     """Return a fresh P-256 key."""
     return ec.generate_private_key(ec.SECP256R1())
@@ -136,7 +155,7 @@ def key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def signing_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
-    """Return a PKCS#10 request, PEM, for a certificate in that name."""
+    """Return a PKCS#10 request, PEM, for a certificate in that valid name."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
     return request.public_bytes(serialization.Encoding.PEM)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from moonfed import errors
-from moonfed.identity import ROLES, load_identity, read_certificate, subject_of
+from moonfed.identity import ROLES, default_name, load_identity, read_certificate, subject_of
 from tests.support.tls_fleet import HOUR, Authority, Served
 
 
@@ -46,3 +46,16 @@ def test_an_identity_names_missing_files_and_protects_its_key(served: Served, tm
     (directory / "ca.pem").unlink()
     with pytest.raises(errors.NotFound, match=r"holds no identity: ca\.pem is missing"):
         load_identity(directory)
+
+
+@pytest.mark.parametrize(("host", "name"), [("CAM-7", "cam-7"), ("jetson", "jetson"), ("Nano.Local", "nano.local")])
+def test_a_device_is_named_like_its_host(monkeypatch: pytest.MonkeyPatch, host: str, name: str) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    assert default_name() == name
+
+
+@pytest.mark.parametrize("host", ["", "-cam", "küche", "h" * 64], ids=["none", "dash", "umlaut", "long"])
+def test_a_host_that_no_device_can_be_named_like_is_an_error(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    with pytest.raises(errors.InvalidInput, match="give one with --name"):
+        default_name()

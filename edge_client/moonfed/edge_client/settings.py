@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -12,6 +11,7 @@ from moonfed.data.image_folder import check_ignored
 from moonfed.edge_client.metrics_file import require_metrics_file
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import InvalidInput
+from moonfed.identity import default_name
 from moonfed.labels import SANDBOX_LABEL, check_labels
 from moonfed.logs import require_log_options
 from moonfed.proxy import parse_proxy
@@ -97,7 +97,7 @@ class DeviceSettings:
     @property
     def plain_name(self) -> str:
         """The device's name where no certificate names it."""
-        return self.name or socket.gethostname()
+        return self.name or default_name()
 
     def to_environment(self) -> dict[str, str]:
         """Return variables for the process that `run` becomes; arguments are public, and a proxy has a password."""

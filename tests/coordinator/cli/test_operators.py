@@ -6,7 +6,11 @@ import json
 import subprocess
 from pathlib import Path
 
-from moonfed.coordinator.cli.operators import operator_document, operator_status
+import pytest
+from typer.testing import CliRunner
+
+from moonfed.coordinator.cli.operators import operator_app, operator_document, operator_status
+from moonfed.errors import InvalidInput
 from moonfed.v1 import control_pb2
 from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, Programs
 
@@ -57,6 +61,17 @@ def test_an_operator_works_from_another_machine_until_they_are_revoked(programs:
         ("ann", "revoked"),
         ("operator", "valid"),
     ]
+
+
+@pytest.mark.parametrize("name", ["n" * 65, "Ann", "ann smith"], ids=["65", "capital", "blank"])
+def test_a_name_that_no_operator_can_have_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^operator is .*; it must be 1 to 63 of"):
+        CliRunner().invoke(
+            operator_app,
+            ["create", name, "--role", "viewer", "--output", str(tmp_path / "new")],
+            catch_exceptions=False,
+        )
+    assert not (tmp_path / "new").exists()
 
 
 def test_an_expired_certificate_is_shown_as_such() -> None:

@@ -64,10 +64,12 @@ def waiting(
         return f"round {state.committed + 1} was abandoned; attempt {state.attempt} may start within a minute"
     eligible, needed = len(state.online), settings.devices_needed
     offline = len(state.reusable.keys() - state.online)
-    lacking = needed - eligible - offline
+    checking = sum(reason == CHECKING for reason in ineligible.values())
+    lacking = needed - eligible - offline - checking
     more = count(lacking, "more device") if lacking > 0 else "devices that are still checking the run"
     kept = f", {count(offline, 'update')} kept from offline devices" if offline else ""
-    return f"waiting for {more}: {eligible} eligible{kept}, {needed} needed{not_eligible(ineligible)}"
+    online = f"{eligible + len(ineligible)} online, " if checking else ""
+    return f"waiting for {more}: {online}{eligible} eligible{kept}, {needed} needed{not_eligible(ineligible)}"
 
 
 def stops_after(state: State) -> str:

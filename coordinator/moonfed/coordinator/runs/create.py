@@ -10,7 +10,6 @@ from uuid import uuid4
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.coordinator.aggregation.compatibility import require_consistent, require_robust_aggregation
 from moonfed.coordinator.draw import Draw
-from moonfed.coordinator.pki.enrolment import require_name as require_device_name
 from moonfed.coordinator.records import RunRecord
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.run_recipe import RunRecipe
@@ -21,6 +20,7 @@ from moonfed.coordinator.updates.codec import encode_global_model
 from moonfed.coordinator.updates.validation import check_model
 from moonfed.errors import InvalidInput, NotFound, UntrustedBundle
 from moonfed.files import sync_file
+from moonfed.identity import require_name as require_device_name
 from moonfed.inspection.graph import require_self_contained
 from moonfed.manifest import GRAPH_FILE, WEIGHTS_FILE, Manifest
 from moonfed.server_rules import SERVER_RULES
