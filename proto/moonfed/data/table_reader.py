@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from moonfed.command_line import pip_install
 from moonfed.data.bad_cells import UnusableTable
+from moonfed.data.csv_rows import find_rows
 from moonfed.data.formats import CSV, kind_of
 from moonfed.errors import InvalidInput
 from moonfed.sizes import human
@@ -101,8 +102,10 @@ def _csv_batches(path: Path, names: Sequence[str]) -> Iterator[Batch]:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
-    raw = {name.strip(): name for name in _csv_header(path)}
-    wanted = [raw[name] for name in names]
+    header = _csv_header(path)
+    raw = {name.strip(): name for name in header}
+    wanted, rows = [raw[name] for name in names], find_rows(path, len(header))
+    start = FIRST_CSV_ROW
     with _arrow_errors(path, "a CSV file"):
         reader = arrow_csv.open_csv(
             path,
@@ -110,23 +113,23 @@ def _csv_batches(path: Path, names: Sequence[str]) -> Iterator[Batch]:
             arrow_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
             arrow_csv.ConvertOptions(column_types=dict.fromkeys(wanted, pa.string()), include_columns=wanted),
         )
-        start = FIRST_CSV_ROW
         for batch in reader:
-            yield _batch(_without_blank_lines(batch), names, start)
+            yield _batch(_without_blank_rows(batch, rows.blank - start), names, start)
             start += len(batch)
+    if start - FIRST_CSV_ROW != rows.count:
+        raise InvalidInput(
+            f"{path} has {rows.count:,} rows below its header, of which {start - FIRST_CSV_ROW:,} can be read; "
+            "save it again as CSV"
+        )
 
 
-def _without_blank_lines(batch: Cells) -> tuple[Cells, npt.NDArray[np.intp]]:
-    """Return the rows in which a cell is not empty, and their positions."""
-    import pyarrow.compute as pc
+def _without_blank_rows(batch: Cells, blank: npt.NDArray[np.int64]) -> tuple[Cells, npt.NDArray[np.intp]]:
+    """Return the rows that are not blank, and their positions; `blank` may have others than this batch's."""
+    import pyarrow as pa
 
-    blank = None
-    for column in batch.columns:
-        empty = pc.equal(column, "")
-        blank = empty if blank is None else pc.and_(blank, empty)
-        if not pc.any(blank).as_py():
-            return batch, np.arange(len(batch))
-    return batch.filter(pc.invert(blank)), np.flatnonzero(~np.asarray(blank))
+    keep = np.ones(len(batch), np.bool_)
+    keep[blank[(blank >= 0) & (blank < len(batch))]] = False
+    return (batch if keep.all() else batch.filter(pa.array(keep))), np.flatnonzero(keep)
 
 
 def _parquet_batches(path: Path, names: Sequence[str]) -> Iterator[Batch]:

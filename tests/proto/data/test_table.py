@@ -104,7 +104,7 @@ def test_bad_cells_of_all_batches_are_counted(tmp_path: Path, monkeypatch: pytes
         ("plan,age\nplus,1\n", "lacks the column 'churn', which the model takes"),
         ("plan,age,churn\nplus,1\n", r"row 2 has 2 cells where the header has 3; a cell with a comma"),
         ("plan,age,churn\nplus,1,no\nplus,1,no,x\nplus\n", "row 3 has 4 cells where the header has 3; a cell"),
-        ('plan,age,churn\nplus,1,"no\n' + "x" * (2 << 20), "has a row of more than .*; is a quote missing"),
+        ('plan,age,churn\nplus,1,"no\n' + "x" * (2 << 20) + '"', "has a row of more than .*; is a quote missing"),
         (b"plan,age,churn\nplus,1,no\npl\xfcs,1,no\n", "is not UTF-8 in line 3; save it as UTF-8"),
         ("plan,age,churn\n".encode("utf-16"), "header that (is not UTF-8|cannot be read)"),
     ],
