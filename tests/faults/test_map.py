@@ -546,14 +546,6 @@ TESTS: dict[int, list[str]] = {
         "coordinator.console.test_security::test_guesses_at_the_same_time_count_before_they_are_verified",
         "coordinator.console.test_security::test_many_addresses_that_guess_lock_no_operator_out",
     ],
-    170: [
-        "coordinator.cli.test_releases::test_a_misspelt_label_deploys_nothing",
-        "coordinator.cli.test_releases::test_a_version_is_deployed_widened_paused_and_rolled_back",
-        "coordinator.storage.test_deployments::test_a_roll_back_to_a_version_withdraws_all_deployments_after_it",
-        "coordinator.storage.test_deployments::test_labels_that_no_device_has_are_refused_unless_devices_are_to_come",
-        "coordinator.storage.test_deployments::test_the_devices_that_a_roll_back_leaves_without_a_version_are_counted",
-    ],
-    171: ["coordinator.storage.test_deployments::test_a_revoked_device_counts_in_no_deployment"],
 }
 
 

@@ -267,7 +267,6 @@ class DeploymentView:
     deployment: Deployment
     matching: int  # known devices with its labels
     states: Mapping[ShownState, int]  # number of chosen devices in each state
-    left_without: int = 0  # devices that rolling it back, and nothing else, leaves without any version
 
     @property
     def chosen(self) -> int:

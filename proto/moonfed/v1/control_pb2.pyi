@@ -1690,7 +1690,6 @@ class DeployReleaseRequest(_message.Message):
     TRUSTED_LABELS_FIELD_NUMBER: _builtins.int
     PERCENT_FIELD_NUMBER: _builtins.int
     MAX_DROP_FIELD_NUMBER: _builtins.int
-    ALLOW_EMPTY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.int
     variant: _builtins.str
@@ -1701,8 +1700,6 @@ class DeployReleaseRequest(_message.Message):
     """of the devices with these labels; above 0, up to 100"""
     max_drop: _builtins.float
     """points of accuracy on a device's holdout below its current version"""
-    allow_empty: _builtins.bool
-    """do not fail if no known device has `labels`: such devices may enrol later"""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """of the devices; empty: any device"""
@@ -1717,11 +1714,10 @@ class DeployReleaseRequest(_message.Message):
         trusted_labels: _builtins.bool = ...,
         percent: _builtins.float = ...,
         max_drop: _builtins.float = ...,
-        allow_empty: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_empty", b"allow_empty", "labels", b"labels", "max_drop", b"max_drop", "name", b"name", "percent", b"percent", "trusted_labels", b"trusted_labels", "variant", b"variant", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "max_drop", b"max_drop", "name", b"name", "percent", b"percent", "trusted_labels", b"trusted_labels", "variant", b"variant", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1790,7 +1786,6 @@ class Deployment(_message.Message):
     MATCHING_FIELD_NUMBER: _builtins.int
     CHOSEN_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
-    LEFT_WITHOUT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     number: _builtins.int
     """from 1, for each name"""
@@ -1808,8 +1803,6 @@ class Deployment(_message.Message):
     """known devices with the labels, revoked ones excluded"""
     chosen: _builtins.int
     """devices"""
-    left_without: _builtins.int
-    """devices that rolling back this deployment alone leaves without any version"""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -1833,11 +1826,10 @@ class Deployment(_message.Message):
         matching: _builtins.int = ...,
         chosen: _builtins.int = ...,
         states: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
-        left_without: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen", "created", b"created", "labels", b"labels", "left_without", b"left_without", "matching", b"matching", "max_drop", b"max_drop", "name", b"name", "number", b"number", "operator", b"operator", "percent", b"percent", "states", b"states", "status", b"status", "trusted_labels", b"trusted_labels", "variant", b"variant", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen", "created", b"created", "labels", b"labels", "matching", b"matching", "max_drop", b"max_drop", "name", b"name", "number", b"number", "operator", b"operator", "percent", b"percent", "states", b"states", "status", b"status", "trusted_labels", b"trusted_labels", "variant", b"variant", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1910,22 +1902,18 @@ class RollBackDeploymentRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
-    TO_VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     number: _builtins.int
     """of the newest deployment that is not rolled back; if already rolled back, nothing changes; 0: the newest that is not"""
-    to_version: _builtins.int
-    """roll back all deployments after the newest that is of this version and not rolled back; 0: only one"""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         number: _builtins.int = ...,
-        to_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "number", b"number", "to_version", b"to_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "number", b"number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

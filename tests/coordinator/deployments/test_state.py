@@ -68,16 +68,6 @@ def test_the_roll_back_of_a_first_version_leaves_none() -> None:
     assert target(declined) == 0
 
 
-def test_a_device_is_left_without_a_version_by_the_roll_back_of_its_only_one() -> None:
-    assert view(1, chosen(1, "installed")).left_without(1)
-    assert view(2, chosen(1, "declined"), chosen(2, "installed")).left_without(2)
-    assert view(2, chosen(1, "installed"), chosen(2, "installed"), d1="rolled-back").left_without(2)
-    assert not view(2, chosen(1, "installed"), chosen(2, "installed")).left_without(2)
-    assert not view(2, chosen(1, "installed"), chosen(2, "installed")).left_without(1)
-    assert not view(0, chosen(1)).left_without(1), "it has none yet"
-    assert not view(7, chosen(1, "declined")).left_without(1), "what it has is from anywhere"
-
-
 def test_a_version_that_also_another_deployment_gave_stays() -> None:
     found = DeviceView(
         deployments={

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from moonfed.coordinator.deployments import transitions
-from moonfed.coordinator.deployments.state import Choice, roll_back
+from moonfed.coordinator.deployments.state import Choice
 from moonfed.errors import InvalidInput, WrongState
 from tests.support.releases import chosen, deployment, report, view
 
@@ -23,7 +23,7 @@ def test_a_deployment_is_widened_paused_resumed_and_rolled_back() -> None:
     assert transitions.pause(paused) == paused
     assert transitions.widen(paused, 20).status == "paused"
     assert transitions.resume(paused) == narrow
-    assert roll_back(paused).status == "rolled-back"
+    assert transitions.roll_back(paused).status == "rolled-back"
 
 
 def test_a_deployment_is_never_narrowed() -> None:
@@ -32,8 +32,8 @@ def test_a_deployment_is_never_narrowed() -> None:
 
 
 def test_nothing_follows_a_roll_back() -> None:
-    ended = roll_back(deployment())
-    assert roll_back(ended) == ended
+    ended = transitions.roll_back(deployment())
+    assert transitions.roll_back(ended) == ended
     for change in (transitions.pause, transitions.resume, lambda found: transitions.widen(found, 100)):
         with pytest.raises(WrongState, match="was rolled back"):
             change(ended)

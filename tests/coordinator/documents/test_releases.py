@@ -66,7 +66,6 @@ def test_a_deployment_has_its_selection_and_its_states_by_name() -> None:
         matching=50,
         chosen=6,
         states={"returned": 4, "declined": 2},
-        left_without=3,
     )
     document = deployment_document(deployment)
     assert document == {
@@ -84,7 +83,6 @@ def test_a_deployment_has_its_selection_and_its_states_by_name() -> None:
         "matching": 50,
         "chosen": 6,
         "states": {"declined": 2, "returned": 4},
-        "left_without": 3,
     }
     assert list(document["states"]) == ["declined", "returned"]
     assert json.loads(json.dumps(document)) == document

@@ -200,7 +200,7 @@ def test_a_release_outlives_its_run(calls: Fleet) -> None:
 def test_every_change_is_in_the_audit_trail(calls: Fleet) -> None:
     control = calls.operator.control
     create(calls.operator, signed_release("run", BUNDLE))
-    deploy(calls.operator, 1, percent=10, labels={"site": "berlin"}, allow_empty=True)
+    deploy(calls.operator, 1, percent=10, labels={"site": "berlin"})
     requests: list[tuple[Callable[..., Any], Any]] = [
         (control.WidenDeployment, control_pb2.WidenDeploymentRequest(name=NAME, percent=50)),
         (control.PauseDeployment, control_pb2.PauseDeploymentRequest(name=NAME)),

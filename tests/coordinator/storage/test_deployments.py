@@ -257,65 +257,6 @@ def test_roll_backs_are_counted_one_at_a_time(store: Store) -> None:
         store.deployments.widen(NAME, 100)
 
 
-def test_a_roll_back_to_a_version_withdraws_all_deployments_after_it(store: Store) -> None:
-    fleet = add_releases(store, 4, devices=2)
-    for version in (1, 2, 3, 2, 4):
-        deploy(store, version)
-        install(store, fleet)
-    with pytest.raises(WrongState, match=r"to is 4; it must be .* is not rolled back: 1, 2, 3"):
-        store.deployments.roll_back(NAME, 5, to_version=4)
-    with pytest.raises(WrongState, match="to is 7"):
-        store.deployments.roll_back(NAME, 5, to_version=7)
-    assert store.deployments.roll_back(NAME, 5, to_version=3).deployment.number == 4
-    found = [one.deployment.status for one in store.deployments.views(NAME)]
-    assert found == ["active", "active", "active", "rolled-back", "rolled-back"]
-    assert targets(store, fleet) == dict.fromkeys(fleet, 3)
-    install(store, fleet)
-    for _ in range(2):  # a repeated request
-        store.deployments.roll_back(NAME, 3, to_version=1)
-    assert targets(store, fleet) == dict.fromkeys(fleet, 1)
-
-
-def test_the_devices_that_a_roll_back_leaves_without_a_version_are_counted(store: Store) -> None:
-    fleet = add_releases(store, 2, devices=4)
-    deploy(store, 1, percent=50)
-    install(store, fleet)
-    assert [one.left_without for one in store.deployments.views(NAME)] == [2]
-    deploy(store, 2)
-    install(store, fleet)
-    assert [one.left_without for one in store.deployments.views(NAME)] == [0, 2]
-    store.deployments.roll_back(NAME)
-    install(store, fleet)
-    assert [one.left_without for one in store.deployments.views(NAME)] == [2, 0]
-
-
-def test_labels_that_no_device_has_are_refused_unless_devices_are_to_come(store: Store) -> None:
-    fleet = add_releases(store, 1, devices=2)
-    for fields in (
-        {"labels": {"sitee": "x"}},
-        {"labels": {"site": "y"}},
-        {"labels": {"site": "x"}, "trusted_labels": True},
-    ):
-        with pytest.raises(InvalidInput, match=r"label is 'site.*=[xy]', which none of 2 devices has"):
-            deploy(store, 1, **fields)
-    assert store.deployments.views(NAME) == []
-    later = store.deployments.deploy(deployment(0, 1, labels={"sitee": "x"}), allow_empty=True)
-    assert (later.matching, later.chosen) == (0, 0)
-    assert targets(store, fleet) == {}
-
-
-def test_a_revoked_device_counts_in_no_deployment(store: Store) -> None:
-    fleet = add_releases(store, 1, devices=3)
-    deploy(store, 1)
-    install(store, fleet[:2])
-    store.devices.revoke(fleet[2])
-    (found,) = store.deployments.views(NAME)
-    assert (found.matching, found.chosen, dict(found.states)) == (2, 2, {"installed": 2})
-    store.devices.revoke(fleet[0])
-    assert store.deployments.views(NAME)[0].chosen == 1
-    assert [one.choice.device for one in store.deployments.devices(NAME)] == [fleet[1]]
-
-
 def test_a_deployment_made_at_the_same_moment_is_left_for_the_next_look(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

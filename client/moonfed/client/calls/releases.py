@@ -31,7 +31,6 @@ def deploy(
     trusted_labels: bool,
     variant: str,
     max_drop: float,
-    allow_empty: bool,
 ) -> Steps[Deployment]:
     """Deploy a version."""
     request = control_pb2.DeployReleaseRequest(
@@ -42,7 +41,6 @@ def deploy(
         trusted_labels=trusted_labels,
         percent=percent,
         max_drop=max_drop,
-        allow_empty=allow_empty,
     )
     return convert.deployment((yield from ask(control_pb2.Deployment, "DeployRelease", request, attempts=1)))
 
@@ -65,13 +63,12 @@ def resume(name: str) -> Steps[Deployment]:
     return convert.deployment((yield from ask(control_pb2.Deployment, "ResumeDeployment", request)))
 
 
-def roll_back(name: str, to: int | None) -> Steps[Deployment]:
-    """Roll back the newest deployment that is not rolled back, or all after the newest of a version."""
+def roll_back(name: str) -> Steps[Deployment]:
+    """Roll back the newest deployment that is not rolled back."""
     known = yield from deployments(name)
     standing = [one.number for one in known if one.status != "rolled-back"]
     # The number makes a repetition harmless: without it, a second attempt would roll back the one before.
-    newest = standing[-1] if standing else 0
-    request = control_pb2.RollBackDeploymentRequest(name=name, number=newest, to_version=to or 0)
+    request = control_pb2.RollBackDeploymentRequest(name=name, number=standing[-1] if standing else 0)
     return convert.deployment((yield from ask(control_pb2.Deployment, "RollBackDeployment", request)))
 
 

@@ -45,7 +45,6 @@ def deployment(message: control_pb2.Deployment) -> Deployment:
         matching=message.matching,
         chosen=message.chosen,
         states=dict(message.states),
-        left_without=message.left_without,
     )
 
 

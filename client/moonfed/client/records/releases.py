@@ -46,7 +46,6 @@ class Deployment:
     matching: int  # known devices with the labels, revoked ones excluded
     chosen: int  # devices
     states: Mapping[str, int]  # number of chosen devices by state
-    left_without: int  # devices that rolling back this deployment alone leaves without any version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,12 +38,11 @@ class ReleaseCalls(Caller):
         trusted_labels: bool = False,
         variant: str = "float32",
         max_drop: float = 1.0,
-        allow_empty: bool = False,
     ) -> Deployment:
         """Deploy a version to all devices, or some of them; each installs it unless it declines.
 
         `percent`: of the devices with these labels, rounded up. `max_drop`: points by which a device's holdout accuracy
-        may fall below its current version's. InvalidInput if no known device has the labels, unless `allow_empty`.
+        may fall below its current version's.
 
         Example:
             coordinator.deploy("digits", 3, percent=10, labels={"site": "berlin"})
@@ -56,7 +55,6 @@ class ReleaseCalls(Caller):
             trusted_labels=trusted_labels,
             variant=variant,
             max_drop=max_drop,
-            allow_empty=allow_empty,
         )
         return self._do(steps)
 
@@ -84,15 +82,13 @@ class ReleaseCalls(Caller):
         """
         return self._do(calls.resume(name))
 
-    def roll_back(self, name: str, *, to: int | None = None) -> Deployment:
+    def roll_back(self, name: str) -> Deployment:
         """Roll back the newest deployment that is not rolled back yet; its devices return to what they had before.
-
-        With `to`, roll back all deployments after the newest one of that version.
 
         Example:
             coordinator.roll_back("digits")
         """
-        return self._do(calls.roll_back(name, to))
+        return self._do(calls.roll_back(name))
 
     def deployments(self, name: str = "") -> list[Deployment]:
         """List the deployments of a release, oldest first, or the newest of each.

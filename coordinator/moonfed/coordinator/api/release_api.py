@@ -80,9 +80,9 @@ class ReleaseApi:
 
     # Deployments
 
-    async def deploy(self, deployment: Deployment, *, allow_empty: bool = False) -> DeploymentView:
-        """Deploy a version to the devices that the deployment chooses; `allow_empty`: even if none has its labels."""
-        return await self._changed(self._deployments.deploy, deployment, allow_empty=allow_empty)
+    async def deploy(self, deployment: Deployment) -> DeploymentView:
+        """Deploy a version to the devices that the deployment chooses."""
+        return await self._changed(self._deployments.deploy, deployment)
 
     async def widen(self, name: str, percent: float) -> DeploymentView:
         """Let the newest deployment of a release choose more devices."""
@@ -96,12 +96,9 @@ class ReleaseApi:
         """Resume the newest deployment of a release."""
         return await self._changed(self._deployments.resume, name)
 
-    async def roll_back(self, name: str, number: int = 0, to_version: int = 0) -> DeploymentView:
-        """Roll back the newest deployment that is not rolled back yet, or all after the newest of a version.
-
-        Their devices return to what they had before.
-        """
-        return await self._changed(self._deployments.roll_back, name, number, to_version)
+    async def roll_back(self, name: str, number: int = 0) -> DeploymentView:
+        """Roll back the newest deployment that is not rolled back yet; its devices return to what they had before."""
+        return await self._changed(self._deployments.roll_back, name, number)
 
     async def deployments(self, name: str = "") -> list[DeploymentView]:
         """Return all deployments of a release, or the newest of each."""

@@ -64,19 +64,10 @@ def deployment_line(deployment: control_pb2.Deployment) -> str:
     return f"{line}; {states}" if states else line
 
 
-def withdrawal(newest: control_pb2.Deployment, to: int | None = None) -> str:
-    """Describe the roll-back of the newest deployment, or to an earlier version, for an operator to confirm."""
-    if to is not None:
-        return f"Withdraw all deployments of {newest.name} after the newest one of version {to}"
-    what = f"version {newest.version} of {newest.name} (deployment {newest.number})"
-    after = f"; {left_without(newest)}" if newest.left_without else ", which return to what they had before"
-    return f"Withdraw {what} from {_selection(newest)}{after}"
-
-
-def left_without(deployment: control_pb2.Deployment) -> str:
-    """State how many devices a roll-back leaves without a version."""
-    who = "1 device had" if deployment.left_without == 1 else f"{deployment.left_without:,} devices had"
-    return f"{who} no version before it, and will predict with none"
+def withdrawal(deployment: control_pb2.Deployment) -> str:
+    """Describe the roll-back of a deployment, for an operator to confirm."""
+    what = f"version {deployment.version} of {deployment.name} (deployment {deployment.number})"
+    return f"Withdraw {what} from {_selection(deployment)}, which return to what they had before"
 
 
 def deployment_lines(deployments: Sequence[control_pb2.Deployment], width: int | None = None) -> list[str]:

@@ -104,9 +104,6 @@ def deploy(
             metavar="POINTS", help="How far a device's holdout accuracy may fall below its current version's."
         ),
     ] = 1.0,
-    allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="Deploy even if no known device has the labels yet.")
-    ] = False,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
@@ -130,7 +127,6 @@ def deploy(
         trusted_labels=trusted_labels,
         percent=percent,
         max_drop=max_drop,
-        allow_empty=allow_empty,
     )
     with connect(identity, insecure=insecure, address=coordinator) as console:
         found = console.ask_once(console.control.DeployRelease, request)
@@ -202,16 +198,6 @@ def resume(
 @release_app.command("roll-back")
 def roll_back(
     name: NameArgument,
-    to: Annotated[
-        int | None,
-        typer.Option(
-            "--to",
-            metavar="VERSION",
-            help="Roll back all deployments after the newest one of this version.",
-            min=1,
-            show_default=False,
-        ),
-    ] = None,
     yes: YesOption = False,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
@@ -220,26 +206,23 @@ def roll_back(
 ) -> None:
     """Roll back a release's newest deployment that is not rolled back yet: its devices return to what they had before.
 
-    Repeat the command, or use --to, to roll back the deployments before it, too.
+    Repeat the command to roll back the deployment before it, too.
 
-    A device that had no version before the deployment is left without one, with a warning.
+    A device that had no version before the deployment is left without one.
 
-    Example: moonfed-coordinator release roll-back digits --to 7
+    Example: moonfed-coordinator release roll-back digits --yes
     """
     from moonfed.coordinator.cli.control_client import connect
-    from moonfed.coordinator.cli.format_release import left_without, withdrawal
+    from moonfed.coordinator.cli.format_release import withdrawal
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
         known = console.ask(console.control.ListDeployments, control_pb2.ListDeploymentsRequest(name=name)).deployments
         standing = [one for one in known if one.status != control_pb2.DEPLOYMENT_STATUS_ROLLED_BACK]
         if standing and not yes:
-            typer.confirm(f"{withdrawal(standing[-1], to)}?", abort=True, err=True)
-        elif standing and to is None and standing[-1].left_without:
-            typer.echo(f"warning: {left_without(standing[-1])}", err=True)
+            typer.confirm(f"{withdrawal(standing[-1])}?", abort=True, err=True)
         # The number makes a repetition harmless: without it, a second attempt would roll back the one before.
-        newest = standing[-1].number if standing else 0
-        request = control_pb2.RollBackDeploymentRequest(name=name, number=newest, to_version=to or 0)
+        request = control_pb2.RollBackDeploymentRequest(name=name, number=standing[-1].number if standing else 0)
         found = console.ask(console.control.RollBackDeployment, request)
     _report(found, json=json)
 

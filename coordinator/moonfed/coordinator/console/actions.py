@@ -31,7 +31,6 @@ def _deploy(name: str, given: dict[str, Any]) -> control_pb2.DeployReleaseReques
         trusted_labels=given.get("trusted_labels") is True,
         percent=number(given, "percent", 100.0),
         max_drop=number(given, "max_drop", 1.0),
-        allow_empty=given.get("allow_empty") is True,
     )
 
 

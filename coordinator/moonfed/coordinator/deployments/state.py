@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from moonfed.labels import check_labels
@@ -108,12 +108,6 @@ class DeviceView:
         ]
         return bool(given_by) and all(status == "rolled-back" for status in given_by)
 
-    def left_without(self, number: int) -> bool:
-        """Return whether the device, which predicts with a version, has none to return to without that deployment."""
-        without = replace(self, deployments={**self.deployments, number: roll_back(self.deployments[number])})
-        target = without.target()
-        return self.installed.version != 0 and target is not None and target.version == 0
-
     def shown_state(self, number: int) -> ShownState:
         """Return the device's state in one deployment that has chosen it, for operators."""
         choice = next(choice for choice in self.choices if choice.deployment == number)
@@ -141,11 +135,6 @@ class DeviceView:
             deployment = self.deployments[choice.deployment]
             if deployment.status != "rolled-back":
                 yield choice, deployment
-
-
-def roll_back(deployment: Deployment) -> Deployment:
-    """Return the deployment whose devices return to what they had before; idempotent."""
-    return replace(deployment, status="rolled-back")
 
 
 def differs(target: Target, installed: InstalledRelease) -> bool:

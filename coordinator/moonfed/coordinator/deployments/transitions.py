@@ -32,6 +32,11 @@ def resume(deployment: Deployment) -> Deployment:
     return replace(deployment, status="active")
 
 
+def roll_back(deployment: Deployment) -> Deployment:
+    """Return the deployment whose devices return to what they had before; idempotent."""
+    return replace(deployment, status="rolled-back")
+
+
 def after_report(view: DeviceView, report: ReleaseReport, now: float) -> DeviceView:
     """Return the view after the device's report on a deployment's version, or on its removal."""
     choices = [

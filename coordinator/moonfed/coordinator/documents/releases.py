@@ -44,7 +44,6 @@ def deployment_document(deployment: control_pb2.Deployment) -> dict[str, Any]:
         "matching": deployment.matching,
         "chosen": deployment.chosen,
         "states": dict(sorted(deployment.states.items())),
-        "left_without": deployment.left_without,
     }
 
 

@@ -57,9 +57,7 @@ class ReleaseCalls(ControlCalls):
         details += f"the devices with {write_labels(request.labels)!r}" if request.labels else "all devices"
         operator = self._require(context, "DeployRelease", details).name
         async with self._change(context, "DeployRelease", details) as change:
-            view = await self._releases.deploy(
-                convert.new_deployment(request, operator), allow_empty=request.allow_empty
-            )
+            view = await self._releases.deploy(convert.new_deployment(request, operator))
             change.details += f": deployment {view.deployment.number}, {view.chosen} devices"
         return convert.deployment(view)
 
@@ -92,8 +90,7 @@ class ReleaseCalls(ControlCalls):
         self, request: control_pb2.RollBackDeploymentRequest, context: grpc.ServicerContext
     ) -> control_pb2.Deployment:
         async with self._change(context, "RollBackDeployment", f"roll back release {request.name!r}") as change:
-            view = await self._releases.roll_back(request.name, request.number, request.to_version)
-            change.details += f" to version {request.to_version}" if request.to_version else ""
+            view = await self._releases.roll_back(request.name, request.number)
             change.details += f": withdrew {_which(view.deployment)}, {view.chosen} devices"
         return convert.deployment(view)
 

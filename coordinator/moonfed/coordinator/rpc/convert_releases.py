@@ -69,7 +69,6 @@ def deployment(view: DeploymentView) -> control_pb2.Deployment:
         matching=view.matching,
         chosen=view.chosen,
         states={str(state): number for state, number in view.states.items()},
-        left_without=view.left_without,
     )
 
 

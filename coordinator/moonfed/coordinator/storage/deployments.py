@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 import sqlalchemy as sql
@@ -15,15 +15,13 @@ import sqlalchemy as sql
 from moonfed.blobs import BlobRef
 from moonfed.coordinator.deployments import selection, transitions
 from moonfed.coordinator.deployments.selection import Candidate
-from moonfed.coordinator.deployments.state import Deployment, DeviceView, differs, roll_back
+from moonfed.coordinator.deployments.state import Deployment, DeviceView, differs
 from moonfed.coordinator.records import DeployedDevice, DeploymentView
 from moonfed.coordinator.storage import deployed_devices, releases
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.outbox import Outbox, release_rolled_back
-from moonfed.errors import InvalidInput, NotFound, WrongState
-from moonfed.formatting import count
-from moonfed.labels import write_labels
+from moonfed.errors import NotFound, WrongState
 from moonfed.target_release import InstalledRelease, ReleaseReport, TargetRelease
 
 _columns, _devices = tables.deployments.c, tables.devices.c
@@ -64,17 +62,14 @@ class Deployments:
 
     # Operators
 
-    def deploy(self, deployment: Deployment, *, allow_empty: bool = False) -> DeploymentView:
+    def deploy(self, deployment: Deployment) -> DeploymentView:
         """Record a deployment, which gets the next number of its name, and choose its devices.
 
-        Raises NotFound for a version, InvalidInput for a variant that the release lacks, and for labels that no known
-        device has unless `allow_empty`.
+        Raises NotFound for a version, InvalidInput for a variant that the release lacks.
         """
         with self._transactions.write() as connection:
             release = releases.one(connection, deployment.name, deployment.version)
             release.manifest.files(deployment.variant)
-            if deployment.labels and not allow_empty:
-                _require_devices(deployment, _candidates(connection))
             known = _locked(connection, deployment.name)
             new = replace(deployment, number=max(known, default=0) + 1, created=time.time())
             connection.execute(sql.insert(tables.deployments).values(_row(new)))
@@ -92,12 +87,11 @@ class Deployments:
         """Resume the newest deployment of a release; raises NotFound or WrongState."""
         return self._change(name, transitions.resume)
 
-    def roll_back(self, name: str, number: int = 0, to_version: int = 0) -> DeploymentView:
-        """Roll back the newest deployment of a release that is not rolled back yet; return it.
+    def roll_back(self, name: str, number: int = 0) -> DeploymentView:
+        """Roll back the newest deployment of a release that is not rolled back yet.
 
-        With `to_version`, roll back all deployments after the newest of that version; return the earliest of them. A
-        repeated call with the newest one's `number` changes nothing. Raises NotFound, or WrongState if all were rolled
-        back, `number` is not the newest one's, or no deployment before it is of the version.
+        A repeated call with its `number` changes nothing. Raises NotFound, or WrongState if all were rolled back or
+        `number` is not the newest one's.
         """
         with self._transactions.write() as connection:
             known = _require_deployed(_locked(connection, name), name)
@@ -112,11 +106,8 @@ class Deployments:
                     f"deployment {number} of {name!r} is not the newest, which is {newest.number} of version "
                     f"{newest.version}; nothing was changed"
                 )
-            views = []
-            for deployment in reversed(_after(standing, to_version) if to_version else [newest]):
-                self._outbox.add(connection, release_rolled_back(deployment))
-                views.append(_update(connection, roll_back(deployment)))
-            return views[-1]
+            self._outbox.add(connection, release_rolled_back(newest))
+            return _update(connection, transitions.roll_back(newest))
 
     def _change(self, name: str, change: Callable[[Deployment], Deployment]) -> DeploymentView:
         with self._transactions.write() as connection:
@@ -254,29 +245,6 @@ def _require_deployed(known: Mapping[int, Deployment], name: str) -> Mapping[int
     return known
 
 
-def _after(standing: Sequence[Deployment], version: int) -> Sequence[Deployment]:
-    """Return the deployments after the newest one of a version; raises WrongState if there are none."""
-    numbers = [deployment.number for deployment in standing if deployment.version == version]
-    found = [deployment for deployment in standing if numbers and deployment.number > numbers[-1]]
-    if not found:
-        earlier = ", ".join(str(each) for each in sorted({one.version for one in standing[:-1]})) or "none"
-        raise WrongState(
-            f"to is {version}; it must be the version of a deployment of {standing[-1].name!r} before the newest that "
-            f"is not rolled back: {earlier}"
-        )
-    return found
-
-
-def _require_devices(deployment: Deployment, candidates: Collection[Candidate]) -> None:
-    """Raise InvalidInput unless a known device has the deployment's labels."""
-    if not selection.matching(deployment, candidates):
-        trusted = " set by an operator" if deployment.trusted_labels else ""
-        raise InvalidInput(
-            f"label is {write_labels(deployment.labels)!r}, which none of {count(len(candidates), 'device')} has"
-            f"{trusted}; with --allow-empty, devices that get it later are chosen"
-        )
-
-
 def _update(connection: sql.Connection, deployment: Deployment) -> DeploymentView:
     of_it = sql.and_(_columns.name == deployment.name, _columns.number == deployment.number)
     changes = {"percent": deployment.percent, "status": deployment.status}
@@ -327,15 +295,14 @@ def _views(connection: sql.Connection, name: str, wanted: Iterable[Deployment]) 
                 for view in views.values()
                 if any(choice.deployment == deployment.number for choice in view.choices)
             ),
-            left_without=sum(view.left_without(deployment.number) for view in views.values()),
         )
         for deployment in wanted
     ]
 
 
 def _known_views(connection: sql.Connection, name: str) -> dict[str, DeviceView]:
-    """Return the views of one release by the devices that it has chosen and that were not removed or revoked since."""
-    known = set(connection.execute(sql.select(_devices.device).where(_devices.revoked == 0)).scalars())
+    """Return the views of one release by the devices that it has chosen and that were not removed since."""
+    known = set(connection.execute(sql.select(_devices.device)).scalars())
     views = deployed_devices.views_of_name(connection, {name: _of_name(connection, name)}, name)
     return {device: view for device, view in views.items() if device in known}
 
