@@ -52,7 +52,7 @@ class Fleet:
     ) -> control_pb2.Run:
         console = Console(self.operator.control, lambda: Unavailable("away"))
         chosen = run_settings(coordinator.settings(rounds, **fields))
-        return console.start_run(name, bundle or coordinator.make_bundle(), None, chosen)
+        return console.start_run(name, bundle or coordinator.make_bundle(), None, chosen, allow_empty=True)
 
 
 @contextmanager

@@ -164,7 +164,7 @@ class Coordinators:
         calls = self.operator()
         with calls.channel:
             console = Console(calls.control, lambda: Unavailable("the coordinator is away"))
-            console.start_run(name, bundle, None, run_settings(settings))
+            console.start_run(name, bundle, None, run_settings(settings), allow_empty=True)
 
     def run(self, name: str) -> control_pb2.Run:
         calls = self.operator()

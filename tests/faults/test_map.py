@@ -546,6 +546,21 @@ TESTS: dict[int, list[str]] = {
         "coordinator.console.test_security::test_guesses_at_the_same_time_count_before_they_are_verified",
         "coordinator.console.test_security::test_many_addresses_that_guess_lock_no_operator_out",
     ],
+    170: [
+        "coordinator.cli.test_releases::test_a_roll_back_that_leaves_devices_without_a_model_says_so",
+        "coordinator.deployments.test_state::test_a_roll_back_tells_which_devices_it_leaves_without_a_model",
+        "coordinator.storage.test_deployments::test_a_roll_back_to_a_version_ends_all_newer_deployments",
+    ],
+    171: [
+        "coordinator.cli.test_releases::test_a_selection_of_no_device_is_an_error",
+        "coordinator.storage.test_deployments::test_a_selection_of_no_device_changes_nothing",
+    ],
+    172: [
+        "coordinator.rpc.test_control_devices::test_a_run_does_not_show_a_removed_renamed_or_revoked_device_as_ineligible",
+        "coordinator.rpc.test_convert_evaluations::test_an_evaluation_names_devices_by_reason_and_has_a_summary_once_there_is_a_score",
+        "coordinator.storage.test_deployments::test_revoked_devices_are_not_chosen_and_removed_ones_are_forgotten",
+        "coordinator.storage.test_eligibility::test_a_revoked_device_does_not_count",
+    ],
 }
 
 

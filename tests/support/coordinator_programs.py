@@ -84,8 +84,8 @@ class Programs:
         self.devices[name] = Device(name, self.stack.enter_context(transport.open_channel(identity.address, identity)))
         return self.devices[name]
 
-    def command(self, *words: str, code: int = 0) -> str:
-        """Return the output of an operator's command; its error message if it is to fail."""
+    def command(self, *words: str, code: int = 0, errors: bool = False) -> str:
+        """Return the output of an operator's command; its messages on stderr if it is to fail, or if `errors`."""
         identity = (
             ["--identity", str(self.state / "operator")] if words[0] != "serve" and "--insecure" not in words else []
         )
@@ -94,4 +94,4 @@ class Programs:
         )
         assert done.returncode == code, done.stderr
         assert "Traceback" not in done.stderr
-        return done.stdout if code == 0 else done.stderr
+        return done.stderr if code or errors else done.stdout

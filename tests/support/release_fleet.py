@@ -80,7 +80,9 @@ def stopped_run(calls: OperatorCalls, run: str) -> None:
 
 
 def deploy(calls: OperatorCalls, version: int, percent: float = 100.0, **fields: Any) -> control_pb2.Deployment:  # noqa: ANN401
-    request = control_pb2.DeployReleaseRequest(name=NAME, version=version, percent=percent, max_drop=1.0, **fields)
+    request = control_pb2.DeployReleaseRequest(
+        name=NAME, version=version, percent=percent, max_drop=1.0, allow_empty=True, **fields
+    )
     found = ask(calls.control.DeployRelease, request)
     assert isinstance(found, control_pb2.Deployment)
     return found

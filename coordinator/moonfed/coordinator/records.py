@@ -267,6 +267,7 @@ class DeploymentView:
     deployment: Deployment
     matching: int  # known devices with its labels
     states: Mapping[ShownState, int]  # number of chosen devices in each state
+    stranded: int  # devices left without any version once this and all newer deployments are rolled back
 
     @property
     def chosen(self) -> int:

@@ -534,6 +534,7 @@ class StartRunRequest(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     RECIPE_FIELD_NUMBER: _builtins.int
+    ALLOW_EMPTY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """empty: derived from the bundle's name"""
     manifest: _builtins.str
@@ -544,6 +545,8 @@ class StartRunRequest(_message.Message):
     """sha256 of the bundle's signature file"""
     recipe: _builtins.str
     """JSON with the keys of a recipe, in place of `settings`; missing ones keep `run start`'s defaults"""
+    allow_empty: _builtins.bool
+    """start it even if no known device has the settings' labels"""
     @_builtins.property
     def settings(self) -> Global___RunSettings: ...
     def __init__(
@@ -555,10 +558,11 @@ class StartRunRequest(_message.Message):
         settings: Global___RunSettings | None = ...,
         signature: _builtins.str = ...,
         recipe: _builtins.str = ...,
+        allow_empty: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "name", b"name", "recipe", b"recipe", "settings", b"settings", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_empty", b"allow_empty", "manifest", b"manifest", "model", b"model", "name", b"name", "recipe", b"recipe", "settings", b"settings", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1690,6 +1694,7 @@ class DeployReleaseRequest(_message.Message):
     TRUSTED_LABELS_FIELD_NUMBER: _builtins.int
     PERCENT_FIELD_NUMBER: _builtins.int
     MAX_DROP_FIELD_NUMBER: _builtins.int
+    ALLOW_EMPTY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.int
     variant: _builtins.str
@@ -1700,6 +1705,8 @@ class DeployReleaseRequest(_message.Message):
     """of the devices with these labels; above 0, up to 100"""
     max_drop: _builtins.float
     """points of accuracy on a device's holdout below its current version"""
+    allow_empty: _builtins.bool
+    """deploy it even if it reaches no known device"""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """of the devices; empty: any device"""
@@ -1714,10 +1721,11 @@ class DeployReleaseRequest(_message.Message):
         trusted_labels: _builtins.bool = ...,
         percent: _builtins.float = ...,
         max_drop: _builtins.float = ...,
+        allow_empty: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "max_drop", b"max_drop", "name", b"name", "percent", b"percent", "trusted_labels", b"trusted_labels", "variant", b"variant", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_empty", b"allow_empty", "labels", b"labels", "max_drop", b"max_drop", "name", b"name", "percent", b"percent", "trusted_labels", b"trusted_labels", "variant", b"variant", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1786,6 +1794,7 @@ class Deployment(_message.Message):
     MATCHING_FIELD_NUMBER: _builtins.int
     CHOSEN_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
+    STRANDED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     number: _builtins.int
     """from 1, for each name"""
@@ -1803,11 +1812,13 @@ class Deployment(_message.Message):
     """known devices with the labels, revoked ones excluded"""
     chosen: _builtins.int
     """devices"""
+    stranded: _builtins.int
+    """devices left without any version once this and all newer deployments are rolled back"""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def states(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """number of chosen devices in each state of DeployedDevice"""
+        """number of chosen devices in each state of DeployedDevice; without revoked ones"""
 
     def __init__(
         self,
@@ -1826,10 +1837,11 @@ class Deployment(_message.Message):
         matching: _builtins.int = ...,
         chosen: _builtins.int = ...,
         states: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        stranded: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen", "created", b"created", "labels", b"labels", "matching", b"matching", "max_drop", b"max_drop", "name", b"name", "number", b"number", "operator", b"operator", "percent", b"percent", "states", b"states", "status", b"status", "trusted_labels", b"trusted_labels", "variant", b"variant", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen", "created", b"created", "labels", b"labels", "matching", b"matching", "max_drop", b"max_drop", "name", b"name", "number", b"number", "operator", b"operator", "percent", b"percent", "states", b"states", "status", b"status", "stranded", b"stranded", "trusted_labels", b"trusted_labels", "variant", b"variant", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1841,18 +1853,22 @@ class WidenDeploymentRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     PERCENT_FIELD_NUMBER: _builtins.int
+    ALLOW_EMPTY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     percent: _builtins.float
     """at least as much as before"""
+    allow_empty: _builtins.bool
+    """widen it even if it reaches no known device"""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         percent: _builtins.float = ...,
+        allow_empty: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "percent", b"percent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_empty", b"allow_empty", "name", b"name", "percent", b"percent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1902,18 +1918,24 @@ class RollBackDeploymentRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
+    TO_VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     number: _builtins.int
     """of the newest deployment that is not rolled back; if already rolled back, nothing changes; 0: the newest that is not"""
+    to_version: _builtins.int
+    """In place of `number`: roll back all deployments newer than the newest one of this version, and return the oldest of
+    them. If there is none newer, nothing changes, and that one is returned.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         number: _builtins.int = ...,
+        to_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "number", b"number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "number", b"number", "to_version", b"to_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3143,7 +3165,7 @@ class DeviceEvaluation(_message.Message):
 
     @_builtins.property
     def waiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """devices that have not answered; once it is closed, they never will"""
+        """devices that have not answered, without revoked ones; once it is closed, they never will"""
 
     def __init__(
         self,

@@ -77,7 +77,14 @@ def test_a_run_starts_with_the_settings_of_another(fleet: Fleet, client: Coordin
     labels = {"site": "berlin"}
     robust: dict[str, float | str] = {"reducer": "trimmed_mean", "byzantine": 1}
     chosen = client.start(
-        fleet.path, cohort=4, minimum_devices=4, quorum="75%", labels=labels, robust=robust, over_selection="50%"
+        fleet.path,
+        cohort=4,
+        minimum_devices=4,
+        quorum="75%",
+        labels=labels,
+        robust=robust,
+        over_selection="50%",
+        allow_empty=True,
     )
     client.stop(chosen.run)
     assert chosen.settings["labels"] == labels
@@ -92,7 +99,7 @@ def test_a_run_starts_with_the_settings_of_another(fleet: Fleet, client: Coordin
 def test_settings_come_from_a_recipe(fleet: Fleet, client: Coordinator, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('rounds = 7\nparties = 5\nquorum = "20%"\n[labels]\nsite = "rome"\n')
-    run = client.start(fleet.path, recipe=recipe, quorum=2)
+    run = client.start(fleet.path, recipe=recipe, quorum=2, allow_empty=True)
     client.stop(run.run)
     assert (run.rounds, run.settings["quorum"], run.settings["labels"]) == (7, "2", {"site": "rome"})
     recipe.write_text("rounds = = 7")

@@ -72,11 +72,57 @@ def test_a_version_is_deployed_widened_paused_and_rolled_back(operated: Programs
 
     asked = operated.command("release", "roll-back", NAME, code=1)
     assert "Withdraw version 1 of digits (deployment 1) from 4 of 4 devices (100 %), which return to what" in asked
+    assert "4 devices have no earlier version of digits and will predict with none?" in asked
     assert document(operated, "roll-back", NAME, "--yes")["states"] == {"returning": 4}
     told = operated.command("release", "roll-back", NAME, "--yes", code=4)
     assert "all deployments of 'digits' were rolled back" in told
     told = operated.command("release", "pause", NAME, code=4)
     assert "deployment 1 of 'digits' was rolled back; it cannot be paused; deploy again" in told
+
+
+def test_a_roll_back_that_leaves_devices_without_a_model_says_so(operated: Programs) -> None:
+    device = Installer(operated.device("cam-0"))
+    device.start()
+    for version in (1, 2, 1):
+        operated.command("release", "deploy", NAME, "--version", str(version))
+        while document(operated, "status", NAME)["deployments"][-1]["states"] != {"installed": 1}:  # type: ignore[index]
+            pass
+    stop_all([device])
+    asked = operated.command("release", "roll-back", NAME, "--to", "2", code=1)
+    assert "Withdraw version 1 of digits (deployment 3)" in asked
+    assert "will predict with none" not in asked
+    for _ in range(2):  # a repetition, such as a script's
+        assert operated.command("release", "roll-back", NAME, "--to", "2", "--yes", errors=True) == ""
+    assert [one["status"] for one in document(operated, "status", NAME)["deployments"]] == [  # type: ignore[attr-defined]
+        "active",
+        "active",
+        "rolled-back",
+    ]
+    assert operated.command("release", "roll-back", NAME, "--yes", errors=True) == ""
+    told = operated.command("release", "roll-back", NAME, "--yes", errors=True)
+    assert told == "warning: 1 device has no earlier version of digits and will predict with none\n"
+    assert "to is 2; it must be a version with a deployment that was not rolled back: none" in operated.command(
+        "release", "roll-back", NAME, "--to", "2", "--yes", code=4
+    )
+
+
+def test_a_selection_of_no_device_is_an_error(operated: Programs) -> None:
+    for device in ("cam-0", "cam-1"):
+        operated.device(device).connect(labels={"site": "berlin"}).leave()
+    operated.command("device", "label", "cam-0", "site=berlin")
+    operated.command("device", "revoke", "cam-0")
+    deploy = ("release", "deploy", NAME, "--version", "1")
+    start = ("run", "start", str(operated.tmp / "bundle"), "--name", "second")
+    for command in (deploy, start):
+        for words in (["--label", "sitee=berlin"], ["--label", "site=berlin", "--trusted-labels"]):
+            told = operated.command(*command, *words, code=2)
+            assert "the selection is empty: no device has the " in told
+    assert operated.command("release", "status", NAME, code=3)
+    operated.command(*start, "--label", "site=rome", "--allow-empty")
+    assert document(operated, *deploy[1:], "--label", "site=berlin")["matching"] == 1
+    assert document(operated, *deploy[1:], "--label", "site=rome", "--percent", "5", "--allow-empty")["chosen"] == 0
+    operated.command("release", "widen", NAME, code=2)
+    operated.command("release", "widen", NAME, "--allow-empty")
 
 
 def test_mistakes_are_one_sentence(operated: Programs) -> None:

@@ -53,7 +53,7 @@ class Deployments(RuleBasedStateMachine):
     @precondition(lambda self: len(self.chosen) < 5)
     @rule(version=st.integers(1, VERSIONS), percent=PERCENTAGES)
     def deploy(self, version: int, percent: float) -> None:
-        view = self.store.deployments.deploy(deployment(0, version, percent=percent))
+        view = self.store.deployments.deploy(deployment(0, version, percent=percent), allow_empty=True)
         assert view.deployment.number == len(self.chosen) + 1
         self.chosen[view.deployment.number] = set()
 

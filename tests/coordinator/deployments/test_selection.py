@@ -61,10 +61,10 @@ def test_operators_labels_override_those_of_devices_and_may_be_the_only_ones_tha
         Candidate(device="overridden", labels={"site": "berlin"}, operator_labels={"site": "rome"}),
         Candidate(device="none"),
     ]
-    berlin = deployment(labels={"site": "berlin"})
-    assert matching(deployment(), fleet) == ["own", "trusted", "overridden", "none"]
-    assert matching(berlin, fleet) == ["own", "trusted"]
-    assert matching(replace(berlin, trusted_labels=True), fleet) == ["trusted"]
+    berlin = {"site": "berlin"}
+    assert matching({}, fleet, trusted=False) == ["own", "trusted", "overridden", "none"]
+    assert matching(berlin, fleet, trusted=False) == ["own", "trusted"]
+    assert matching(berlin, fleet, trusted=True) == ["trusted"]
 
 
 def test_deployments_below_one_to_all_devices_choose_no_more() -> None:

@@ -68,6 +68,22 @@ def test_the_roll_back_of_a_first_version_leaves_none() -> None:
     assert target(declined) == 0
 
 
+@pytest.mark.parametrize(
+    ("found", "number", "left"),
+    [
+        pytest.param(view(1, chosen(1, "installed")), 1, True, id="the first version"),
+        pytest.param(view(2, chosen(1, "installed"), chosen(2, "installed")), 2, False, id="a second version"),
+        pytest.param(view(2, chosen(1, "installed"), chosen(2, "installed")), 1, True, id="both"),
+        pytest.param(view(2, chosen(1, "declined"), chosen(2, "installed")), 2, True, id="it declined the first"),
+        pytest.param(view(1, chosen(1, "installed"), d1="rolled-back"), 1, True, id="rolled back, still installed"),
+        pytest.param(view(0, chosen(1)), 1, False, id="it never had any"),
+        pytest.param(view(7, chosen(1, "declined")), 1, False, id="its version is from elsewhere"),
+    ],
+)
+def test_a_roll_back_tells_which_devices_it_leaves_without_a_model(found: DeviceView, number: int, left: bool) -> None:
+    assert found.stranded(number) is left
+
+
 def test_a_version_that_also_another_deployment_gave_stays() -> None:
     found = DeviceView(
         deployments={

@@ -115,8 +115,8 @@ def test_a_device_is_asked_before_it_is_selected_and_once(fleet: Fleet, until: U
     started = fleet.start("run", minimum_devices=1, cohort=control_pb2.Amount(fraction=1.0))
     check = first.check()
     assert (check.run, check.manifest, check.signature) == ("run", started.manifest, started.signature)
-    waiting = "waiting for devices that are still checking the run: 1 online, 0 eligible, 1 needed; "
-    until(lambda: fleet.operator.run("run").waiting == f"{waiting}still checking the run: cam-1")
+    waiting = "1 online, still checking the run: cam-1; 0 eligible so far, 1 needed"
+    until(lambda: fleet.operator.run("run").waiting == waiting)
     assert fleet.operator.run("run").checking == 1
     second = two.connect(fingerprint="b")
     one.answer(check, "a", "it has no data")
@@ -237,10 +237,7 @@ def test_a_run_begins_with_all_devices_that_are_online_and_answer(fleet: Fleet, 
     for device, check in zip(devices[:2], checks, strict=False):
         device.answer(check, "a")
     until(lambda: fleet.operator.run("run").eligible == 2)
-    assert fleet.operator.run("run").waiting == (
-        "waiting for devices that are still checking the run: 3 online, 2 eligible, 1 needed; "
-        "still checking the run: cam-3"
-    )
+    assert fleet.operator.run("run").waiting == ("1 online, still checking the run: cam-3; 2 eligible so far, 1 needed")
     sessions[2].leave()  # it does not answer
     assert [session.assignment().round for session in sessions[:2]] == [1, 1]
     assert fleet.operator.run("run").open_round.cohort == ["cam-1", "cam-2"]

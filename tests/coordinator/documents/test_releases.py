@@ -66,6 +66,7 @@ def test_a_deployment_has_its_selection_and_its_states_by_name() -> None:
         matching=50,
         chosen=6,
         states={"returned": 4, "declined": 2},
+        stranded=3,
     )
     document = deployment_document(deployment)
     assert document == {
@@ -83,6 +84,7 @@ def test_a_deployment_has_its_selection_and_its_states_by_name() -> None:
         "matching": 50,
         "chosen": 6,
         "states": {"declined": 2, "returned": 4},
+        "stranded": 3,
     }
     assert list(document["states"]) == ["declined", "returned"]
     assert json.loads(json.dumps(document)) == document

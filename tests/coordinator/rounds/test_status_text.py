@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from moonfed.coordinator.rounds.events import Declined, DeviceOffline, Reduced, StopRequested, UpdateRejected
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.rounds.status_text import CHECKING, rejection_reason, waiting
@@ -20,24 +22,37 @@ def test_the_most_frequent_reasons_are_shown_and_the_others_counted() -> None:
     state, _ = after(THREE)
     problems = {f"d{number}": f"reason {number}" for number in range(5)} | {"a": "no data", "b": "no data"}
     assert waiting(THREE, state, {**problems, "c": CHECKING}) == (
-        "waiting for 2 more devices: 8 online, 0 eligible, 3 needed; not eligible: a, b (no data); "
-        "not eligible: d0 (reason 0); not eligible: d1 (reason 1); 3 more reasons; still checking the run: c"
+        "waiting for 2 more devices: 1 online, still checking the run: c; 0 eligible so far, 3 needed; "
+        "not eligible: a, b (no data); not eligible: d0 (reason 0); not eligible: d1 (reason 1); 3 more reasons"
     )
 
 
 def test_a_run_that_has_enough_devices_may_wait_for_the_answers_of_others() -> None:
     state = State(online=frozenset("abcd"))
     told = waiting(THREE, state, {"e": CHECKING})
-    waited = "waiting for devices that are still checking the run"
-    assert told == f"{waited}: 5 online, 4 eligible, 3 needed; still checking the run: e"
+    assert told == "1 online, still checking the run: e; 4 eligible so far, 3 needed"
 
 
-def test_devices_that_are_still_checking_are_not_missing() -> None:
-    waited = "waiting for devices that are still checking the run"
-    told = waiting(THREE, State(), dict.fromkeys("abc", CHECKING))
-    assert told == f"{waited}: 3 online, 0 eligible, 3 needed; still checking the run: a, b, c"
-    assert waiting(THREE, State(), {"a": CHECKING}).startswith("waiting for 2 more devices: 1 online, 0 eligible,")
-    assert waiting(THREE, State(online=frozenset("a")), dict.fromkeys("bc", CHECKING)).startswith(waited)
+@pytest.mark.parametrize(
+    ("online", "checking", "told"),
+    [
+        pytest.param(
+            "", "abcde", "5 online, still checking the run: a, b, c, d, e; 0 eligible so far, 3 needed", id="all"
+        ),
+        pytest.param("ab", "c", "1 online, still checking the run: c; 2 eligible so far, 3 needed", id="the last"),
+        pytest.param(
+            "a",
+            "b",
+            "waiting for 1 more device: 1 online, still checking the run: b; 1 eligible so far, 3 needed",
+            id="few",
+        ),
+        pytest.param("", "", "waiting for 3 more devices: 0 eligible, 3 needed", id="nobody"),
+    ],
+)
+def test_a_run_that_has_just_started_says_that_devices_are_still_checking_it(
+    online: str, checking: str, told: str
+) -> None:
+    assert waiting(THREE, State(online=frozenset(online)), dict.fromkeys(checking, CHECKING)) == told
 
 
 def test_kept_updates_of_offline_devices_count_like_devices() -> None:

@@ -162,8 +162,10 @@ def test_an_idle_device_replaces_one_that_is_removed_or_renamed(
     assert counted(fleet) == [[idle]]
 
 
-@pytest.mark.parametrize("act", [remove, lambda fleet, device: rename(fleet, device, "gate")], ids=["remove", "rename"])
-def test_a_run_does_not_show_a_removed_or_renamed_device_as_ineligible(
+@pytest.mark.parametrize(
+    "act", [remove, revoke, lambda fleet, device: rename(fleet, device, "gate")], ids=["remove", "revoke", "rename"]
+)
+def test_a_run_does_not_show_a_removed_renamed_or_revoked_device_as_ineligible(
     fleet: Fleet, until: Until, act: Callable[[Fleet, str], None]
 ) -> None:
     fleet.start()
@@ -179,6 +181,8 @@ def test_a_run_does_not_show_a_removed_or_renamed_device_as_ineligible(
     until(lambda: shown() == ["cam-1 has no data", "cam-2 has no data"])
     act(fleet, "cam-1")
     until(lambda: shown() == ["cam-2 has no data"])
+    fleet.operator.control.StopRun(control_pb2.StopRunRequest(run="run"))
+    assert shown() == ["cam-2 has no data"]
 
 
 def test_every_certificate_of_a_revoked_device_is_rejected(fleet: Fleet) -> None:

@@ -202,7 +202,7 @@ def test_every_change_is_in_the_audit_trail(calls: Fleet) -> None:
     create(calls.operator, signed_release("run", BUNDLE))
     deploy(calls.operator, 1, percent=10, labels={"site": "berlin"})
     requests: list[tuple[Callable[..., Any], Any]] = [
-        (control.WidenDeployment, control_pb2.WidenDeploymentRequest(name=NAME, percent=50)),
+        (control.WidenDeployment, control_pb2.WidenDeploymentRequest(name=NAME, percent=50, allow_empty=True)),
         (control.PauseDeployment, control_pb2.PauseDeploymentRequest(name=NAME)),
         (control.ResumeDeployment, control_pb2.ResumeDeploymentRequest(name=NAME)),
         (control.RollBackDeployment, control_pb2.RollBackDeploymentRequest(name=NAME)),

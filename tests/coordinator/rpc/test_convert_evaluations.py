@@ -42,7 +42,8 @@ def test_an_evaluation_names_devices_by_reason_and_has_a_summary_once_there_is_a
         opened=1.0,
         deadline=2.0,
         declined={"cam-4": "small", "cam-3": "no holdout", "cam-2": "no holdout"},
-        pending=frozenset({"cam-9", "cam-8"}),
+        pending=frozenset({"cam-9", "cam-8", "cam-7"}),
+        gone=frozenset({"cam-7"}),
     )
     message = convert.evaluation(3, record).devices
     assert [(group.reason, list(group.devices)) for group in message.skipped] == [

@@ -76,7 +76,7 @@ def test_a_deployment_is_sent_with_its_counts() -> None:
         created=7.0,
         operator="ann",
     )
-    view = DeploymentView(deployment=made, matching=50, states={"installed": 4, "declined": 2})
+    view = DeploymentView(deployment=made, matching=50, states={"installed": 4, "declined": 2}, stranded=3)
     message = convert.deployment(view)
     assert message == control_pb2.Deployment(
         name=NAME,
@@ -93,12 +93,13 @@ def test_a_deployment_is_sent_with_its_counts() -> None:
         matching=50,
         chosen=6,
         states={"installed": 4, "declined": 2},
+        stranded=3,
     )
 
 
 @pytest.mark.parametrize("status", get_args(Status))
 def test_every_status_has_its_own_value(status: Status) -> None:
-    view = DeploymentView(deployment=deployment(status=status), matching=0, states={})
+    view = DeploymentView(deployment=deployment(status=status), matching=0, states={}, stranded=0)
     found = control_pb2.DeploymentStatus.Name(convert.deployment(view).status)
     assert found == f"DEPLOYMENT_STATUS_{status.upper().replace('-', '_')}"
 

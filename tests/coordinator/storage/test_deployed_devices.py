@@ -25,7 +25,7 @@ def connection(store: Store) -> Iterator[sql.Connection]:
     """A transaction in a store with two versions and deployments of a release, which have chosen nothing."""
     add_releases(store, 2)
     for made in (FIRST, SECOND):
-        store.deployments.deploy(made)
+        store.deployments.deploy(made, allow_empty=True)
     with store._transactions.write() as found:
         yield found
 
@@ -36,7 +36,7 @@ def choose(connection: sql.Connection, deployment: Deployment, *devices: str) ->
 
 def test_what_was_chosen_for_a_former_device_while_it_was_removed_is_forgotten(store: Store) -> None:
     add_releases(store, 1)
-    store.deployments.deploy(FIRST)
+    store.deployments.deploy(FIRST, allow_empty=True)
     with store._transactions.write() as connection:
         choose(connection, FIRST, "cam-1", "cam-2")
     enrolled(store.devices, "cam-1")

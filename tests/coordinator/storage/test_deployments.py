@@ -136,6 +136,10 @@ def test_revoked_devices_are_not_chosen_and_removed_ones_are_forgotten(store: St
     install(store, fleet)
     store.devices.remove(fleet[1])
     assert states(store) == {"installed": 2}
+    store.devices.revoke(fleet[2])
+    (view,) = store.deployments.views(NAME)
+    assert (view.matching, view.chosen, view.states, view.stranded) == (1, 1, {"installed": 1}, 1)
+    assert states(store) == {"installed": 1}
     add_devices(store, 1, first=1)
     assert store.deployments.choose()
     assert targets(store, fleet) == {fleet[1]: 1}
@@ -255,6 +259,47 @@ def test_roll_backs_are_counted_one_at_a_time(store: Store) -> None:
         store.deployments.roll_back(NAME)
     with pytest.raises(WrongState, match="was rolled back; it cannot be widened"):
         store.deployments.widen(NAME, 100)
+
+
+@pytest.mark.parametrize(
+    ("version", "ended"),
+    [pytest.param(2, [4], id="the newest of its deployments"), pytest.param(1, [2, 3, 4], id="the oldest")],
+)
+def test_a_roll_back_to_a_version_ends_all_newer_deployments(store: Store, version: int, ended: list[int]) -> None:
+    fleet = add_releases(store, 3, devices=2)
+    for each in (1, 2, 2, 3):
+        deploy(store, each)
+        install(store, fleet)
+    for _ in range(2):  # a repeated request
+        store.deployments.roll_back_to(NAME, version)
+        rolled = [
+            one.deployment.number for one in store.deployments.views(NAME) if one.deployment.status == "rolled-back"
+        ]
+        assert rolled == ended
+    assert targets(store, fleet) == dict.fromkeys(fleet, version)
+    with pytest.raises(WrongState, match="to is 3; it must be a version with a deployment that was not rolled back"):
+        store.deployments.roll_back_to(NAME, 3)
+
+
+def test_a_selection_of_no_device_changes_nothing(store: Store) -> None:
+    add_releases(store, 1)
+    with pytest.raises(InvalidInput, match="no device is known"):
+        deploy(store, 1)
+    fleet = add_devices(store, 2, site="berlin")
+    for wanted in ({"sitee": "berlin"}, {"site": "Berlin"}, {"site": "berlin", "tier": "gold"}):
+        with pytest.raises(InvalidInput, match="the selection is empty: no device has the label "):
+            deploy(store, 1, labels=wanted)
+    with pytest.raises(InvalidInput, match="no device has the trusted label site=berlin"):
+        deploy(store, 1, labels={"site": "berlin"}, trusted_labels=True)
+    assert store.deployments.views(NAME) == []
+    assert deploy(store, 1, labels={"site": "berlin"}, percent=10).chosen == 1
+    for device in fleet:
+        store.devices.revoke(device)
+    with pytest.raises(InvalidInput, match="the selection is empty"):
+        store.deployments.widen(NAME, 50)
+    assert store.deployments.widen(NAME, 50, allow_empty=True).deployment.percent == 50
+    found = store.deployments.deploy(deployment(0, 1, labels={"site": "rome"}), allow_empty=True)
+    assert (found.matching, found.chosen) == (0, 0)
 
 
 def test_a_deployment_made_at_the_same_moment_is_left_for_the_next_look(

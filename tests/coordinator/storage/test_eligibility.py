@@ -37,6 +37,15 @@ def test_the_newest_answer_of_each_device_stands(store: Store) -> None:
     assert store.eligibility.of_run(RUN.run) == {"cam-1": ONE, "cam-2": newer}
 
 
+def test_a_revoked_device_does_not_count(store: Store) -> None:
+    for device in (ONE.device, OTHER.device, "cam-3"):
+        store.devices.seen(device, {})
+    store.eligibility.record(RUN.run, [OTHER, ONE])
+    store.devices.revoke(OTHER.device)
+    assert store.eligibility.of_run(RUN.run) == {"cam-1": ONE}
+    assert store.devices.count() == 2
+
+
 def test_answers_survive_a_restart_and_end_with_their_run(tmp_path: Path) -> None:
     with open_storage(tmp_path / "state") as storage:
         storage.store.add_run(RUN)

@@ -29,6 +29,7 @@ class AsyncRunCalls(AsyncCaller):
         name: str = "",
         initial: Initial | None = None,
         recipe: str | Path | None = None,
+        allow_empty: bool = False,
         **settings: Unpack[RunSettings],
     ) -> Run:
         """Start a run from a signed bundle, which is uploaded: a directory, a .zip, or what `build_bundle` returns.
@@ -36,7 +37,7 @@ class AsyncRunCalls(AsyncCaller):
         `name`: of the run; by default, derived from the bundle's. `initial`: weights to begin with, as another run's
         name, a .safetensors file (a `Path`) or a dict of arrays such as `weights` returns; by default, the bundle's.
         `recipe`: a file in TOML with settings, which `settings` override; those in neither keep the defaults of
-        `moonfed-coordinator run start`.
+        `moonfed-coordinator run start`. `allow_empty`: start even if no known device has the labels.
 
         Raises InvalidInput naming a setting that is not allowed, UntrustedBundle for a bundle that is not signed,
         AlreadyExists if the name is taken.
@@ -46,7 +47,7 @@ class AsyncRunCalls(AsyncCaller):
         """
         chosen = bundle if isinstance(bundle, Bundle) else Path(bundle)
         file = Path(recipe) if recipe is not None else None
-        return await self._do(calls.start(chosen, name, initial, file, settings))
+        return await self._do(calls.start(chosen, name, initial, file, settings, allow_empty=allow_empty))
 
     async def runs(self) -> list[Run]:
         """List all runs, oldest first.

@@ -31,6 +31,7 @@ def deploy(
     trusted_labels: bool,
     variant: str,
     max_drop: float,
+    allow_empty: bool,
 ) -> Steps[Deployment]:
     """Deploy a version."""
     request = control_pb2.DeployReleaseRequest(
@@ -41,13 +42,14 @@ def deploy(
         trusted_labels=trusted_labels,
         percent=percent,
         max_drop=max_drop,
+        allow_empty=allow_empty,
     )
     return convert.deployment((yield from ask(control_pb2.Deployment, "DeployRelease", request, attempts=1)))
 
 
-def widen(name: str, percent: float) -> Steps[Deployment]:
+def widen(name: str, percent: float, *, allow_empty: bool) -> Steps[Deployment]:
     """Widen the newest deployment."""
-    request = control_pb2.WidenDeploymentRequest(name=name, percent=percent)
+    request = control_pb2.WidenDeploymentRequest(name=name, percent=percent, allow_empty=allow_empty)
     return convert.deployment((yield from ask(control_pb2.Deployment, "WidenDeployment", request)))
 
 
@@ -63,12 +65,13 @@ def resume(name: str) -> Steps[Deployment]:
     return convert.deployment((yield from ask(control_pb2.Deployment, "ResumeDeployment", request)))
 
 
-def roll_back(name: str) -> Steps[Deployment]:
-    """Roll back the newest deployment that is not rolled back."""
+def roll_back(name: str, to: int | None) -> Steps[Deployment]:
+    """Roll back the newest deployment that is not rolled back, or all that are newer than a version's."""
     known = yield from deployments(name)
     standing = [one.number for one in known if one.status != "rolled-back"]
     # The number makes a repetition harmless: without it, a second attempt would roll back the one before.
-    request = control_pb2.RollBackDeploymentRequest(name=name, number=standing[-1] if standing else 0)
+    number = standing[-1] if standing and to is None else 0
+    request = control_pb2.RollBackDeploymentRequest(name=name, number=number, to_version=to or 0)
     return convert.deployment((yield from ask(control_pb2.Deployment, "RollBackDeployment", request)))
 
 

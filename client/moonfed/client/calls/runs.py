@@ -34,7 +34,13 @@ POLL_SECONDS = 0.5  # between two looks at an evaluation
 
 
 def start(
-    bundle: Bundle | Path, name: str, initial: Initial | None, recipe: Path | None, settings: Mapping[str, Any]
+    bundle: Bundle | Path,
+    name: str,
+    initial: Initial | None,
+    recipe: Path | None,
+    settings: Mapping[str, Any],
+    *,
+    allow_empty: bool,
 ) -> Steps[Run]:
     """Upload a bundle and start a run of it."""
     opened = bundle if isinstance(bundle, Bundle) else read_bundle(bundle, signed_by(None))
@@ -50,6 +56,7 @@ def start(
             signature=opened.signature_sha256,
             model=model,
             recipe=chosen,
+            allow_empty=allow_empty,
         )
         started = yield from ask(control_pb2.Run, "StartRun", request, attempts=1)
     return convert.run(started)

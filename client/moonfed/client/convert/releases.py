@@ -45,6 +45,7 @@ def deployment(message: control_pb2.Deployment) -> Deployment:
         matching=message.matching,
         chosen=message.chosen,
         states=dict(message.states),
+        stranded=message.stranded,
     )
 
 

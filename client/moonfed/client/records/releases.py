@@ -46,6 +46,7 @@ class Deployment:
     matching: int  # known devices with the labels, revoked ones excluded
     chosen: int  # devices
     states: Mapping[str, int]  # number of chosen devices by state
+    stranded: int  # devices left without any version once this and all newer deployments are rolled back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

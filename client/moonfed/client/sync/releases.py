@@ -38,11 +38,13 @@ class ReleaseCalls(Caller):
         trusted_labels: bool = False,
         variant: str = "float32",
         max_drop: float = 1.0,
+        allow_empty: bool = False,
     ) -> Deployment:
         """Deploy a version to all devices, or some of them; each installs it unless it declines.
 
         `percent`: of the devices with these labels, rounded up. `max_drop`: points by which a device's holdout accuracy
-        may fall below its current version's.
+        may fall below its current version's. Raises InvalidInput if no known device has the labels, unless
+        `allow_empty`.
 
         Example:
             coordinator.deploy("digits", 3, percent=10, labels={"site": "berlin"})
@@ -55,16 +57,17 @@ class ReleaseCalls(Caller):
             trusted_labels=trusted_labels,
             variant=variant,
             max_drop=max_drop,
+            allow_empty=allow_empty,
         )
         return self._do(steps)
 
-    def widen(self, name: str, *, percent: float = 100.0) -> Deployment:
+    def widen(self, name: str, *, percent: float = 100.0, allow_empty: bool = False) -> Deployment:
         """Widen a release's newest deployment; the devices chosen before stay chosen.
 
         Example:
             coordinator.widen("digits", percent=50)
         """
-        return self._do(calls.widen(name, percent))
+        return self._do(calls.widen(name, percent, allow_empty=allow_empty))
 
     def pause_deployment(self, name: str) -> Deployment:
         """Pause a release's newest deployment: no further device begins to install it.
@@ -82,13 +85,16 @@ class ReleaseCalls(Caller):
         """
         return self._do(calls.resume(name))
 
-    def roll_back(self, name: str) -> Deployment:
+    def roll_back(self, name: str, *, to: int | None = None) -> Deployment:
         """Roll back the newest deployment that is not rolled back yet; its devices return to what they had before.
+
+        `to`: a version; all newer deployments than its newest are rolled back, and the oldest of them is returned. A
+        repetition changes nothing.
 
         Example:
             coordinator.roll_back("digits")
         """
-        return self._do(calls.roll_back(name))
+        return self._do(calls.roll_back(name, to))
 
     def deployments(self, name: str = "") -> list[Deployment]:
         """List the deployments of a release, oldest first, or the newest of each.

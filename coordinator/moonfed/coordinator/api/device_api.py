@@ -160,7 +160,7 @@ class DeviceApi:
         self._releases.choose_again()
         changed = self._sessions.set_operator_labels(view.labels)
         for run in list(self._runs.served.values()):
-            await run.forget_removed(view.known)
+            await run.forget_removed(view.known - view.revoked)
             for device in changed:
                 await run.refresh(device)
 

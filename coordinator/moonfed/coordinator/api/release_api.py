@@ -80,13 +80,13 @@ class ReleaseApi:
 
     # Deployments
 
-    async def deploy(self, deployment: Deployment) -> DeploymentView:
+    async def deploy(self, deployment: Deployment, *, allow_empty: bool = False) -> DeploymentView:
         """Deploy a version to the devices that the deployment chooses."""
-        return await self._changed(self._deployments.deploy, deployment)
+        return await self._changed(self._deployments.deploy, deployment, allow_empty=allow_empty)
 
-    async def widen(self, name: str, percent: float) -> DeploymentView:
+    async def widen(self, name: str, percent: float, *, allow_empty: bool = False) -> DeploymentView:
         """Let the newest deployment of a release choose more devices."""
-        return await self._changed(self._deployments.widen, name, percent)
+        return await self._changed(self._deployments.widen, name, percent, allow_empty=allow_empty)
 
     async def pause(self, name: str) -> DeploymentView:
         """Tell no further device to install the version of the newest deployment."""
@@ -99,6 +99,10 @@ class ReleaseApi:
     async def roll_back(self, name: str, number: int = 0) -> DeploymentView:
         """Roll back the newest deployment that is not rolled back yet; its devices return to what they had before."""
         return await self._changed(self._deployments.roll_back, name, number)
+
+    async def roll_back_to(self, name: str, version: int) -> DeploymentView:
+        """Roll back all deployments that are newer than the newest one of a version; return the oldest of them."""
+        return await self._changed(self._deployments.roll_back_to, name, version)
 
     async def deployments(self, name: str = "") -> list[DeploymentView]:
         """Return all deployments of a release, or the newest of each."""

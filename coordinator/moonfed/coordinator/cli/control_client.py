@@ -68,7 +68,13 @@ class Console:
             raise transport.explained(error, self.explain) from error
 
     def start_run(
-        self, name: str, bundle: Bundle, initial: InitialModel | None, settings: RunSettings
+        self,
+        name: str,
+        bundle: Bundle,
+        initial: InitialModel | None,
+        settings: RunSettings,
+        *,
+        allow_empty: bool = False,
     ) -> control_pb2.Run:
         """Upload missing blobs, and start a run from the bundle's weights or those given."""
         with bundle_files(bundle) as files:
@@ -82,6 +88,7 @@ class Console:
                 signature=bundle.signature_sha256,
                 model=initial.sha256 if initial else "",
                 settings=settings_message(settings),
+                allow_empty=allow_empty,
             )
             try:
                 return self.ask_once(self.control.StartRun, request)

@@ -64,10 +64,20 @@ def deployment_line(deployment: control_pb2.Deployment) -> str:
     return f"{line}; {states}" if states else line
 
 
-def withdrawal(deployment: control_pb2.Deployment) -> str:
-    """Describe the roll-back of a deployment, for an operator to confirm."""
-    what = f"version {deployment.version} of {deployment.name} (deployment {deployment.number})"
-    return f"Withdraw {what} from {_selection(deployment)}, which return to what they had before"
+def withdrawal(deployments: Sequence[control_pb2.Deployment]) -> str:
+    """Describe the roll-back of deployments, oldest first, for an operator to confirm."""
+    ends = [
+        f"version {one.version} of {one.name} (deployment {one.number}) from {_selection(one)}" for one in deployments
+    ]
+    left = f"; {stranding(deployments[0])}" if deployments[0].stranded else ""
+    return f"Withdraw {' and '.join(reversed(ends))}, which return to what they had before{left}"
+
+
+def stranding(deployment: control_pb2.Deployment) -> str:
+    """Say how many devices the roll-back of a deployment and all newer ones leaves without a model."""
+    left = deployment.stranded
+    verb = "has" if left == 1 else "have"
+    return f"{count(left, 'device')} {verb} no earlier version of {deployment.name} and will predict with none"
 
 
 def deployment_lines(deployments: Sequence[control_pb2.Deployment], width: int | None = None) -> list[str]:

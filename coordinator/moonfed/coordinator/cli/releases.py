@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from moonfed.command_line import new_group, print_json
-from moonfed.coordinator.cli.options import AllOption
+from moonfed.coordinator.cli.options import AllOption, AllowEmptyOption
 from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def deploy(
             metavar="POINTS", help="How far a device's holdout accuracy may fall below its current version's."
         ),
     ] = 1.0,
+    allow_empty: AllowEmptyOption = False,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
@@ -127,6 +129,7 @@ def deploy(
         trusted_labels=trusted_labels,
         percent=percent,
         max_drop=max_drop,
+        allow_empty=allow_empty,
     )
     with connect(identity, insecure=insecure, address=coordinator) as console:
         found = console.ask_once(console.control.DeployRelease, request)
@@ -137,6 +140,7 @@ def deploy(
 def widen(
     name: NameArgument,
     percent: Annotated[float, typer.Option(help="Share of the devices, rounded up.")] = 100.0,
+    allow_empty: AllowEmptyOption = False,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
@@ -150,7 +154,7 @@ def widen(
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
-        request = control_pb2.WidenDeploymentRequest(name=name, percent=percent)
+        request = control_pb2.WidenDeploymentRequest(name=name, percent=percent, allow_empty=allow_empty)
         found = console.ask(console.control.WidenDeployment, request)
     _report(found, json=json)
 
@@ -198,6 +202,15 @@ def resume(
 @release_app.command("roll-back")
 def roll_back(
     name: NameArgument,
+    to: Annotated[
+        int | None,
+        typer.Option(
+            metavar="VERSION",
+            help="Roll back every deployment newer than this version's, however many; a repetition changes nothing.",
+            min=1,
+            show_default=False,
+        ),
+    ] = None,
     yes: YesOption = False,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
@@ -206,25 +219,35 @@ def roll_back(
 ) -> None:
     """Roll back a release's newest deployment that is not rolled back yet: its devices return to what they had before.
 
-    Repeat the command to roll back the deployment before it, too.
+    Repeat the command to roll back the deployment before it, too; --to names the version to return to instead.
 
-    A device that had no version before the deployment is left without one.
+    A device that had no version before the deployment is left without one; the command tells how many are.
 
-    Example: moonfed-coordinator release roll-back digits --yes
+    Example: moonfed-coordinator release roll-back digits --to 2
     """
     from moonfed.coordinator.cli.control_client import connect
-    from moonfed.coordinator.cli.format_release import withdrawal
+    from moonfed.coordinator.cli.format_release import stranding, withdrawal
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
         known = console.ask(console.control.ListDeployments, control_pb2.ListDeploymentsRequest(name=name)).deployments
         standing = [one for one in known if one.status != control_pb2.DEPLOYMENT_STATUS_ROLLED_BACK]
-        if standing and not yes:
-            typer.confirm(f"{withdrawal(standing[-1])}?", abort=True, err=True)
+        ending = _newer_than(to, standing) if to else standing[-1:]
+        if ending and not yes:
+            typer.confirm(f"{withdrawal(ending)}?", abort=True, err=True)
         # The number makes a repetition harmless: without it, a second attempt would roll back the one before.
-        request = control_pb2.RollBackDeploymentRequest(name=name, number=standing[-1].number if standing else 0)
+        number = ending[-1].number if ending and not to else 0
+        request = control_pb2.RollBackDeploymentRequest(name=name, number=number, to_version=to or 0)
         found = console.ask(console.control.RollBackDeployment, request)
+    if yes and found.status == control_pb2.DEPLOYMENT_STATUS_ROLLED_BACK and found.stranded:
+        typer.echo(f"warning: {stranding(found)}", err=True)
     _report(found, json=json)
+
+
+def _newer_than(version: int, standing: Sequence[control_pb2.Deployment]) -> Sequence[control_pb2.Deployment]:
+    """Return the deployments that are newer than the newest one of a version; none if the version has none."""
+    kept = [place for place, one in enumerate(standing) if one.version == version]
+    return standing[kept[-1] + 1 :] if kept else ()
 
 
 @release_app.command()

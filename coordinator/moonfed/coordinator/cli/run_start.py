@@ -10,7 +10,7 @@ import typer
 
 from moonfed.command_line import print_json
 from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER, REDUCERS
-from moonfed.coordinator.cli.options import KeepEveryOption, KeepLastOption
+from moonfed.coordinator.cli.options import AllowEmptyOption, KeepEveryOption, KeepLastOption
 from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
 
 DEFENCE = ("weight_cap", "clip_norm", "clip_factor", "reducer")  # options that are keys of the table [robust]
@@ -85,6 +85,7 @@ def start(
     trusted_labels: Annotated[
         bool, typer.Option("--trusted-labels", help="Consider only labels that operators have set with `device label`.")
     ] = False,
+    allow_empty: AllowEmptyOption = False,
     sampling: Annotated[
         str, typer.Option(help="Selection: uniform, or samples (in proportion to the devices' samples).")
     ] = "uniform",
@@ -182,7 +183,7 @@ def start(
     ):
         scratch = Path(directory) / "weights"
         initial = find_model(console, model, opened.manifest.tensors, scratch) if model else None
-        run = console.start_run(name, opened, initial, settings)
+        run = console.start_run(name, opened, initial, settings, allow_empty=allow_empty)
     if json:
         print_json(run_document(run))
     else:

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from moonfed.coordinator.deployments.state import Deployment
-from moonfed.labels import lacking
+from moonfed.errors import InvalidInput
+from moonfed.labels import lacking, write_labels
 
 ROUNDING = 1e-9  # of a percentage, so that 10 % of 50 devices are 5
 
@@ -27,9 +28,23 @@ def rank(name: str, device: str) -> bytes:
     return hashlib.sha256(f"{name}\0{device}".encode()).digest()
 
 
-def matching(deployment: Deployment, candidates: Collection[Candidate]) -> list[str]:
-    """Return the devices that have the deployment's labels."""
-    return [candidate.device for candidate in candidates if not _lacking(deployment, candidate)]
+def matching(labels: Mapping[str, str], candidates: Collection[Candidate], *, trusted: bool) -> list[str]:
+    """Return the devices that have these labels; `trusted`: those that devices report do not count."""
+    return [
+        candidate.device
+        for candidate in candidates
+        if not lacking({**({} if trusted else candidate.labels), **candidate.operator_labels}, labels)
+    ]
+
+
+def require_any(devices: int, labels: Mapping[str, str], *, trusted: bool) -> None:
+    """Raise InvalidInput for a selection of no device."""
+    if not devices:
+        which = f" has the {'trusted ' if trusted else ''}label {write_labels(labels)}" if labels else " is known"
+        raise InvalidInput(
+            f"the selection is empty: no device{which}; "
+            "correct it, or give --allow-empty (allow_empty) to wait for such devices"
+        )
 
 
 def choose(deployment: Deployment, devices: Collection[str], chosen: Collection[str]) -> list[str]:
@@ -52,8 +67,3 @@ def choosing(deployments: Collection[Deployment]) -> list[Deployment]:
             if deployment.percent == 100 and not deployment.labels:
                 break
     return found
-
-
-def _lacking(deployment: Deployment, candidate: Candidate) -> Mapping[str, str]:
-    own = {} if deployment.trusted_labels else candidate.labels
-    return lacking({**own, **candidate.operator_labels}, deployment.labels)

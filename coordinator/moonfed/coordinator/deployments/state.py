@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from moonfed.labels import check_labels
@@ -118,6 +118,15 @@ class DeviceView:
         if choice.state == "installed" and not self.is_installed(choice):
             return "pending"
         return choice.state
+
+    def stranded(self, number: int) -> bool:
+        """Return whether the device has no version once a deployment and all newer ones are rolled back."""
+        after = {
+            one: replace(deployment, status="rolled-back") if one >= number else deployment
+            for one, deployment in self.deployments.items()
+        }
+        target = replace(self, deployments=after).target()
+        return self.installed.version != 0 and target is not None and target.version == 0
 
     @property
     def newest(self) -> Choice:

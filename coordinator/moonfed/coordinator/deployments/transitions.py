@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from moonfed.coordinator.deployments.state import SETTLED, Choice, Deployment, DeviceView, require_percent
@@ -35,6 +36,18 @@ def resume(deployment: Deployment) -> Deployment:
 def roll_back(deployment: Deployment) -> Deployment:
     """Return the deployment whose devices return to what they had before; idempotent."""
     return replace(deployment, status="rolled-back")
+
+
+def from_version(version: int, deployments: Collection[Deployment]) -> list[Deployment]:
+    """Return the newest standing deployment of a version and all newer ones; raises WrongState if it has none."""
+    standing = [deployment for deployment in deployments if deployment.status != "rolled-back"]
+    of_version = [deployment.number for deployment in standing if deployment.version == version]
+    if not of_version:
+        versions = ", ".join(str(one) for one in sorted({deployment.version for deployment in standing}))
+        raise WrongState(
+            f"to is {version}; it must be a version with a deployment that was not rolled back: {versions or 'none'}"
+        )
+    return [deployment for deployment in standing if deployment.number >= max(of_version)]
 
 
 def after_report(view: DeviceView, report: ReleaseReport, now: float) -> DeviceView:

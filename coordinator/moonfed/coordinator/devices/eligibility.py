@@ -77,7 +77,7 @@ class EligibleDevices:
         return {device for device, report in reports.items() if before.get(device) != report}
 
     async def forget_removed(self, known: Collection[str]) -> None:
-        """Forget the reports of devices that are no longer known; an exclusion follows a device to its new name."""
+        """Forget the reports of devices that were removed or revoked; an exclusion follows a device to its new name."""
         self._reports = {device: report for device, report in self._reports.items() if device in known}
         await self.load_excluded()
 

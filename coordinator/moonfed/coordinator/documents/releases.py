@@ -44,6 +44,7 @@ def deployment_document(deployment: control_pb2.Deployment) -> dict[str, Any]:
         "matching": deployment.matching,
         "chosen": deployment.chosen,
         "states": dict(sorted(deployment.states.items())),
+        "stranded": deployment.stranded,
     }
 
 

@@ -64,12 +64,15 @@ def waiting(
         return f"round {state.committed + 1} was abandoned; attempt {state.attempt} may start within a minute"
     eligible, needed = len(state.online), settings.devices_needed
     offline = len(state.reusable.keys() - state.online)
-    checking = sum(reason == CHECKING for reason in ineligible.values())
-    lacking = needed - eligible - offline - checking
-    more = count(lacking, "more device") if lacking > 0 else "devices that are still checking the run"
     kept = f", {count(offline, 'update')} kept from offline devices" if offline else ""
-    online = f"{eligible + len(ineligible)} online, " if checking else ""
-    return f"waiting for {more}: {online}{eligible} eligible{kept}, {needed} needed{not_eligible(ineligible)}"
+    checking = [device for device, reason in sorted(ineligible.items()) if reason == CHECKING]
+    problems = not_eligible({device: reason for device, reason in ineligible.items() if reason != CHECKING})
+    lacking = needed - eligible - offline - len(checking)
+    awaited = f"waiting for {count(lacking, 'more device')}: " if lacking > 0 else ""
+    if not checking:
+        return f"{awaited or 'a round opens soon: '}{eligible} eligible{kept}, {needed} needed{problems}"
+    online = f"{len(checking)} online, {CHECKING}: {listed(checking)}"
+    return f"{awaited}{online}; {eligible} eligible so far{kept}, {needed} needed{problems}"
 
 
 def stops_after(state: State) -> str:

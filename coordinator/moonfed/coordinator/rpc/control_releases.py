@@ -57,7 +57,9 @@ class ReleaseCalls(ControlCalls):
         details += f"the devices with {write_labels(request.labels)!r}" if request.labels else "all devices"
         operator = self._require(context, "DeployRelease", details).name
         async with self._change(context, "DeployRelease", details) as change:
-            view = await self._releases.deploy(convert.new_deployment(request, operator))
+            view = await self._releases.deploy(
+                convert.new_deployment(request, operator), allow_empty=request.allow_empty
+            )
             change.details += f": deployment {view.deployment.number}, {view.chosen} devices"
         return convert.deployment(view)
 
@@ -66,7 +68,7 @@ class ReleaseCalls(ControlCalls):
     ) -> control_pb2.Deployment:
         details = f"widen the deployment of release {request.name!r} to {request.percent:g} %"
         async with self._change(context, "WidenDeployment", details) as change:
-            view = await self._releases.widen(request.name, request.percent)
+            view = await self._releases.widen(request.name, request.percent, allow_empty=request.allow_empty)
             change.details += f": {_which(view.deployment)}, {view.chosen} devices"
         return convert.deployment(view)
 
@@ -89,9 +91,15 @@ class ReleaseCalls(ControlCalls):
     async def RollBackDeployment(  # noqa: N802, D102
         self, request: control_pb2.RollBackDeploymentRequest, context: grpc.ServicerContext
     ) -> control_pb2.Deployment:
-        async with self._change(context, "RollBackDeployment", f"roll back release {request.name!r}") as change:
-            view = await self._releases.roll_back(request.name, request.number)
-            change.details += f": withdrew {_which(view.deployment)}, {view.chosen} devices"
+        details = f"roll back release {request.name!r}"
+        details += f" to version {request.to_version}" if request.to_version else ""
+        async with self._change(context, "RollBackDeployment", details) as change:
+            if request.to_version:
+                view = await self._releases.roll_back_to(request.name, request.to_version)
+            else:
+                view = await self._releases.roll_back(request.name, request.number)
+            if view.deployment.status == "rolled-back":
+                change.details += f": withdrew {_which(view.deployment)}, {view.chosen} devices"
         return convert.deployment(view)
 
     async def ListDeployments(  # noqa: N802, D102

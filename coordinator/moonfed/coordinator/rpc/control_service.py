@@ -100,6 +100,7 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
                 settings=run_recipe(request.recipe) if request.recipe else run_settings(request.settings),
                 name=request.name,
                 model=request.model,
+                allow_empty=request.allow_empty,
             )
             view = await self._operators.start_run(new)
             change.details = f"start run {view.record.run!r} of bundle {request.manifest[:12]}"

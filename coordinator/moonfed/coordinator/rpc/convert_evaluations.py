@@ -63,5 +63,5 @@ def device_evaluation(record: EvaluationRecord) -> control_pb2.DeviceEvaluation:
             control_pb2.SkippedDevices(reason=reason, devices=devices)
             for reason, devices in by_reason(record.declined).items()
         ],
-        waiting=sorted(record.pending),
+        waiting=sorted(record.pending - record.gone),
     )

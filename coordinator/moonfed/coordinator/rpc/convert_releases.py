@@ -69,6 +69,7 @@ def deployment(view: DeploymentView) -> control_pb2.Deployment:
         matching=view.matching,
         chosen=view.chosen,
         states={str(state): number for state, number in view.states.items()},
+        stranded=view.stranded,
     )
 
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.coordinator.aggregation.compatibility import require_consistent, require_robust_aggregation
+from moonfed.coordinator.deployments.selection import require_any
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.records import RunRecord
 from moonfed.coordinator.rounds.protocol import round_protocol
@@ -37,6 +38,7 @@ class NewRun:
     settings: RunSettings | RunRecipe  # a recipe's defaults depend on the bundle
     name: str = ""  # empty: derived from the bundle's
     model: str = ""  # the initial weights; empty: the bundle's
+    allow_empty: bool = False  # no known device needs to have the settings' labels
     draw: Draw | None = None  # of a simulation; None: of a new random secret
 
 
@@ -44,7 +46,8 @@ def add_run(storage: Storage, new: NewRun) -> RunRecord:
     """Record a run of a stored bundle, from its initial weights unless another stored model is named. Blocking.
 
     Raises NotFound for a blob that was not uploaded, UntrustedBundle for a bundle that is not signed, InvalidInput or
-    SchemaMismatch for a blob that does not fit, AlreadyExists if the name is taken.
+    SchemaMismatch for a blob that does not fit, InvalidInput for labels that no known device has, AlreadyExists if the
+    name is taken.
     """
     owner = object()
     storage.pins.add(owner, [new.manifest, new.signature, new.model])
@@ -92,6 +95,9 @@ def _new_record(storage: Storage, new: NewRun, ref: BlobRef, manifest: Manifest)
     initial = blobs.find(new.model) if new.model else manifest.files[WEIGHTS_FILE]
     check_model(blobs.verified_path(initial), manifest.tensors)
     require_runnable(manifest, settings)
+    if settings.labels and not new.allow_empty:
+        having = storage.store.devices.having(settings.labels, trusted=settings.trusted_labels)
+        require_any(having, settings.labels, trusted=settings.trusted_labels)
     return RunRecord(
         run=require_device_name("name", new.name) if new.name else _free_name(storage.store, manifest.name),
         created=time.time(),

@@ -249,7 +249,7 @@ class RunDriver:
         return is_news
 
     async def forget_removed(self, known: Collection[str]) -> None:
-        """Forget the answers of devices that operators removed or renamed, and expect no update from them.
+        """Forget the answers of devices that operators removed, renamed or revoked, and expect no update from them.
 
         `known`: the names of the others.
         """

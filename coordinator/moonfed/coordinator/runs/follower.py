@@ -196,7 +196,7 @@ class RunFollower:
         return is_news
 
     async def forget_removed(self, known: Collection[str]) -> None:
-        """Forget the answers of devices that operators removed or renamed; `known`: the others."""
+        """Forget the answers of devices that operators removed, renamed or revoked; `known`: the others."""
         await self._devices.forget_removed(known)
 
     async def decline(self, report: DeviceReport) -> None:

@@ -30,7 +30,7 @@ class RunHandle(ReceivingRun, Protocol):
         """Record whether a device is eligible for the run; return False for a repetition."""
 
     async def forget_removed(self, known: Collection[str]) -> None:
-        """Forget the answers of devices that operators removed or renamed, and expect no update from them.
+        """Forget the answers of devices that operators removed, renamed or revoked, and expect no update from them.
 
         `known`: the names of the others.
         """

@@ -20,6 +20,7 @@ from moonfed.coordinator.records import DeployedDevice, DeploymentView
 from moonfed.coordinator.storage import deployed_devices, releases
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
+from moonfed.coordinator.storage.device_registry import candidates_for_selection
 from moonfed.coordinator.storage.outbox import Outbox, release_rolled_back
 from moonfed.errors import NotFound, WrongState
 from moonfed.target_release import InstalledRelease, ReleaseReport, TargetRelease
@@ -27,7 +28,6 @@ from moonfed.target_release import InstalledRelease, ReleaseReport, TargetReleas
 _columns, _devices = tables.deployments.c, tables.devices.c
 _ALL = sql.select(tables.deployments).order_by(_columns.name, _columns.number)
 _OF_NAME = _ALL.where(_columns.name == sql.bindparam("of_name"))
-_CANDIDATES = sql.select(_devices.device, _devices.reported_labels, _devices.labels).where(_devices.revoked == 0)
 _VERSION = sql.select(tables.deployments_version.c.version)
 # Every name has a version 1, whose row is the lock of the name's deployments.
 _LOCK = (
@@ -62,10 +62,10 @@ class Deployments:
 
     # Operators
 
-    def deploy(self, deployment: Deployment) -> DeploymentView:
+    def deploy(self, deployment: Deployment, *, allow_empty: bool = False) -> DeploymentView:
         """Record a deployment, which gets the next number of its name, and choose its devices.
 
-        Raises NotFound for a version, InvalidInput for a variant that the release lacks.
+        Raises NotFound for a version, InvalidInput for a variant that the release lacks, or if no device matches.
         """
         with self._transactions.write() as connection:
             release = releases.one(connection, deployment.name, deployment.version)
@@ -73,11 +73,14 @@ class Deployments:
             known = _locked(connection, deployment.name)
             new = replace(deployment, number=max(known, default=0) + 1, created=time.time())
             connection.execute(sql.insert(tables.deployments).values(_row(new)))
-            return _choose_and_view(connection, new)
+            return _require_devices(_choose_and_view(connection, new), allow_empty=allow_empty)
 
-    def widen(self, name: str, percent: float) -> DeploymentView:
+    def widen(self, name: str, percent: float, *, allow_empty: bool = False) -> DeploymentView:
         """Let the newest deployment of a release choose more devices; raises NotFound, WrongState or InvalidInput."""
-        return self._change(name, lambda deployment: transitions.widen(deployment, percent))
+        with self._transactions.write() as connection:
+            known = _require_deployed(_locked(connection, name), name)
+            view = _update(connection, transitions.widen(known[max(known)], percent))
+            return _require_devices(view, allow_empty=allow_empty)
 
     def pause(self, name: str) -> DeploymentView:
         """Pause the newest deployment of a release; raises NotFound or WrongState."""
@@ -108,6 +111,20 @@ class Deployments:
                 )
             self._outbox.add(connection, release_rolled_back(newest))
             return _update(connection, transitions.roll_back(newest))
+
+    def roll_back_to(self, name: str, version: int) -> DeploymentView:
+        """Roll back all deployments that are newer than the newest one of a version; return the oldest of them.
+
+        If there is none, nothing changes, and that one is returned. Raises NotFound, or WrongState if no deployment of
+        the version stands.
+        """
+        with self._transactions.write() as connection:
+            known = _require_deployed(_locked(connection, name), name)
+            kept, *newer = transitions.from_version(version, known.values())
+            for deployment in newer:
+                self._outbox.add(connection, release_rolled_back(deployment))
+                _update(connection, transitions.roll_back(deployment))
+            return _views(connection, name, [transitions.roll_back(newer[0]) if newer else kept])[0]
 
     def _change(self, name: str, change: Callable[[Deployment], Deployment]) -> DeploymentView:
         with self._transactions.write() as connection:
@@ -144,7 +161,7 @@ class Deployments:
         """Choose devices that have become known or got labels since; return False if there are none."""
         with self._transactions.read() as connection:
             deployed = _all(connection)
-            candidates = _candidates(connection) if deployed else []
+            candidates = candidates_for_selection(connection) if deployed else []
             names = [
                 name
                 for name, known in deployed.items()
@@ -152,7 +169,10 @@ class Deployments:
             ]
         for name in names:
             with self._transactions.write() as connection:
-                choosing, candidates = selection.choosing(_locked(connection, name).values()), _candidates(connection)
+                choosing, candidates = (
+                    selection.choosing(_locked(connection, name).values()),
+                    candidates_for_selection(connection),
+                )
                 for deployment in choosing:
                     deployed_devices.choose(connection, deployment, _missing(connection, deployment, candidates))
                 _count_change(connection)
@@ -239,6 +259,13 @@ def _locked(connection: sql.Connection, name: str) -> dict[int, Deployment]:
     return _of_name(connection, name)
 
 
+def _require_devices(view: DeploymentView, *, allow_empty: bool) -> DeploymentView:
+    if not allow_empty:
+        deployment = view.deployment
+        selection.require_any(view.matching, deployment.labels, trusted=deployment.trusted_labels)
+    return view
+
+
 def _require_deployed(known: Mapping[int, Deployment], name: str) -> Mapping[int, Deployment]:
     if not known:
         raise NotFound(f"release {name!r} was never deployed")
@@ -262,22 +289,17 @@ def _count_change(connection: sql.Connection) -> None:
 
 def _choose_and_view(connection: sql.Connection, deployment: Deployment) -> DeploymentView:
     if deployment.status == "active":
-        deployed_devices.choose(connection, deployment, _missing(connection, deployment, _candidates(connection)))
+        deployed_devices.choose(
+            connection, deployment, _missing(connection, deployment, candidates_for_selection(connection))
+        )
     _count_change(connection)
     return _views(connection, deployment.name, [deployment])[0]
 
 
 def _missing(connection: sql.Connection, deployment: Deployment, candidates: Collection[Candidate]) -> list[str]:
     """Return the devices that an active deployment has yet to choose."""
-    devices = selection.matching(deployment, candidates)
+    devices = selection.matching(deployment.labels, candidates, trusted=deployment.trusted_labels)
     return selection.choose(deployment, devices, deployed_devices.chosen_by(connection, deployment))
-
-
-def _candidates(connection: sql.Connection) -> list[Candidate]:
-    return [
-        Candidate(device=row.device, labels=row.reported_labels, operator_labels=row.labels)
-        for row in connection.execute(_CANDIDATES)
-    ]
 
 
 # Views
@@ -285,24 +307,25 @@ def _candidates(connection: sql.Connection) -> list[Candidate]:
 
 def _views(connection: sql.Connection, name: str, wanted: Iterable[Deployment]) -> list[DeploymentView]:
     views = _known_views(connection, name)
-    candidates = _candidates(connection)
+    candidates = candidates_for_selection(connection)
     return [
         DeploymentView(
             deployment=deployment,
-            matching=len(selection.matching(deployment, candidates)),
+            matching=len(selection.matching(deployment.labels, candidates, trusted=deployment.trusted_labels)),
             states=Counter(
                 view.shown_state(deployment.number)
                 for view in views.values()
                 if any(choice.deployment == deployment.number for choice in view.choices)
             ),
+            stranded=sum(view.stranded(deployment.number) for view in views.values()),
         )
         for deployment in wanted
     ]
 
 
 def _known_views(connection: sql.Connection, name: str) -> dict[str, DeviceView]:
-    """Return the views of one release by the devices that it has chosen and that were not removed since."""
-    known = set(connection.execute(sql.select(_devices.device)).scalars())
+    """Return the views of one release by the devices that it has chosen and that were not removed or revoked since."""
+    known = set(connection.execute(sql.select(_devices.device).where(_devices.revoked == 0)).scalars())
     views = deployed_devices.views_of_name(connection, {name: _of_name(connection, name)}, name)
     return {device: view for device, view in views.items() if device in known}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sql
 
+from moonfed.coordinator.deployments.selection import Candidate, matching
 from moonfed.coordinator.records import DeviceRecord, TokenRecord
 from moonfed.coordinator.storage import (
     certificates,
@@ -29,6 +30,7 @@ from moonfed.labels import check_labels
 
 _columns = tables.devices.c
 _of_device = _columns.device == sql.bindparam("of_device")
+_CANDIDATES = sql.select(_columns.device, _columns.reported_labels, _columns.labels).where(_columns.revoked == 0)
 _ONE = sql.select(tables.devices).where(_of_device)
 _LOCKED = _ONE.with_for_update()
 _CHANGE = sql.update(tables.devices).where(_of_device)
@@ -80,11 +82,15 @@ class DeviceRegistry:
         with self._transactions.read() as connection:
             return _record(connection, device)
 
-    def count(self) -> int:
-        """Return the number of known devices."""
+    def having(self, labels: Mapping[str, str], *, trusted: bool) -> int:
+        """Return the number of devices, without revoked ones, with these labels; `trusted`: set by operators."""
         with self._transactions.read() as connection:
-            number: int = connection.execute(sql.select(sql.func.count()).select_from(tables.devices)).scalar_one()
-        return number
+            return len(matching(labels, candidates_for_selection(connection), trusted=trusted))
+
+    def count(self) -> int:
+        """Return the number of known devices, without revoked ones."""
+        known, revoked = self.totals()
+        return known - revoked
 
     def totals(self) -> tuple[int, int]:
         """Return the number of known devices, and of those that operators revoked."""
@@ -281,6 +287,14 @@ def _require(connection: sql.Connection, device: str) -> sql.RowMapping:
     if held is None:
         raise NotFound(f"there is no device {device!r}")
     return held
+
+
+def candidates_for_selection(connection: sql.Connection) -> list[Candidate]:
+    """Return all devices that were not revoked."""
+    return [
+        Candidate(device=row.device, labels=row.reported_labels, operator_labels=row.labels)
+        for row in connection.execute(_CANDIDATES)
+    ]
 
 
 def _record(connection: sql.Connection, device: str) -> DeviceRecord:

@@ -17,7 +17,10 @@ from moonfed.errors import NotFound
 _columns = tables.eligibility.c
 _of_run = _columns.run == sql.bindparam("of_run")
 VERSION = sql.func.coalesce(sql.func.sum(_columns.answered), 0).label("eligibility")  # `EligibilityReports.version`
-_REPORTS = sql.select(_columns.device, _columns.fingerprint, _columns.reason).where(_of_run)
+_REVOKED = sql.select(tables.devices.c.device).where(tables.devices.c.revoked > 0)
+_REPORTS = sql.select(_columns.device, _columns.fingerprint, _columns.reason).where(
+    _of_run, _columns.device.not_in(_REVOKED)
+)
 _VERSION_OF_RUN = sql.select(VERSION).where(_of_run)
 
 
@@ -52,7 +55,7 @@ class EligibilityReports:
                 raise NotFound(f"there is no run {run!r}") from error
 
     def of_run(self, run: str) -> dict[str, EligibilityReport]:
-        """Return the answers by device."""
+        """Return the answers by device, without those of revoked devices."""
         with self._transactions.read() as connection:
             return {
                 row.device: EligibilityReport(device=row.device, fingerprint=row.fingerprint, reason=row.reason)
@@ -60,10 +63,11 @@ class EligibilityReports:
             }
 
     def clipped(self, run: str, times: int) -> frozenset[str]:
-        """Return the devices that were clipped in at least that many counted rounds in a row."""
+        """Return the devices, without revoked ones, that were clipped in at least that many counted rounds in a row."""
         with self._transactions.read() as connection:
             found = participants.clipped_in_a_row(connection, run)
-        return frozenset(device for device, number in found.items() if number >= times)
+            revoked = set(connection.execute(_REVOKED).scalars())
+        return frozenset(device for device, number in found.items() if number >= times and device not in revoked)
 
     def version(self, run: str) -> int:
         """Return a number that changes with every answer."""

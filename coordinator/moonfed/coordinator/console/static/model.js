@@ -66,7 +66,7 @@ export async function show(root, name) {
         { fields: [field("percent", "Percent of the devices", h("input", { type: "number", min: newest.percent, max: 100, step: "any", value: 100, required: true }), Number)] })),
       newest.status === "paused" ? action("ResumeDeployment", "Resume", () => act("resume", "Resume", "Chosen devices that have yet to install the version are told to; those that declined it or failed are not."))
         : action("PauseDeployment", "Pause", () => act("pause", "Pause", "No further device begins to install the version until the deployment is resumed.")),
-      action("RollBackDeployment", "Roll back", () => act("roll-back", "Roll back", `Deployment ${newest.deployment} of version ${newest.version} ends; its devices return to what they had before.`, { document: { deployment: newest.deployment }, danger: true }), "danger")));
+      action("RollBackDeployment", "Roll back", () => act("roll-back", "Roll back", `Deployment ${newest.deployment} of version ${newest.version} ends; its devices return to what they had before.${newest.stranded ? ` ${count(newest.stranded, "device")} had none and will predict with none.` : ""}`, { document: { deployment: newest.deployment }, danger: true }), "danger")));
     replace(current, card("Newest deployment", newest ? [h("p", {}, `Deployment ${newest.deployment}: v${newest.version} to ${count(newest.chosen)} of ${count(newest.matching, "device")} (${newest.percent} %), ${ago(newest.created)} by ${newest.operator}`), stateBar(newest.states)] : h("p", { class: "quiet" }, "No deployment is in effect.")));
     const counts = new Map();
     for (const row of rows) counts.set(row.installed, (counts.get(row.installed) ?? 0) + 1);
