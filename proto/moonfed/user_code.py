@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 from moonfed.errors import InvalidInput
+
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 
 
 def load_callable(field: str, text: str) -> Callable[..., object]:
@@ -23,7 +26,7 @@ def load_callable(field: str, text: str) -> Callable[..., object]:
     try:
         found = getattr(importlib.import_module(module), name)
     except Exception as error:  # importing runs user code, which may raise anything
-        raise InvalidInput(f"{field} is {text!r}, which cannot be imported: {_describe(error)}") from error
+        raise InvalidInput(f"{field} is {text!r}, which cannot be imported: {describe_error(error)}") from error
     if not callable(found):
         raise InvalidInput(f"{field} is {text!r}, a {type(found).__name__}; it must be callable")
     return found  # type: ignore[no-any-return]
@@ -34,14 +37,19 @@ def call_user_function(field: str, text: str, function: Callable[..., object], *
     try:
         return function(*arguments)
     except Exception as error:  # only the user can fix it
-        raise InvalidInput(f"{field} is {text!r}, which raised {_describe(error)}") from error
+        raise InvalidInput(f"{field} is {text!r}, which raised {describe_error(error)}") from error
 
 
-def _describe(error: Exception) -> str:
-    """Describe an error, with its location in the user's code if it comes from there."""
-    frames = traceback.extract_tb(error.__traceback__)
-    machinery = (__file__, importlib.__file__)
-    theirs = [frame for frame in frames if frame.filename not in machinery and not frame.filename.startswith("<")]
+def describe_error(error: Exception) -> str:
+    """Describe an error in a line, with its place in the user's code if it comes from there."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     if not theirs:
-        return str(error)
-    return f"{type(error).__name__} in {theirs[-1].filename}, line {theirs[-1].lineno}: {error}"
+        return text or type(error).__name__
+    return f"{type(error).__name__} in {theirs[-1].filename}, line {theirs[-1].lineno}" + (f": {text}" if text else "")
+
+
+def _is_users(file: str) -> bool:
+    """Return whether a file is neither ours, nor Python's, nor an installed package's."""
+    others = ("site-packages", "dist-packages", "moonfed")
+    return not (file.startswith(("<", _STANDARD_LIBRARY)) or set(others) & set(Path(file).parts))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 
 import pytest
 
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, UnsafePlan
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import MethodSettings
 from moonfed.export.methods import METHODS
@@ -17,6 +18,8 @@ from moonfed.export.optimiser import Sgd
 from moonfed.manifest import InputSpec
 from moonfed.training_spec import TrainingSpec
 from tests.export.conftest import MINE, PICTURES
+
+FAULTY = "tests.support.faulty_networks"
 
 
 @pytest.mark.parametrize(
@@ -29,11 +32,18 @@ from tests.export.conftest import MINE, PICTURES
         ),
         ({"model": "torchvision:vit_b_16"}, "does not accept inputs of 16x16x3: Wrong image height"),
         ({"model": "torchvision:squeezenet1_0"}, "its last layer is not linear"),
-        ({"model": "torchvision:googlenet"}, "model is 'torchvision:googlenet', which TorchScript cannot compile"),
+        ({"model": "torchvision:googlenet"}, "model is 'torchvision:googlenet', which fails in training mode"),
         ({"model": "mlp"}, "model is 'mlp' and input.kind 'image'; this model needs 'features'"),
         ({"model": "nowhere:model"}, "model is 'nowhere:model', which cannot be imported: No module named 'nowhere'"),
         ({"model": f"{MINE}:nothing"}, "cannot be imported: module 'tests.support.residual_network' has no attribute"),
         ({"model": f"{MINE}:not_three_modules"}, "must return three modules: encoder, projection head, output layer"),
+        (
+            {"model": f"{FAULTY}:calls_python"},
+            r"cannot be saved in a plan: .*'_Sign'.* \(.*faulty_networks\.py, line \d+\)",
+        ),
+        ({"model": f"{FAULTY}:wrong_key"}, r"KeyError in .*faulty_networks\.py, line \d+: 'scale'"),
+        ({"model": f"{FAULTY}:always_random"}, "whose predictions are random in evaluation mode"),
+        ({"model": f"{FAULTY}:old_weight_norm"}, "cannot compile: 'WeightNorm' object has no attribute '__name__'"),
         ({"model": f"{MINE}:rejects_the_size"}, "which does not accept inputs of 16x16x3: mat1 and mat2 shapes"),
         (
             {"model": f"{MINE}:returns_a_tuple"},
@@ -62,10 +72,22 @@ from tests.export.conftest import MINE, PICTURES
         ({"input": InputSpec(kind="image", shape=(16, 16, 1)), "model": "torchvision:resnet18"}, "classifiers need 3"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
 def test_invalid_recipes_are_rejected_with_one_sentence(change: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message) as error:
         build_bundle(dataclasses.replace(PICTURES, **{"settings": {}, **change}))  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
+
+
+def test_refused_operators_are_named_with_their_places_before_the_graph_is_exported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("moonfed.export.bundle_builder.export_graph", None)
+    with pytest.raises(UnsafePlan) as error:
+        build_bundle(dataclasses.replace(PICTURES, settings={}, model=f"{FAULTY}:recurrent"))
+    assert re.search(r"aten::gru_cell \(GRUCell 'encoder\.second', .*rnn\.py, line \d+\)", str(error.value))
+    assert re.search(r"aten::lstm \(LSTM 'encoder\.first', .*rnn\.py, line \d+\)", str(error.value))
+    assert str(error.value).startswith("model is 'tests.support.faulty_networks:recurrent'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

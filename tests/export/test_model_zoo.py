@@ -34,6 +34,14 @@ def test_the_head_can_have_another_width_or_be_absent(projection: int | None, pa
     assert network.represent(torch.zeros(2, 32, 32, 3, dtype=torch.uint8)).shape == (2, projection or 84)
 
 
+def test_lazy_layers_follow_from_the_seed_too() -> None:
+    model, before = "tests.support.faulty_networks:lazy", torch.random.get_rng_state()
+    one, same, other = (build_network(model, IMAGE, 10, seed=seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.equal(one["encoder.3.weight"], other["encoder.3.weight"])
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
 def test_invalid_heads_are_rejected() -> None:
     with pytest.raises(InvalidInput, match="projection is 0; it must be a whole number from 1"):
         build_network("cnn", IMAGE, 10, projection=0)

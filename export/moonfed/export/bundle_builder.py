@@ -21,8 +21,9 @@ from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
 from moonfed.export.onnx_graph import export_graph
 from moonfed.export.parity import predictions_of, require_parity
-from moonfed.export.plan_builder import compile_plan, plan_bytes
+from moonfed.export.plan_builder import compile_plan, plan_bytes, require_allowed_operators
 from moonfed.export.self_checks import check_forward, check_training, minimum_samples, random_samples
+from moonfed.export.state_checks import CALLS, require_exchanged_state
 from moonfed.inspection.archive import named_operators
 from moonfed.inspection.operator_list import minimum_torch
 from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, PlanSpec
@@ -43,7 +44,8 @@ def build_bundle(
     `given`: a network with its weights, in place of the recipe's model, which then only names it. `on_step` gets the
     name of each step, which may take many seconds.
 
-    The checks: TorchScript and ONNX can express the model; it accepts the input and returns one logit per class; rounds
+    The checks: TorchScript and ONNX can express the model; it accepts the input and returns one logit per class, and
+    not random ones; `forward` changes only what devices exchange; rounds
     with the saved and reloaded plan have finite losses and results and change the weights; the graph and the
     plan predict the same. Raises InvalidInput naming the setting, or the combination of settings, that is wrong.
     """
@@ -58,6 +60,8 @@ def build_bundle(
     if settings.training.batch_size < least:
         raise InvalidInput(f"batch_size is {settings.training.batch_size}; with BatchNorm it must be at least {least}")
     width, specs = check_forward(network, recipe), tensor_specs(network)
+    samples = (random_samples(recipe.input, max(4, least), seed=seed) for seed in range(CALLS))
+    require_exchanged_state(network, [torch.from_numpy(inputs) for inputs in samples], recipe.model)
 
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
         # The files: plan, graph and initial weights.
@@ -67,6 +71,7 @@ def build_bundle(
             network, settings.method, settings.hyperparameters, augmentation=augmentation, model=recipe.model
         )
         plan_path.write_bytes(plan_bytes(scripted))
+        require_allowed_operators(scripted, plan_path.read_bytes(), recipe.model)
         files = {
             PLAN_FILE: plan_path.read_bytes(),
             GRAPH_FILE: export_graph(network, recipe.input, model=recipe.model),

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.network import Network
@@ -47,8 +48,11 @@ def build_network(
     preprocessing = build_preprocessing(sample, mean, deviation)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        encoder, projection_head, output_layer = _parts(model, sample, classes, projection)
-    return Network(preprocessing, encoder, projection_head, output_layer)
+        network = Network(preprocessing, *_parts(model, sample, classes, projection))
+        if any(is_lazy(tensor) for tensor in (*network.parameters(), *network.buffers())):
+            with suppress(Exception), torch.no_grad():  # the bundle's build calls it again, and reports the reason
+                network.eval()(torch.zeros((2, *sample.shape), dtype=getattr(torch, sample.dtype)))
+    return network
 
 
 def _parts(model: str, sample: InputSpec, classes: int, projection: int | None) -> Parts:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, UnsafePlan
 from moonfed.export.archive import canonical_archive
 from moonfed.export.augmentation import NoAugmentation
 from moonfed.export.methods.method import Method, Objective
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.training_plan import TrainingPlan
 from moonfed.files import write_durably
+from moonfed.inspection.archive import named_operators
+from moonfed.inspection.operator_list import allowed_names
 from moonfed.plan import quiet_torchscript
-
-COMPILER_ERRORS = (torch.jit.frontend.FrontendError, RuntimeError, TypeError, ValueError)
 
 
 def compile_plan(
@@ -41,7 +42,7 @@ def compile_plan(
     try:
         with quiet_torchscript():
             scripted: torch.jit.ScriptModule = torch.jit.script(plan)
-    except (OSError, *COMPILER_ERRORS) as error:
+    except Exception as error:  # user code may raise anything, and hooks of modules confuse the compiler
         culprit = f"objective is {_name(plan.objective)!r}" if _compiles(plan.network) else f"model is {model!r}"
         if isinstance(error, OSError):
             problem = "whose source TorchScript cannot read; define its classes in a notebook's cells or in a file"
@@ -55,7 +56,7 @@ def _compiles(module: torch.nn.Module) -> bool:
     try:
         with quiet_torchscript():
             torch.jit.script(module)
-    except (OSError, *COMPILER_ERRORS):
+    except Exception:
         return False
     return True
 
@@ -72,9 +73,51 @@ def _reason(error: Exception) -> str:
 
 
 def plan_bytes(scripted: torch.jit.ScriptModule) -> bytes:
-    """Serialise plan.pt, independent of the machine that built it."""
-    with quiet_torchscript():
-        return canonical_archive(scripted.save_to_buffer())
+    """Serialise plan.pt, independent of the machine that built it; InvalidInput if it calls Python."""
+    try:
+        with quiet_torchscript():
+            content = scripted.save_to_buffer()
+    except RuntimeError as error:
+        raise InvalidInput(f"the model or its objective cannot be saved in a plan: {_reason(error)}") from error
+    return canonical_archive(content)
+
+
+def require_allowed_operators(scripted: torch.jit.ScriptModule, content: bytes, model: str) -> None:
+    """Raise UnsafePlan unless a plan may use all operators, naming the model and each refused operator with its place.
+
+    `content`: the serialised plan.
+    """
+    try:
+        named_operators(content)
+    except UnsafePlan as error:
+        places = _refused(scripted)
+        if not places:
+            raise
+        told = "; ".join(f"{name} ({place})" for name, place in sorted(places.items()))
+        raise UnsafePlan(f"model is {model!r}, which uses operators that no plan may use: {told}") from error
+
+
+def _refused(scripted: torch.jit.ScriptModule) -> dict[str, str]:
+    """Return the operators that no plan may use, with the innermost module and the line of source that call each."""
+    found: dict[str, tuple[str, str]] = {}
+    for path, module in scripted.named_modules():  # outer modules come before their inner ones
+        bindings: Any = module._c
+        for method in bindings._method_names():
+            for node in _nodes(bindings._get_method(method).inlined_graph):
+                operator = node.kind()
+                if operator in allowed_names() or not path.startswith(found.get(operator, ("", ""))[0]):
+                    continue
+                lines = re.findall(r'File "(.+)", line (\d+)', node.sourceRange())
+                line = f", {lines[0][0]}, line {lines[0][1]}" if lines else ""
+                found[operator] = path, f"{module.original_name} {path.partition('.')[2]!r}{line}"
+    return {operator: place for operator, (_, place) in found.items()}
+
+
+def _nodes(block: Any) -> Iterator[Any]:  # noqa: ANN401 - torch's graphs have no types
+    for node in block.nodes():
+        yield node
+        for inner in node.blocks():
+            yield from _nodes(inner)
 
 
 def save_plan(path: Path, scripted: torch.jit.ScriptModule) -> None:

@@ -15,6 +15,7 @@ from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.network import Network
 from moonfed.manifest import MODEL, PROTOTYPES, VARIATE, VARIATE_CHANGE, InputSpec, Manifest
 from moonfed.plan import Plan
+from moonfed.user_code import describe_error
 
 Model = list[torch.Tensor]
 
@@ -35,7 +36,8 @@ def minimum_samples(network: Network) -> int:
 def check_forward(network: Network, recipe: BundleRecipe) -> int:
     """Return the width of the network's representation.
 
-    Raises InvalidInput unless the network accepts such samples and returns one logit per class.
+    Raises InvalidInput unless the network accepts such samples, returns one logit per class, and returns the same
+    again.
     """
     inputs = torch.from_numpy(random_samples(recipe.input, 2))
     shape, classes = "x".join(str(side) for side in recipe.input.shape), len(recipe.classes)
@@ -44,9 +46,11 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
         with torch.no_grad():
             z_BD = network.represent(inputs)  # noqa: N806
             logits_BC = network.classify(z_BD)  # noqa: N806
-    except (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, IndexError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InvalidInput(f"model is {recipe.model!r}, which does not accept inputs of {shape}: {reason}") from error
+            again_BC = network(inputs)  # noqa: N806
+    except Exception as error:  # user code may raise anything
+        raise InvalidInput(
+            f"model is {recipe.model!r}, which does not accept inputs of {shape}: {describe_error(error)}"
+        ) from error
     for name, result, allowed in (
         ("representation", z_BD, z_BD.dim() == 2 and len(z_BD) == 2),
         ("logits", logits_BC, logits_BC.shape == (2, classes)),
@@ -56,6 +60,11 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
                 f"model is {recipe.model!r}, whose {name} of 2 inputs have shape {list(result.shape)}; "
                 f"it must be [2, {classes if name == 'logits' else 'width'}]"
             )
+    if not torch.allclose(logits_BC, again_BC, atol=1e-5, equal_nan=True):
+        raise InvalidInput(
+            f"model is {recipe.model!r}, whose predictions are random in evaluation mode; "
+            "what is random must depend on self.training, as nn.Dropout and F.dropout(h, p, self.training) do"
+        )
     return int(z_BD.size(1))
 
 
