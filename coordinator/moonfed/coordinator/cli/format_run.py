@@ -13,7 +13,7 @@ from moonfed.coordinator.cli.layout import LINES, listed, shorten, table, wrap
 from moonfed.coordinator.documents.values import amount_text, round_status
 from moonfed.coordinator.rounds.settings import MAX_ATTEMPTS
 from moonfed.encodings import PLAIN
-from moonfed.formatting import count
+from moonfed.formatting import count, number_text, percent_text
 from moonfed.labels import write_labels
 from moonfed.v1 import control_pb2
 
@@ -60,11 +60,11 @@ def _settings(settings: control_pb2.RunSettings) -> str:
     parts = [f"cohort {amount_text(settings.cohort)}", f"minimum devices {settings.minimum_devices}"]
     parts += [f"quorum {amount_text(settings.quorum)}"]
     parts += [
-        f"deadline {settings.deadline_seconds:g} s",
-        f"heartbeat timeout {settings.heartbeat_timeout_seconds:g} s",
+        f"deadline {number_text(settings.deadline_seconds)} s",
+        f"heartbeat timeout {number_text(settings.heartbeat_timeout_seconds)} s",
     ]
     parts += [f"max attempts {settings.max_attempts}"] if settings.max_attempts != MAX_ATTEMPTS else []
-    parts += [f"over-selection {100 * settings.over_selection:g}%"] if settings.over_selection else []
+    parts += [f"over-selection {percent_text(settings.over_selection)}"] if settings.over_selection else []
     parts += [f"exclude after {count(settings.exclude_after, 'clip')}"] if settings.exclude_after else []
     trusted = "trusted " if settings.trusted_labels else ""
     parts += [f"{trusted}label {write_labels(settings.labels)}"] if settings.labels else []

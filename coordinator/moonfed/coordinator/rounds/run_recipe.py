@@ -22,7 +22,6 @@ from moonfed.coordinator.rounds.fedbuff_settings import parse_asynchronous
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.rounds.settings import (
     MAX_ATTEMPTS,
-    Amount,
     RunSettings,
     parse_amount,
     parse_fraction,
@@ -31,6 +30,7 @@ from moonfed.coordinator.rounds.settings import (
 from moonfed.encodings import parse_encodings
 from moonfed.errors import InvalidInput
 from moonfed.files import require_file
+from moonfed.formatting import percent_text
 from moonfed.manifest import Manifest
 from moonfed.registry import Value, read_value
 
@@ -120,13 +120,13 @@ def recipe_of(settings: RunSettings) -> RunRecipe:
     asynchronous = settings.asynchronous
     return RunRecipe(
         rounds=settings.rounds,
-        cohort=_amount_text(settings.cohort),
+        cohort=str(settings.cohort),
         minimum_devices=settings.minimum_devices,
-        quorum=_amount_text(settings.quorum),
+        quorum=str(settings.quorum),
         deadline=settings.deadline_seconds,
         max_attempts=settings.max_attempts,
         heartbeat_timeout=settings.heartbeat_timeout_seconds,
-        over_selection=_percent(settings.over_selection),
+        over_selection=percent_text(settings.over_selection),
         asynchronous=asynchronous.buffer if asynchronous else None,
         max_staleness=asynchronous.max_staleness if asynchronous else None,
         labels=dict(settings.labels),
@@ -141,14 +141,6 @@ def recipe_of(settings: RunSettings) -> RunRecipe:
         keep_last=settings.retention.last,
         keep_every=settings.retention.every,
     )
-
-
-def _amount_text(amount: Amount) -> str:
-    return str(amount.count) if amount.fraction is None else _percent(amount.fraction)
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.12g}%"  # two thirds of three devices must stay two
 
 
 def _robust_table(robust: RobustSettings) -> dict[str, Value]:
