@@ -9,6 +9,7 @@ coordinator.json  {"address": "host:port"}
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -30,6 +31,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 ROLES: tuple[Role, ...] = get_args(Role)
 ROLE_ATTRIBUTE = x509.ObjectIdentifier("2.5.4.72")  # X.520's attribute "role", in an operator's subject
 CA_FILE, CERTIFICATE_FILE, KEY_FILE, COORDINATOR_FILE = "ca.pem", "certificate.pem", "key.pem", "coordinator.json"
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")  # X.509 permits 64 characters
+NAME_RULE = "1 to 63 of a-z, 0-9, '.', '_' and '-', starting with a letter or a digit"
 RENEW_AT = 1 / 3  # of a certificate's life left: enough for a device that is rarely online
 
 
@@ -121,6 +124,13 @@ def save_identity(directory: Path, *, address: str, ca: bytes, certificate: byte
     write_durably(directory / CA_FILE, ca, mode=0o600)
     write_durably(directory / COORDINATOR_FILE, json.dumps({"address": address}).encode(), mode=0o600)
     write_durably(directory / CERTIFICATE_FILE, certificate, mode=0o600)
+
+
+def require_name(field: str, name: str) -> str:
+    """Return the valid name of a device, an operator or a run; raises InvalidInput. Names also become file names."""
+    if not NAME.fullmatch(name):
+        raise InvalidInput(f"{field} is {name!r}; it must be {NAME_RULE}")
+    return name
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from moonfed.coordinator.cli.operators import operator_document, operator_status
 from moonfed.v1 import control_pb2
+from tests.support import coordinator
 from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, Programs
 
 
@@ -57,6 +58,19 @@ def test_an_operator_works_from_another_machine_until_they_are_revoked(programs:
         ("ann", "revoked"),
         ("operator", "valid"),
     ]
+
+
+def test_a_name_that_nobody_can_have_is_one_sentence_and_leaves_nothing_behind(programs: Programs) -> None:
+    programs.serve("--name", "localhost")
+    coordinator.bundle_directory(programs.tmp / "bundle")
+    before = sorted(programs.tmp.iterdir())
+    rule = "it must be 1 to 63 of a-z, 0-9, '.', '_' and '-'"
+    create = ("operator", "create", "--role", "viewer", "--output", str(programs.tmp / "new"))
+    for name in ("a" * 64, "a" * 65, ""):
+        assert f"operator is {name!r}; {rule}" in programs.command(*create, name, code=2)
+    start = ("run", "start", str(programs.tmp / "bundle"), "--name")
+    assert f"name is {'a' * 65!r}; {rule}" in programs.command(*start, "a" * 65, code=2)
+    assert sorted(programs.tmp.iterdir()) == before
 
 
 def test_an_expired_certificate_is_shown_as_such() -> None:

@@ -251,6 +251,22 @@ def test_wrong_options_are_named(options: list[str], message: str, tmp_path: Pat
     assert message in done.stderr
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("a" * 64, id="64 characters"),
+        pytest.param("a" * 65, id="more than a certificate can hold"),
+        pytest.param("ä" * 65, id="65 other letters"),
+        pytest.param("Camera", id="a capital"),
+    ],
+)
+def test_a_name_that_no_device_can_have_leaves_nothing_behind(name: str, token: JoinToken, tmp_path: Path) -> None:
+    done = enrol(str(token), "--state", tmp_path / "state", "--name", name)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"device is {name!r}; it must be 1 to 63 of a-z" in done.stderr
+    assert not (tmp_path / "state").exists()
+
+
 def test_a_wrong_address_is_named_when_enrolling(token: JoinToken, tmp_path: Path) -> None:
     done = enrol(str(token), "--state", tmp_path / "state", "--coordinator", "foo")
     assert done.returncode == 2

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 from moonfed.coordinator.api.operator_api import with_presence
 from moonfed.coordinator.devices.registry_poll import RegistryPoll
 from moonfed.coordinator.devices.sessions import Sessions
-from moonfed.coordinator.pki.enrolment import require_name
 from moonfed.coordinator.records import DeviceRecord, TokenRecord
 from moonfed.coordinator.storage.device_registry import DeviceRegistry
+from moonfed.identity import require_name
 
 
 class AdminApi:

@@ -53,9 +53,18 @@ def create(
     from moonfed.coordinator.cli.format import moment
     from moonfed.errors import AlreadyExists
     from moonfed.files import new_directory
-    from moonfed.identity import key_bytes, load_identity, new_key, read_certificate, save_identity, signing_request
+    from moonfed.identity import (
+        key_bytes,
+        load_identity,
+        new_key,
+        read_certificate,
+        require_name,
+        save_identity,
+        signing_request,
+    )
     from moonfed.v1 import control_pb2
 
+    require_name("operator", name)
     if output.exists():
         raise AlreadyExists(f"output is {str(output)!r}, which exists; it must be a new directory")
     key = new_key()

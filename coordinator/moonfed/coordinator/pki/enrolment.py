@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 import secrets
 import time
 from dataclasses import dataclass
@@ -15,22 +14,13 @@ from moonfed.coordinator.records import TokenRecord
 from moonfed.coordinator.storage.db.row_mapping import TOKEN_ID
 from moonfed.coordinator.storage.device_registry import DeviceRegistry, Issued
 from moonfed.errors import InvalidInput, Untrusted
-from moonfed.identity import Certificate
+from moonfed.identity import Certificate, require_name
 from moonfed.join_token import JoinToken
 from moonfed.validate import require_whole
 
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-NAME_RULE = "1 to 63 of a-z, 0-9, '.', '_' and '-', starting with a letter or a digit"
 SECRET_BYTES = 32
 MAX_USES = 1_000_000
 MAX_VALID_SECONDS = 10 * 365 * 86400.0
-
-
-def require_name(field: str, name: str) -> str:
-    """Return a valid device or run name; raises InvalidInput. Names also become file names."""
-    if not NAME.fullmatch(name):
-        raise InvalidInput(f"{field} is {name!r}; it must be {NAME_RULE}")
-    return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

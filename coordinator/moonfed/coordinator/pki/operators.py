@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from moonfed.coordinator.pki.authority import Authority, Signed, public_key_sha256
-from moonfed.coordinator.pki.enrolment import require_name
 from moonfed.coordinator.records import OperatorRecord
 from moonfed.coordinator.storage.operator_registry import OperatorRegistry
 from moonfed.errors import InvalidInput, Untrusted
@@ -21,6 +20,7 @@ from moonfed.identity import (
     load_identity,
     new_key,
     read_certificate,
+    require_name,
     save_identity,
     signing_request,
 )

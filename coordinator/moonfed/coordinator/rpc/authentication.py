@@ -9,12 +9,11 @@ from typing import Literal, Protocol, cast
 
 import grpc
 
-from moonfed.coordinator.pki.enrolment import require_name
 from moonfed.coordinator.pki.operators import OPERATOR
 from moonfed.coordinator.rpc.permissions import NotPermitted, require_permission
 from moonfed.errors import Denied, Renamed, Untrusted
 from moonfed.flood_log import FloodLog
-from moonfed.identity import Certificate, Kind, Role, read_certificate
+from moonfed.identity import Certificate, Kind, Role, read_certificate, require_name
 
 _ARTICLED = {"device": "a device", "operator": "an operator"}
 _audit = logging.getLogger("moonfed.coordinator.audit")

@@ -35,7 +35,16 @@ from moonfed.errors import (
     WrongState,
 )
 from moonfed.files import sync_directory, write_durably
-from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request, subject_of
+from moonfed.identity import (
+    Identity,
+    key_bytes,
+    load_identity,
+    new_key,
+    require_name,
+    save_identity,
+    signing_request,
+    subject_of,
+)
 from moonfed.join_token import PREFIX, JoinToken, parse_token
 from moonfed.printable import printable
 from moonfed.signing.key_files import read_trust
@@ -95,7 +104,7 @@ def enrol(
         _require_replaceable(state, name, token.device)
     else:
         expired = _expired_identity(state, name)
-    name = name or token.device or (expired.name if expired else socket.gethostname())
+    name = require_name("device", name or token.device or (expired.name if expired else socket.gethostname()))
     address = address or token.address
     service = _EnrolmentService(token, address, proxy)
     service.require_reachable()  # so far, a failure leaves nothing behind
