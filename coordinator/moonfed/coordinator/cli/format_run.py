@@ -17,8 +17,8 @@ from moonfed.formatting import count, number_text, percent_text
 from moonfed.labels import write_labels
 from moonfed.v1 import control_pb2
 
-FIRST_METRICS = ("accuracy", "loss", "train_loss", "holdout_accuracy", "holdout_loss")  # if not all fit
-OUTCOME_COLUMNS = 22  # at least, of the column that names what happened to a round
+FIRST_METRICS = ("accuracy", "holdout_accuracy", "loss", "train_loss", "holdout_loss")  # if not all fit
+OUTCOME_COLUMNS = 13  # at least, of the column that names what happened to a round
 FEWEST_ROUNDS, INCIDENTS, SLOWEST = 5, 3, 5  # lines or names that are shown
 ROUNDS_READ = LINES  # more never fit
 
@@ -104,10 +104,10 @@ def _fitting(found: Iterable[str], rounds: Sequence[control_pb2.Round], width: i
     updates = max((len(_updates(round_)) for round_ in rounds), default=0)
     left = width - len("round") - max(updates, len("updates")) - len("seconds") - 3 * 2 - OUTCOME_COLUMNS
     for name in [*(name for name in FIRST_METRICS if name in known), *sorted(known - set(FIRST_METRICS))]:
-        left -= max(len(name), 6) + 2
-        if left < 0:
-            break
-        names.append(name)
+        needed = max(len(name), 6) + 2
+        if needed <= left:
+            left -= needed
+            names.append(name)
     return names
 
 
