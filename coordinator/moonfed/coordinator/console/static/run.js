@@ -226,6 +226,8 @@ function onDevices(found) {
   return card(`Evaluation on devices, model of round ${found.round}`,
     summary ? facts([["devices", count(summary.devices)], ["median accuracy", percent(summary.median)], ["worst decile", percent(summary.worst_decile)],
       ["worse than the device's own", `${count(summary.worse)} of ${count(summary.compared)}`]]) : h("p", { class: "quiet" }, "No device has scored it yet."),
+    found.lowest.length > 0 && [h("h3", {}, "Lowest accuracy"), h("ul", { class: "reasons" }, found.lowest.map((one) => h("li", {},
+      link(path("devices", one.device), one.device), `: ${percent(one.correct / one.samples)}${one.local_correct === null ? "" : `, its own model ${percent(one.local_correct / one.samples)}`}, on ${count(one.samples, "sample")}`)))],
     found.waiting > 0 && h("p", {}, `${count(found.waiting)} ${found.closed ? "did not answer" : "yet to answer"}`),
     skipped.length > 0 && h("ul", { class: "reasons" }, skipped.map(([reason, devices]) => h("li", {}, badge("idle", count(devices)), " ", reason))));
 }
