@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from decimal import Decimal
 
 LAST = 253_402_300_799  # seconds since the epoch: the end of the year 9999, datetime's last
 
@@ -10,6 +11,24 @@ LAST = 253_402_300_799  # seconds since the epoch: the end of the year 9999, dat
 def count(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless it is 1: `1 round`, `1,000 devices`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def number_text(value: float) -> str:
+    """Return the shortest text from which the same number is read: `2` for 2.0, `33.333333333333336`."""
+    return repr(float(value)).removesuffix(".0")
+
+
+def percent_text(fraction: float) -> str:
+    """Return a fraction as the percentage from which `read_percent` reads the same number: `7%` for 0.07."""
+    return f"{(100 * Decimal(repr(float(fraction)))).normalize():f}%"
+
+
+def read_percent(text: str) -> float:
+    """Return the fraction that a percentage such as `7%` is; raises ValueError."""
+    try:
+        return float(Decimal(text.strip().removesuffix("%")) / 100)
+    except ArithmeticError as error:
+        raise ValueError(f"{text!r} is not a percentage") from error
 
 
 def iso_time(seconds: float) -> str | None:

@@ -561,6 +561,10 @@ TESTS: dict[int, list[str]] = {
         "coordinator.storage.test_deployments::test_revoked_devices_are_not_chosen_and_removed_ones_are_forgotten",
         "coordinator.storage.test_eligibility::test_a_revoked_device_does_not_count",
     ],
+    173: [
+        "coordinator.cli.test_operators::test_a_name_that_nobody_can_have_is_one_sentence_and_leaves_nothing_behind",
+        "edge_client.agent.test_enrolment::test_a_name_that_no_device_can_have_leaves_nothing_behind",
+    ],
 }
 
 

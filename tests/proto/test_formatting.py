@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, strategies
 
-from moonfed.formatting import count, iso_time
+from moonfed.formatting import count, iso_time, number_text, percent_text, read_percent
 
 
 @pytest.mark.parametrize(
@@ -18,3 +19,39 @@ def test_times_in_json_are_iso_8601_in_utc() -> None:
     assert iso_time(1_795_351_872.9) == "2026-11-22T12:51:12Z"
     assert iso_time(0) is None
     assert iso_time(2.0**62) == "9999-12-31T23:59:59Z"
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [
+        pytest.param(0.07, "7%", id="7 percent"),
+        pytest.param(1.0, "100%", id="all"),
+        pytest.param(1e-7, "0.00001%", id="very few"),
+        pytest.param(2 / 3, "66.66666666666666%", id="two thirds"),
+        pytest.param(10.0, "1000%", id="more than all"),
+    ],
+)
+def test_a_percentage_is_as_short_as_it_can_be_read_again(fraction: float, text: str) -> None:
+    assert percent_text(fraction) == text
+    assert read_percent(text) == fraction
+
+
+@given(strategies.floats(0, 10))
+def test_every_number_is_read_as_it_was_printed(number: float) -> None:
+    assert read_percent(percent_text(number)) == number
+    assert float(number_text(number)) == number
+
+
+@pytest.mark.parametrize("text", ["some%", "%", "1,5%", "snan%", "1e99999999999999999999%"])
+def test_what_is_not_a_percentage_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a percentage"):
+        read_percent(text)
+
+
+def test_numbers_are_short() -> None:
+    assert [number_text(value) for value in (2.0, 12.5, 1_234_567.0, 100 / 3)] == [
+        "2",
+        "12.5",
+        "1234567",
+        "33.333333333333336",
+    ]

@@ -29,6 +29,7 @@ def test_an_evaluation_names_the_devices_that_are_not_in_it() -> None:
     assert device_evaluation_lines(FOUND) == [
         "model 3 on 2 devices: accuracy median 0.6250, worst decile 0.5000; "
         "worse than the device's own model on 1 of 1",
+        "  lowest accuracy: cam-2 0.5000 (on 20 samples), cam-1 0.7500, 0.7750 with its own (on 40 samples)",
         "  2 skipped: this device has no holdout: cam-3, cam-4",
         "  1 did not answer: cam-5",
     ]

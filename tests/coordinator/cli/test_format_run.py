@@ -132,5 +132,27 @@ def test_a_screen_has_at_most_40_lines_of_80_columns(rounds: int, last: control_
 def test_metrics_that_do_not_fit_give_way_to_more_important_ones() -> None:
     rounds = [control_pb2.Round(round=1, attempt=1, status=COMMITTED, counted=NAMES[:9], updates=9, metrics=METRICS)]
     lines = run_lines(run_of(RunSettings(rounds=1)), None, rounds, 80)
-    assert lines[-2] == "round  updates  seconds  accuracy  loss    train_loss  outcome"
+    assert lines[-2] == "round  updates  seconds  accuracy  holdout_accuracy  loss    outcome"
     assert "holdout_samples" in run_lines(run_of(RunSettings(rounds=1)), None, rounds)[-2]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "devices", "attempt"),
+    [
+        pytest.param(
+            {"holdout_accuracy": 0.8, "holdout_loss": 0.4, "train_loss": 0.2}, 3, 1, id="without an evaluator"
+        ),
+        pytest.param({**METRICS, "holdout_loss": 0.4}, 3, 1, id="with an evaluator"),
+        pytest.param({**METRICS, "accuracy@night": 0.5, "loss@night": 1.5}, 1000, 2, id="large and repeated"),
+    ],
+)
+def test_the_accuracy_on_the_devices_fits_into_a_terminal(
+    metrics: dict[str, float], devices: int, attempt: int
+) -> None:
+    committed = control_pb2.Round(
+        round=40, attempt=attempt, status=COMMITTED, counted=NAMES[:devices], updates=devices, metrics=metrics
+    )
+    *_, head, row = run_lines(run_of(RunSettings(rounds=90)), None, [committed], 80)
+    assert "holdout_accuracy" in head.split()
+    assert "0.8000" in row.split()
+    assert len(row) <= 80

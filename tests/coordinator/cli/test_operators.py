@@ -6,12 +6,9 @@ import json
 import subprocess
 from pathlib import Path
 
-import pytest
-from typer.testing import CliRunner
-
-from moonfed.coordinator.cli.operators import operator_app, operator_document, operator_status
-from moonfed.errors import InvalidInput
+from moonfed.coordinator.cli.operators import operator_document, operator_status
 from moonfed.v1 import control_pb2
+from tests.support import coordinator
 from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, Programs
 
 
@@ -63,15 +60,17 @@ def test_an_operator_works_from_another_machine_until_they_are_revoked(programs:
     ]
 
 
-@pytest.mark.parametrize("name", ["n" * 65, "Ann", "ann smith"], ids=["65", "capital", "blank"])
-def test_a_name_that_no_operator_can_have_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InvalidInput, match=r"^operator is .*; it must be 1 to 63 of"):
-        CliRunner().invoke(
-            operator_app,
-            ["create", name, "--role", "viewer", "--output", str(tmp_path / "new")],
-            catch_exceptions=False,
-        )
-    assert not (tmp_path / "new").exists()
+def test_a_name_that_nobody_can_have_is_one_sentence_and_leaves_nothing_behind(programs: Programs) -> None:
+    programs.serve("--name", "localhost")
+    coordinator.bundle_directory(programs.tmp / "bundle")
+    before = sorted(programs.tmp.iterdir())
+    rule = "it must be 1 to 63 of a-z, 0-9, '.', '_' and '-'"
+    create = ("operator", "create", "--role", "viewer", "--output", str(programs.tmp / "new"))
+    for name in ("a" * 64, "a" * 65, ""):
+        assert f"operator is {name!r}; {rule}" in programs.command(*create, name, code=2)
+    start = ("run", "start", str(programs.tmp / "bundle"), "--name")
+    assert f"name is {'a' * 65!r}; {rule}" in programs.command(*start, "a" * 65, code=2)
+    assert sorted(programs.tmp.iterdir()) == before
 
 
 def test_an_expired_certificate_is_shown_as_such() -> None:

@@ -86,7 +86,7 @@ def test_a_run_whose_devices_do_not_fit_fails_with_the_reason(programs: Programs
     programs.serve("--name", "localhost")
     session = programs.device("cam-1").connect()
     bundle = coordinator.bundle_directory(programs.tmp / "bundle")
-    limits = ("--label", "site=berlin", "--max-attempts", "2", "--deadline", "0.3")
+    limits = ("--label", "site=berlin", "--allow-empty", "--max-attempts", "2", "--deadline", "0.3")
     programs.command("run", "start", str(bundle), *limits)
     reason = "no eligible device within 0.3 s: 1 device is online; not eligible: cam-1 (without the label site=berlin)"
     assert reason in programs.command("run", "watch", "digits", code=14)

@@ -70,3 +70,4 @@ def test_an_evaluation_on_devices_has_their_numbers() -> None:
     assert [one["test_set"] for one in found["test_sets"]] == [SCORE.test_set]
     (one,) = found["device_evaluations"]
     assert (one["devices"], one["skipped"], one["waiting"]) == (1, {"no holdout": 2}, 1)
+    assert one["lowest"] == [{"device": "a", "samples": 4, "correct": 3, "local_correct": None}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -29,6 +30,14 @@ def test_a_deployment_is_widened_paused_resumed_and_rolled_back() -> None:
 def test_a_deployment_is_never_narrowed() -> None:
     with pytest.raises(InvalidInput, match="percent is 5; it must be at least 10, the share that was chosen already"):
         transitions.widen(deployment(percent=10), 5)
+
+
+def test_the_share_that_an_error_names_is_accepted() -> None:
+    third = deployment(percent=100 / 3)
+    with pytest.raises(InvalidInput, match=r"percent is 33\.3333; it must be at least 33\.333333333333336") as caught:
+        transitions.widen(third, 33.3333)
+    named = re.findall(r"at least ([\d.]+)", str(caught.value))
+    assert transitions.widen(third, float(named[0])) == third
 
 
 def test_nothing_follows_a_roll_back() -> None:

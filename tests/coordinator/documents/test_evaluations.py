@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from moonfed.coordinator.documents.evaluations import device_evaluation_document, evaluations_document
+import pytest
+
+from moonfed.coordinator.documents.evaluations import (
+    device_evaluation_document,
+    evaluations_document,
+    lowest_scores,
+)
 from moonfed.v1 import control_pb2
 from tests.proto.test_held_out_score import SCORE
 
@@ -46,6 +52,10 @@ def test_an_evaluation_on_devices_names_who_is_not_in_it() -> None:
             {"device": "cam-1", "samples": 40, "correct": 30, "local_correct": 31},
             {"device": "cam-2", "samples": 20, "correct": 10, "local_correct": None},
         ],
+        "lowest": [
+            {"device": "cam-2", "samples": 20, "correct": 10, "local_correct": None},
+            {"device": "cam-1", "samples": 40, "correct": 30, "local_correct": 31},
+        ],
         "skipped": {"this device has no holdout": ["cam-3", "cam-4"]},
         "waiting": ["cam-5"],
     }
@@ -54,3 +64,23 @@ def test_an_evaluation_on_devices_names_who_is_not_in_it() -> None:
     found = device_evaluation_document(closed)
     assert found["closed"] == "2023-11-14T22:13:20Z"
     assert found["summary"] == {"devices": 2, "median": 0.625, "worst_decile": 0.5, "compared": 1, "worse": 1}
+
+
+@pytest.mark.parametrize(
+    ("scores", "lowest"),
+    [
+        pytest.param({}, "", id="no device"),
+        pytest.param({"a": (20, 20)}, "a", id="one device"),
+        pytest.param({"a": (20, 12), "b": (200, 110), "c": (20, 11), "d": (20, 0)}, "dbca", id="more samples first"),
+        pytest.param({name: (20, number) for number, name in enumerate("gfedcba")}, "gfedc", id="five at most"),
+        pytest.param({"b": (20, 20), "a": (20, 20)}, "ab", id="all equal"),
+    ],
+)
+def test_the_devices_with_the_lowest_accuracy_are_named(scores: dict[str, tuple[int, int]], lowest: str) -> None:
+    found = control_pb2.DeviceEvaluation(
+        scores=[
+            control_pb2.DeviceScore(device=name, samples=samples, correct=correct)
+            for name, (samples, correct) in scores.items()
+        ]
+    )
+    assert [score.device for score in lowest_scores(found)] == list(lowest)

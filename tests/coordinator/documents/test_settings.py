@@ -4,25 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from moonfed.client.convert.settings import run_settings
 from moonfed.coordinator.documents.settings import settings_document
-from moonfed.coordinator.rounds.settings import Amount, parse_amount
+from moonfed.coordinator.rounds.settings import parse_amount
 from moonfed.v1 import control_pb2
-
-
-@pytest.mark.parametrize(
-    ("fraction", "devices", "text"),
-    [
-        (2 / 3, 3, "66.6666666667%"),
-        (1 / 3, 6, "33.3333333333%"),
-        (0.1, 30, "10%"),
-        (5 / 7, 7, "71.4285714286%"),
-        (0.125, 8, "12.5%"),
-    ],
-)
-def test_a_fraction_that_is_given_back_draws_as_many_devices(fraction: float, devices: int, text: str) -> None:
-    found = settings_document(control_pb2.RunSettings(cohort=control_pb2.Amount(fraction=fraction)))["cohort"]
-    assert found == text == str(Amount(fraction=fraction))
-    assert parse_amount("cohort", found).of(devices) == Amount(fraction=fraction).of(devices)
 
 
 def test_settings_have_what_was_chosen_and_none_for_the_rest() -> None:
@@ -48,3 +33,22 @@ def test_settings_have_what_was_chosen_and_none_for_the_rest() -> None:
     assert found["exclude_after"] == 4
     plain = settings_document(control_pb2.RunSettings())
     assert (plain["asynchronous"], plain["robust"], plain["exclude_after"]) == (None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("part", "total"),
+    [
+        pytest.param(2, 3, id="two thirds"),
+        pytest.param(1, 7, id="a seventh"),
+        pytest.param(29, 200, id="14.5 percent"),
+        pytest.param(2_000, 3_000, id="of many"),
+        pytest.param(666_666, 999_999, id="of the most"),
+    ],
+)
+def test_a_share_that_is_given_back_draws_as_many_devices(part: int, total: int) -> None:
+    fraction = control_pb2.Amount(fraction=part / total)
+    message = control_pb2.RunSettings(cohort=fraction, quorum=fraction)
+    for text in (settings_document(message)["cohort"], run_settings(message)["quorum"]):
+        given = parse_amount("cohort", str(text))
+        assert given.of(total) == part
+        assert str(given) == text

@@ -30,7 +30,8 @@ def test_settings_survive_conversion(fleet: Fleet) -> None:
     )
     fleet.start("run")
     bundle = coordinator.make_bundle()
-    started = start(fleet, manifest=bundle.ref.sha256, signature=bundle.signature_sha256, settings=given)
+    blobs = {"manifest": bundle.ref.sha256, "signature": bundle.signature_sha256}
+    started = start(fleet, **blobs, settings=given, allow_empty=True)
     assert started.settings == given
     assert fleet.operator.run(started.run) == started
 

@@ -16,7 +16,7 @@ from moonfed.edge_client.agent import enrolment
 from moonfed.edge_client.agent.enrolment import pending_key, read_identity, store_identity
 from moonfed.edge_client.state.trust import DeviceTrust, load, pin
 from moonfed.errors import Corrupt, Unavailable, Untrusted
-from moonfed.identity import NAME_RULE, key_bytes, new_key, save_identity, signing_request
+from moonfed.identity import key_bytes, new_key, save_identity, signing_request
 from moonfed.join_token import JoinToken
 from moonfed.signing.key_files import write_trust
 from moonfed.signing.trust import Trust, TrustChain
@@ -86,17 +86,6 @@ def test_a_token_may_be_in_a_file_and_the_coordinator_elsewhere(
     assert done.returncode == 0, done.stderr
     assert "cam-1 is enrolled" in done.stdout
     assert read_identity(tmp_path / "s").address == f"localhost:{coordinator.port}"
-
-
-@pytest.mark.parametrize(
-    "name", ["n" * 64, "n" * 65, "n" * 300, "é" * 40, "Cam-1", "cam 1", "../cam"],
-    ids=["64", "65", "300", "accents", "capital", "blank", "path"],
-)  # fmt: skip
-def test_a_name_that_no_device_can_have_leaves_nothing_behind(token: JoinToken, tmp_path: Path, name: str) -> None:
-    done = enrol(str(token), "--name", name, "--state", tmp_path / "state")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert f"name is {name!r}; it must be {NAME_RULE}" in done.stderr
-    assert not (tmp_path / "state").exists()
 
 
 def test_an_enrolled_device_keeps_its_identity(device: Device, token: JoinToken) -> None:
@@ -260,6 +249,22 @@ def test_wrong_options_are_named(options: list[str], message: str, tmp_path: Pat
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("a" * 64, id="64 characters"),
+        pytest.param("a" * 65, id="more than a certificate can hold"),
+        pytest.param("ä" * 65, id="65 other letters"),
+        pytest.param("Camera", id="a capital"),
+    ],
+)
+def test_a_name_that_no_device_can_have_leaves_nothing_behind(name: str, token: JoinToken, tmp_path: Path) -> None:
+    done = enrol(str(token), "--state", tmp_path / "state", "--name", name)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"device is {name!r}; it must be 1 to 63 of a-z" in done.stderr
+    assert not (tmp_path / "state").exists()
 
 
 def test_a_wrong_address_is_named_when_enrolling(token: JoinToken, tmp_path: Path) -> None:

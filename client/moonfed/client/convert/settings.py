@@ -11,6 +11,7 @@ from typing import Any
 from moonfed.client.records.settings import RunSettings
 from moonfed.errors import InvalidInput
 from moonfed.files import require_file
+from moonfed.formatting import percent_text
 from moonfed.v1 import control_pb2
 
 BOUNDS = ("weight_cap", "clip_norm", "clip_factor")
@@ -35,7 +36,7 @@ def run_settings(message: control_pb2.RunSettings) -> RunSettings:
         deadline=message.deadline_seconds,
         max_attempts=message.max_attempts,
         heartbeat_timeout=message.heartbeat_timeout_seconds,
-        over_selection=_percent(message.over_selection),
+        over_selection=percent_text(message.over_selection),
         trusted_labels=message.trusted_labels,
         sampling=control_pb2.Sampling.Name(message.sampling).removeprefix("SAMPLING_").lower(),
         uplink_encoding=message.uplink_encoding,
@@ -65,11 +66,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _amount(amount: control_pb2.Amount) -> str:
-    return str(amount.count) if amount.WhichOneof("amount") == "count" else _percent(amount.fraction)
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.12g}%"  # two thirds of three devices must stay two
+    return str(amount.count) if amount.WhichOneof("amount") == "count" else percent_text(amount.fraction)
 
 
 def _robust(message: control_pb2.RobustSettings) -> dict[str, float | str]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from moonfed.coordinator.cli.layout import listed, wrap
+from moonfed.coordinator.documents.evaluations import lowest_scores
 from moonfed.formatting import count
 from moonfed.held_out_score import HeldOutScore
 from moonfed.v1 import control_pb2
@@ -40,8 +41,16 @@ def _score_line(round_: int, score: HeldOutScore) -> str:
     )
 
 
+def _device_score(score: control_pb2.DeviceScore) -> str:
+    own = f", {score.local_correct / score.samples:.4f} with its own" if score.HasField("local_correct") else ""
+    return f"{score.device} {score.correct / score.samples:.4f}{own} (on {count(score.samples, 'sample')})"
+
+
 def device_evaluation_lines(found: control_pb2.DeviceEvaluation, *, whole: bool = False) -> list[str]:
-    """Format an evaluation on devices: the distribution, and the devices that are not in it, all of them if `whole`."""
+    """Format an evaluation on devices: the distribution, and the devices with the lowest accuracy.
+
+    The devices that are not in it follow, all of them if `whole`.
+    """
     summary = found.summary
     state = "" if found.closed else ", under way"
     result = "no device has scored it"
@@ -51,6 +60,8 @@ def device_evaluation_lines(found: control_pb2.DeviceEvaluation, *, whole: bool 
             f"own model on {summary.worse:,} of {summary.compared:,}"
         )
     lines = [f"model {found.round} on {count(summary.devices, 'device')}{state}: {result}"]
+    if found.scores:
+        lines += [f"  lowest accuracy: {', '.join(map(_device_score, lowest_scores(found)))}"]
     names = sys.maxsize if whole else NAMES
     groups = list(found.skipped)[: None if whole else GROUPS]
     lines += [f"  {len(group.devices):,} skipped: {group.reason}: {listed(group.devices, names)}" for group in groups]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from moonfed.coordinator.cli.format import duration, moment
 from moonfed.coordinator.cli.layout import LINES, shorten, table, wrap
 from moonfed.coordinator.documents.values import deployment_status
-from moonfed.formatting import count
+from moonfed.formatting import count, number_text
 from moonfed.labels import write_labels
 from moonfed.v1 import control_pb2
 
@@ -160,7 +160,9 @@ def _states(deployment: control_pb2.Deployment) -> str:
 def _selection(deployment: control_pb2.Deployment) -> str:
     trusted = "trusted " if deployment.trusted_labels else ""
     which = f" with {trusted}{write_labels(deployment.labels)}" if deployment.labels else ""
-    return f"{deployment.chosen:,} of {count(deployment.matching, 'device')}{which} ({deployment.percent:g} %)"
+    return (
+        f"{deployment.chosen:,} of {count(deployment.matching, 'device')}{which} ({number_text(deployment.percent)} %)"
+    )
 
 
 def _accuracy(release: control_pb2.Release) -> str:

@@ -11,14 +11,14 @@ from moonfed.coordinator.cli.format_evaluations import evaluation_lines
 from moonfed.coordinator.cli.format_robust import clipped_lines, incident_lines, robust_line
 from moonfed.coordinator.cli.layout import LINES, listed, shorten, table, wrap
 from moonfed.coordinator.documents.values import amount_text, round_status
-from moonfed.coordinator.rounds.settings import MAX_ATTEMPTS, percent_text
+from moonfed.coordinator.rounds.settings import MAX_ATTEMPTS
 from moonfed.encodings import PLAIN
-from moonfed.formatting import count
+from moonfed.formatting import count, number_text, percent_text
 from moonfed.labels import write_labels
 from moonfed.v1 import control_pb2
 
-FIRST_METRICS = ("accuracy", "loss", "train_loss", "holdout_accuracy", "holdout_loss")  # if not all fit
-OUTCOME_COLUMNS = 22  # at least, of the column that names what happened to a round
+FIRST_METRICS = ("accuracy", "holdout_accuracy", "loss", "train_loss", "holdout_loss")  # if not all fit
+OUTCOME_COLUMNS = 13  # at least, of the column that names what happened to a round
 FEWEST_ROUNDS, INCIDENTS, SLOWEST = 5, 3, 5  # lines or names that are shown
 ROUNDS_READ = LINES  # more never fit
 
@@ -60,8 +60,8 @@ def _settings(settings: control_pb2.RunSettings) -> str:
     parts = [f"cohort {amount_text(settings.cohort)}", f"minimum devices {settings.minimum_devices}"]
     parts += [f"quorum {amount_text(settings.quorum)}"]
     parts += [
-        f"deadline {settings.deadline_seconds:g} s",
-        f"heartbeat timeout {settings.heartbeat_timeout_seconds:g} s",
+        f"deadline {number_text(settings.deadline_seconds)} s",
+        f"heartbeat timeout {number_text(settings.heartbeat_timeout_seconds)} s",
     ]
     parts += [f"max attempts {settings.max_attempts}"] if settings.max_attempts != MAX_ATTEMPTS else []
     parts += [f"over-selection {percent_text(settings.over_selection)}"] if settings.over_selection else []
@@ -104,10 +104,10 @@ def _fitting(found: Iterable[str], rounds: Sequence[control_pb2.Round], width: i
     updates = max((len(_updates(round_)) for round_ in rounds), default=0)
     left = width - len("round") - max(updates, len("updates")) - len("seconds") - 3 * 2 - OUTCOME_COLUMNS
     for name in [*(name for name in FIRST_METRICS if name in known), *sorted(known - set(FIRST_METRICS))]:
-        left -= max(len(name), 6) + 2
-        if left < 0:
-            break
-        names.append(name)
+        needed = max(len(name), 6) + 2
+        if needed <= left:
+            left -= needed
+            names.append(name)
     return names
 
 

@@ -64,12 +64,11 @@ def create(
     )
     from moonfed.v1 import control_pb2
 
+    require_name("operator", name)
     if output.exists():
         raise AlreadyExists(f"output is {str(output)!r}, which exists; it must be a new directory")
     key = new_key()
-    request = control_pb2.CreateOperatorRequest(
-        operator=require_name("operator", name), role=role, signing_request=signing_request(key, name)
-    )
+    request = control_pb2.CreateOperatorRequest(operator=name, role=role, signing_request=signing_request(key, name))
     with connect(identity, insecure=insecure, address=coordinator) as console, new_directory(output) as directory:
         directory.chmod(0o700)
         reply = console.ask(console.control.CreateOperator, request)

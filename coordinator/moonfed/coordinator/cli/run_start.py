@@ -168,10 +168,13 @@ def start(
     from moonfed.coordinator.cli.initial_model import find_model
     from moonfed.coordinator.documents.runs import run_document
     from moonfed.coordinator.rounds.run_recipe import read_recipe_file, read_run_recipe, run_keys
+    from moonfed.identity import require_name
     from moonfed.manifest import PLAN_FILE
     from moonfed.sandbox.plan_process import require_safe_plan
     from moonfed.signing.bundle_signature import signed_by
 
+    if name:
+        require_name("name", name)
     chosen = run_keys(read_recipe_file(recipe)) if recipe else {}
     wanted = read_run_recipe(override(chosen, _given(context)))
     opened = read_bundle(bundle, signed_by(None))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from moonfed.coordinator.deployments.state import SETTLED, Choice, Deployment, DeviceView, require_percent
 from moonfed.errors import InvalidInput, WrongState
+from moonfed.formatting import number_text
 from moonfed.target_release import ReleaseReport
 
 
@@ -16,7 +17,8 @@ def widen(deployment: Deployment, percent: float) -> Deployment:
     require_percent(percent)
     if percent < deployment.percent:
         raise InvalidInput(
-            f"percent is {percent:g}; it must be at least {deployment.percent:g}, the share that was chosen already"
+            f"percent is {number_text(percent)}; it must be at least {number_text(deployment.percent)}, the share that "
+            "was chosen already"
         )
     return replace(deployment, percent=percent)
 

@@ -9,6 +9,8 @@ from moonfed.formatting import iso_time
 from moonfed.held_out_score import HeldOutScore
 from moonfed.v1 import control_pb2
 
+LOWEST = 5  # devices
+
 
 def evaluations_document(evaluations: Iterable[control_pb2.Evaluation]) -> dict[str, Any]:
     """Return a run's evaluations."""
@@ -34,9 +36,17 @@ def device_evaluation_document(found: control_pb2.DeviceEvaluation) -> dict[str,
         "closed": iso_time(found.closed),
         "summary": _summary_document(found.summary) if found.HasField("summary") else None,
         "devices": [_score_document(score) for score in found.scores],
+        "lowest": [_score_document(score) for score in lowest_scores(found)],
         "skipped": {group.reason: list(group.devices) for group in found.skipped},
         "waiting": list(found.waiting),
     }
+
+
+def lowest_scores(found: control_pb2.DeviceEvaluation) -> list[control_pb2.DeviceScore]:
+    """Return the scores of the devices on which the model is least accurate, the lowest first, at most `LOWEST`."""
+    return sorted(found.scores, key=lambda score: (score.correct / score.samples, -score.samples, score.device))[
+        :LOWEST
+    ]
 
 
 def _summary_document(summary: control_pb2.DeviceSummary) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from moonfed.coordinator.rounds.settings import percent_text
+from moonfed.formatting import percent_text
 from moonfed.v1 import blob_pb2, control_pb2
 
 

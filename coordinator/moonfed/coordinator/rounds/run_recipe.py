@@ -26,11 +26,11 @@ from moonfed.coordinator.rounds.settings import (
     parse_amount,
     parse_fraction,
     parse_sampling,
-    percent_text,
 )
 from moonfed.encodings import parse_encodings
 from moonfed.errors import InvalidInput
 from moonfed.files import require_file
+from moonfed.formatting import percent_text
 from moonfed.manifest import Manifest
 from moonfed.registry import Value, read_value
 

@@ -12,6 +12,7 @@ from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.encodings import Encodings
 from moonfed.errors import InvalidInput
+from moonfed.formatting import percent_text, read_percent
 from moonfed.labels import check_labels
 from moonfed.validate import require_whole
 
@@ -46,11 +47,6 @@ class Amount:
 
     def __str__(self) -> str:
         return str(self.count) if self.fraction is None else percent_text(self.fraction)
-
-
-def percent_text(fraction: float) -> str:
-    """Return a fraction as recipes and commands take it back: two thirds of three devices must stay two."""
-    return f"{100 * fraction:.12g}%"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +184,7 @@ def parse_amount(field: str, text: str) -> Amount:
     """Parse an amount as an operator writes it: `10`, `20%` or `all`."""
     number = "100%" if text == "all" else text.strip()
     try:
-        amount = Amount(fraction=float(number[:-1]) / 100) if number.endswith("%") else Amount(count=int(number))
+        amount = Amount(fraction=read_percent(number)) if number.endswith("%") else Amount(count=int(number))
     except ValueError as error:
         raise InvalidInput(f"{field} is {text!r}; it must be like 10, 20% or all") from error
     amount.check(field)
@@ -208,7 +204,7 @@ def parse_fraction(field: str, text: str) -> float:
     """Parse a fraction as an operator writes it: `30%` or `0.3`; above 1 only with the percent sign."""
     number, percent = text.strip(), text.strip().endswith("%")
     try:
-        fraction = float(number[:-1]) / 100 if percent else float(number)
+        fraction = read_percent(number) if percent else float(number)
     except ValueError as error:
         raise InvalidInput(f"{field} is {text!r}; it must be like 30% or 0.3") from error
     if not percent and fraction > 1:

@@ -12,6 +12,7 @@ from moonfed.coordinator.rpc import convert_releases as convert
 from moonfed.coordinator.rpc.audit import Auditor
 from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.control_calls import ControlCalls
+from moonfed.formatting import number_text
 from moonfed.labels import write_labels
 from moonfed.v1 import control_pb2
 
@@ -53,7 +54,8 @@ class ReleaseCalls(ControlCalls):
     async def DeployRelease(  # noqa: N802, D102
         self, request: control_pb2.DeployReleaseRequest, context: grpc.ServicerContext
     ) -> control_pb2.Deployment:
-        details = f"deploy version {request.version} of release {request.name!r} to {request.percent:g} % of "
+        percent = number_text(request.percent)
+        details = f"deploy version {request.version} of release {request.name!r} to {percent} % of "
         details += f"the devices with {write_labels(request.labels)!r}" if request.labels else "all devices"
         operator = self._require(context, "DeployRelease", details).name
         async with self._change(context, "DeployRelease", details) as change:
@@ -66,7 +68,7 @@ class ReleaseCalls(ControlCalls):
     async def WidenDeployment(  # noqa: N802, D102
         self, request: control_pb2.WidenDeploymentRequest, context: grpc.ServicerContext
     ) -> control_pb2.Deployment:
-        details = f"widen the deployment of release {request.name!r} to {request.percent:g} %"
+        details = f"widen the deployment of release {request.name!r} to {number_text(request.percent)} %"
         async with self._change(context, "WidenDeployment", details) as change:
             view = await self._releases.widen(request.name, request.percent, allow_empty=request.allow_empty)
             change.details += f": {_which(view.deployment)}, {view.chosen} devices"

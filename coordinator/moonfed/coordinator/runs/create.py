@@ -21,7 +21,7 @@ from moonfed.coordinator.updates.codec import encode_global_model
 from moonfed.coordinator.updates.validation import check_model
 from moonfed.errors import InvalidInput, NotFound, UntrustedBundle
 from moonfed.files import sync_file
-from moonfed.identity import require_name as require_device_name
+from moonfed.identity import require_name as require_run_name
 from moonfed.inspection.graph import require_self_contained
 from moonfed.manifest import GRAPH_FILE, WEIGHTS_FILE, Manifest
 from moonfed.server_rules import SERVER_RULES
@@ -99,7 +99,7 @@ def _new_record(storage: Storage, new: NewRun, ref: BlobRef, manifest: Manifest)
         having = storage.store.devices.having(settings.labels, trusted=settings.trusted_labels)
         require_any(having, settings.labels, trusted=settings.trusted_labels)
     return RunRecord(
-        run=require_device_name("name", new.name) if new.name else _free_name(storage.store, manifest.name),
+        run=require_run_name("name", new.name) if new.name else _free_name(storage.store, manifest.name),
         created=time.time(),
         status="running",
         settings=settings,

@@ -104,7 +104,7 @@ def enrol(
         _require_replaceable(state, name, token.device)
     else:
         expired = _expired_identity(state, name)
-    name = require_name("name", name or token.device or (expired.name if expired else default_name()))
+    name = require_name("device", name or token.device or (expired.name if expired else default_name()))
     address = address or token.address
     service = _EnrolmentService(token, address, proxy)
     service.require_reachable()  # so far, a failure leaves nothing behind

@@ -8,7 +8,7 @@ import { badge, card, facts, h, link, path, replace } from "./dom.js";
 import { ago, bytes, count, duration, fixed, moment, percent } from "./format.js";
 import { OpenRound } from "./open_round.js";
 import { status } from "./runs.js";
-import { OUTCOMES, PHASES, curves, stacked } from "./series.js";
+import { OUTCOMES, PHASES, curves, newestScore, score, stacked } from "./series.js";
 import { settingFacts } from "./settings.js";
 import { Table } from "./table.js";
 
@@ -47,11 +47,11 @@ export async function show(root, name) {
     const sentence = run.reason || (open.round ? "" : run.waiting);
     replace(why, sentence && h("p", { class: run.reason ? "problem" : "waiting" }, sentence));
     const newest = rows.findLast((row) => row.status === "committed");
-    const metrics = [...rows].reverse().find((row) => row.metrics.accuracy !== undefined)?.metrics ?? run.initial_metrics;
+    const metrics = newestScore(rows, run.initial_metrics);
     const sum = (field) => rows.reduce((total, row) => total + row[field], 0);
     replace(summary, h("div", { class: "tiles" },
       tile("Rounds", `${count(run.round)} of ${count(run.settings.rounds)}`, h("progress", { max: run.settings.rounds, value: run.round, "aria-label": "Rounds" })),
-      tile("Accuracy", percent(metrics.accuracy)), tile("Loss", fixed(metrics.loss, 3)),
+      tile("Accuracy", percent(metrics.accuracy), metrics.where), tile("Loss", fixed(metrics.loss, 3), metrics.where),
       tile("Eligible online", count(run.eligible), run.checking ? `${count(run.checking)} still checking` : ""),
       tile("Last round", newest ? duration(newest.seconds) : "–"),
       tile("Received", bytes(sum("received_bytes")), `${bytes(sum("sent_bytes"))} sent`)),
@@ -174,13 +174,18 @@ function roundTable(run) {
     { name: "round", label: "Round", width: "92px", kind: "number", sort: (row) => row.round * 1000 + row.attempt,
       cell: (row) => (row.attempt > 1 || row.status !== "committed" ? `${row.round} (${row.attempt})` : row.round) },
     { name: "status", label: "Status", width: "112px", cell: (row) => badge(row.status === "committed" ? "good" : "bad", row.status), sort: (row) => row.status },
-    { name: "accuracy", label: "Accuracy", width: "96px", kind: "number", cell: (row) => fixed(row.metrics.accuracy), sort: (row) => row.metrics.accuracy ?? null },
-    { name: "loss", label: "Loss", width: "88px", kind: "number", wide: true, cell: (row) => fixed(row.metrics.loss), sort: (row) => row.metrics.loss ?? null },
+    { name: "accuracy", label: "Accuracy", width: "96px", kind: "number", cell: (row) => scored(row, "accuracy"), sort: (row) => score(row.metrics).accuracy ?? null },
+    { name: "loss", label: "Loss", width: "88px", kind: "number", wide: true, cell: (row) => scored(row, "loss"), sort: (row) => score(row.metrics).loss ?? null },
     { name: "updates", label: "Updates", width: "92px", kind: "number", cell: (row) => `${row.updates} of ${row.counted + row.missing}`, sort: (row) => row.updates },
     { name: "incidents", label: "Incidents", width: "96px", kind: "number", wide: true, cell: (row) => row.incidents || "–", sort: (row) => row.incidents },
     { name: "seconds", label: "Took", width: "84px", kind: "number", wide: true, cell: (row) => duration(row.seconds), sort: (row) => row.seconds },
     { name: "missing", label: "Devices", wide: true, cell: (row) => h("button", { class: "plain link", onclick: () => showRound(run, row) }, row.reason || summary(row)) },
   ], { empty: "No round has ended yet." });
+}
+
+function scored(row, name) {
+  const found = score(row.metrics);
+  return found.where ? h("span", { title: found.where }, fixed(found[name])) : fixed(found[name]);
 }
 
 function summary(row) {
@@ -221,6 +226,8 @@ function onDevices(found) {
   return card(`Evaluation on devices, model of round ${found.round}`,
     summary ? facts([["devices", count(summary.devices)], ["median accuracy", percent(summary.median)], ["worst decile", percent(summary.worst_decile)],
       ["worse than the device's own", `${count(summary.worse)} of ${count(summary.compared)}`]]) : h("p", { class: "quiet" }, "No device has scored it yet."),
+    found.lowest.length > 0 && [h("h3", {}, "Lowest accuracy"), h("ul", { class: "reasons" }, found.lowest.map((one) => h("li", {},
+      link(path("devices", one.device), one.device), `: ${percent(one.correct / one.samples)}${one.local_correct === null ? "" : `, its own model ${percent(one.local_correct / one.samples)}`}, on ${count(one.samples, "sample")}`)))],
     found.waiting > 0 && h("p", {}, `${count(found.waiting)} ${found.closed ? "did not answer" : "yet to answer"}`),
     skipped.length > 0 && h("ul", { class: "reasons" }, skipped.map(([reason, devices]) => h("li", {}, badge("idle", count(devices)), " ", reason))));
 }

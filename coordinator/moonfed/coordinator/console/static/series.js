@@ -19,13 +19,27 @@ export function stacked(rows, name, parts) {
     .filter(({ values }) => values.some((value) => value > 0));
 }
 
+// The newest accuracy and loss: an evaluator's, or else the means over the devices' holdouts.
+export function newestScore(rows, initial) {
+  for (const metrics of [...rows.map((row) => row.metrics).reverse(), initial]) {
+    const found = score(metrics);
+    if (found.accuracy !== undefined) return found;
+  }
+  return {};
+}
+
+export function score(metrics) {
+  if (metrics.accuracy !== undefined) return { accuracy: metrics.accuracy, loss: metrics.loss, where: "" };
+  return { accuracy: metrics.holdout_accuracy, loss: metrics.holdout_loss, where: "on the devices' holdouts" };
+}
+
 // The curves of one metric of several runs: { run, initial, rows } each; the rounds are x.
 export function curves(runs, prefix) {
-  const rounds = [...new Set(runs.flatMap(({ rows, initial }) => [...(initial[prefix] === undefined ? [] : [0]), ...rows.filter((row) => row.status === "committed").map((row) => row.round)]))];
+  const rounds = [...new Set(runs.flatMap(({ rows, initial }) => [...(Object.keys(initial).some((name) => belongs(name, prefix)) ? [0] : []), ...rows.filter((row) => row.status === "committed").map((row) => row.round)]))];
   rounds.sort((a, b) => a - b);
   const series = [];
   runs.forEach(({ run, initial, rows }, place) => {
-    const names = new Set(rows.flatMap((row) => Object.keys(row.metrics)).filter((name) => belongs(name, prefix)));
+    const names = new Set([initial, ...rows.map((row) => row.metrics)].flatMap(Object.keys).filter((name) => belongs(name, prefix)));
     [...names].sort().forEach((name, number) => {
       const values = new Map(rows.filter((row) => row.status === "committed").map((row) => [row.round, row.metrics[name] ?? null]));
       if (initial[name] !== undefined) values.set(0, initial[name]);
@@ -41,6 +55,6 @@ export function curves(runs, prefix) {
 }
 
 function belongs(name, prefix) {
-  if (name === prefix || name.startsWith(`${prefix}@`)) return true;
+  if (name === prefix || name === `holdout_${prefix}` || name.startsWith(`${prefix}@`)) return true;
   return prefix === "loss" && name === "train_loss";
 }
