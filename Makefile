@@ -5,22 +5,28 @@ BIN := $(VENV)/bin
 PARALLEL := --numprocesses 4 --dist worksteal
 ARITHMETIC := tests/export/methods tests/export/test_training_plan.py tests/edge_client/training \
 	tests/experiments/fleet/test_server_rules.py
+DEMO_INSTALLED := $(VENV)/demo-installed
 INSTALLED := $(VENV)/installed
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: setup demo test quick processors soak images search fuzz audit requirements results screenshots wheel lint bench proto operators docs reference
 
 setup: $(INSTALLED) ## makes .venv with everything, and build/ with the servers that tests compare ours with
 
-$(INSTALLED): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 14) else "moonfed is developed with Python 3.11 to 3.13; set PYTHON=")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch torchvision
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+$(INSTALLED): $(DEMO_INSTALLED)
+	$(INSTALL) --editable '.[dev]'
 	$(BIN)/python -m tests.support.install_servers
 	$(BIN)/python -m pytest --collect-only --quiet > /dev/null # compiles the tests once, not in each of four processes
 	touch $@
 
-demo: setup ## runs a coordinator and five devices on this machine; writes build/demo/summary.json
+$(DEMO_INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 14) else "moonfed is developed with Python 3.11 to 3.13; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip uninstall --quiet --quiet --yes onnxruntime-gpu # which an earlier setup installed; onnxruntime would overwrite it
+	$(INSTALL) --no-compile --editable '.[console,experiments]' # Python compiles what it imports
+	touch $@
+
+demo: $(DEMO_INSTALLED) ## installs what the demo needs, and runs a coordinator and five devices on this machine; writes build/demo/summary.json
 	$(BIN)/moonfed-experiments demo --output build/demo
 
 test: setup ## runs every test, in four processes

@@ -81,7 +81,7 @@ def roots() -> Mapping[str, list[str]]:
     return {
         "device": [*light, *extras["images"]],
         "coordinator": [*light, *_expanded("postgres", extras), *_expanded("s3", extras)],
-        "server": [*light, *extras["serve"]],
+        "server": [*light, *_expanded("serve", extras)],
         "tables": extras["tables"],
         "torch": torch,
         "torch-dependencies": torch,
