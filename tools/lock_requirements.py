@@ -89,6 +89,13 @@ def roots() -> Mapping[str, list[str]]:
     }
 
 
+def requirements_of(*extras: str) -> list[str]:
+    """Return the requirements in pyproject.toml of moonfed with some extras, those of nested extras included."""
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    optional = project["optional-dependencies"]
+    return [*project["dependencies"], *(text for extra in extras for text in _expanded(extra, optional))]
+
+
 def _expanded(extra: str, extras: Mapping[str, list[str]]) -> Iterator[str]:
     """Yield an extra's requirements, including those of the extras that it refers to."""
     for requirement in extras[extra]:
