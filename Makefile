@@ -9,7 +9,7 @@ DEMO_INSTALLED := $(VENV)/demo-installed
 INSTALLED := $(VENV)/installed
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: setup demo test quick processors soak images lower-bounds search fuzz audit requirements results screenshots wheel lint bench proto operators docs reference
+.PHONY: setup demo test quick processors soak images lower-bounds old-torch search fuzz audit requirements results screenshots wheel lint bench proto operators docs reference
 
 setup: $(INSTALLED) ## makes .venv with everything, and build/ with the servers that tests compare ours with
 
@@ -48,6 +48,10 @@ images: setup ## builds the images with buildah and debootstrap, as root, and ru
 
 lower-bounds: setup ## runs tutorials with the lowest versions that pyproject.toml allows: five minutes
 	MOONFED_LOWER_BOUNDS=1 $(BIN)/python -m pytest tests/deploy/test_lower_bounds.py
+
+old-torch: setup ## trains every method in older releases of torch, in build/old-torch, 6 GB each, and lists their operators: half an hour
+	MOONFED_OLD_TORCH=1 $(BIN)/python -m pytest tests/deploy/test_old_torch.py
+	$(BIN)/python -m tools.older_operators build/old-torch/*
 
 search: setup ## runs 2,000 random sequences of events against a coordinator, new ones each time: about 20 minutes
 	MOONFED_LIVES=2000 $(BIN)/python -m pytest tests/faults/test_state_machine.py

@@ -25,7 +25,7 @@ def new_environment(path: Path, *install: str | Path) -> None:
 
 def install_torch(path: Path, *install: str | Path) -> None:
     """Install torch with pip, whose configuration may name a build of it."""
-    pip = [sys.executable, "-m", "pip", "--python", path / "bin" / "python", "install", "--quiet", "--no-compile"]
+    pip = [sys.executable, "-m", "pip", "--python", str(path / "bin" / "python"), "install", "--quiet", "--no-compile"]
     subprocess.run([*pip, *install], check=True)
 
 

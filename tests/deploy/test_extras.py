@@ -1,4 +1,4 @@
-"""What moonfed's extras bring: one ONNX Runtime, and nothing that replaces the torch that is there."""
+"""The extras of pyproject.toml: each has at most one ONNX Runtime, and none replaces the torch that is there."""
 
 from __future__ import annotations
 

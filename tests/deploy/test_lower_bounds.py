@@ -56,7 +56,7 @@ def lowest_environment(path: Path, wheel: Path, extras: tuple[str, ...]) -> Path
     """Make an environment with moonfed, the lowest versions of what it asks for, and torch where it is used."""
     asked = [text for text in requirements_of(*extras) if name_of(text) != "torch"]
     lowest = path.with_suffix(".txt")
-    resolve = [*UV, "pip", "compile", "--quiet", "--resolution", "lowest-direct", "--output-file", lowest, "-"]
+    resolve = [*UV, "pip", "compile", "--quiet", "--resolution", "lowest-direct", "--output-file", str(lowest), "-"]
     subprocess.run(resolve, input="\n".join(asked), text=True, stdout=subprocess.DEVNULL, check=True)
     new_environment(path, "--requirement", lowest)
     new_environment(path, "--no-deps", wheel)
