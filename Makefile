@@ -5,22 +5,28 @@ BIN := $(VENV)/bin
 PARALLEL := --numprocesses 4 --dist worksteal
 ARITHMETIC := tests/export/methods tests/export/test_training_plan.py tests/edge_client/training \
 	tests/experiments/fleet/test_server_rules.py
+DEMO_INSTALLED := $(VENV)/demo-installed
 INSTALLED := $(VENV)/installed
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: setup demo test quick processors soak images search fuzz audit requirements results screenshots wheel lint bench proto operators docs reference
+.PHONY: setup demo test quick processors soak images lower-bounds old-torch search fuzz audit requirements results screenshots wheel lint bench proto operators docs reference
 
 setup: $(INSTALLED) ## makes .venv with everything, and build/ with the servers that tests compare ours with
 
-$(INSTALLED): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 14) else "moonfed is developed with Python 3.11 to 3.13; set PYTHON=")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch torchvision
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+$(INSTALLED): $(DEMO_INSTALLED)
+	$(INSTALL) --editable '.[dev]'
 	$(BIN)/python -m tests.support.install_servers
 	$(BIN)/python -m pytest --collect-only --quiet > /dev/null # compiles the tests once, not in each of four processes
 	touch $@
 
-demo: setup ## runs a coordinator and five devices on this machine; writes build/demo/summary.json
+$(DEMO_INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 14) else "moonfed is developed with Python 3.11 to 3.13; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip uninstall --quiet --quiet --yes onnxruntime-gpu # which an earlier setup installed; onnxruntime would overwrite it
+	$(INSTALL) --no-compile --editable '.[console,experiments]' # Python compiles what it imports
+	touch $@
+
+demo: $(DEMO_INSTALLED) ## installs what the demo needs, and runs a coordinator and five devices on this machine; writes build/demo/summary.json
 	$(BIN)/moonfed-experiments demo --output build/demo
 
 test: setup ## runs every test, in four processes
@@ -39,6 +45,13 @@ soak: setup ## kills a coordinator 200 times at random, in three kinds of runs: 
 
 images: setup ## builds the images with buildah and debootstrap, as root, and runs coordinator, device and server in them: five minutes
 	MOONFED_IMAGES=1 $(BIN)/python -m pytest tests/deploy/test_images.py
+
+lower-bounds: setup ## runs tutorials with the lowest versions that pyproject.toml allows: five minutes
+	MOONFED_LOWER_BOUNDS=1 $(BIN)/python -m pytest tests/deploy/test_lower_bounds.py
+
+old-torch: setup ## trains every method in older releases of torch, in build/old-torch, 6 GB each, and lists their operators: half an hour
+	MOONFED_OLD_TORCH=1 $(BIN)/python -m pytest tests/deploy/test_old_torch.py
+	$(BIN)/python -m tools.older_operators build/old-torch/*
 
 search: setup ## runs 2,000 random sequences of events against a coordinator, new ones each time: about 20 minutes
 	MOONFED_LIVES=2000 $(BIN)/python -m pytest tests/faults/test_state_machine.py

@@ -81,12 +81,19 @@ def roots() -> Mapping[str, list[str]]:
     return {
         "device": [*light, *extras["images"]],
         "coordinator": [*light, *_expanded("postgres", extras), *_expanded("s3", extras)],
-        "server": [*light, *extras["serve"]],
+        "server": [*light, *_expanded("serve", extras)],
         "tables": extras["tables"],
         "torch": torch,
         "torch-dependencies": torch,
         "build": described["build-system"]["requires"],
     }
+
+
+def requirements_of(*extras: str) -> list[str]:
+    """Return the requirements in pyproject.toml of moonfed with some extras, those of nested extras included."""
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    optional = project["optional-dependencies"]
+    return [*project["dependencies"], *(text for extra in extras for text in _expanded(extra, optional))]
 
 
 def _expanded(extra: str, extras: Mapping[str, list[str]]) -> Iterator[str]:

@@ -304,6 +304,15 @@ TESTS: dict[int, list[str]] = {
         "export.cli.test_hostile_plans::test_a_plan_that_writes_a_file_is_rejected_and_writes_none",
         "proto.sandbox.test_plan_process::test_a_plan_that_devices_reject_is_rejected",
     ],
+    180: [
+        "edge_client.agent.test_session::test_plans_that_this_device_cannot_run_are_declined_before_they_are_fetched",
+        "proto.inspection.test_older_torch::test_a_declaration_must_mean_the_same",
+        "proto.inspection.test_older_torch::test_a_network_needs_the_torch_that_declares_its_calls",
+    ],
+    181: [
+        "deploy.test_extras::test_an_extra_brings_the_onnx_runtime_that_its_name_says_and_no_other",
+        "edge_client.doctor.test_checks::test_two_onnx_runtimes_that_overwrite_each_other_fail",
+    ],
     43: ["test_documentation::test_documents_warn_that_a_plans_author_can_read_the_data"],
     44: [
         "faults.test_attacks::test_a_device_that_reads_none_of_its_downloads_delays_nobody",

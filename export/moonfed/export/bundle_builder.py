@@ -24,8 +24,7 @@ from moonfed.export.parity import predictions_of, require_parity
 from moonfed.export.plan_builder import compile_plan, plan_bytes, require_allowed_operators
 from moonfed.export.self_checks import check_forward, check_training, minimum_samples, random_samples
 from moonfed.export.state_checks import CALLS, require_exchanged_state
-from moonfed.inspection.archive import named_operators
-from moonfed.inspection.operator_list import minimum_torch
+from moonfed.inspection.older_torch import minimum_torch
 from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, PlanSpec
 from moonfed.plan import Plan, load_plan
 from moonfed.registry import selection_of
@@ -149,7 +148,7 @@ def _manifest(
 
 def _plan_spec(settings: MethodSettings, plan: bytes, least: int, activations: int) -> PlanSpec:
     return PlanSpec(
-        minimum_torch=minimum_torch(named_operators(plan)),
+        minimum_torch=minimum_torch(plan),
         built_with_torch=str(torch.__version__),
         minimum_samples=least,
         activation_bytes=activations,

@@ -24,7 +24,10 @@ def import_torchvision() -> ModuleType:
     """Import torchvision; raise NotFound if it is not installed."""
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
-        raise NotFound("this model needs torchvision, which is not installed")
+        raise NotFound(
+            "this model needs torchvision, which is not installed; to keep this torch, run "
+            f"pip install torchvision torch=={torch.__version__}"
+        )
     if not _has_operators(Path(spec.origin).parent):
         for operator in ("nms", "qnms"):
             torch.library.define(f"torchvision::{operator}", _SCHEMA)

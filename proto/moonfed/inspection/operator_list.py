@@ -1,4 +1,4 @@
-"""The names of the operators that a plan may use, and the releases of torch that have them, without torch.
+"""The names of the operators that a plan may use, without torch.
 
 `operators.txt` is generated from moonfed's own plans (`make operators`); `reviewed_operators.txt` lists further ones
 that users' networks need; the source of each was reviewed for what it can access.
@@ -13,8 +13,7 @@ from pathlib import Path
 from moonfed.errors import UnsafePlan
 from moonfed.formatting import count
 
-GENERATED, REVIEWED, NEWER = "operators.txt", "reviewed_operators.txt", "newer_operators.txt"
-OLDEST_TORCH = "2.4"  # the first release with torch.ops.aten._fused_sgd_ on the CPU
+GENERATED, REVIEWED = "operators.txt", "reviewed_operators.txt"
 
 
 @cache
@@ -27,13 +26,6 @@ def allowed_operators() -> frozenset[str]:
 def allowed_names() -> frozenset[str]:
     """Return their names without overloads, as the source of a plan has them: `aten::add`."""
     return frozenset(name.partition(".")[0] for name in allowed_operators())
-
-
-def minimum_torch(names: Collection[str]) -> str:
-    """Return the oldest release of torch that has all operators of a plan, named without overloads: such as `2.4`."""
-    releases = dict(line.split() for line in _names(NEWER))
-    needed = [OLDEST_TORCH, *(releases[name] for name in names if name in releases)]
-    return max(needed, key=lambda release: [int(number) for number in release.split(".")])
 
 
 def require_none(refused: Collection[str]) -> None:

@@ -105,6 +105,17 @@ def test_an_unexpected_error_is_a_failed_check(tmp_path: Path, monkeypatch: pyte
     assert found(tmp_path)["memory"] == Check("memory", "failed", "OSError: no /proc")
 
 
+def test_two_onnx_runtimes_that_overwrite_each_other_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("onnxruntime", "onnxruntime_gpu"):
+        described = tmp_path / f"{name}-1.31.1.dist-info"
+        described.mkdir()
+        (described / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name.replace('_', '-')}\nVersion: 1.31.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    check = found(tmp_path)["onnxruntime"]
+    assert check.status == "failed"
+    assert "uninstall both" in check.detail
+
+
 def test_a_torch_that_cannot_be_imported_in_the_sandbox_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandboxed_process, "START", "import sys; sys.modules['torch'] = None; " + START)
     report = found(tmp_path)

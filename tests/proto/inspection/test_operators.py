@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from moonfed.errors import UnsafePlan
-from moonfed.inspection.archive import inspect_archive, named_operators
-from moonfed.inspection.operator_list import OLDEST_TORCH, allowed_operators, minimum_torch
+from moonfed.inspection.archive import inspect_archive
+from moonfed.inspection.older_torch import OLDEST_TORCH, minimum_torch
+from moonfed.inspection.operator_list import allowed_operators
 from moonfed.inspection.operators import compile_archive, load_module, operators
 from moonfed.plan import load_plan
 from tests.support.attack_plans import FORBIDDEN_OPERATORS, Harmless, archive_of
@@ -142,23 +143,7 @@ def test_the_generated_list_is_up_to_date(honest: list[bytes]) -> None:
 
 def test_moonfeds_own_plans_need_no_torch_newer_than_the_oldest_that_is_supported(honest: list[bytes]) -> None:
     """A Jetson's torch is older than the engineer's; images are preprocessed in each of these plans."""
-    assert {minimum_torch(named_operators(plan)) for plan in honest} == {OLDEST_TORCH}
-
-
-@pytest.mark.parametrize(
-    ("module", "release"),
-    [
-        (torch.nn.Upsample(scale_factor=2.0), "2.12"),
-        (torch.nn.UpsamplingBilinear2d(scale_factor=2.0), "2.12"),
-        (torch.nn.Linear(2, 2), OLDEST_TORCH),
-    ],
-)
-def test_a_users_layer_may_need_a_newer_torch(module: torch.nn.Module, release: str) -> None:
-    assert minimum_torch(named_operators(archive_of(module))) == release
-
-
-def test_releases_of_torch_are_compared_by_their_numbers() -> None:
-    assert minimum_torch(set()) == OLDEST_TORCH == "2.4", "not 2.12, which sorts before it as text"
+    assert {minimum_torch(plan) for plan in honest} == {OLDEST_TORCH}
 
 
 def test_every_line_of_moonfeds_own_plans_is_accepted(honest: list[bytes]) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
@@ -33,6 +34,7 @@ MINIMUM_TORCH = (2, 4)
 LOW_MEMORY, LOW_DISK = 1 << 30, 2 << 30  # bytes
 SOON = timedelta(days=7)
 CONNECT_SECONDS = 15.0
+ONNX_RUNTIMES = frozenset({"onnxruntime", "onnxruntime-gpu"})  # packages of the same files
 # y = -x for one float32, as ONNX (opset 17)
 _GRAPH = (
     b'\x08\x08:2\n\x0b\n\x01x\x12\x01y"\x03Neg\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
@@ -163,6 +165,8 @@ def _onnxruntime() -> tuple[Status, str]:
     """Run a model of one operator with each provider."""
     if find_spec("onnxruntime") is None:
         return "skipped", "not installed; predictions then use plans"
+    if {str(each.metadata["Name"]).replace("_", "-") for each in distributions()} >= ONNX_RUNTIMES:
+        return "failed", f"{' and '.join(sorted(ONNX_RUNTIMES))} overwrite each other; uninstall both, then install one"
     import numpy as np
     import onnxruntime
 
