@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from moonfed.data.bad_cells import UnusableTable
 from moonfed.data.formats import TABLES, kind_of
+from moonfed.data.source import report
 from moonfed.data.table import TableRows, require_columns
 from moonfed.data.table_cells import as_text, count_values, parse_numbers
 from moonfed.data.table_reader import Batch, read_batches, read_header
@@ -94,9 +95,11 @@ class _Seen:
 def _look_at(path: Path, features: Sequence[str], choices: ColumnChoices) -> dict[str, _Seen]:
     seen = {name: _Seen(MAX_CATEGORIES, name in choices.categorical) for name in features}
     seen[choices.target] = _Seen(MAX_CLASSES, categorical=True)
-    for batch in read_batches(path, list(seen)):
+    notes = list[str]()
+    for batch in read_batches(path, list(seen), notes):
         for name, found in seen.items():
             found.add(batch, name, f"{path}, column {name}")
+    report(notes)
     return seen
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,14 +15,12 @@ from moonfed.data.data_set import DataSet, check_data_set
 from moonfed.data.fingerprint import folder_fingerprint
 from moonfed.data.flaws import Flaw, Flaws, UnusableImage
 from moonfed.data.image_folder import ImageFolder
-from moonfed.data.source import IGNORED, REQUIRED, HeartbeatCallback, LabelUse
+from moonfed.data.source import IGNORED, REQUIRED, HeartbeatCallback, LabelUse, report
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.images import decode_image, require_images, require_pillow
 from moonfed.manifest import InputSpec
 
 SHOWN = 3  # folders that are no classes
-
-log = logging.getLogger(__name__)
 
 
 class FolderSource:
@@ -84,12 +81,6 @@ class FolderSource:
         label_of = dict(found)
         targets = np.array([label_of[file] for file in read.files], np.int64) if labelled else None
         return check_data_set(read.inputs, targets, spec, classes, str(self.path), files=read.files, notes=notes)
-
-
-def report(notes: Sequence[str]) -> None:
-    """Log what a reader has left out, or used only in part."""
-    for note in notes:
-        log.warning("%s", note)
 
 
 def all_files(images: ImageFolder) -> list[Path]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from moonfed.data.bad_cells import BadCells, UnusableTable
 from moonfed.data.data_set import DataSet, Inputs, Labels
 from moonfed.data.fingerprint import file_fingerprint
-from moonfed.data.source import REQUIRED, HeartbeatCallback, LabelUse, wants_labels
+from moonfed.data.source import REQUIRED, HeartbeatCallback, LabelUse, report, wants_labels
 from moonfed.data.table_cells import read_numbers, read_positions
 from moonfed.data.table_reader import Batch, read_batches, read_header, require_pyarrow
 from moonfed.errors import InvalidInput
@@ -33,6 +33,7 @@ class TableSource:
     def __init__(self, path: Path, target: str = "", option: str = "data") -> None:
         """`target`: the column with the labels, if it is another one than the bundle names; `option`: for messages."""
         self.path, self._target, self._option = path, target, option
+        self._reported: list[str] = []
 
     def check(self) -> None:
         """Raise NotFound unless the file is there, InvalidInput if tables cannot be read or it has no header."""
@@ -68,6 +69,9 @@ class TableSource:
             numbers.append(batch.rows)
             if batch.labels is not None:
                 targets.append(batch.labels)
+        if rows.notes != self._reported:
+            report(rows.notes)
+        self._reported = rows.notes
         if len(features) == 0:
             raise InvalidInput(f"{self.path} has no rows; at least one is needed")
         return DataSet(
@@ -78,6 +82,7 @@ class TableSource:
             origin=str(self.path),
             file=self.path,
             rows=numbers.array(),
+            notes=tuple(rows.notes),
         )
 
     def _require_table(self, spec: InputSpec) -> TableSpec:
@@ -104,6 +109,7 @@ class TableRows:
     def __init__(self, path: Path, table: TableSpec, target: str | None, classes: Sequence[str]) -> None:
         """`target`: the column with the labels; None: they are not read."""
         self._path, self._table, self._target, self._classes = path, table, target, classes
+        self.notes: list[str] = []  # sentences about odd rows, once they are read
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -113,7 +119,7 @@ class TableRows:
     def read(self, heartbeat: HeartbeatCallback = lambda: None) -> Iterator[EncodedRows]:
         """Yield the rows in batches; raise UnusableTable at the end if cells are bad."""
         bad = BadCells(self._path)
-        for batch in read_batches(self._path, self.names):
+        for batch in read_batches(self._path, self.names, self.notes):
             heartbeat()
             features, labels = self._encode(batch, bad), self._labels(batch, bad)
             if not len(bad):

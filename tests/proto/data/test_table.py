@@ -46,6 +46,22 @@ def test_blank_lines_and_white_space_do_not_count(tmp_path: Path) -> None:
     assert samples.names() == ["customers.csv, row 3", "customers.csv, row 5"]
 
 
+@pytest.mark.parametrize("cells", [",,", " ,,\t", '"","",""', ",,?"], ids=["empty", "spaces", "quoted", "marked"])
+def test_a_row_with_any_cell_counts_although_the_models_columns_are_empty(tmp_path: Path, cells: str) -> None:
+    path = write_csv(tmp_path / "c.csv", f"id,plan,age,churn\n1,plus,1,no\n2,{cells}\n,{cells.replace('?', '')}\n")
+    with pytest.raises(UnusableTable, match="has 3 cells that cannot be used: row 3, column age: the value is missing"):
+        read(path)
+
+
+def test_a_quote_that_swallows_lines_is_reported_when_it_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = TableSource(write_csv(tmp_path / "c.csv", 'plan,age,churn,note\nplus,1,no,"5 inch\nplus,2,no,5 inch"\n'))
+    notes = [source.read(INPUT, CLASSES).notes for _ in range(2)]
+    assert notes[0] == notes[1]
+    assert [record.message for record in caplog.records] == list(notes[0])
+
+
 def test_the_largest_number_of_32_bits_is_allowed(tmp_path: Path) -> None:
     largest = np.finfo(np.float32).max
     text = f"plan,age,churn\nplus,{largest},no\nplus,{float(largest)!r},no\n"
@@ -104,7 +120,8 @@ def test_bad_cells_of_all_batches_are_counted(tmp_path: Path, monkeypatch: pytes
         ("plan,age\nplus,1\n", "lacks the column 'churn', which the model takes"),
         ("plan,age,churn\nplus,1\n", r"row 2 has 2 cells where the header has 3; a cell with a comma"),
         ("plan,age,churn\nplus,1,no\nplus,1,no,x\nplus\n", "row 3 has 4 cells where the header has 3; a cell"),
-        ('plan,age,churn\nplus,1,"no\n' + "x" * (2 << 20), "has a row of more than .*; is a quote missing"),
+        ("plan,age,churn\nplus,1,no\n" + "x" * (2 << 20), "has a row of more than .*; is a quote missing"),
+        ('plan,age,churn\nplus,1,"no\n' + "x" * (2 << 20), "row 2 has a quote that is not closed"),
         (b"plan,age,churn\nplus,1,no\npl\xfcs,1,no\n", "is not UTF-8 in line 3; save it as UTF-8"),
         ("plan,age,churn\n".encode("utf-16"), "header that (is not UTF-8|cannot be read)"),
     ],
