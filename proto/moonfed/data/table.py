@@ -14,6 +14,7 @@ from moonfed.data.bad_cells import BadCells, UnusableTable
 from moonfed.data.data_set import DataSet, Inputs, Labels
 from moonfed.data.fingerprint import file_fingerprint
 from moonfed.data.source import REQUIRED, HeartbeatCallback, LabelUse, report, wants_labels
+from moonfed.data.spelling import composed
 from moonfed.data.table_cells import read_numbers, read_positions
 from moonfed.data.table_reader import Batch, read_batches, read_header, require_pyarrow
 from moonfed.errors import InvalidInput
@@ -59,7 +60,7 @@ class TableSource:
         table = self._require_table(spec)
         header = read_header(self.path)
         target = self._target or table.target
-        used = wants_labels(labels, target in header or bool(self._target))
+        used = wants_labels(labels, composed(target) in header or bool(self._target))
         rows = TableRows(self.path, table, target if used else None, classes)
         require_columns(self.path, header, rows.names, ", which the model takes")
         features, targets = _Growing((table.width,), np.float32), _Growing((), np.int64)
@@ -89,7 +90,7 @@ class TableSource:
         if spec.table is None:
             advice = "; name its columns with `moonfed-export bundle --columns`" if spec.kind == "features" else ""
             raise InvalidInput(f"{self.path} is a table; the model takes {spec.describe()}{advice}")
-        if self._target in spec.table.names:
+        if composed(self._target) in map(composed, spec.table.names):
             raise InvalidInput(f"target is {self._target!r}, from which the bundle predicts; it must be another column")
         return spec.table
 
@@ -145,7 +146,7 @@ class TableRows:
 
 def require_columns(path: Path, header: Sequence[str], names: Sequence[str], reason: str = "") -> None:
     """Raise UnusableTable unless the table has these columns; `reason`: why, for the message."""
-    missing = [name for name in names if name not in header]
+    missing = [name for name in names if composed(name) not in header]
     if missing:
         columns = f"column{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}"
         sentence = f"{path} lacks the {columns}{reason}"  # without a header, its first row is data

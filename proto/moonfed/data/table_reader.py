@@ -22,6 +22,7 @@ from moonfed.command_line import pip_install
 from moonfed.data.bad_cells import UnusableTable
 from moonfed.data.csv_lines import count_rows
 from moonfed.data.formats import CSV, kind_of
+from moonfed.data.spelling import composed
 from moonfed.errors import InvalidInput
 from moonfed.sizes import human
 
@@ -54,9 +55,12 @@ def require_pyarrow() -> None:
 
 
 def read_header(path: Path) -> tuple[str, ...]:
-    """Return the names of a table's columns, without white space around them; InvalidInput if there are none."""
+    """Return the names of a table's columns, composed and without white space around them.
+
+    Raises InvalidInput if there are none.
+    """
     require_pyarrow()
-    names = tuple(name.strip() for name in (_csv_header(path) if kind_of(str(path)) == CSV else _parquet_header(path)))
+    names = tuple(_name(name) for name in (_csv_header(path) if kind_of(str(path)) == CSV else _parquet_header(path)))
     twice = [name for name in names if name and names.count(name) > 1]
     if twice:
         raise InvalidInput(f"{path} has {names.count(twice[0])} columns with the name {twice[0]!r}; names must differ")
@@ -84,6 +88,10 @@ def _csv_header(path: Path) -> list[str]:
     return names
 
 
+def _name(cell: str) -> str:
+    return composed(cell.strip())
+
+
 def _lines(file: TextIO) -> Iterator[str]:
     while line := file.readline(HEADER_BYTES):
         if len(line) == HEADER_BYTES:
@@ -103,8 +111,8 @@ def _csv_batches(path: Path, names: Sequence[str], notes: list[str]) -> Iterator
     from pyarrow import csv as arrow_csv
 
     header = _csv_header(path)
-    positions = {name.strip(): position for position, name in enumerate(header)}
-    wanted = [positions[name] for name in names]
+    positions = {_name(name): position for position, name in enumerate(header)}
+    wanted = [positions[composed(name)] for name in names]
     texts = {header[position]: pa.string() for position in wanted}
     rows, start = count_rows(path, BLOCK_BYTES, notes), FIRST_CSV_ROW
     with _arrow_errors(path, "a CSV file"):
@@ -142,9 +150,10 @@ def _parquet_batches(path: Path, names: Sequence[str]) -> Iterator[Batch]:
     import pyarrow.parquet as pq
 
     with _arrow_errors(path, "a Parquet file"), pq.ParquetFile(path) as file:
-        raw = {name.strip(): name for name in file.schema_arrow.names}
+        found = {_name(name): name for name in file.schema_arrow.names}
+        raw = {name: found[composed(name)] for name in names}
         start = FIRST_PARQUET_ROW
-        for batch in file.iter_batches(PARQUET_ROWS, columns=[raw[name] for name in names], use_threads=False):
+        for batch in file.iter_batches(PARQUET_ROWS, columns=list(raw.values()), use_threads=False):
             cells = {name: batch.column(raw[name]) for name in names}
             yield Batch(columns=cells, rows=np.arange(start, start + len(batch)))
             start += len(batch)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from moonfed.data.bad_cells import UnusableTable
 from moonfed.data.source import IF_PRESENT, IGNORED
+from moonfed.data.spelling import NUMBER
 from moonfed.data.table import TableSource
-from moonfed.data.table_cells import NUMBER
 from moonfed.errors import InvalidInput
 from moonfed.manifest import InputSpec
 from moonfed.table_spec import Column, TableSpec
@@ -158,6 +158,42 @@ def test_another_target_may_be_named(tmp_path: Path) -> None:
         read(path, IF_PRESENT, target="gone")
     with pytest.raises(InvalidInput, match="target is 'age', from which the bundle predicts"):
         read(path, target="age")
+
+
+@pytest.mark.parametrize(
+    ("known", "cells", "labels"),
+    [
+        (("0", "1"), ("1.0", "0.0", "1"), [1, 0, 1]),
+        (("0.0", "1.0"), ("1", "0", "1e0"), [1, 0, 1]),
+        (("false", "true"), ("True", "FALSE", "true"), [1, 0, 1]),
+        (("caf\u00e9", "no"), ("cafe\u0301", "no", "caf\u00e9"), [0, 1, 0]),
+        (("cafe\u0301", "no"), ("caf\u00e9", "no", "cafe\u0301"), [0, 1, 0]),
+    ],
+    ids=["whole", "points", "booleans", "composed", "decomposed"],
+)
+def test_classes_and_categories_may_be_spelt_otherwise(
+    tmp_path: Path, known: tuple[str, str], cells: tuple[str, ...], labels: list[int]
+) -> None:
+    path = write_csv(tmp_path / "c.csv", "kind,left\n" + "".join(f"{cell},{cell}\n" for cell in cells))
+    spec = TableSpec(columns=(Column(name="kind", categories=known),), target="left")
+    samples = TableSource(path).read(InputSpec(kind="features", shape=(2,), table=spec), known)
+    assert samples.labels.tolist() == labels
+    assert samples.inputs.argmax(axis=1).tolist() == labels
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("given", ["caf\u00e9", "cafe\u0301"], ids=["composed", "decomposed"])
+@pytest.mark.parametrize("held", ["caf\u00e9", "cafe\u0301"], ids=["holds-composed", "holds-decomposed"])
+def test_names_of_columns_may_be_composed_or_not(tmp_path: Path, suffix: str, given: str, held: str) -> None:
+    path, columns = tmp_path / f"c{suffix}", {held: ["1"], f"{held}s": ["no"]}
+    if suffix == ".csv":
+        write_csv(path, "\n".join(",".join(cells) for cells in (columns, ("1", "no"))))
+    else:
+        write_parquet(path, columns)
+    spec = InputSpec(kind="features", shape=(1,), table=TableSpec(columns=(Column(name=given),), target=f"{given}s"))
+    for target in ("", f"{given}s"):
+        samples = TableSource(path, target).read(spec, CLASSES)
+        assert (samples.inputs.tolist(), samples.labels.tolist()) == ([[1]], [0])
 
 
 @pytest.mark.parametrize(
