@@ -101,7 +101,7 @@ def test_each_value_of_a_column_is_a_device(tmp_path: Path, suffix: str) -> None
 
 def rows_of(file: Path) -> list[int]:
     """The ages, which number the rows."""
-    return [int(value) for batch in read_batches(file, ("age",)) for value in batch.columns["age"].to_pylist()]
+    return [int(value) for batch in read_batches(file, ("age",), []) for value in batch.columns["age"].to_pylist()]
 
 
 def test_a_column_divides_only_a_table_and_alone(tmp_path: Path) -> None:

@@ -11,11 +11,14 @@ import pytest
 import torch
 
 from moonfed.bundle import Bundle
+from moonfed.data.data_set import Inputs
 from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.export.bundle_builder import build_bundle
-from moonfed.export.self_checks import check_training
-from moonfed.manifest import PLAN_FILE
+from moonfed.export.bundle_recipe import BundleRecipe, SampleRecipe, read_examples
+from moonfed.export.self_checks import check_samples, check_training, random_samples
+from moonfed.manifest import PLAN_FILE, InputSpec
 from moonfed.plan import Tensors, TorchScriptPlan, load_plan
+from moonfed.table_spec import Column, TableSpec
 from moonfed.tensors import split
 from tests.export.conftest import TABLE, another_model
 
@@ -23,6 +26,10 @@ from tests.export.conftest import TABLE, another_model
 def a_model(bundle: Bundle) -> list[torch.Tensor]:
     tensors = split(another_model(bundle.manifest), bundle.manifest.tensors)
     return [torch.from_numpy(np.array(tensor)) for tensor in tensors.values()]
+
+
+def four(bundle: Bundle) -> Inputs:
+    return random_samples(bundle.manifest.input, 4)
 
 
 @dataclasses.dataclass
@@ -53,7 +60,7 @@ def recorded(bundle: Bundle, plan: TorchScriptPlan) -> list[Recorded]:
             rounds[-1].left = super().end_round(steps)
             return rounds[-1].left
 
-    check_training(Recorder(plan._module, torch.device("cpu")), a_model(bundle), bundle.manifest)
+    check_training(Recorder(plan._module, torch.device("cpu")), a_model(bundle), bundle.manifest, four(bundle))
     return rounds
 
 
@@ -100,7 +107,7 @@ def test_results_that_differ_from_the_manifest_are_rejected(
             return results if value is None else {**results, role: value}
 
     with pytest.raises(InvalidInput, match=message):
-        check_training(Forgetful(plan._module, torch.device("cpu")), a_model(bundle), bundle.manifest)
+        check_training(Forgetful(plan._module, torch.device("cpu")), a_model(bundle), bundle.manifest, four(bundle))
 
 
 def test_a_failing_objective_is_named_besides_the_model(tmp_path: Path) -> None:
@@ -115,7 +122,7 @@ def test_a_failing_objective_is_named_besides_the_model(tmp_path: Path) -> None:
 
     plan = Failing(load_plan(tmp_path / PLAN_FILE, "cpu")._module, torch.device("cpu"))
     with pytest.raises(InvalidInput, match="with the objective of 'fedprox': the objective has no loss"):
-        check_training(plan, a_model(bundle), bundle.manifest)
+        check_training(plan, a_model(bundle), bundle.manifest, four(bundle))
 
 
 def test_a_loss_that_is_no_scalar_is_rejected(tmp_path: Path) -> None:
@@ -133,4 +140,46 @@ def test_a_loss_that_is_no_scalar_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidInput, match=r"method is 'fedavg', whose objective returns a loss of shape \[1\]; it must"
     ):
-        check_training(plan, a_model(bundle), bundle.manifest)
+        check_training(plan, a_model(bundle), bundle.manifest, four(bundle))
+
+
+def test_samples_for_the_checks_are_like_the_description(tmp_path: Path) -> None:
+    table = TableSpec(columns=(Column(name="plan", categories=("a", "b")), Column(name="age")), target="ill")
+    recipe = BundleRecipe(
+        name="t", model="mlp", classes=("no", "yes"), mean=(0, 0, 40), deviation=(1, 1, 0.5),
+        input=InputSpec(kind="features", shape=(3,), table=table),
+    )  # fmt: skip
+    samples = check_samples(recipe, 200)
+    assert samples.dtype == np.float32
+    assert np.unique(samples[:, :2], axis=0).tolist() == [[0, 1], [1, 0]]
+    assert 37 < samples[:, 2].min() < samples[:, 2].max() < 43
+    one_for_all = dataclasses.replace(recipe, input=InputSpec(kind="features", shape=(3,)), mean=(40,), deviation=(2,))
+    assert check_samples(one_for_all, 200).min() > 28
+
+
+def counts_only(_shape: tuple[int, ...], classes: int) -> tuple[torch.nn.Module, torch.nn.Module, torch.nn.Module]:
+    """Build a network whose first feature is a position from 0 to 3, and whose second must be greater than 0."""
+
+    class Counts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = torch.nn.Embedding(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([self.embedding(x[:, 0].long()), torch.log(x[:, 1:2])], 1)
+
+    return Counts(), torch.nn.Identity(), torch.nn.Linear(4, classes)
+
+
+def test_a_model_of_certain_inputs_is_checked_with_examples(tmp_path: Path) -> None:
+    sample = SampleRecipe(input=InputSpec(kind="features", shape=(2,)), classes=("a", "b"), mean=None, deviation=None)
+    recipe = BundleRecipe(
+        name="t", model=f"{__name__}:counts_only", input=sample.input, classes=sample.classes,
+        settings={"batch_size": 4},
+    )  # fmt: skip
+    with pytest.raises(InvalidInput, match=r"in the checks are \[nan.*, for random inputs or those of --data$"):
+        build_bundle(recipe)
+    path = tmp_path / "samples.npz"
+    np.savez(path, inputs=np.array([[i % 4, 9 + i] for i in range(8)], np.float32), labels=np.arange(8) % 2)
+    examples = read_examples(str(path), sample)
+    assert build_bundle(dataclasses.replace(recipe, examples=examples)).manifest.model == recipe.model

@@ -11,11 +11,11 @@ import numpy as np
 
 from moonfed.data.data_set import DataSet, check_data_set
 from moonfed.data.flaws import UnusableImage
-from moonfed.data.folder import ReadImages, all_files, read_images, report
+from moonfed.data.folder import ReadImages, all_files, read_images
 from moonfed.data.formats import FOLDER, find_kind
 from moonfed.data.image_folder import ImageFolder
 from moonfed.data.open_source import open_source
-from moonfed.data.source import IF_PRESENT
+from moonfed.data.source import IF_PRESENT, report
 from moonfed.edge_client.inference.model import Probabilities
 from moonfed.edge_client.inference.predictor import Predictor
 from moonfed.errors import InvalidInput, NotFound

@@ -47,6 +47,6 @@ def _read_cells(path: Path, column: str) -> Iterator[tuple[int, str]]:
     if kind_of(str(path)) not in TABLES:
         raise InvalidInput(f"by is {column!r}, which applies to tables only; {str(path)!r} is not a table")
     require_columns(path, read_header(path), (column,))
-    for batch in read_batches(path, (column,)):
+    for batch in read_batches(path, (column,), []):
         cells = as_text(batch.columns[column], f"{path}, column {column}").to_pylist()
         yield from ((int(row), value) for row, value in zip(batch.rows, cells, strict=True) if value)

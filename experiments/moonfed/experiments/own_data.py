@@ -92,7 +92,7 @@ def split_samples(name: str, samples: DataSet) -> SplitDataSet:
 def _described(data: OwnData) -> TableDescription:
     if data.columns:
         return read_description(Path(data.columns))
-    return infer_description(Path(data.text), ColumnChoices(target=data.target))
+    return infer_description(Path(data.text), ColumnChoices(target=data.target, ask=False))
 
 
 def require_none(options: Mapping[str, str], where: str) -> None:

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from moonfed.data.data_set import DataSet, Labels, Rows
 from moonfed.data.flaws import UnusableImage
-from moonfed.data.folder import class_files, report
+from moonfed.data.folder import class_files
 from moonfed.data.formats import CSV, FOLDER, PARQUET
+from moonfed.data.source import report
 from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import test_rows
 from moonfed.experiments.group import group_by, read_names

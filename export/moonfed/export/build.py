@@ -17,7 +17,7 @@ from moonfed.export.bundle_signing import SigningOptions, sign_new
 from moonfed.export.model_zoo import PROJECTION, Parts
 from moonfed.export.network import Network
 from moonfed.export.preprocessing import build_preprocessing
-from moonfed.export.self_checks import random_samples
+from moonfed.export.self_checks import check_samples
 from moonfed.manifest import InputSpec
 from moonfed.server_rules import read_server_rule
 from moonfed.signing.key_files import open_signer
@@ -127,7 +127,7 @@ def _split(model: nn.Module, classes: int) -> Parts:
 
 def _require_same(model: nn.Module, network: Network, recipe: BundleRecipe) -> None:
     """Raise InvalidInput unless the split network computes what the model does."""
-    samples = torch.from_numpy(random_samples(recipe.input, PROBES))
+    samples = torch.from_numpy(check_samples(recipe, PROBES))
     copied = copy.deepcopy(model).eval()
     network.eval()
     try:

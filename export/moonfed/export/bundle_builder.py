@@ -22,7 +22,7 @@ from moonfed.export.network import Network, exchanged_tensors, tensor_specs
 from moonfed.export.onnx_graph import export_graph
 from moonfed.export.parity import predictions_of, require_parity
 from moonfed.export.plan_builder import compile_plan, plan_bytes, require_allowed_operators
-from moonfed.export.self_checks import check_forward, check_training, minimum_samples, random_samples
+from moonfed.export.self_checks import check_forward, check_samples, check_training, minimum_samples
 from moonfed.export.state_checks import CALLS, require_exchanged_state
 from moonfed.inspection.older_torch import minimum_torch
 from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, PlanSpec
@@ -59,8 +59,8 @@ def build_bundle(
     if settings.training.batch_size < least:
         raise InvalidInput(f"batch_size is {settings.training.batch_size}; with BatchNorm it must be at least {least}")
     width, specs = check_forward(network, recipe), tensor_specs(network)
-    samples = (random_samples(recipe.input, max(4, least), seed=seed) for seed in range(CALLS))
-    require_exchanged_state(network, [torch.from_numpy(inputs) for inputs in samples], recipe.model)
+    batches = torch.from_numpy(check_samples(recipe, CALLS * max(4, least))).chunk(CALLS)
+    require_exchanged_state(network, batches, recipe.model)
 
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
         # The files: plan, graph and initial weights.
@@ -78,14 +78,14 @@ def build_bundle(
         }
 
         # The manifest, which describes them.
-        activations = activation_bytes(network, torch.from_numpy(random_samples(recipe.input, MORE)))
+        activations = activation_bytes(network, torch.from_numpy(check_samples(recipe, MORE)))
         manifest = _manifest(
             recipe, settings, specs, width, _plan_spec(settings, files[PLAN_FILE], least, activations), files
         )
 
         # The trial: train a few steps with the plan as devices load it, and compare the graph with it.
         on_step("training a few steps, and comparing graph and plan")
-        _check(load_plan(plan_path, "cpu"), network, manifest, files)
+        _check(load_plan(plan_path, "cpu"), network, manifest, files, recipe)
     return Bundle(manifest, {**files, MANIFEST_FILE: manifest.to_bytes()})
 
 
@@ -156,12 +156,12 @@ def _plan_spec(settings: MethodSettings, plan: bytes, least: int, activations: i
     )
 
 
-def _check(plan: Plan, network: Network, manifest: Manifest, files: dict[str, bytes]) -> None:
+def _check(plan: Plan, network: Network, manifest: Manifest, files: dict[str, bytes], recipe: BundleRecipe) -> None:
     """Train a few steps, then compare graph and plan with the trained weights, which neither was built with."""
     initial = [tensor.detach() for tensor in exchanged_tensors(network).values()]
-    trained = check_training(plan, initial, manifest)
+    trained = check_training(plan, initial, manifest, check_samples(recipe, max(4, manifest.plan.minimum_samples)))
     graph = bind(files[GRAPH_FILE], np.concatenate([_flat(tensor) for tensor in trained]), manifest)
-    require_parity(graph, predictions_of(plan), random_samples(manifest.input, 32))
+    require_parity(graph, predictions_of(plan), check_samples(recipe, 32))
 
 
 def _flat(tensor: torch.Tensor) -> Vector:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from moonfed.data.data_set import Inputs
+from moonfed.data.open_source import open_source
+from moonfed.data.source import IGNORED
 from moonfed.errors import InvalidInput
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import Method
@@ -41,6 +44,7 @@ class BundleRecipe:
     projection: int | None = PROJECTION  # the projection head's output; None: no head
     server_rule: ServerRule = field(default_factory=MeanRule)
     seed: int = 0
+    examples: Inputs | None = None  # raw samples, for the checks; None: random ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +145,13 @@ def read_samples(columns: Path | None, options: Mapping[str, str | None]) -> Sam
         mean=read_numbers("mean", given.get("mean")),
         deviation=read_numbers("std", given.get("std")),
     )
+
+
+def read_examples(text: str, samples: SampleRecipe) -> Inputs:
+    """Read raw samples from what `text` names, see `moonfed.data.formats`; InvalidInput if there are none."""
+    found = open_source(text).read(samples.input, samples.classes, labels=IGNORED)
+    found.require_samples()
+    return found.inputs
 
 
 def read_input(text: str) -> InputSpec:

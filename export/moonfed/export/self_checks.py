@@ -28,6 +28,24 @@ def random_samples(sample: InputSpec, count: int, *, seed: int = 0) -> Inputs:
     return generator.standard_normal((count, *sample.shape), dtype=np.float32)
 
 
+def check_samples(recipe: BundleRecipe, count: int) -> Inputs:
+    """Draw raw samples like those of devices [count, …]: from the recipe's examples, or from its description."""
+    generator = np.random.default_rng(0)
+    if recipe.examples is not None:
+        return np.array(recipe.examples[generator.integers(0, len(recipe.examples), count)])
+    samples = random_samples(recipe.input, count)
+    if recipe.input.kind == "image":
+        return samples
+    if recipe.mean is not None and recipe.deviation is not None:
+        samples = (samples * np.array(recipe.deviation) + np.array(recipe.mean)).astype(np.float32)
+    start = 0
+    for column in recipe.input.table.columns if recipe.input.table else ():
+        if column.categories:
+            samples[:, start : start + column.width] = np.eye(column.width)[generator.integers(0, column.width, count)]
+        start += column.width
+    return samples
+
+
 def minimum_samples(network: Network) -> int:
     """Return the smallest batch that the network can train on: BatchNorm cannot normalise a batch of one."""
     return 2 if any(isinstance(module, _BatchNorm) for module in network.modules()) else 1
@@ -39,7 +57,7 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
     Raises InvalidInput unless the network accepts such samples, returns one logit per class, and returns the same
     again.
     """
-    inputs = torch.from_numpy(random_samples(recipe.input, 2))
+    inputs = torch.from_numpy(check_samples(recipe, 2))
     shape, classes = "x".join(str(side) for side in recipe.input.shape), len(recipe.classes)
     network.eval()
     try:
@@ -48,8 +66,9 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
             logits_BC = network.classify(z_BD)  # noqa: N806
             again_BC = network(inputs)  # noqa: N806
     except Exception as error:  # user code may raise anything
+        advice = "" if recipe.examples is not None else "; if it takes only certain inputs, give samples with --data"
         raise InvalidInput(
-            f"model is {recipe.model!r}, which does not accept inputs of {shape}: {describe_error(error)}"
+            f"model is {recipe.model!r}, which does not accept inputs of {shape}: {describe_error(error)}{advice}"
         ) from error
     for name, result, allowed in (
         ("representation", z_BD, z_BD.dim() == 2 and len(z_BD) == 2),
@@ -68,15 +87,18 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
     return int(z_BD.size(1))
 
 
-def check_training(plan: Plan, initial: Sequence[torch.Tensor], manifest: Manifest) -> Model:
+def check_training(plan: Plan, initial: Sequence[torch.Tensor], manifest: Manifest, samples: Inputs) -> Model:
     """Run short rounds with everything that the method uses, in sequence; return the last model.
 
     There are two rounds, and one at the end of each schedule. Raises InvalidInput unless losses, metrics and results
     are finite, the results are those of the manifest, and the weights change.
     """
     model, previous, received = list(initial), list[Model](), dict[str, Model]()
+    inputs = torch.from_numpy(samples)
     for round_ in _rounds(manifest):
-        results = _short_round(plan, model, previous, received, manifest.training_at(round_).hyperparameters, manifest)
+        results = _short_round(
+            plan, inputs, model, previous, received, manifest.training_at(round_).hyperparameters, manifest
+        )
         _require_results(results, manifest)
         model, previous = results[MODEL], [model, *previous][: manifest.previous_models]
         received = _received(results, manifest)
@@ -94,6 +116,7 @@ def _rounds(manifest: Manifest) -> list[int]:
 
 def _short_round(
     plan: Plan,
+    inputs: torch.Tensor,
     model: Model,
     previous: Sequence[Model],
     received: Mapping[str, Model],
@@ -101,8 +124,7 @@ def _short_round(
     manifest: Manifest,
 ) -> dict[str, Model]:
     """Take one step with precomputed references and one without, with surveys around them if the plan requests any."""
-    count = max(4, manifest.plan.minimum_samples)
-    inputs = torch.from_numpy(random_samples(manifest.input, count))
+    count = len(inputs)
     labels = torch.arange(count) % len(manifest.classes)
     try:
         plan.begin_round(model, previous, received, hyperparameters)
@@ -127,11 +149,12 @@ def _short_round(
         ) from error
     if not all(math.isfinite(loss) for loss in losses):
         raise InvalidInput(
-            f"model is {manifest.model!r}, whose first losses on random inputs are {losses}; all must be finite"
+            f"model is {manifest.model!r}, whose first losses in the checks are {losses}; "
+            "all must be finite, for random inputs or those of --data"
         )
     if not all(math.isfinite(value) for value in metrics.values()):
         raise InvalidInput(
-            f"model is {manifest.model!r}, whose metrics on random inputs are {metrics}; all must be finite"
+            f"model is {manifest.model!r}, whose metrics in the checks are {metrics}; all must be finite"
         )
     return results
 
@@ -147,9 +170,7 @@ def _require_results(results: Mapping[str, Model], manifest: Manifest) -> None:
         if [tuple(tensor.shape) for tensor in results[role]] != [spec.shape for spec in specs]:
             raise InvalidInput(f"model is {manifest.model!r}, whose plan returns other tensors of {role!r}")
         if not all(bool(tensor.isfinite().all()) for tensor in results[role]):
-            raise InvalidInput(
-                f"model is {manifest.model!r}, whose {role!r} after steps on random inputs is not finite"
-            )
+            raise InvalidInput(f"model is {manifest.model!r}, whose {role!r} after steps in the checks is not finite")
 
 
 def _received(results: Mapping[str, Model], manifest: Manifest) -> dict[str, Model]:

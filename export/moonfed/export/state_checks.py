@@ -7,7 +7,7 @@ A device returns parameters and persistent floating-point buffers, which `forwar
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,7 +31,7 @@ class Held:
     copy: object
 
 
-def require_exchanged_state(network: Network, batches: list[torch.Tensor], model: str) -> None:
+def require_exchanged_state(network: Network, batches: Sequence[torch.Tensor], model: str) -> None:
     """Raise InvalidInput, naming the model, if `forward` changes what devices do not exchange.
 
     `batches`: `CALLS` batches of raw samples. The network is not modified.

@@ -1,13 +1,14 @@
 """Inference of a table's description from an example: kinds of columns, categories, classes and scales.
 
 A column is numeric if most of its cells are numbers; its other cells are then reported as errors. A column of other
-text is categorical.
+text is categorical. Where that is doubtful, the user is asked or told, unless an option has named the column.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +16,28 @@ import numpy.typing as npt
 
 from moonfed.data.bad_cells import UnusableTable
 from moonfed.data.formats import TABLES, kind_of
+from moonfed.data.source import report
+from moonfed.data.spelling import NUMBER, canonical, composed
 from moonfed.data.table import TableRows, require_columns
 from moonfed.data.table_cells import as_text, count_values, parse_numbers
 from moonfed.data.table_reader import Batch, read_batches, read_header
 from moonfed.errors import InvalidInput
+from moonfed.export.column_doubts import (
+    NumbersSeen,
+    numeric_notes,
+    numeric_question,
+    target_question,
+    text_notes,
+    text_question,
+)
 from moonfed.export.table_description import Scale, TableDescription
 from moonfed.files import require_file
 from moonfed.table_spec import Column, TableSpec
 
 MAX_CATEGORIES = 256  # of a column; each becomes a feature
 MAX_CLASSES = 1000
-DIGITS = 6  # significant ones, of means and deviations
+DIGITS = 6  # significant ones, of deviations
+_REMEDY = "give `moonfed-export columns` --numeric, --categorical or --ignore with its name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +47,22 @@ class ColumnChoices:
     target: str
     ignored: Sequence[str] = ()
     categorical: Sequence[str] = ()  # although they hold numbers
+    numeric: Sequence[str] = ()  # although they hold other text, or count rows
+    ask: bool = True  # whether a doubtful column is an error; otherwise it is reported
+
+    def __post_init__(self) -> None:
+        if both := {*self.categorical, *((self.target,) if self.target else ())} & set(self.numeric):
+            raise InvalidInput(f"numeric is {min(both)!r}; it must be no target, and not categorical as well")
+
+    def composed(self) -> ColumnChoices:
+        """Return the choices with the names in the form of a header."""
+        return replace(
+            self,
+            target=composed(self.target),
+            ignored=[composed(name) for name in self.ignored],
+            categorical=[composed(name) for name in self.categorical],
+            numeric=[composed(name) for name in self.numeric],
+        )
 
 
 def infer_description(path: Path, choices: ColumnChoices) -> TableDescription:
@@ -46,19 +74,20 @@ def infer_description(path: Path, choices: ColumnChoices) -> TableDescription:
     if kind_of(str(path)) not in TABLES:
         raise InvalidInput(f"data is {str(path)!r}; it must be a .csv or .parquet file")
     header = read_header(path)
+    choices = choices.composed()
     if not choices.target:
         raise InvalidInput(f"target is missing; it must be one of the columns, {', '.join(header)}")
-    require_columns(path, header, [choices.target, *choices.ignored, *choices.categorical])
+    require_columns(path, header, [choices.target, *choices.ignored, *choices.categorical, *choices.numeric])
     features = [name for name in header if name not in (choices.target, *choices.ignored)]
     _require_named(path, features)
     seen = _look_at(path, features, choices)
-    if not any(column.numbers or column.texts for column in seen.values()):
+    if not any(column.numbers.count or column.texts for column in seen.values()):
         raise InvalidInput(f"{path} has no rows; at least one is needed")
     table = TableSpec(
-        columns=tuple(_column(path, name, seen[name]) for name in features),
+        columns=tuple(_column(path, name, seen[name], choices) for name in features),
         target=choices.target,
     )
-    classes = _classes(path, choices.target, seen[choices.target])
+    classes = _classes(path, seen[choices.target], choices)
     if len(classes) < 2:
         found = ", ".join(map(repr, classes)) or "no value"
         raise InvalidInput(f"target is {choices.target!r}, which has only {found}; it must have at least two classes")
@@ -70,66 +99,86 @@ class _Seen:
     """The cells of a column so far."""
 
     limit: int  # of distinct texts
-    categorical: bool
-    numbers: int = 0
+    kind: str  # that the user has chosen: "categorical", "numeric" or ""
     texts: int = 0
-    distinct: set[str] = field(default_factory=set)
+    numbers: NumbersSeen = field(default_factory=NumbersSeen)
+    spellings: dict[str, str] = field(default_factory=dict)  # the first spelling of each name
 
     def add(self, batch: Batch, name: str, place: str) -> None:
         """Count the cells of a batch."""
-        cells = batch.columns[name]
-        found = 0 if self.categorical else int(np.isfinite(parse_numbers(cells, place)).sum())
-        self.numbers += found
+        cells, found = batch.columns[name], 0
+        if self.kind != "categorical":
+            numbers = parse_numbers(cells, place)
+            found = int(np.isfinite(numbers).sum())
+            self.numbers.add(numbers)
         if found < len(batch):
-            self.texts += count_values(cells, place, categorical=self.categorical) - found
-        if len(self.distinct) <= self.limit:
-            self.distinct.update(text for text in as_text(cells, place).unique().to_pylist() if text)
+            self.texts += count_values(cells, place, categorical=self.kind == "categorical") - found
+        if len(self.spellings) <= self.limit:
+            for text in as_text(cells, place).unique().to_pylist():
+                if text:
+                    self.spellings.setdefault(canonical(text), text)
 
     @property
     def numeric(self) -> bool:
-        """True if most of the cells are numbers."""
-        return not self.categorical and self.numbers > self.texts
+        """True if most of the cells are numbers, or the user says that they should be."""
+        return self.kind == "numeric" or (self.kind == "" and self.numbers.count > self.texts)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The different texts in order."""
+        return tuple(sorted(self.spellings.values(), key=_order))
 
 
 def _look_at(path: Path, features: Sequence[str], choices: ColumnChoices) -> dict[str, _Seen]:
-    seen = {name: _Seen(MAX_CATEGORIES, name in choices.categorical) for name in features}
-    seen[choices.target] = _Seen(MAX_CLASSES, categorical=True)
-    for batch in read_batches(path, list(seen)):
+    kinds = dict.fromkeys(choices.categorical, "categorical") | dict.fromkeys(choices.numeric, "numeric")
+    seen = {name: _Seen(MAX_CATEGORIES, kinds.get(name, "")) for name in features}
+    seen[choices.target] = _Seen(MAX_CLASSES, "categorical")
+    notes = list[str]()
+    for batch in read_batches(path, list(seen), notes):
         for name, found in seen.items():
             found.add(batch, name, f"{path}, column {name}")
+    report(notes)
     return seen
 
 
-def _column(path: Path, name: str, seen: _Seen) -> Column:
-    if seen.numeric:
-        return Column(name=name)
-    if len(seen.distinct) > MAX_CATEGORIES:
-        advice = "it must be numeric, or name categories, or be left out with --ignore"
-        raise _too_many(path, name, seen, MAX_CATEGORIES, advice)
-    categories = _names(seen)
-    if not categories:
+def _column(path: Path, name: str, seen: _Seen, choices: ColumnChoices) -> Column:
+    if not (seen.numbers.count or seen.texts):
         raise InvalidInput(f"{path}, column {name} is empty; leave it out with --ignore")
-    return Column(name=name, categories=categories)
+    if seen.numeric:
+        question, notes = numeric_question(name, seen.numbers), numeric_notes(seen.numbers)
+    else:
+        if len(seen.spellings) > MAX_CATEGORIES:
+            advice = "it must be numeric, or name categories, or be left out with --ignore"
+            raise _too_many(path, name, seen, MAX_CATEGORIES, advice)
+        question, notes = text_question(len(seen.spellings), seen.texts), text_notes(seen.names, seen.texts)
+    if not seen.kind:
+        if question and choices.ask:
+            raise InvalidInput(f"{path}, column {name} {question}; {_REMEDY}")
+        report([f"{path}, column {name} {note}; {_REMEDY}" for note in ([question] if question else notes)])
+    return Column(name=name, categories=() if seen.numeric else seen.names)
 
 
-def _classes(path: Path, target: str, seen: _Seen) -> tuple[str, ...]:
-    if len(seen.distinct) > MAX_CLASSES:
+def _classes(path: Path, seen: _Seen, choices: ColumnChoices) -> tuple[str, ...]:
+    target = choices.target
+    question = target_question(set(seen.spellings.values()), seen.texts)
+    if question and target not in choices.categorical:
+        raise InvalidInput(
+            f"{path}, column {target}, the target, {question}; a model predicts one of several classes, and cannot be "
+            f"trained to predict a number: choose another target, or confirm these classes with --categorical {target}"
+        )
+    if len(seen.spellings) > MAX_CLASSES:
         raise _too_many(path, target, seen, MAX_CLASSES, f"a target must name at most {MAX_CLASSES} classes")
-    return _names(seen)
+    return seen.names
 
 
 def _too_many(path: Path, column: str, seen: _Seen, limit: int, advice: str) -> UnusableTable:
     fault = f"{path}, column {column} has more than {limit} different values"
-    return UnusableTable(f"{fault}, such as {min(seen.distinct)!r}; {advice}", fault)
+    return UnusableTable(f"{fault}, such as {min(seen.spellings.values())!r}; {advice}", fault)
 
 
-def _names(seen: _Seen) -> tuple[str, ...]:
-    return tuple(sorted(seen.distinct, key=_order))
-
-
-def _order(name: str) -> tuple[int, int, str]:
-    """Sort whole numbers by value, before other names."""
-    return (0, int(name), name) if name.isascii() and name.isdecimal() else (1, 0, name)
+def _order(name: str) -> tuple[float, str]:
+    """Sort numbers by value, before other names."""
+    return (float(name), name) if NUMBER.fullmatch(name) else (math.inf, name)
 
 
 def _scales(path: Path, table: TableSpec, classes: Sequence[str]) -> dict[str, Scale]:
@@ -146,14 +195,17 @@ def _scales(path: Path, table: TableSpec, classes: Sequence[str]) -> dict[str, S
     deviation = np.sqrt(squares / count)
     starts = np.cumsum([0, *(column.width for column in table.columns)]).tolist()
     return {
-        column.name: Scale(_rounded(mean[start]), _rounded(deviation[start]) or 1.0)  # a column that never changes
+        column.name: _scale(float(mean[start]), float(deviation[start]))  # a column that never changes
         for column, start in zip(table.columns, starts, strict=False)
         if not column.categories
     }
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")
+def _scale(mean: float, deviation: float) -> Scale:
+    """Round both, the mean to as many decimals as the deviation; that of a column that never changes is 1."""
+    rounded = float(f"{deviation:.{DIGITS}g}") or 1.0
+    further = max(0, math.ceil(math.log10(abs(mean) / rounded))) if mean else 0
+    return Scale(float(f"{mean:.{min(DIGITS + further, 17)}g}"), rounded)
 
 
 def _require_named(path: Path, names: Sequence[str]) -> None:

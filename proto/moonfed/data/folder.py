@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,14 +14,13 @@ from moonfed.data.data_set import DataSet, check_data_set
 from moonfed.data.fingerprint import folder_fingerprint
 from moonfed.data.flaws import Flaw, Flaws, UnusableImage
 from moonfed.data.image_folder import ImageFolder
-from moonfed.data.source import IGNORED, REQUIRED, HeartbeatCallback, LabelUse
+from moonfed.data.source import IGNORED, REQUIRED, HeartbeatCallback, LabelUse, report
+from moonfed.data.spelling import Names
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.images import decode_image, require_images, require_pillow
 from moonfed.manifest import InputSpec
 
 SHOWN = 3  # folders that are no classes
-
-log = logging.getLogger(__name__)
 
 
 class FolderSource:
@@ -86,12 +83,6 @@ class FolderSource:
         return check_data_set(read.inputs, targets, spec, classes, str(self.path), files=read.files, notes=notes)
 
 
-def report(notes: Sequence[str]) -> None:
-    """Log what a reader has left out, or used only in part."""
-    for note in notes:
-        log.warning("%s", note)
-
-
 def all_files(images: ImageFolder) -> list[Path]:
     """Return the files at any depth; InvalidInput if the folder cannot be read."""
     try:
@@ -120,8 +111,8 @@ def class_files(images: ImageFolder, classes: Sequence[str]) -> list[tuple[Path,
 
     Raises InvalidInput if a folder is no class, or cannot be read.
     """
-    folders, label_of = class_folders(images), {_composed(name): label for label, name in enumerate(classes)}
-    if others := [folder.name for folder in folders if _composed(folder.name) not in label_of]:
+    folders, known = class_folders(images), Names(classes)
+    if others := [folder.name for folder in folders if known.find(folder.name) is None]:
         shown = ", ".join(map(repr, others[:SHOWN])) + (f" and {len(others) - SHOWN} more" if others[SHOWN:] else "")
         named = f"folder {shown}, which is" if len(others) == 1 else f"folders {shown}, which are"
         raise InvalidInput(
@@ -130,14 +121,10 @@ def class_files(images: ImageFolder, classes: Sequence[str]) -> list[tuple[Path,
         )
     found = []
     for folder in folders:
+        label = known.find(folder.name) or 0
         with _reading(images, folder):
-            found += [(file, label_of[_composed(folder.name)]) for file in images.files(folder)]
+            found += [(file, label) for file in images.files(folder)]
     return found
-
-
-def _composed(name: str) -> str:
-    """Return a name in the form in which equal names are equal; macOS decomposes accents."""
-    return unicodedata.normalize("NFC", name)
 
 
 def _unreadable(images: ImageFolder, error: OSError) -> InvalidInput:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from moonfed.data.flaws import Flaw, Flaws
+from moonfed.data.spelling import composed
 from moonfed.errors import InvalidInput
 
 # Names, in lower case, of what network storage, Windows, macOS and ext4 create in users' folders.
@@ -34,7 +35,7 @@ class ImageFolder:
     def __init__(self, path: Path, ignored: Collection[str] = ()) -> None:
         """`ignored`: names of folders."""
         self.path, self.flaws = path, Flaws()
-        self._ignored = frozenset(ignored)
+        self._ignored = frozenset(map(composed, ignored))
         self._classes: dict[Path, Path] = {}  # the class folders without links
 
     def classes(self) -> list[Path]:
@@ -102,7 +103,7 @@ class ImageFolder:
         name = entry.name
         if name.startswith(".") or name.lower() in SYSTEM_NAMES:
             return True
-        return name in self._ignored and _is_folder(entry)
+        return composed(name) in self._ignored and _is_folder(entry)
 
 
 def check_ignored(names: Collection[str]) -> None:

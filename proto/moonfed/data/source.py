@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
@@ -13,6 +14,8 @@ LabelUse = Literal["required", "if present", "ignored"]
 REQUIRED: LabelUse = "required"
 IF_PRESENT: LabelUse = "if present"
 IGNORED: LabelUse = "ignored"
+
+log = logging.getLogger(__name__)
 
 
 class Source(Protocol):
@@ -39,3 +42,9 @@ class Source(Protocol):
 def wants_labels(use: LabelUse, present: bool) -> bool:
     """Return whether to read the labels; a source without required ones raises its own error."""
     return use == REQUIRED or (use == IF_PRESENT and present)
+
+
+def report(notes: Sequence[str]) -> None:
+    """Log what a reader has left out, or used only in part."""
+    for note in notes:
+        log.warning("%s", note)

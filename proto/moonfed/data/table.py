@@ -13,7 +13,8 @@ import numpy.typing as npt
 from moonfed.data.bad_cells import BadCells, UnusableTable
 from moonfed.data.data_set import DataSet, Inputs, Labels
 from moonfed.data.fingerprint import file_fingerprint
-from moonfed.data.source import REQUIRED, HeartbeatCallback, LabelUse, wants_labels
+from moonfed.data.source import REQUIRED, HeartbeatCallback, LabelUse, report, wants_labels
+from moonfed.data.spelling import composed
 from moonfed.data.table_cells import read_numbers, read_positions
 from moonfed.data.table_reader import Batch, read_batches, read_header, require_pyarrow
 from moonfed.errors import InvalidInput
@@ -33,6 +34,7 @@ class TableSource:
     def __init__(self, path: Path, target: str = "", option: str = "data") -> None:
         """`target`: the column with the labels, if it is another one than the bundle names; `option`: for messages."""
         self.path, self._target, self._option = path, target, option
+        self._reported: list[str] = []
 
     def check(self) -> None:
         """Raise NotFound unless the file is there, InvalidInput if tables cannot be read or it has no header."""
@@ -58,7 +60,7 @@ class TableSource:
         table = self._require_table(spec)
         header = read_header(self.path)
         target = self._target or table.target
-        used = wants_labels(labels, target in header or bool(self._target))
+        used = wants_labels(labels, composed(target) in header or bool(self._target))
         rows = TableRows(self.path, table, target if used else None, classes)
         require_columns(self.path, header, rows.names, ", which the model takes")
         features, targets = _Growing((table.width,), np.float32), _Growing((), np.int64)
@@ -68,6 +70,9 @@ class TableSource:
             numbers.append(batch.rows)
             if batch.labels is not None:
                 targets.append(batch.labels)
+        if rows.notes != self._reported:
+            report(rows.notes)
+        self._reported = rows.notes
         if len(features) == 0:
             raise InvalidInput(f"{self.path} has no rows; at least one is needed")
         return DataSet(
@@ -78,13 +83,14 @@ class TableSource:
             origin=str(self.path),
             file=self.path,
             rows=numbers.array(),
+            notes=tuple(rows.notes),
         )
 
     def _require_table(self, spec: InputSpec) -> TableSpec:
         if spec.table is None:
             advice = "; name its columns with `moonfed-export bundle --columns`" if spec.kind == "features" else ""
             raise InvalidInput(f"{self.path} is a table; the model takes {spec.describe()}{advice}")
-        if self._target in spec.table.names:
+        if composed(self._target) in map(composed, spec.table.names):
             raise InvalidInput(f"target is {self._target!r}, from which the bundle predicts; it must be another column")
         return spec.table
 
@@ -104,6 +110,7 @@ class TableRows:
     def __init__(self, path: Path, table: TableSpec, target: str | None, classes: Sequence[str]) -> None:
         """`target`: the column with the labels; None: they are not read."""
         self._path, self._table, self._target, self._classes = path, table, target, classes
+        self.notes: list[str] = []  # sentences about odd rows, once they are read
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -113,7 +120,7 @@ class TableRows:
     def read(self, heartbeat: HeartbeatCallback = lambda: None) -> Iterator[EncodedRows]:
         """Yield the rows in batches; raise UnusableTable at the end if cells are bad."""
         bad = BadCells(self._path)
-        for batch in read_batches(self._path, self.names):
+        for batch in read_batches(self._path, self.names, self.notes):
             heartbeat()
             features, labels = self._encode(batch, bad), self._labels(batch, bad)
             if not len(bad):
@@ -139,7 +146,7 @@ class TableRows:
 
 def require_columns(path: Path, header: Sequence[str], names: Sequence[str], reason: str = "") -> None:
     """Raise UnusableTable unless the table has these columns; `reason`: why, for the message."""
-    missing = [name for name in names if name not in header]
+    missing = [name for name in names if composed(name) not in header]
     if missing:
         columns = f"column{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}"
         sentence = f"{path} lacks the {columns}{reason}"  # without a header, its first row is data

@@ -6,17 +6,16 @@ Parquet files, numeric columns may have any numeric type, and columns of names m
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from moonfed.data.bad_cells import BadCells, Cell, one_of
+from moonfed.data.spelling import NUMBER, Names
 from moonfed.data.table_reader import Batch, Cells
 from moonfed.errors import InvalidInput
 
-NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "?")  # in numeric columns, in lower case
 _IS_MISSING = "is missing"
 
@@ -61,7 +60,9 @@ def read_positions(batch: Batch, name: str, position: int, names: Sequence[str],
     import pyarrow.compute as pc
 
     text = as_text(batch.columns[name], bad.place(name))
-    found = pc.index_in(text, pa.array(list(names), pa.string()))
+    spellings, known = pc.unique(text), Names(names)
+    meant = pa.array([None if value is None else known.find(value) for value in spellings.to_pylist()], pa.int64())
+    found = meant.take(pc.index_in(text, spellings))
     indices = np.flatnonzero(np.asarray(found.is_null()))
     if len(indices):
         choices = one_of(names)

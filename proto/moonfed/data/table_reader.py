@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from moonfed.command_line import pip_install
 from moonfed.data.bad_cells import UnusableTable
-from moonfed.data.csv_rows import find_rows
+from moonfed.data.csv_lines import count_rows
 from moonfed.data.formats import CSV, kind_of
+from moonfed.data.spelling import composed
 from moonfed.errors import InvalidInput
 from moonfed.sizes import human
 
@@ -54,18 +55,21 @@ def require_pyarrow() -> None:
 
 
 def read_header(path: Path) -> tuple[str, ...]:
-    """Return the names of a table's columns, without white space around them; InvalidInput if there are none."""
+    """Return the names of a table's columns, composed and without white space around them.
+
+    Raises InvalidInput if there are none.
+    """
     require_pyarrow()
-    names = tuple(name.strip() for name in (_csv_header(path) if kind_of(str(path)) == CSV else _parquet_header(path)))
+    names = tuple(_name(name) for name in (_csv_header(path) if kind_of(str(path)) == CSV else _parquet_header(path)))
     twice = [name for name in names if name and names.count(name) > 1]
     if twice:
         raise InvalidInput(f"{path} has {names.count(twice[0])} columns with the name {twice[0]!r}; names must differ")
     return names
 
 
-def read_batches(path: Path, names: Sequence[str]) -> Iterator[Batch]:
-    """Yield the rows of these columns, which `read_header` has found."""
-    return _csv_batches(path, names) if kind_of(str(path)) == CSV else _parquet_batches(path, names)
+def read_batches(path: Path, names: Sequence[str], notes: list[str]) -> Iterator[Batch]:
+    """Yield the rows of these columns, which `read_header` has found; add sentences about odd rows to `notes`."""
+    return _csv_batches(path, names, notes) if kind_of(str(path)) == CSV else _parquet_batches(path, names)
 
 
 def _csv_header(path: Path) -> list[str]:
@@ -84,6 +88,10 @@ def _csv_header(path: Path) -> list[str]:
     return names
 
 
+def _name(cell: str) -> str:
+    return composed(cell.strip())
+
+
 def _lines(file: TextIO) -> Iterator[str]:
     while line := file.readline(HEADER_BYTES):
         if len(line) == HEADER_BYTES:
@@ -98,56 +106,57 @@ def _parquet_header(path: Path) -> list[str]:
         return list(pq.read_schema(path).names)
 
 
-def _csv_batches(path: Path, names: Sequence[str]) -> Iterator[Batch]:
+def _csv_batches(path: Path, names: Sequence[str], notes: list[str]) -> Iterator[Batch]:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
     header = _csv_header(path)
-    raw = {name.strip(): name for name in header}
-    wanted, rows = [raw[name] for name in names], find_rows(path, len(header))
-    start = FIRST_CSV_ROW
+    positions = {_name(name): position for position, name in enumerate(header)}
+    wanted = [positions[composed(name)] for name in names]
+    texts = {header[position]: pa.string() for position in wanted}
+    rows, start = count_rows(path, BLOCK_BYTES, notes), FIRST_CSV_ROW
     with _arrow_errors(path, "a CSV file"):
         reader = arrow_csv.open_csv(
             path,
             arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # with threads, errors name no rows
             arrow_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-            arrow_csv.ConvertOptions(column_types=dict.fromkeys(wanted, pa.string()), include_columns=wanted),
+            arrow_csv.ConvertOptions(column_types=dict.fromkeys(header, pa.binary()) | texts),
         )
         for batch in reader:
-            yield _batch(_without_blank_rows(batch, rows.blank - start), names, start)
+            filled = _filled_rows(batch.columns, wanted)
+            cells = {name: batch.column(position).take(filled) for name, position in zip(names, wanted, strict=True)}
+            yield Batch(columns=cells, rows=start + np.asarray(filled, np.int64))
             start += len(batch)
-    if start - FIRST_CSV_ROW != rows.count:
-        raise InvalidInput(
-            f"{path} has {rows.count:,} rows below its header, of which {start - FIRST_CSV_ROW:,} can be read; "
-            "save it again as CSV"
-        )
+    if start - FIRST_CSV_ROW != max(rows - 1, 0):
+        raise InvalidInput(f"{path} has {rows - 1:,} rows, of which {start - FIRST_CSV_ROW:,} can be read")
 
 
-def _without_blank_rows(batch: Cells, blank: npt.NDArray[np.int64]) -> tuple[Cells, npt.NDArray[np.intp]]:
-    """Return the rows that are not blank, and their positions; `blank` may have others than this batch's."""
+def _filled_rows(columns: Sequence[Cells], wanted: Sequence[int]) -> Cells:
+    """Return the positions of the rows with a cell that is not blank; the `wanted` columns are text, others bytes."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    keep = np.ones(len(batch), np.bool_)
-    keep[blank[(blank >= 0) & (blank < len(batch))]] = False
-    return (batch if keep.all() else batch.filter(pa.array(keep))), np.flatnonzero(keep)
+    blank = np.arange(len(columns[0]))  # those that may be
+    for position in wanted:
+        empty = pc.equal(pc.utf8_trim_whitespace(columns[position].take(pa.array(blank))), "")
+        blank = blank[np.asarray(empty)]
+    for column in columns:
+        if len(blank):
+            blank = blank[[not cell.strip() for cell in column.take(pa.array(blank)).to_pylist()]]
+    return pa.array(np.delete(np.arange(len(columns[0])), blank))
 
 
 def _parquet_batches(path: Path, names: Sequence[str]) -> Iterator[Batch]:
     import pyarrow.parquet as pq
 
     with _arrow_errors(path, "a Parquet file"), pq.ParquetFile(path) as file:
-        raw = {name.strip(): name for name in file.schema_arrow.names}
+        found = {_name(name): name for name in file.schema_arrow.names}
+        raw = {name: found[composed(name)] for name in names}
         start = FIRST_PARQUET_ROW
-        for batch in file.iter_batches(PARQUET_ROWS, columns=[raw[name] for name in names], use_threads=False):
-            yield _batch((batch, np.arange(len(batch))), names, start)
+        for batch in file.iter_batches(PARQUET_ROWS, columns=list(raw.values()), use_threads=False):
+            cells = {name: batch.column(raw[name]) for name in names}
+            yield Batch(columns=cells, rows=np.arange(start, start + len(batch)))
             start += len(batch)
-
-
-def _batch(rows: tuple[Cells, npt.NDArray[np.intp]], names: Sequence[str], start: int) -> Batch:
-    """Return a batch; `start`: the number of its first row."""
-    batch, positions = rows
-    columns = {name.strip(): column for name, column in zip(batch.schema.names, batch.columns, strict=True)}
-    return Batch(columns={name: columns[name] for name in names}, rows=start + positions.astype(np.int64))
 
 
 @contextmanager

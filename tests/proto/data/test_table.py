@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from moonfed.data.bad_cells import UnusableTable
 from moonfed.data.source import IF_PRESENT, IGNORED
+from moonfed.data.spelling import NUMBER
 from moonfed.data.table import TableSource
-from moonfed.data.table_cells import NUMBER
 from moonfed.errors import InvalidInput
 from moonfed.manifest import InputSpec
 from moonfed.table_spec import Column, TableSpec
@@ -44,6 +44,22 @@ def test_blank_lines_and_white_space_do_not_count(tmp_path: Path) -> None:
     samples = read(write_csv(tmp_path / "customers.csv", text))
     assert samples.inputs.tolist() == [[31.5, 0, 1], [-40, 1, 0]]
     assert samples.names() == ["customers.csv, row 3", "customers.csv, row 5"]
+
+
+@pytest.mark.parametrize("cells", [",,", " ,,\t", '"","",""', ",,?"], ids=["empty", "spaces", "quoted", "marked"])
+def test_a_row_with_any_cell_counts_although_the_models_columns_are_empty(tmp_path: Path, cells: str) -> None:
+    path = write_csv(tmp_path / "c.csv", f"id,plan,age,churn\n1,plus,1,no\n2,{cells}\n,{cells.replace('?', '')}\n")
+    with pytest.raises(UnusableTable, match="has 3 cells that cannot be used: row 3, column age: the value is missing"):
+        read(path)
+
+
+def test_a_quote_that_swallows_lines_is_reported_when_it_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = TableSource(write_csv(tmp_path / "c.csv", 'plan,age,churn,note\nplus,1,no,"5 inch\nplus,2,no,5 inch"\n'))
+    notes = [source.read(INPUT, CLASSES).notes for _ in range(2)]
+    assert notes[0] == notes[1]
+    assert [record.message for record in caplog.records] == list(notes[0])
 
 
 def test_the_largest_number_of_32_bits_is_allowed(tmp_path: Path) -> None:
@@ -104,7 +120,8 @@ def test_bad_cells_of_all_batches_are_counted(tmp_path: Path, monkeypatch: pytes
         ("plan,age\nplus,1\n", "lacks the column 'churn', which the model takes"),
         ("plan,age,churn\nplus,1\n", r"row 2 has 2 cells where the header has 3; a cell with a comma"),
         ("plan,age,churn\nplus,1,no\nplus,1,no,x\nplus\n", "row 3 has 4 cells where the header has 3; a cell"),
-        ('plan,age,churn\nplus,1,"no\n' + "x" * (2 << 20) + '"', "has a row of more than .*; is a quote missing"),
+        ("plan,age,churn\nplus,1,no\n" + "x" * (2 << 20), "has a row of more than .*; is a quote missing"),
+        ('plan,age,churn\nplus,1,"no\n' + "x" * (2 << 20), "row 2 has a quote that is not closed"),
         (b"plan,age,churn\nplus,1,no\npl\xfcs,1,no\n", "is not UTF-8 in line 3; save it as UTF-8"),
         ("plan,age,churn\n".encode("utf-16"), "header that (is not UTF-8|cannot be read)"),
     ],
@@ -141,6 +158,42 @@ def test_another_target_may_be_named(tmp_path: Path) -> None:
         read(path, IF_PRESENT, target="gone")
     with pytest.raises(InvalidInput, match="target is 'age', from which the bundle predicts"):
         read(path, target="age")
+
+
+@pytest.mark.parametrize(
+    ("known", "cells", "labels"),
+    [
+        (("0", "1"), ("1.0", "0.0", "1"), [1, 0, 1]),
+        (("0.0", "1.0"), ("1", "0", "1e0"), [1, 0, 1]),
+        (("false", "true"), ("True", "FALSE", "true"), [1, 0, 1]),
+        (("caf\u00e9", "no"), ("cafe\u0301", "no", "caf\u00e9"), [0, 1, 0]),
+        (("cafe\u0301", "no"), ("caf\u00e9", "no", "cafe\u0301"), [0, 1, 0]),
+    ],
+    ids=["whole", "points", "booleans", "composed", "decomposed"],
+)
+def test_classes_and_categories_may_be_spelt_otherwise(
+    tmp_path: Path, known: tuple[str, str], cells: tuple[str, ...], labels: list[int]
+) -> None:
+    path = write_csv(tmp_path / "c.csv", "kind,left\n" + "".join(f"{cell},{cell}\n" for cell in cells))
+    spec = TableSpec(columns=(Column(name="kind", categories=known),), target="left")
+    samples = TableSource(path).read(InputSpec(kind="features", shape=(2,), table=spec), known)
+    assert samples.labels.tolist() == labels
+    assert samples.inputs.argmax(axis=1).tolist() == labels
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("given", ["caf\u00e9", "cafe\u0301"], ids=["composed", "decomposed"])
+@pytest.mark.parametrize("held", ["caf\u00e9", "cafe\u0301"], ids=["holds-composed", "holds-decomposed"])
+def test_names_of_columns_may_be_composed_or_not(tmp_path: Path, suffix: str, given: str, held: str) -> None:
+    path, columns = tmp_path / f"c{suffix}", {held: ["1"], f"{held}s": ["no"]}
+    if suffix == ".csv":
+        write_csv(path, "\n".join(",".join(cells) for cells in (columns, ("1", "no"))))
+    else:
+        write_parquet(path, columns)
+    spec = InputSpec(kind="features", shape=(1,), table=TableSpec(columns=(Column(name=given),), target=f"{given}s"))
+    for target in ("", f"{given}s"):
+        samples = TableSource(path, target).read(spec, CLASSES)
+        assert (samples.inputs.tolist(), samples.labels.tolist()) == ([[1]], [0])
 
 
 @pytest.mark.parametrize(

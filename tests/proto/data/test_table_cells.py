@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moonfed.data.bad_cells import BadCells, UnusableTable
-from moonfed.data.table_cells import NUMBER, count_values, parse_numbers, read_numbers, read_positions
+from moonfed.data.spelling import NUMBER
+from moonfed.data.table_cells import count_values, parse_numbers, read_numbers, read_positions
 from moonfed.data.table_reader import Batch
 
 

@@ -13,7 +13,7 @@ from tests.support.tables import write_csv, write_parquet
 
 def rows_of(path: Path, name: str) -> list[tuple[int, str]]:
     found = list[tuple[int, str]]()
-    for batch in read_batches(path, [name]):
+    for batch in read_batches(path, [name], []):
         found += zip(batch.rows.tolist(), batch.columns[name].to_pylist(), strict=True)
     return found
 
@@ -21,7 +21,7 @@ def rows_of(path: Path, name: str) -> list[tuple[int, str]]:
 def test_names_are_trimmed_and_only_wanted_columns_read(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "c.csv", ' a ,"b\nc",\n1,2,3\n')
     assert read_header(path) == ("a", "b\nc", "")
-    (batch,) = read_batches(path, ["b\nc"])
+    (batch,) = read_batches(path, ["b\nc"], [])
     assert batch.columns["b\nc"].to_pylist() == ["2"]
     assert list(batch.columns) == ["b\nc"]
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from moonfed.data.data_set import DataSet
-from moonfed.data.folder import report
 from moonfed.data.npz import NpzSource
-from moonfed.data.source import HeartbeatCallback, Source
+from moonfed.data.source import HeartbeatCallback, Source, report
 from moonfed.errors import InvalidInput
 from moonfed.files import sync_file
 from moonfed.images import DECODING

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moonfed.command_line import print_json
+from moonfed.data.formats import HELP, METAVAR
 from moonfed.export.cli.options import BundleVersionOption, ExpiresOption, SignersOption, print_step
 from moonfed.export.methods import LOCAL_ONLY, METHODS
 from moonfed.operator import JsonOption
@@ -58,6 +59,10 @@ def bundle(
         str | None, typer.Option(help="Mean of each channel, pixels scaled to 0 to 1, or of each feature: 0.5,0.5,0.4.")
     ] = None,
     std: Annotated[str | None, typer.Option(help="Standard deviation of each channel or feature.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar=METAVAR, help=f"Samples for the checks, {HELP}. Default: random ones."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights.", min=0)] = 0,
     name: Annotated[str | None, typer.Option(help="The bundle's name. Default: the output's.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a bundle that exists at --output.")] = False,
@@ -94,6 +99,7 @@ def bundle(
         mean=samples.mean,
         deviation=samples.deviation,
         seed=seed,
+        examples=None if data is None else recipes.read_examples(data, samples),
     )
     _write_bundle(recipe, output, signers or [], options, as_json=as_json)
 

@@ -27,7 +27,11 @@ def columns(
     ] = None,
     categorical: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column whose numbers are names of categories; repeatable."),
+        typer.Option(metavar="COLUMN", help="A column of categories, also if they are numbers; repeatable."),
+    ] = None,
+    numeric: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column of numbers, whose other cells are errors; repeatable."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -42,7 +46,7 @@ def columns(
     from moonfed.export.table_description import write_description
     from moonfed.export.table_inference import ColumnChoices, infer_description
 
-    choices = ColumnChoices(target=target, ignored=ignored or (), categorical=categorical or ())
+    choices = ColumnChoices(target=target, ignored=ignored or (), categorical=categorical or (), numeric=numeric or ())
     description = infer_description(table, choices)
     write_description(output, description)
     if as_json:
