@@ -151,6 +151,7 @@ class DigitDevice:
     held: threading.Event = field(default_factory=threading.Event)  # set: it proceeds
     problems: list[str] = field(default_factory=list)
     ineligible: str = ""
+    holdout: dict[str, float] = field(default_factory=dict)  # its metrics
 
     def start(self) -> None:
         self.held.set()
@@ -215,7 +216,7 @@ class DigitDevice:
         model = model_values(fetch(self.device, work.blobs["model"]), DIGITS)
         found, loss = trained(model, self.inputs, self.labels, report)
         content = model_bytes(found if how != "" else np.full(650, np.nan), DIGITS)
-        self.device.submit(work, content, samples=len(self.labels), metrics={"loss": loss})
+        self.device.submit(work, content, samples=len(self.labels), metrics={"loss": loss, **self.holdout})
 
 
 def digit_devices(devices: Sequence[Device], labels: Callable[[int], Mapping[str, str]]) -> list[DigitDevice]:

@@ -44,6 +44,8 @@ def test_the_page_follows_a_run_and_its_actions_work(
     _, declining, slow, _ = federation.devices
     declining.behave = lambda _: HOSTILE
     slow.held.clear()  # its training stands still
+    for device in federation.devices:
+        device.holdout = {"holdout_accuracy": 0.5, "holdout_loss": 1.5}
     federation.fleet.start(LIVE, 1000, federation.bundle, quorum=control_pb2.Amount(count=2), minimum_devices=4)
     until(lambda: federation.run(LIVE).HasField("open_round"))
     browser.open(f"{console.address}/runs/{LIVE}")
@@ -59,6 +61,8 @@ def test_the_page_follows_a_run_and_its_actions_work(
     slow.held.set()
     browser.shows("Round 2", ".opened")  # by itself: nothing was reloaded
     browser.shows(HOSTILE, ".short tbody")  # the reason for the missing device, as text
+    browser.shows("on the devices' holdouts", ".tiles")
+    browser.until(lambda: browser.run("return document.querySelectorAll('.u-wrap').length") >= 2)
     evaluate(federation.fleet.operator, LIVE)
     browser.until(lambda: browser.run("return document.querySelectorAll('.u-wrap').length") >= 2)
     browser.shows("Confusion matrix", "main")
@@ -79,6 +83,8 @@ def test_the_page_follows_a_run_and_its_actions_work(
     browser.shows("stopped", ".title")
     assert audited(federation, "StopRun")[-1] == f"stop run {LIVE!r}"
     declining.behave = lambda _: 0.0
+    for device in federation.devices:
+        device.holdout = {}
 
 
 def test_hostile_text_stays_text(federation: Federation, shown: tuple[Browser, ConsoleProcess]) -> None:

@@ -232,7 +232,14 @@ async def _start_once(
     bundle = read_bundle(layout.bundle)
     for content in bundle.files.values():
         directory.blobs.put_bytes(content)
-    new = NewRun(name=RUN, manifest=bundle.ref.sha256, signature=bundle.signature_sha256, settings=settings, draw=draw)
+    new = NewRun(
+        name=RUN,
+        manifest=bundle.ref.sha256,
+        signature=bundle.signature_sha256,
+        settings=settings,
+        allow_empty=True,  # the parties connect later
+        draw=draw,
+    )
     await coordinator.operators.start_run(new)
 
 
