@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, NotFound
 
 NPZ, CSV, PARQUET, FOLDER, FUNCTION = "npz", "csv", "parquet", "folder", "function"
 TABLES = (CSV, PARQUET)
@@ -27,11 +27,13 @@ def find_kind(text: str) -> str | None:
 
 
 def kind_of(text: str, name: str = "data") -> str:
-    """Return the format that the text names; InvalidInput, naming the option, if it names none that can be read."""
+    """Return the format that the text names; InvalidInput or NotFound, naming the option, if it names none."""
     try:
         kind = find_kind(text)
     except OSError as error:  # the folder that it is in may not be read
         raise InvalidInput(f"{name} is {text!r}, which cannot be read: {error.strerror}") from error
+    if kind is None and ":" not in text and not Path(text).exists():
+        raise NotFound(f"{name} is {text!r}; there is no such file or folder; it must be {HELP}")
     if kind is None:
         raise InvalidInput(f"{name} is {text!r}; it must be {HELP}")
     return kind
