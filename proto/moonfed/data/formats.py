@@ -21,7 +21,7 @@ def find_kind(text: str) -> str | None:
     if path.suffix.lower() in SUFFIXES and not path.is_dir():
         return SUFFIXES[path.suffix.lower()]
     if path.is_dir():
-        return FOLDER
+        return PARQUET if _holds_parquet(path) else FOLDER
     module, colon, name = text.partition(":")
     return FUNCTION if colon and all(part.isidentifier() for part in [*module.split("."), name]) else None
 
@@ -37,3 +37,14 @@ def kind_of(text: str, name: str = "data") -> str:
     if kind is None:
         raise InvalidInput(f"{name} is {text!r}; it must be {HELP}")
     return kind
+
+
+def _holds_parquet(folder: Path) -> bool:
+    """Return whether a folder is one table, as Spark and others write it."""
+    if folder.suffix.lower() == ".parquet":
+        return True
+    try:
+        shown = [path for path in folder.iterdir() if not path.name.startswith((".", "_"))]
+    except OSError:  # reading the folder gives the reason
+        return False
+    return bool(shown) and all(path.suffix == ".parquet" for path in shown)

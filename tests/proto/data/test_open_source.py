@@ -20,6 +20,8 @@ def test_data_name_their_kind(pictures: Path, npz: Path) -> None:
     assert isinstance(open_source("package.module:function"), FunctionSource)
     assert isinstance(open_source("some/customers.csv"), TableSource)
     assert isinstance(open_source("some/CUSTOMERS.PARQUET"), TableSource)
+    (pictures / "metadata.parquet").touch()
+    assert isinstance(open_source(str(pictures)), FolderSource)
     told = r"it must be a folder of images by class, a \.npz, \.csv or \.parquet file, or"
     (pictures / "notes.txt").touch()
     with pytest.raises(InvalidInput, match=rf"data is '.*notes\.txt'; {told}"):
