@@ -10,7 +10,7 @@ import pytest
 
 from moonfed.errors import InvalidInput, UnsafePlan
 from moonfed.export.bundle_builder import build_bundle
-from moonfed.export.bundle_recipe import MethodSettings
+from moonfed.export.bundle_recipe import MethodSettings, read_classes
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.fedavg import FedAvg
 from moonfed.export.methods.method import Method
@@ -109,3 +109,23 @@ def test_a_method_cannot_take_a_name_of_the_optimisers(method: Method, name: str
         InvalidInput, match=f"{type(method).__name__} has a setting or coefficient named '{name}', which"
     ):
         MethodSettings(method=method, optimiser=Sgd(), training=TrainingSpec(epochs=1, batch_size=8))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('cat,"dog, big"', ("cat", "dog, big")),
+        ('"a ""b""", c', ('a "b"', "c")),
+        ("cat, dog", ("cat", "dog")),
+        ("2", ("0", "1")),
+    ],
+    ids=["comma", "quotes", "space", "number"],
+)
+def test_names_of_classes_may_hold_a_comma_in_quotes(text: str, names: tuple[str, ...]) -> None:
+    assert read_classes(text) == names
+
+
+@pytest.mark.parametrize("text", ["cat,", "", '"cat', '"cat"s,dog'])
+def test_wrong_names_of_classes_are_reported(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"classes is .*, in which (a name is empty|quotes are wrong)"):
+        read_classes(text)

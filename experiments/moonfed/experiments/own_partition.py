@@ -19,6 +19,7 @@ from moonfed.data.flaws import UnusableImage
 from moonfed.data.folder import class_files
 from moonfed.data.formats import CSV, FOLDER, PARQUET
 from moonfed.data.source import report
+from moonfed.data.table_reader import open_parquet
 from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import test_rows
 from moonfed.experiments.group import group_by, read_names
@@ -132,10 +133,10 @@ def _write_parquet(source: Path, owner: npt.NDArray[np.int64], parts: Sequence[P
     import pyarrow.parquet as pq
 
     with ExitStack() as stack:
-        file = stack.enter_context(pq.ParquetFile(source))
-        writers = [stack.enter_context(pq.ParquetWriter(part, file.schema_arrow)) for part in parts]
+        file = stack.enter_context(open_parquet(source))
+        writers = [stack.enter_context(pq.ParquetWriter(part, file.schema)) for part in parts]
         start = 1
-        for batch in file.iter_batches():
+        for batch in file.batches(None):
             owners = owner[start : start + len(batch)]
             for part, writer in enumerate(writers):
                 writer.write_batch(batch.take(np.flatnonzero(owners == part)))

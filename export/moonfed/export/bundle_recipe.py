@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -164,12 +165,19 @@ def read_input(text: str) -> InputSpec:
 
 
 def read_classes(text: str) -> tuple[str, ...]:
-    """Parse class names such as `cat,dog,bird`, or a number N for classes named 0 to N-1."""
+    """Parse class names such as `cat,dog,"bird, other"`, or a number N for classes named 0 to N-1."""
     if text.isdecimal():
         return tuple(str(index) for index in range(int(text)))
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
-        raise InvalidInput(f"classes is {text!r}, in which a name is empty; give names with commas between them")
+    try:
+        cells = next(csv.reader([text], skipinitialspace=True, strict=True))
+    except csv.Error as error:
+        raise InvalidInput(f"classes is {text!r}, in which quotes are wrong: {error}") from error
+    names = tuple(name.strip() for name in cells)
+    if not (names and all(names)):
+        raise InvalidInput(
+            f"classes is {text!r}, in which a name is empty; give names with commas between them, "
+            "and those that hold a comma in double quotes"
+        )
     return names
 
 

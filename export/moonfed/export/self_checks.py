@@ -18,6 +18,7 @@ from moonfed.plan import Plan
 from moonfed.user_code import describe_error
 
 Model = list[torch.Tensor]
+MANY = 64  # samples
 
 
 def random_samples(sample: InputSpec, count: int, *, seed: int = 0) -> Inputs:
@@ -62,6 +63,8 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
     network.eval()
     try:
         with torch.no_grad():
+            if recipe.input.kind == "features":  # cheap, and more of them show whether the network takes all numbers
+                network.represent(torch.from_numpy(check_samples(recipe, MANY)))
             z_BD = network.represent(inputs)  # noqa: N806
             logits_BC = network.classify(z_BD)  # noqa: N806
             again_BC = network(inputs)  # noqa: N806

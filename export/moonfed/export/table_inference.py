@@ -18,7 +18,7 @@ from moonfed.data.bad_cells import UnusableTable
 from moonfed.data.formats import TABLES, kind_of
 from moonfed.data.source import report
 from moonfed.data.spelling import NUMBER, canonical, composed
-from moonfed.data.table import TableRows, require_columns
+from moonfed.data.table import TableRows, require_columns, require_table
 from moonfed.data.table_cells import as_text, count_values, parse_numbers
 from moonfed.data.table_reader import Batch, read_batches, read_header
 from moonfed.errors import InvalidInput
@@ -31,7 +31,6 @@ from moonfed.export.column_doubts import (
     text_question,
 )
 from moonfed.export.table_description import Scale, TableDescription
-from moonfed.files import require_file
 from moonfed.table_spec import Column, TableSpec
 
 MAX_CATEGORIES = 256  # of a column; each becomes a feature
@@ -70,7 +69,7 @@ def infer_description(path: Path, choices: ColumnChoices) -> TableDescription:
 
     Raises InvalidInput for a column that cannot be used, and UnusableTable for bad cells, by row and column.
     """
-    require_file("data", path)
+    require_table("data", path)
     if kind_of(str(path)) not in TABLES:
         raise InvalidInput(f"data is {str(path)!r}; it must be a .csv or .parquet file")
     header = read_header(path)

@@ -28,9 +28,12 @@ def data_fingerprint(text: str, ignored: Collection[str] = ()) -> str | None:
 
 
 def file_fingerprint(path: Path) -> str:
-    """Hash a file's path, size and modification time."""
-    facts = path.stat()
-    text = f"{path.resolve()}\0{facts.st_size}\0{facts.st_mtime_ns}"
+    """Hash the path, size and modification time of a file, or of all files of a table in a folder."""
+    texts = []
+    for file in [path, *(sorted(path.rglob("*")) if path.is_dir() else ())]:
+        facts = file.stat()
+        texts.append(f"{file.resolve()}\0{facts.st_size}\0{facts.st_mtime_ns}")
+    text = "\n".join(texts)
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, NotFound
 
 NPZ, CSV, PARQUET, FOLDER, FUNCTION = "npz", "csv", "parquet", "folder", "function"
 TABLES = (CSV, PARQUET)
@@ -21,17 +21,30 @@ def find_kind(text: str) -> str | None:
     if path.suffix.lower() in SUFFIXES and not path.is_dir():
         return SUFFIXES[path.suffix.lower()]
     if path.is_dir():
-        return FOLDER
+        return PARQUET if _holds_parquet(path) else FOLDER
     module, colon, name = text.partition(":")
     return FUNCTION if colon and all(part.isidentifier() for part in [*module.split("."), name]) else None
 
 
 def kind_of(text: str, name: str = "data") -> str:
-    """Return the format that the text names; InvalidInput, naming the option, if it names none that can be read."""
+    """Return the format that the text names; InvalidInput or NotFound, naming the option, if it names none."""
     try:
         kind = find_kind(text)
     except OSError as error:  # the folder that it is in may not be read
         raise InvalidInput(f"{name} is {text!r}, which cannot be read: {error.strerror}") from error
+    if kind is None and ":" not in text and not Path(text).exists():
+        raise NotFound(f"{name} is {text!r}; there is no such file or folder; it must be {HELP}")
     if kind is None:
         raise InvalidInput(f"{name} is {text!r}; it must be {HELP}")
     return kind
+
+
+def _holds_parquet(folder: Path) -> bool:
+    """Return whether a folder is one table, as Spark and others write it."""
+    if folder.suffix.lower() == ".parquet":
+        return True
+    try:
+        shown = [path for path in folder.iterdir() if not path.name.startswith((".", "_"))]
+    except OSError:  # reading the folder gives the reason
+        return False
+    return bool(shown) and all(path.suffix == ".parquet" for path in shown)

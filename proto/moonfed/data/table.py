@@ -38,13 +38,13 @@ class TableSource:
 
     def check(self) -> None:
         """Raise NotFound unless the file is there, InvalidInput if tables cannot be read or it has no header."""
-        require_file(self._option, self.path)
+        require_table(self._option, self.path)
         require_pyarrow()
         read_header(self.path)
 
     def fingerprint(self) -> str:
         """Hash path, size and modification time."""
-        require_file(self._option, self.path)
+        require_table(self._option, self.path)
         return file_fingerprint(self.path)
 
     def read(
@@ -56,7 +56,7 @@ class TableSource:
     ) -> DataSet:
         """Read all rows; UnusableTable reports cells by row and column."""
         heartbeat()
-        require_file(self._option, self.path)
+        require_table(self._option, self.path)
         table = self._require_table(spec)
         header = read_header(self.path)
         target = self._target or table.target
@@ -142,6 +142,12 @@ class TableRows:
         if self._target is None:
             return None
         return read_positions(batch, self._target, len(self._table.columns), self._classes, bad)
+
+
+def require_table(name: str, path: Path) -> None:
+    """Raise NotFound, naming the option, unless the file is there, or the folder of a table in Parquet files."""
+    if not path.is_dir():
+        require_file(name, path)
 
 
 def require_columns(path: Path, header: Sequence[str], names: Sequence[str], reason: str = "") -> None:

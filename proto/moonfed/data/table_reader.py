@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,10 +100,8 @@ def _lines(file: TextIO) -> Iterator[str]:
 
 
 def _parquet_header(path: Path) -> list[str]:
-    import pyarrow.parquet as pq
-
-    with _arrow_errors(path, "a Parquet file"):
-        return list(pq.read_schema(path).names)
+    with _arrow_errors(path, "a Parquet file"), open_parquet(path) as file:
+        return list(file.schema.names)
 
 
 def _csv_batches(path: Path, names: Sequence[str], notes: list[str]) -> Iterator[Batch]:
@@ -146,14 +144,39 @@ def _filled_rows(columns: Sequence[Cells], wanted: Sequence[int]) -> Cells:
     return pa.array(np.delete(np.arange(len(columns[0])), blank))
 
 
-def _parquet_batches(path: Path, names: Sequence[str]) -> Iterator[Batch]:
-    import pyarrow.parquet as pq
+@dataclass(frozen=True, slots=True)
+class ParquetTable:
+    """An open Parquet file, or a folder of them, as Spark writes it."""
 
-    with _arrow_errors(path, "a Parquet file"), pq.ParquetFile(path) as file:
-        found = {_name(name): name for name in file.schema_arrow.names}
+    schema: Any  # a pyarrow.Schema
+    batches: Callable[[Sequence[str] | None], Iterator[Any]]  # of some columns, or all: pyarrow.RecordBatches
+
+
+@contextmanager
+def open_parquet(path: Path) -> Iterator[ParquetTable]:
+    """Open a table; rows are those of the files in the order of their names."""
+    if path.is_dir():
+        import pyarrow.dataset
+
+        found = pyarrow.dataset.dataset(path, format="parquet", partitioning="hive")
+        yield ParquetTable(
+            found.schema, lambda names: found.to_batches(columns=names, batch_size=PARQUET_ROWS, use_threads=False)
+        )
+        return
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path) as file:
+        yield ParquetTable(
+            file.schema_arrow, lambda names: file.iter_batches(PARQUET_ROWS, columns=names, use_threads=False)
+        )
+
+
+def _parquet_batches(path: Path, names: Sequence[str]) -> Iterator[Batch]:
+    with _arrow_errors(path, "a Parquet file"), open_parquet(path) as file:
+        found = {_name(name): name for name in file.schema.names}
         raw = {name: found[composed(name)] for name in names}
         start = FIRST_PARQUET_ROW
-        for batch in file.iter_batches(PARQUET_ROWS, columns=list(raw.values()), use_threads=False):
+        for batch in file.batches(list(raw.values())):
             cells = {name: batch.column(raw[name]) for name in names}
             yield Batch(columns=cells, rows=np.arange(start, start + len(batch)))
             start += len(batch)

@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from moonfed.edge_client.agent import enrolment
-from moonfed.edge_client.agent.enrolment import pending_key, read_identity, store_identity
+from moonfed.edge_client.agent.enrolment import pending_key, read_identity, read_token, store_identity
 from moonfed.edge_client.state.trust import DeviceTrust, load, pin
 from moonfed.errors import Corrupt, Unavailable, Untrusted
 from moonfed.identity import key_bytes, new_key, save_identity, signing_request
@@ -404,3 +404,11 @@ def test_a_certificate_that_is_not_the_devices_replaces_nothing(
         store_identity(device.state, address=before.address, ca=before.ca, certificate=wrong, key=key_bytes(key))
     assert str(caught.value).isprintable()
     assert read_identity(device.state) == before
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
+def test_a_token_may_be_in_a_file_that_windows_wrote(token: JoinToken, tmp_path: Path, encoding: str) -> None:
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    (tmp_path / "token.txt").write_bytes(f"{mark}{token}\r\n".encode(encoding))
+    assert read_token(str(tmp_path / "token.txt")) == token
+    assert read_token(f"\ufeff{token}") == token

@@ -242,7 +242,7 @@ def test_a_plan_that_cannot_be_loaded_is_a_failure(
     ("data", "accelerator", "error", "message"),
     [
         ("nowhere.npz", "cpu", NotFound, "there is no such file"),
-        ("nowhere", "cpu", InvalidInput, "must be a folder of images"),
+        ("nowhere", "cpu", NotFound, "there is no such file or folder"),
         ("no_module:load", "cpu", InvalidInput, "cannot be imported"),
     ],
 )

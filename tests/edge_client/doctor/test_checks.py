@@ -97,12 +97,23 @@ def test_missing_protection_is_a_warning_and_missing_data_a_failure(
     assert line(report["data"]).startswith("data         FAILED ")
 
 
-def test_an_unexpected_error_is_a_failed_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError("no /proc"), "no /proc"),
+        (PermissionError(13, "Permission denied", "/proc/meminfo"), "/proc/meminfo: Permission denied"),
+        (RuntimeError("no memory"), "RuntimeError: no memory"),
+    ],
+    ids=["sentence", "file", "other"],
+)
+def test_an_unexpected_error_is_a_failed_check(
+    error: Exception, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken() -> int:
-        raise OSError("no /proc")
+        raise error
 
     monkeypatch.setattr(doctor, "host_available", broken)
-    assert found(tmp_path)["memory"] == Check("memory", "failed", "OSError: no /proc")
+    assert found(tmp_path)["memory"] == Check("memory", "failed", told)
 
 
 def test_two_onnx_runtimes_that_overwrite_each_other_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,11 +20,15 @@ def test_data_name_their_kind(pictures: Path, npz: Path) -> None:
     assert isinstance(open_source("package.module:function"), FunctionSource)
     assert isinstance(open_source("some/customers.csv"), TableSource)
     assert isinstance(open_source("some/CUSTOMERS.PARQUET"), TableSource)
-    told = r"data is '.*nowhere'; it must be a folder of images by class, a \.npz, \.csv or \.parquet file, or"
-    with pytest.raises(InvalidInput, match=told):
-        open_source(str(pictures / "nowhere"))
-    with pytest.raises(InvalidInput, match="PATH is 'nowhere'; it must be"):
-        open_source("nowhere", option="PATH")
+    (pictures / "metadata.parquet").touch()
+    assert isinstance(open_source(str(pictures)), FolderSource)
+    told = r"it must be a folder of images by class, a \.npz, \.csv or \.parquet file, or"
+    (pictures / "notes.txt").touch()
+    with pytest.raises(InvalidInput, match=rf"data is '.*notes\.txt'; {told}"):
+        open_source(str(pictures / "notes.txt"))
+    for absent in (str(pictures / "not-mounted"), "nowhere", "C:nowhere.txt"):
+        with pytest.raises(InvalidInput if ":" in absent else NotFound, match=f"PATH is '{absent}'; .*{told}"):
+            open_source(absent, option="PATH")
 
 
 @pytest.mark.parametrize("name", ["absent.npz", "absent.csv", "absent.parquet"])

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moonfed.data.bad_cells import UnusableTable
+from moonfed.data.open_source import open_source
 from moonfed.data.source import IF_PRESENT, IGNORED
 from moonfed.data.spelling import NUMBER
 from moonfed.data.table import TableSource
@@ -218,6 +219,33 @@ def test_parquet_files_are_read_alike(tmp_path: Path) -> None:
             assert np.array_equal(samples.inputs, expected.inputs)
             assert np.array_equal(samples.labels, expected.labels)
     assert samples.names()[0] == "customers.parquet, row 1"
+
+
+@pytest.mark.parametrize(
+    ("name", "below"),
+    [("customers.parquet", ""), ("customers", ""), ("customers.parquet", "churn=no")],
+    ids=["spark", "unnamed", "hive"],
+)
+def test_a_folder_of_parquet_files_is_one_table(tmp_path: Path, name: str, below: str) -> None:
+    folder, wanted = tmp_path / name, {} if below else {"churn": ["no", "no"]}
+    (folder / below).mkdir(parents=True)
+    for part in (1, 0):
+        columns = {"age": [part, 5], "plan": ["plus", "basic"], **wanted}
+        write_parquet(folder / below / f"part-0000{part}.parquet", columns)
+    (folder / "_SUCCESS").touch()
+    (folder / ".part.crc").write_text("x")
+    source = open_source(str(folder))
+    source.check()
+    samples = source.read(INPUT, CLASSES)
+    assert samples.inputs[:, 0].tolist() == [0, 5, 1, 5]
+    assert samples.labels.tolist() == [0] * 4
+    assert samples.names()[3] == f"{name}, row 4"
+    before = source.fingerprint()
+    write_parquet(folder / below / "part-00001.parquet", {"age": [1, 6], "plan": ["plus", "plus"], **wanted})
+    assert source.fingerprint() != before
+    (folder / below / "part-00002.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InvalidInput, match="is not a Parquet file, or is damaged"):
+        source.read(INPUT, CLASSES)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ reused if the reply is lost: a power failure in between does not cost the device
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 import shutil
@@ -66,10 +67,13 @@ Reply = TypeVar("Reply")
 
 def read_token(text_or_file: str) -> JoinToken:
     """Read a join token from the command line, or from the file that it names."""
-    if text_or_file.strip().startswith(PREFIX):
-        return parse_token(text_or_file)
+    given = text_or_file.removeprefix("\ufeff").strip()
+    if given.startswith(PREFIX):
+        return parse_token(given)
     with suppress(OSError, ValueError):  # there is no such file, or it is not text
-        return parse_token(Path(text_or_file).read_text())
+        content = Path(text_or_file).read_bytes()
+        encoding = "utf-16" if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+        return parse_token(content.decode(encoding))  # Windows writes both
     raise InvalidInput(
         f"the join token must start with {PREFIX!r} or name a file that holds one; {text_or_file!r} does neither"
     )

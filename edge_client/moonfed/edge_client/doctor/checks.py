@@ -82,6 +82,8 @@ def checks(settings: DoctorSettings) -> Iterator[Check]:
             status, detail = check()
         except MoonfedError as error:
             status, detail = "failed", str(error)
+        except OSError as error:
+            status, detail = "failed", f"{error.filename}: {error.strerror}" if error.filename else str(error)
         except Exception as error:
             status, detail = "failed", f"{type(error).__name__}: {error}"
         yield Check(name, status, detail)

@@ -26,7 +26,10 @@ def bundle(
         str | None,
         typer.Option("--input", metavar="HxWxC|features:N", help="One raw sample: 32x32x3 pixels, or N features."),
     ] = None,
-    classes: Annotated[str | None, typer.Option(help="Class names separated by commas, or their number.")] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(help='Class names with commas between them, those with a comma in "", or their number.'),
+    ] = None,
     columns: Annotated[
         Path | None,
         typer.Option(
