@@ -49,7 +49,7 @@ images: setup ## builds the images with buildah and debootstrap, as root, and ru
 lower-bounds: setup ## runs tutorials with the lowest versions that pyproject.toml allows: five minutes
 	MOONFED_LOWER_BOUNDS=1 $(BIN)/python -m pytest tests/deploy/test_lower_bounds.py
 
-old-torch: setup ## trains every method in older releases of torch, in build/old-torch, 6 GB each, and lists their operators: half an hour
+old-torch: setup ## trains every method in older releases of torch, in build/old-torch, 6 GB each, and lists their operators: over half an hour
 	MOONFED_OLD_TORCH=1 $(BIN)/python -m pytest tests/deploy/test_old_torch.py
 	$(BIN)/python -m tools.older_operators build/old-torch/*
 

@@ -27,7 +27,7 @@ from tools.lock_requirements import CONSTRAINTS, ROOT, name_of, requirements_of
 STUBS = ROOT / "proto" / "moonfed" / "v1"
 PARTS = {
     "device": ("images", "tables", "tracing"),
-    "coordinator": ("console", "postgres", "s3", "tensorboard", "tracing"),
+    "coordinator": ("console", "mlflow", "postgres", "s3", "tensorboard", "tracing", "wandb"),
     "engineer": ("experiments",),
     "server": ("serve",),
 }
@@ -94,7 +94,8 @@ def test_pictures_are_trained_and_the_run_exported(
         monkeypatch.setenv("MOONFED_DATABASE", request.getfixturevalue("postgresql_server").new_database())
     printed = follow(TUTORIALS / "pictures.md", fleet, {"--rounds 15": "--rounds 2"})
     assert len(printed_by(printed, "predict").splitlines()) == 41
-    run("moonfed-coordinator", "run", "export", "shapes", "log", "--to", "tensorboard")
+    for tracker, target in (("tensorboard", "log"), ("mlflow", "sqlite:///mlflow.db"), ("wandb", "project")):
+        run("moonfed-coordinator", "run", "export", "shapes", target, "--to", tracker)
     fleet.start("console", "moonfed-coordinator", "console", "--port", "0")
     assert "http://127.0.0.1" in fleet.first_line("console")
 
