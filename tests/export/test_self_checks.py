@@ -177,7 +177,9 @@ def test_a_model_of_certain_inputs_is_checked_with_examples(tmp_path: Path) -> N
         name="t", model=f"{__name__}:counts_only", input=sample.input, classes=sample.classes,
         settings={"batch_size": 4},
     )  # fmt: skip
-    with pytest.raises(InvalidInput, match=r"inputs of 2: index out of range.*; if it takes only certain inputs, "):
+    with pytest.raises(
+        InvalidInput, match=r"inputs of 2: IndexError .*index out of range.*; if it takes only certain inputs, "
+    ):
         build_bundle(recipe)
     path = tmp_path / "samples.npz"
     np.savez(path, inputs=np.array([[i % 4, 9 + i] for i in range(8)], np.float32), labels=np.arange(8) % 2)
