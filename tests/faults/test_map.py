@@ -580,6 +580,11 @@ TESTS: dict[int, list[str]] = {
         "proto.data.test_table::test_a_quote_that_swallows_lines_is_reported_when_it_changes",
     ],
     131: ["proto.data.test_table::test_a_row_with_any_cell_counts_although_the_models_columns_are_empty"],
+    150: [
+        "serving.test_batch_probe::test_a_model_whose_rows_depend_on_each_other_is_not_batched",
+        "serving.test_batch_probe::test_answers_under_load_are_those_of_each_request_alone",
+    ],
+    151: ["serving.test_batch_probe::test_a_graph_with_a_fixed_batch_cannot_be_batched"],
 }
 
 

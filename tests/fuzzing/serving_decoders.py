@@ -91,7 +91,7 @@ def _read_config(content: bytes) -> None:
     directory = scratch.directory() / "m"
     directory.mkdir(exist_ok=True)
     (directory / "config.pbtxt").write_bytes(content)
-    config = complete_config(read_config(directory), "m", [INPUT], [OUTPUT])
+    config = complete_config(read_config(directory).message, "m", [INPUT], [OUTPUT])
     confined(directory / "1", config.default_model_filename, "default_model_filename")
     for each in config.output:
         confined(directory, each.label_filename, "label_filename")

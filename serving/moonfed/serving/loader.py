@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from moonfed.errors import MoonfedError
 from moonfed.onnx_runtime import SessionSettings
 from moonfed.serving.inference_request import IndexEntry
-from moonfed.serving.model_config import Config, read_config
+from moonfed.serving.model_config import WrittenConfig, read_config
 from moonfed.serving.model_version import ModelVersion, load_version
 from moonfed.serving.repository import Fingerprint, ScannedModel, select_versions
 from moonfed.serving.version_files import VerifiedFiles, VersionFiles
@@ -96,7 +96,7 @@ class Loader:
             config = read_config(scanned.path)
         except MoonfedError as error:
             return [self.record_failure(name, str(error))]
-        chosen, missing = select_versions(scanned.versions, config.version_policy)
+        chosen, missing = select_versions(scanned.versions, config.message.version_policy)
         self._prune(name, {*chosen, *missing})
         loaded = [(number, self._load(name, number, scanned, config, retry=retry)) for number in chosen]
         reasons = [f"version {number} is at {UNAVAILABLE} state: {reason}" for number, reason in loaded if reason]
@@ -150,7 +150,7 @@ class Loader:
         for version in leaving:
             version.wait_until_idle()
 
-    def _load(self, name: str, number: int, scanned: ScannedModel, config: Config, *, retry: bool) -> str:
+    def _load(self, name: str, number: int, scanned: ScannedModel, config: WrittenConfig, *, retry: bool) -> str:
         """Load a version if its files have changed; return why they are not served, "" if they are."""
         fingerprint = scanned.fingerprint(number)
         slot = self._slot(name, number)
@@ -170,9 +170,9 @@ class Loader:
         self._install(slot, version, reason, fingerprint)
         return reason
 
-    def _files(self, scanned: ScannedModel, number: int, config: Config) -> VersionFiles:
+    def _files(self, scanned: ScannedModel, number: int, config: WrittenConfig) -> VersionFiles:
         if self._keys:
-            return VerifiedFiles(scanned.path, number, config, self._keys)
+            return VerifiedFiles(scanned.path, number, config.message, self._keys)
         return VersionFiles(scanned.path, number)
 
     def _install(self, slot: _VersionSlot, version: ModelVersion | None, reason: str, fingerprint: Fingerprint) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +23,31 @@ _UNSUPPORTED = ("sequence_batching", "ensemble_scheduling", "batch_input", "batc
 _UNSUPPORTED_IN_TENSORS = ("reshape", "is_shape_tensor", "allow_ragged_batch", "optional", "is_non_linear_format_io")
 _UNSUPPORTED_IN_BATCHING = ("priority_levels", "priority_queue_policy")
 
+_ZERO = re.compile(rb"(?m)^[^#\n\"]*\bmax_batch_size\s*:\s*[-+]?0+\b")
+
 Config = Any  # a ModelConfig; tritonclient has no types
 
 
-def read_config(directory: Path) -> Config:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenConfig:
+    """A ModelConfig as its file has it; in the message, a `max_batch_size` of 0 is the same as none."""
+
+    message: Config
+    never_batched: bool = False  # max_batch_size: 0
+
+
+def read_config(directory: Path) -> WrittenConfig:
     """Read a model's ModelConfig, empty if there is none; raise InvalidInput for unsupported settings."""
     file = directory / CONFIG_FILE
-    config = model_config_pb2.ModelConfig()
+    content = b""
     if file.exists():
         try:
-            config = parse_config(read_file(directory.parent, file), directory.name)
+            content = read_file(directory.parent, file)
         except OSError as error:
             raise InvalidInput(f"{CONFIG_FILE} of model '{directory.name}' cannot be read: {error}") from error
+    config = parse_config(content, directory.name)
     _require_servable(config, directory.name)
-    return config
+    return WrittenConfig(message=config, never_batched=_ZERO.search(content) is not None)
 
 
 def parse_config(content: bytes, name: str) -> Config:
@@ -81,11 +94,17 @@ def _require_batching(config: Config, name: str) -> None:
 
 
 def complete_config(
-    config: Config, name: str, inputs: Sequence[TensorMetadata], outputs: Sequence[TensorMetadata]
+    config: Config,
+    name: str,
+    inputs: Sequence[TensorMetadata],
+    outputs: Sequence[TensorMetadata],
+    *,
+    batching: bool = True,
 ) -> Config:
     """Complete a config from the model's ONNX inputs and outputs, as Triton does.
 
-    Raises InvalidInput if they do not fit each other.
+    `batching`: whether requests may be batched if the config does not say so. Raises InvalidInput if they do not fit
+    each other.
     """
     completed = model_config_pb2.ModelConfig()
     completed.CopyFrom(config)
@@ -93,7 +112,7 @@ def complete_config(
     completed.default_model_filename = config.default_model_filename or MODEL_FILE
     if not completed.HasField("version_policy"):
         completed.version_policy.latest.num_versions = 1
-    if not (config.input and config.output):
+    if not (config.input and config.output) and (batching or config.max_batch_size > 0):
         _complete_batching(completed, [*inputs, *outputs])
     _complete_tensors(completed.input, inputs, batched=completed.max_batch_size > 0)
     _complete_tensors(completed.output, outputs, batched=completed.max_batch_size > 0)
@@ -137,6 +156,12 @@ def _require_fit(completed: Config, inputs: Sequence[TensorMetadata], outputs: S
                     f"unexpected inference {kind} '{tensor.name}', allowed {kind}s are: {', '.join(known)}"
                 )
             _require_same(completed.name, tensor_metadata(tensor, batched=batched), known[tensor.name])
+            first = (*known[tensor.name].shape, -1)[0]
+            if batched and first != -1 and (first, completed.max_batch_size) != (1, 1):
+                raise InvalidInput(
+                    f"unable to load model '{completed.name}', tensor '{tensor.name}': the model's first dimension is "
+                    f"{first}, so it cannot be batched; max_batch_size is {completed.max_batch_size}, and must be 0"
+                )
 
 
 def _require_same(name: str, written: TensorMetadata, there: TensorMetadata) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -11,11 +12,12 @@ import numpy as np
 
 from moonfed.errors import InvalidInput, MoonfedError, Overloaded, Unavailable
 from moonfed.onnx_runtime import SessionSettings
+from moonfed.serving.batch_probe import batching_problem
 from moonfed.serving.batching import Batcher, BatchOutputs, BatchPolicy, Feeds, QueuedRequest
 from moonfed.serving.classification import Labels, parse_labels, top_classes
 from moonfed.serving.inference_request import Array, InferRequest, InferResponse, TensorMetadata
 from moonfed.serving.instance_groups import complete_groups, open_sessions
-from moonfed.serving.model_config import MODEL_FILE, Config, complete_config
+from moonfed.serving.model_config import MODEL_FILE, Config, WrittenConfig, complete_config
 from moonfed.serving.model_signature import ModelSignature
 from moonfed.serving.onnx_session import OnnxSession, run_session
 from moonfed.serving.statistics import ExecutedRequest, StatisticsRecorder, VersionStatistics
@@ -24,6 +26,7 @@ from moonfed.serving.version_files import VersionFiles
 from moonfed.serving.warm_up import warm_up
 
 _US, _clock = 1000, time.monotonic_ns
+_LOG = logging.getLogger(__name__)
 
 
 class ModelVersion:
@@ -141,17 +144,20 @@ class ModelVersion:
         }
 
 
-def load_version(source: VersionFiles, written: Config, settings: SessionSettings) -> ModelVersion:
-    """Load a version and warm it up; raise MoonfedError if that fails."""
+def load_version(source: VersionFiles, written: WrittenConfig, settings: SessionSettings) -> ModelVersion:
+    """Load a version and warm it up; raise MoonfedError if that fails.
+
+    A model that its config does not say to batch is batched only if that changes no answer.
+    """
     name, version = source.model, source.version
-    config = type(written)()
-    config.CopyFrom(written)
+    config = type(written.message)()
+    config.CopyFrom(written.message)
     config.name = name
     graph = source.graph(config.default_model_filename or MODEL_FILE)
     complete_groups(config, settings)
     sessions = open_sessions(graph, config, settings)
     del graph  # which the sessions hold in their own form
-    config = complete_config(config, name, sessions[0].inputs, sessions[0].outputs)
+    config = _completed(config, written, sessions[0])
     labels = {
         each.name: parse_labels(source.labels(each.label_filename), each.label_filename)
         for each in config.output
@@ -160,6 +166,20 @@ def load_version(source: VersionFiles, written: Config, settings: SessionSetting
     for session in dict.fromkeys(sessions):
         warm_up(session, config, source.warm_up_data)
     return ModelVersion(version, config, sessions, labels)
+
+
+def _completed(config: Config, written: WrittenConfig, session: OnnxSession) -> Config:
+    asked = written.never_batched or config.max_batch_size > 0
+    completed = complete_config(
+        config, config.name, session.inputs, session.outputs, batching=not written.never_batched
+    )
+    if asked or completed.max_batch_size == 0:
+        return completed
+    if problem := batching_problem(session):
+        _LOG.info("model %s is not batched: %s", config.name, problem)
+        return complete_config(config, config.name, session.inputs, session.outputs, batching=False)
+    _LOG.info("model %s is batched, up to %d requests: its answers are the same", config.name, completed.max_batch_size)
+    return completed
 
 
 def batch_policy(config: Config) -> BatchPolicy:
