@@ -1,4 +1,4 @@
-"""What is doubtful about numbers that arrive in batches."""
+"""Doubts about columns of numbers that arrive in batches."""
 
 from __future__ import annotations
 

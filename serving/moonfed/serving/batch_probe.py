@@ -1,4 +1,4 @@
-"""Whether a model may run several requests together: their answers must be those of each alone.
+"""The check that decides whether a model may run several requests together: answers must be those of each alone.
 
 A graph with a free first dimension may still use it for time, compute statistics over the batch, or return rows that
 depend on the data. Only running it shows that.
