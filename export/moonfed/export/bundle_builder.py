@@ -23,7 +23,7 @@ from moonfed.export.onnx_graph import export_graph
 from moonfed.export.parity import predictions_of, require_parity
 from moonfed.export.plan_builder import compile_plan, plan_bytes, require_allowed_operators
 from moonfed.export.self_checks import check_forward, check_samples, check_training, minimum_samples
-from moonfed.export.state_checks import CALLS, require_exchanged_state
+from moonfed.export.written_state import require_exchanged_state
 from moonfed.inspection.older_torch import minimum_torch
 from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, PlanSpec
 from moonfed.plan import Plan, load_plan
@@ -59,8 +59,6 @@ def build_bundle(
     if settings.training.batch_size < least:
         raise InvalidInput(f"batch_size is {settings.training.batch_size}; with BatchNorm it must be at least {least}")
     width, specs = check_forward(network, recipe), tensor_specs(network)
-    batches = torch.from_numpy(check_samples(recipe, CALLS * max(4, least))).chunk(CALLS)
-    require_exchanged_state(network, batches, recipe.model)
 
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
         # The files: plan, graph and initial weights.
@@ -69,6 +67,7 @@ def build_bundle(
         scripted = compile_plan(
             network, settings.method, settings.hyperparameters, augmentation=augmentation, model=recipe.model
         )
+        require_exchanged_state(scripted.network, network, exchanged_tensors(network), model=recipe.model)
         plan_path.write_bytes(plan_bytes(scripted))
         require_allowed_operators(scripted, plan_path.read_bytes(), recipe.model)
         files = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 
@@ -82,12 +83,25 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
                 f"model is {recipe.model!r}, whose {name} of 2 inputs have shape {list(result.shape)}; "
                 f"it must be [2, {classes if name == 'logits' else 'width'}]"
             )
+    _check_training_mode(network, recipe)
     if not torch.allclose(logits_BC, again_BC, atol=1e-5, equal_nan=True):
         raise InvalidInput(
             f"model is {recipe.model!r}, whose predictions are random in evaluation mode; "
             "what is random must depend on self.training, as nn.Dropout and F.dropout(h, p, self.training) do"
         )
     return int(z_BD.size(1))
+
+
+def _check_training_mode(network: Network, recipe: BundleRecipe) -> None:
+    """Run a copy of the network once as in training: that may go other ways than evaluation."""
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            inputs = torch.from_numpy(check_samples(recipe, max(4, minimum_samples(network))))
+            copy.deepcopy(network).train()(inputs)
+    except Exception as error:  # user code may raise anything
+        raise InvalidInput(
+            f"model is {recipe.model!r}, which fails in training mode: {describe_error(error)}"
+        ) from error
 
 
 def check_training(plan: Plan, initial: Sequence[torch.Tensor], manifest: Manifest, samples: Inputs) -> Model:
