@@ -108,8 +108,9 @@ def test_a_model_of_independent_rows_is_batched(
         ("max_batch_size : 00 # off", 0),
         ("# max_batch_size: 0", 4),
         ("max_batch_size: 2", 2),
+        ("\ufeffmax_batch_size: 0", 0),
     ],
-    ids=["none", "zero", "zeros", "comment", "two"],
+    ids=["none", "zero", "zeros", "comment", "two", "byte-order-mark"],
 )
 def test_zero_means_that_requests_never_run_together(tmp_path: Path, config: str, size: int) -> None:
     assert served(tmp_path, linear(), config) == size

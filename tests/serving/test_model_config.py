@@ -26,6 +26,28 @@ from tests.support.model_repositories import (
         ('name: "other"', "unexpected directory name 'linear' for model 'other', directory name must equal model name"),
         ("max_batch_size: -1", "'max_batch_size' must be non-negative value for linear"),
         ("sequence_batching { }", "sets sequence_batching, which this server lacks"),
+        (BATCHED + "response_cache { enable: true }", "sets response_cache { enable: true }, which this server lacks"),
+        (BATCHED + "model_transaction_policy { decoupled: true }", "sets model_transaction_policy { decoupled: true }"),
+        (BATCHED + 'model_repository_agents { agents { name: "checksum" } }', "sets model_repository_agents"),
+        (BATCHED + 'metric_tags { key: "a" value: "b" }', "sets metric_tags"),
+        (BATCHED + "instance_group { rate_limiter { priority: 2 } }", "sets rate_limiter"),
+        (BATCHED + 'instance_group { host_policy: "numa_0" }', "sets host_policy"),
+        (BATCHED + "optimization { graph { level: 1 } }", "sets graph"),
+        (BATCHED + "optimization { priority: PRIORITY_MAX }", "sets priority"),
+        (
+            BATCHED + 'optimization { execution_accelerators { cpu_execution_accelerator { name: "openvino" } } }',
+            "sets cpu_execution_accelerator",
+        ),
+        (
+            BATCHED + 'optimization { execution_accelerators { gpu_execution_accelerator { name: "tensorrt" '
+            'parameters { key: "precision_mode" value: "FP16" } } } }',
+            "sets parameters",
+        ),
+        (
+            BATCHED + 'parameters { key: "execution_mode" value { string_value: "1" } }',
+            "sets the parameter execution_m",
+        ),
+        (BATCHED + 'parameters { key: "inter_op_thread_count" value { string_value: "2" } }', "inter_op_thread_count"),
         (
             'platform: "ensemble"',
             "platform is 'ensemble' for linear; they must be 'onnxruntime' and 'onnxruntime_onnx'",

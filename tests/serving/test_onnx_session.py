@@ -63,3 +63,21 @@ def test_unnamed_lengths_are_any_length() -> None:
     nodes = [helper.make_node("Identity", ["x"], ["y"])]
     tensors = [helper.make_tensor_value_info(name, TensorProto.INT64, [None, "W", 2]) for name in ("x", "y")]
     assert OnnxSession(graph(nodes, tensors[:1], tensors[1:]), CPU).inputs[0].shape == (-1, -1, 2)
+
+
+def test_an_output_that_is_no_tensor_is_named_with_the_remedy() -> None:
+    """As scikit-learn's classifiers have one unless they are converted with zipmap=False."""
+    zipped = helper.make_node("ZipMap", ["x"], ["scores"], domain="ai.onnx.ml", classlabels_int64s=[0, 1])
+    kind = helper.make_sequence_type_proto(
+        helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    )
+    made = helper.make_graph(
+        [zipped],
+        "tested",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 2])],
+        [helper.make_value_info("scores", kind)],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
+    content = helper.make_model(made, opset_imports=opsets, ir_version=10).SerializeToString()
+    with pytest.raises(InvalidInput, match=r"'scores' of the graph has ONNX type 'seq\(map.*zipmap=False"):
+        OnnxSession(content, SessionSettings())

@@ -19,9 +19,18 @@ from moonfed.serving.tensor_codec import format_shape, from_config_type, to_conf
 CONFIG_FILE = "config.pbtxt"
 BACKEND, PLATFORM, MODEL_FILE = "onnxruntime", "onnxruntime_onnx", "model.onnx"
 DEFAULT_MAX_BATCH_SIZE = 4  # Triton's
-_UNSUPPORTED = ("sequence_batching", "ensemble_scheduling", "batch_input", "batch_output", "model_operations")
+_UNSUPPORTED = (
+    *("sequence_batching", "ensemble_scheduling", "batch_input", "batch_output", "model_operations", "runtime"),
+    *("cc_model_filenames", "metric_tags", "model_metrics", "model_repository_agents"),
+)
 _UNSUPPORTED_IN_TENSORS = ("reshape", "is_shape_tensor", "allow_ragged_batch", "optional", "is_non_linear_format_io")
 _UNSUPPORTED_IN_BATCHING = ("priority_levels", "priority_queue_policy")
+_UNSUPPORTED_IN_GROUPS = ("rate_limiter", "secondary_devices", "profile", "passive", "host_policy")
+_UNSUPPORTED_IN_OPTIMIZATION = ("graph", "priority", "cuda", "eager_batching")  # others, of memory, change no answer
+_UNSUPPORTED_PARAMETERS = re.compile(  # of Triton's ONNX Runtime backend; others are a user's own
+    r"execution_mode|inter_op_thread_count|enable_mem_(arena|pattern)|memory\..*|session\..*|optimization\..*"
+    r"|cudnn_conv_algo_search|gpu_mem_limit|arena_extend_strategy"
+)
 
 _ZERO = re.compile(rb"(?m)^[^#\n\"]*\bmax_batch_size\s*:\s*[-+]?0+\b")
 
@@ -53,7 +62,7 @@ def read_config(directory: Path) -> WrittenConfig:
 def parse_config(content: bytes, name: str) -> Config:
     """Parse a ModelConfig; raise InvalidInput."""
     try:
-        return text_format.Parse(content.decode(), model_config_pb2.ModelConfig())
+        return text_format.Parse(content.decode("utf-8-sig"), model_config_pb2.ModelConfig())
     except (ValueError, text_format.ParseError) as error:  # ValueError: not UTF-8, or a number out of range
         raise InvalidInput(f"{CONFIG_FILE} of model '{name}' cannot be read: {error}") from error
 
@@ -73,7 +82,27 @@ def _require_servable(config: Config, name: str) -> None:
     _reject(config, _UNSUPPORTED, name)
     for tensor in (*config.input, *config.output):
         _reject(tensor, _UNSUPPORTED_IN_TENSORS, name)
+    for group in config.instance_group:
+        _reject(group, _UNSUPPORTED_IN_GROUPS, name)
     _require_batching(config, name)
+    _require_execution(config, name)
+
+
+def _require_execution(config: Config, name: str) -> None:
+    """Raise InvalidInput for settings of the execution that would be ignored."""
+    _reject(config.optimization, _UNSUPPORTED_IN_OPTIMIZATION, name)
+    accelerators = config.optimization.execution_accelerators
+    _reject(accelerators, ("cpu_execution_accelerator",), name)
+    for accelerator in accelerators.gpu_execution_accelerator:
+        _reject(accelerator, ("parameters",), name)
+    lacking = [key for key in config.parameters if _UNSUPPORTED_PARAMETERS.fullmatch(key)]
+    for ignored, word in (
+        (config.response_cache.enable, "response_cache { enable: true }"),
+        (config.model_transaction_policy.decoupled, "model_transaction_policy { decoupled: true }"),
+        (bool(lacking), f"the parameter {min(lacking, default='')}"),
+    ):
+        if ignored:
+            raise InvalidInput(f"{CONFIG_FILE} of model '{name}' sets {word}, which this server lacks")
 
 
 def _reject(message: Any, fields: Sequence[str], name: str) -> None:  # noqa: ANN401

@@ -33,6 +33,9 @@ class OnnxSession:
 
 
 def _spec(node: Any) -> TensorMetadata:  # noqa: ANN401
+    if not node.type.startswith("tensor("):
+        advice = "; convert scikit-learn's classifiers with zipmap=False" if "map(" in node.type else ""
+        raise InvalidInput(f"'{node.name}' of the graph has ONNX type {node.type!r}; it must be a tensor{advice}")
     shape = tuple(length if isinstance(length, int) else -1 for length in node.shape)
     return TensorMetadata(name=node.name, datatype=from_onnx_type(node.type), shape=shape)
 
