@@ -9,6 +9,9 @@ DEMO_INSTALLED := $(VENV)/demo-installed
 INSTALLED := $(VENV)/installed
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+CPU_TORCH := { $(INSTALL) uv && UV_HTTP_RETRIES=0 $(BIN)/uv pip install --quiet --python $(BIN)/python \
+	--constraint constraints.txt --torch-backend=cpu torch 2> /dev/null; } # gigabytes of CUDA less
+
 .PHONY: setup demo test quick processors soak images lower-bounds old-torch search fuzz audit requirements results screenshots wheel lint bench proto operators docs reference
 
 setup: $(INSTALLED) ## makes .venv with everything, and build/ with the servers that tests compare ours with
@@ -23,6 +26,7 @@ $(DEMO_INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 14) else "moonfed is developed with Python 3.11 to 3.13; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip uninstall --quiet --quiet --yes onnxruntime-gpu # which an earlier setup installed; onnxruntime would overwrite it
+	command -v nvidia-smi > /dev/null || $(CPU_TORCH) || true # without PyTorch's index, pip finds a torch below
 	$(INSTALL) --no-compile --editable '.[console,experiments]' # Python compiles what it imports
 	touch $@
 
