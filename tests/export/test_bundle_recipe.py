@@ -43,6 +43,7 @@ FAULTY = "tests.support.faulty_networks"
         ),
         ({"model": f"{FAULTY}:wrong_key"}, r"KeyError in .*faulty_networks\.py, line \d+: 'scale'"),
         ({"model": f"{FAULTY}:always_random"}, "whose predictions are random in evaluation mode"),
+        ({"model": f"{FAULTY}:scripted_otherwise"}, "whose ONNX graph and plan predict probabilities that differ by"),
         ({"model": f"{FAULTY}:old_weight_norm"}, "cannot compile: 'WeightNorm' object has no attribute '__name__'"),
         ({"model": f"{MINE}:rejects_the_size"}, "which does not accept inputs of 16x16x3: mat1 and mat2 shapes"),
         (

@@ -37,6 +37,11 @@ class _AlwaysDropout(nn.Module):
         return functional.dropout(x, 0.3)
 
 
+class _ScriptedOtherwise(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1.0 if torch.jit.is_scripting() else x  # type: ignore[attr-defined]
+
+
 class _Recurrent(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -62,6 +67,10 @@ def wrong_key(shape: tuple[int, ...], classes: int) -> Parts:
 
 def always_random(shape: tuple[int, ...], classes: int) -> Parts:
     return _flat(shape, classes, _AlwaysDropout())
+
+
+def scripted_otherwise(shape: tuple[int, ...], classes: int) -> Parts:
+    return _flat(shape, classes, _ScriptedOtherwise())
 
 
 def old_weight_norm(shape: tuple[int, ...], classes: int) -> Parts:
