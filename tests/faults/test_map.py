@@ -585,6 +585,11 @@ TESTS: dict[int, list[str]] = {
         "serving.test_batch_probe::test_answers_under_load_are_those_of_each_request_alone",
     ],
     151: ["serving.test_batch_probe::test_a_graph_with_a_fixed_batch_cannot_be_batched"],
+    160: ["edge_client.agent.test_session::test_a_device_waits_for_data_that_are_not_mounted_yet"],
+    161: [
+        "edge_client.agent.test_enrolment::test_a_disk_that_is_full_or_read_only_may_be_mended",
+        "edge_client.agent.test_enrolment::test_a_read_only_state_directory_ends_with_an_exit_code_that_is_restarted",
+    ],
 }
 
 

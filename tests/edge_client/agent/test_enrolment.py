@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
 import signal
 import subprocess
 from dataclasses import replace
@@ -12,10 +15,12 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from moonfed.command_line import exit_code
 from moonfed.edge_client.agent import enrolment
 from moonfed.edge_client.agent.enrolment import pending_key, read_identity, read_token, store_identity
+from moonfed.edge_client.state.round_store import writing
 from moonfed.edge_client.state.trust import DeviceTrust, load, pin
-from moonfed.errors import Corrupt, Unavailable, Untrusted
+from moonfed.errors import Corrupt, ResourceExhausted, Unavailable, Untrusted
 from moonfed.identity import key_bytes, new_key, save_identity, signing_request
 from moonfed.join_token import JoinToken
 from moonfed.signing.key_files import write_trust
@@ -154,6 +159,32 @@ def test_a_state_directory_that_cannot_be_written_is_named(token: JoinToken, tmp
         assert done.returncode == 2
         assert "t', which cannot be written: Not a directory" in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO], ids=errno.errorcode.get)
+def test_a_disk_that_is_full_or_read_only_may_be_mended(tmp_path: Path, number: int) -> None:
+    """The exit code is one after which systemd restarts the device."""
+    with pytest.raises(ResourceExhausted, match="cannot be written") as error, writing(tmp_path):
+        raise OSError(number, os.strerror(number))
+    unit = Path("deploy/moonfed-client.service").read_text()
+    (line,) = re.findall(r"RestartPreventExitStatus=(.*)", unit)
+    assert str(exit_code(error.value)) not in line.split()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_a_read_only_state_directory_ends_with_an_exit_code_that_is_restarted(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", state], capture_output=True)  # noqa: S607
+    if mounted.returncode:
+        pytest.skip("this machine permits no mounts")
+    try:
+        command = [str(PROGRAM), "run", "--data", "x.npz", "--state", str(state)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    finally:
+        subprocess.run(["umount", state], check=True)  # noqa: S607
+    assert (done.returncode, done.stderr.count("\n")) == (8, 1)
+    assert "which cannot be written: Read-only file system" in done.stderr
 
 
 def test_a_token_that_the_coordinator_rejects_is_explained(

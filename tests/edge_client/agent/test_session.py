@@ -670,14 +670,17 @@ def test_one_state_directory_serves_one_process(coordinator: Coordinator, device
     assert re.search(r"another moonfed-client \(process \d+\) runs with the state directory", second.stderr)
 
 
-def test_a_device_with_wrong_settings_does_not_connect(
-    coordinator: Coordinator, device: Device, tmp_path: Path
+def test_a_device_waits_for_data_that_are_not_mounted_yet(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, tmp_path: Path
 ) -> None:
-    device.start(tmp_path / "nowhere.npz")
-    code, log = device.finish()
-    assert code == 3
-    assert "there is no such file" in log
-    assert not coordinator.connect_requests
+    later = tmp_path / "later.npz"
+    device.start(later)
+    device.wait_for_log(f"data is '{later}'; there is no such file; waiting for it")
+    coordinator.assign(bundle.assignment(round=1))
+    assert "there is no such file" in coordinator.wait_for_decline().reason
+    later.write_bytes(samples.read_bytes())
+    coordinator.assign(bundle.assignment(round=2))
+    coordinator.wait_for_update()
 
 
 @pytest.mark.parametrize(("option", "value"), [("max-steps", "0"), ("threads", "-1")])

@@ -25,6 +25,7 @@ from moonfed.errors import (
     Denied,
     InvalidInput,
     MoonfedError,
+    NotFound,
     Renamed,
     Unavailable,
     Untrusted,
@@ -90,7 +91,7 @@ class Session:
         In the last case, the state directory holds an identity with the new name, for another session.
         """
         try:
-            self._worker.check()
+            self._check_worker()
             self._executor.start()
             if self._metrics:
                 self._metrics.start(self._connection.online.is_set)
@@ -108,6 +109,13 @@ class Session:
             self._connection.leave()
             self._connection.close()
         self._executor.join()
+
+    def _check_worker(self) -> None:
+        """Raise what would fail every round; data that are missing may be mounted later, as while the device runs."""
+        try:
+            self._worker.check()
+        except NotFound as error:
+            log.warning("%s; waiting for it", error)
 
     def _is_renamed(self) -> bool:
         """Renew the certificate if it is due; return whether this device has another name now."""

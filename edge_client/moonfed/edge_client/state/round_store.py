@@ -9,6 +9,7 @@ This module is used by the light parent process too, so it imports neither torch
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import re
@@ -21,13 +22,14 @@ from pathlib import Path
 
 from moonfed.blobs import BlobRef, ref_of_file
 from moonfed.encodings import ENCODED_MODEL
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, ResourceExhausted
 from moonfed.files import new_directory
 from moonfed.manifest import MODEL
 from moonfed.validate import NAME, NAME_RULE, require
 
 UPDATE_FILE = "update.json"
 MODEL_ERROR = "model_error"  # the role of the accumulated encoding error of counted updates
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)  # which a restart may find mended
 _ROUND = re.compile(r"([1-9][0-9]*)-([1-9][0-9]*)")
 
 Write = Callable[[Path], None]  # writes one file
@@ -219,11 +221,15 @@ def newest_samples(runs: Path) -> int:
 
 @contextmanager
 def writing(state: Path) -> Iterator[None]:
-    """Report in one sentence that the state directory cannot be written, and why."""
+    """Report in one sentence that the state directory cannot be written, and why.
+
+    Raises ResourceExhausted if the disk is full or read-only, which may pass, and InvalidInput otherwise.
+    """
     try:
         yield
     except OSError as error:
-        raise InvalidInput(f"state is {str(state)!r}, which cannot be written: {error.strerror}") from error
+        kind = ResourceExhausted if error.errno in DISK_ERRORS else InvalidInput
+        raise kind(f"state is {str(state)!r}, which cannot be written: {error.strerror}") from error
 
 
 def read_rounds(run: Path) -> Iterator[StoredRound]:
