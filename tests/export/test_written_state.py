@@ -173,7 +173,18 @@ def test_state_that_would_be_lost_is_refused_by_name_and_line(layer: type[nn.Mod
         require(layer())
 
 
-@pytest.mark.parametrize("layer", [WrittenInto, OnlyAssigned, nn.Identity], ids=lambda layer: layer.__name__)
+class CopiedList(Layer):
+    """As torchvision's Swin does with the sizes of its windows."""
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        sizes = self.history.copy()
+        sizes[0] = 1.0
+        return h * sizes[0]
+
+
+@pytest.mark.parametrize(
+    "layer", [WrittenInto, OnlyAssigned, CopiedList, nn.Identity], ids=lambda layer: layer.__name__
+)
 def test_exchanged_state_and_what_is_never_read_may_be_written(layer: type[nn.Module]) -> None:
     require(layer())
 

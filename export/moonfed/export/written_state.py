@@ -13,6 +13,7 @@ from moonfed.errors import InvalidInput
 
 _READ, _WRITE = "prim::GetAttr", "prim::SetAttr"
 _NO_SCHEMA = "(no schema)"
+_ANY = "*"  # of a schema's aliases: what a list holds
 
 
 def require_exchanged_state(
@@ -67,15 +68,17 @@ def _source(node: Any) -> str:  # noqa: ANN401
 
 
 def _aliases(node: Any) -> list[tuple[Any, bool]]:  # noqa: ANN401
-    """Return the inputs that an operator's results share memory with, and whether it writes into each."""
-    schema = node.schema()
-    if schema == _NO_SCHEMA:
+    """Return the inputs that an operator writes into, or whose memory its results share, and whether it writes."""
+    declared = node.schema()
+    if declared == _NO_SCHEMA:
         return []
-    arguments = torch._C.parse_schema(schema).arguments
+    schema = torch._C.parse_schema(declared)
+    shared = {name for result in schema.returns if result.alias_info for name in result.alias_info.before_set}
     return [
         (value, bool(argument.alias_info.is_write))
-        for value, argument in zip(node.inputs(), arguments, strict=False)
-        if argument.alias_info is not None
+        for value, argument in zip(node.inputs(), schema.arguments, strict=False)
+        if argument.alias_info
+        and (argument.alias_info.is_write or _ANY in shared or shared & set(argument.alias_info.before_set))
     ]
 
 
