@@ -56,12 +56,6 @@ class Run:
         """The mean accuracy of the last ten rounds."""
         return mean(self.accuracy[-LAST:])
 
-    @property
-    def label(self) -> str:
-        """The name in a picture's legend."""
-        state = "" if self.finished else f" (round {len(self.accuracy)})"
-        return self.name.removeprefix("cifar10-") + state
-
 
 def read_runs(results: Path) -> list[Run]:
     """Read the runs of a folder, by name; SOLO, which has parties instead of rounds, is left out."""
@@ -140,11 +134,15 @@ def tabulate_methods(runs: list[Run]) -> list[str]:
 
     Differences are of the last round, from FedAvg on the same parties with the same seed.
     """
+    return [*METHODS_HEADER, *(_method(group, trials, runs) for group, trials in _finished_groups(runs).items())]
+
+
+def _finished_groups(runs: list[Run]) -> dict[str, list[Run]]:
     groups: dict[str, list[Run]] = {}
     for run in runs:
         if run.finished:
             groups.setdefault(run.group, []).append(run)
-    return [*METHODS_HEADER, *(_method(group, trials, runs) for group, trials in groups.items())]
+    return groups
 
 
 def _method(group: str, trials: list[Run], runs: list[Run]) -> str:
@@ -169,11 +167,8 @@ def _mean(values: list[float], sign: str = "") -> str:
 
 def seed_deviation(runs: list[Run]) -> float:
     """Return the deviation of the last round between seeds, in points, pooled over the groups of several trials."""
-    groups: dict[str, list[float]] = {}
-    for run in runs:
-        if run.finished:
-            groups.setdefault(run.group, []).append(run.accuracy[-1])
-    several = [values for values in groups.values() if len(values) > 1]
+    last = [[run.accuracy[-1] for run in trials] for trials in _finished_groups(runs).values()]
+    several = [values for values in last if len(values) > 1]
     return math.sqrt(sum(variance(one) * (len(one) - 1) for one in several) / sum(len(one) - 1 for one in several))
 
 
@@ -183,14 +178,24 @@ def trials_needed(difference: float, deviation: float) -> int:
 
 
 def draw(runs: list[Run], target: Path) -> None:
-    """Draw the accuracies by round."""
-    with picture(target, 1, 1, width=7.5, height=4.2, title="CIFAR-10, ten parties, test accuracy in percent") as (
-        axes,
-    ):
-        lines = [Line(label=run.label, x=range(1, len(run.accuracy) + 1), y=run.accuracy) for run in runs]
+    """Draw the accuracies by round: for each method the mean of its finished trials, with their deviation."""
+    title = "CIFAR-10, ten parties, test accuracy in percent"
+    with picture(target, 1, 1, width=7.5, height=4.2, title=title) as (axes,):
+        lines = [_line(group, trials) for group, trials in _finished_groups(runs).items()]
         draw_lines(axes, lines, x="round", y="accuracy (%)")
         axes.set_ylim(bottom=FLOOR)
         axes.legend(loc="lower right", fontsize=7, ncol=2)
+
+
+def _line(group: str, trials: list[Run]) -> Line:
+    rounds = list(zip(*(run.accuracy for run in trials), strict=True))
+    several = len(trials) > 1
+    return Line(
+        label=group.removeprefix("cifar10-") + (f" ({len(trials)} trials)" if several else ""),
+        x=range(1, ROUNDS + 1),
+        y=[mean(accuracies) for accuracies in rounds],
+        deviation=[stdev(accuracies) for accuracies in rounds] if several else (),
+    )
 
 
 if __name__ == "__main__":

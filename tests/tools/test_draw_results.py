@@ -92,7 +92,8 @@ def test_the_page_has_the_curves_that_are_compared_with_the_authors() -> None:
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
-    write(tmp_path, "cifar10-fedavg-0", "fedavg", [0.5, 0.6])
+    for seed in (0, 1):
+        write(tmp_path, f"cifar10-fedavg-{seed}", "fedavg", [0.5, 0.6] * 50)
     draw(read_runs(tmp_path), tmp_path / "runs.png")
     assert (tmp_path / "runs.png").stat().st_size
 

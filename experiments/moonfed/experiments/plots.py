@@ -22,6 +22,7 @@ MARKERS = "osD^vPX<>*"
 COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
 GREYS = ("black", "0.45", "0.65")
+TRAFFIC = "MB received and sent by all parties"
 NUMBERED = 12  # a heat map with more classes has no room for numbers in its fields
 
 

@@ -6,7 +6,16 @@ from itertools import accumulate
 
 from moonfed.bundle import read_bundle
 from moonfed.experiments.fleet.results import SimulationResult
-from moonfed.experiments.plots import Line, Pair, draw_bars, draw_heat_map, draw_lines, draw_second_scale, picture
+from moonfed.experiments.plots import (
+    TRAFFIC,
+    Line,
+    Pair,
+    draw_bars,
+    draw_heat_map,
+    draw_lines,
+    draw_second_scale,
+    picture,
+)
 
 MOST_SHOWN = 50  # more parties do not fit in the figure
 
@@ -21,9 +30,9 @@ def draw_result(result: SimulationResult) -> None:
         if result.rounds:
             x, y = [entry.round for entry in result.rounds], [entry.accuracy for entry in result.rounds]
             draw_lines(axes[0], [Line(label=simulation.method, x=x, y=y)], x="round", y="accuracy on the test set")
-            megabytes = [(entry.sent_bytes + entry.received_bytes) / 1e6 for entry in result.rounds]
+            megabytes = [entry.traffic / 1e6 for entry in result.rounds]
             if any(megabytes):  # pooled samples are sent nowhere
-                draw_second_scale(axes[0], x, list(accumulate(megabytes)), label="MB received and sent by all parties")
+                draw_second_scale(axes[0], x, list(accumulate(megabytes)), label=TRAFFIC)
         else:
             shown = result.parties[:MOST_SHOWN]
             pairs = [Pair(label=entry.party, ours=entry.accuracy, paper=None) for entry in shown]

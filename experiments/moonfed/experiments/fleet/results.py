@@ -35,6 +35,11 @@ class SimulatedRound:
     received_bytes: int = 0
     environment: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def traffic(self) -> int:
+        """Bytes in both directions."""
+        return self.sent_bytes + self.received_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartyResult:

@@ -16,6 +16,7 @@ from moonfed.experiments.papers.labels import column_label, panel_label, stands_
 from moonfed.experiments.papers.recipe import Recipe
 from moonfed.experiments.papers.results import CellResult, PanelResult, summarise
 from moonfed.experiments.plots import (
+    TRAFFIC,
     Line,
     Pair,
     draw_bars,
@@ -39,7 +40,6 @@ UNITS = {
     "spread": "samples per party",
     "test samples": "test samples",
 }
-TRAFFIC = "MB received and sent by all parties"
 Part = tuple[str, Callable[["Axes"], None]]  # a title, and the function that draws below it
 
 

@@ -147,7 +147,7 @@ def _trials(cell: Cell, context: ReproductionContext) -> Iterator[tuple[Trial, l
                 tuned=tuned,
                 accuracy=tuple(entry.accuracy for entry in result.rounds),
                 seconds=tuple(entry.party_seconds for entry in result.rounds),
-                traffic=tuple(entry.sent_bytes + entry.received_bytes for entry in result.rounds),
+                traffic=tuple(entry.traffic for entry in result.rounds),
                 parties=tuple(entry.accuracy for entry in result.parties),
             )
             tried = "" if tuned is None else f", {cell.tuned} {tuned:g}"
