@@ -18,11 +18,11 @@ from benchmarks.load.attackers import ATTACKS
 from benchmarks.load.coordinator_process import CoordinatorProcess, SyntheticModel, attacked, connected, served
 from benchmarks.load.synthetic_devices import FleetSpec
 from benchmarks.report import Figure, Tables, progress
-from moonfed import transport
-from moonfed.bundle import Bundle
-from moonfed.identity import key_bytes, load_identity, new_key, save_identity, signing_request
-from moonfed.join_token import parse_token
-from moonfed.manifest import WEIGHTS_FILE
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import WEIGHTS_FILE
+from moonfed.transport import client as transport
+from moonfed.transport.identity import key_bytes, load_identity, new_key, save_identity, signing_request
+from moonfed.transport.join_token import parse_token
 from moonfed.v1 import control_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2, fleet_pb2_grpc
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 

@@ -17,6 +17,7 @@ from typing import Literal, cast
 import torch
 
 from benchmarks.eager import BATCH, MU, SGD, TAU, train_eagerly
+from moonfed.bundle.manifest import InputSpec
 from moonfed.edge_client.training.data_placement import DataPlacement, Samples
 from moonfed.edge_client.training.local_training import RoundSettings, train_round
 from moonfed.export.augmentation import build_augmentation
@@ -24,9 +25,8 @@ from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.plan_builder import compile_plan, save_plan
-from moonfed.manifest import InputSpec
-from moonfed.plan import Plan, TorchScriptPlan, load_plan
-from moonfed.training_spec import TrainingSpec
+from moonfed.plan.interface import Plan, TorchScriptPlan, load_plan
+from moonfed.plan.training_spec import TrainingSpec
 
 SAMPLE = InputSpec(kind="image", shape=(32, 32, 3))
 CLASSES, EPOCHS = 10, 10

@@ -21,9 +21,9 @@ from benchmarks.load.coordinator_process import (
 from benchmarks.load.synthetic_devices import FleetSpec
 from benchmarks.report import Figure, Tables, progress
 from benchmarks.restart import measure_restart
-from moonfed.blobs import ref_of_bytes
-from moonfed.bundle import Bundle, write_bundle
-from moonfed.manifest import WEIGHTS_FILE
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle.files import Bundle, write_bundle
+from moonfed.bundle.manifest import WEIGHTS_FILE
 
 DISTINCT_UPDATES = 10  # the devices send them in turn
 FEW_CONNECTED = 10  # the memory per connection is the difference between few and many of them

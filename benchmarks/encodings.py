@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import Figure, Tables, progress
-from moonfed.encoded_models import decode_model, encode_model
+from moonfed.blobs.encoded_models import decode_model, encode_model
+from moonfed.blobs.schema import TensorSpec, model_size
+from moonfed.blobs.tensors import write_model
 from moonfed.encodings import known_encodings, parse_encoding
-from moonfed.schema import TensorSpec, model_size
-from moonfed.tensors import write_model
 
 VALUES = 11_200_000  # of the timed model: 44.8 MB, in four layers
 

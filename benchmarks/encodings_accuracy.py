@@ -18,8 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import Figure, Tables, progress
-from moonfed.blobs import ref_of_bytes
-from moonfed.bundle import Bundle, read_bundle, write_bundle
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.blobs.tensors import Vector, file_size, open_model, write_model
+from moonfed.bundle.files import Bundle, read_bundle, write_bundle
+from moonfed.bundle.manifest import MANIFEST_FILE, MODEL, WEIGHTS_FILE
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.experiments.fleet.engine import EngineSettings
@@ -28,9 +30,7 @@ from moonfed.experiments.fleet.preparation import Source, prepare
 from moonfed.experiments.fleet.run import run_simulation
 from moonfed.experiments.simulation import Simulation
 from moonfed.export.bundle_signing import SigningOptions, sign_new
-from moonfed.manifest import MANIFEST_FILE, MODEL, WEIGHTS_FILE
 from moonfed.signing.key_files import open_signer
-from moonfed.tensors import Vector, file_size, open_model, write_model
 
 SEEDS, WORKERS, LAST = 5, 2, 10
 RECIPE = Simulation(

@@ -24,16 +24,16 @@ import numpy as np
 import torch
 
 from benchmarks.report import Figure, Tables, progress
-from moonfed.bundle import read_bundle
+from moonfed.blobs.tensors import open_model, split
+from moonfed.bundle.files import read_bundle
+from moonfed.bundle.manifest import PLAN_FILE, WEIGHTS_FILE
 from moonfed.experiments.datasets import AUGMENTATIONS, LOADERS, SplitDataSet, split_arrays
 from moonfed.experiments.fleet.data import read_counts
 from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.fleet.run import run_simulation
 from moonfed.experiments.simulation import Simulation
-from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE
-from moonfed.plan import load_plan
-from moonfed.tensors import open_model, split
+from moonfed.plan.interface import load_plan
 
 NAME = "random-32x32x3"
 PARTIES, BATCH, WORKERS, WARM_UP = 10, 64, 2, 5

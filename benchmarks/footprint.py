@@ -153,8 +153,8 @@ def _start_device(installation: _Installation) -> float:
 def _train(installation: _Installation) -> None:
     """Complete a run of two rounds, and wait for the device's work after it."""
     from moonfed.experiments.child_processes import run
-    from moonfed.identity import load_identity
-    from moonfed.transport import open_channel
+    from moonfed.transport.client import open_channel
+    from moonfed.transport.identity import load_identity
     from moonfed.v1 import control_pb2
     from moonfed.v1.control_pb2_grpc import ControlStub
 

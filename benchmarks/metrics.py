@@ -19,7 +19,7 @@ from benchmarks.coordinator import upload
 from benchmarks.load.coordinator_process import CoordinatorProcess, SyntheticModel, connected, served
 from benchmarks.load.synthetic_devices import FleetSpec
 from benchmarks.report import Figure, Tables, progress
-from moonfed.bundle import Bundle
+from moonfed.bundle.files import Bundle
 
 DISTINCT_UPDATES = 10  # the devices send them in turn
 LIMIT = 1.02

@@ -17,7 +17,9 @@ import numpy as np
 import torch
 
 from benchmarks.report import Figure, Tables, progress
-from moonfed.blobs import BlobDirectory, ref_of_bytes
+from moonfed.blobs.store import BlobDirectory, ref_of_bytes
+from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, InputSpec
+from moonfed.bundle.manifest import WEIGHTS_FILE as INITIAL_FILE
 from moonfed.edge_client import Predictor
 from moonfed.edge_client.inference.onnx_model import INPUT, OUTPUT, OnnxModel
 from moonfed.edge_client.state import model_files
@@ -26,9 +28,7 @@ from moonfed.edge_client.state.releases import RECORDS, ReleaseStore
 from moonfed.export.binding import bind_file
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
-from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, InputSpec
-from moonfed.manifest import WEIGHTS_FILE as INITIAL_FILE
-from moonfed.release_manifest import FLOAT32, MODEL_FILE, VARIANT_FILES, WEIGHTS_FILE, ReleaseManifest
+from moonfed.models.release_manifest import FLOAT32, MODEL_FILE, VARIANT_FILES, WEIGHTS_FILE, ReleaseManifest
 from moonfed.sandbox.plan_task import PlanModel
 from moonfed.sandbox.policy import available_level
 

@@ -14,20 +14,20 @@ import numpy as np
 import torch
 
 from benchmarks.report import Figure, progress
-from moonfed.blobs import ref_of_file
-from moonfed.bundle import Bundle
+from moonfed.blobs.store import ref_of_file
+from moonfed.blobs.tensors import Vector, open_model, split
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE
 from moonfed.data.npz import NpzSource
 from moonfed.edge_client.training.local_training import RoundSettings, Samples, train_round
 from moonfed.experiments.datasets import SplitDataSet, load_dataset, preprocessing
 from moonfed.export.binding import bind
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
-from moonfed.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE
-from moonfed.plan import load_plan
+from moonfed.plan.interface import load_plan
 from moonfed.release.calibration import read_calibration
 from moonfed.release.simplify import simplify
 from moonfed.release.variants import FLOAT32, INT8, Variant, VariantOptions, make_variants
-from moonfed.tensors import Vector, open_model, split
 
 LEARNING_RATES = (0.01, 0.001)  # of two consecutive rounds; the second lets the accuracy converge
 BATCH, SEED = 32, 0

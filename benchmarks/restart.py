@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.load.coordinator_process import SyntheticModel, served
 from benchmarks.report import Figure, progress
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.runs.create import NewRun, add_run

@@ -28,7 +28,9 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from benchmarks.report import Figure, Tables, progress
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.blobs.tensors import TensorSpec, Vector, open_model, split, write_model
+from moonfed.bundle.manifest import FILES, MODEL, InputSpec, Manifest, PlanSpec
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.coordinator.aggregation.robust.config import DEFAULT_BOUNDS, RobustSettings
@@ -37,10 +39,8 @@ from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import load_dataset, preprocessing
 from moonfed.experiments.partition import PartitionSettings, partition
 from moonfed.experiments.subsets import subset
-from moonfed.manifest import FILES, MODEL, InputSpec, Manifest, PlanSpec
+from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import Selection
-from moonfed.tensors import TensorSpec, Vector, open_model, split, write_model
-from moonfed.training_spec import TrainingSpec
 
 DEVICES, SEEDS, LAST = 5, 5, 3
 CLAIMED = 10_000_000

@@ -17,15 +17,15 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import Figure, Tables, progress
-from moonfed.assignment import AttemptId
-from moonfed.blobs import BlobDirectory
-from moonfed.bundle import Bundle
+from moonfed.blobs.store import BlobDirectory
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.edge_client.agent.worker_process import FILE_HEADER, WorkerProcess
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
-from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
+from moonfed.fleet.assignment import AttemptId
 from moonfed.sandbox.messages import encode
 from moonfed.sandbox.policy import Level, available_level
 

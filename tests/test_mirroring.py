@@ -6,16 +6,17 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("proto", "client", "export", "serving", "release", "edge_client", "coordinator", "experiments")
+PARTS = ("common", "proto", "client", "export", "serving", "release", "edge_client", "coordinator", "experiments")
+CONTRACT = ("common", "proto")
 SMALL = 60  # lines
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 
 
 def modules() -> list[str]:
-    """The modules that need tests, such as `edge_client/agent/session.py`; the contract's begin with `proto/`."""
+    """The modules that need tests, such as `edge_client/agent/session.py`; the contract's begin with its folder."""
     found = []
     for part in PARTS:
-        root = ROOT / part / "moonfed" / ("" if part == "proto" else part)
+        root = ROOT / part / "moonfed" / ("" if part in CONTRACT else part)
         for file in root.rglob("*.py"):
             name = f"{part}/{file.relative_to(root).as_posix()}"
             if file.name != "__init__.py" and not name.startswith("proto/v1/"):
@@ -25,7 +26,7 @@ def modules() -> list[str]:
 
 def size(module: str) -> int:
     part, _, rest = module.partition("/")
-    root = ROOT / part / "moonfed" / ("" if part == "proto" else part)
+    root = ROOT / part / "moonfed" / ("" if part in CONTRACT else part)
     return len((root / rest).read_text().splitlines())
 
 

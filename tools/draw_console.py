@@ -18,7 +18,7 @@ from moonfed.coordinator.cli.control_client import Console
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.errors import Unavailable
 from moonfed.signing.key_files import KEYS_VARIABLE
-from moonfed.transport import open_channel
+from moonfed.transport.client import open_channel
 from moonfed.v1 import control_pb2
 from tests.support import browser as browsers
 from tests.support.browser import Browser

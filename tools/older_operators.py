@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from moonfed.inspection.older_torch import ABSENT, FILE
+from moonfed.plan.inspection.older_torch import ABSENT, FILE
 
 HEADER = """\
 # Operators that older releases lack ({absent}) or declare otherwise than torch {newest}: RELEASE NAME DECLARATION.

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from moonfed.inspection.operator_list import allowed_operators
+from moonfed.plan.inspection.operator_list import allowed_operators
 
 SOURCE = Path(__file__).with_name("guarded_malloc.c")
 CONTROL = "aten::_fused_sgd_"

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import grpc
 
-from moonfed.identity import load_identity
-from moonfed.join_token import parse_token
-from moonfed.transport import parse_address
+from moonfed.transport.client import parse_address
+from moonfed.transport.identity import load_identity
+from moonfed.transport.join_token import parse_token
 from moonfed.v1 import blob_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2_grpc
 from moonfed.version import CONTRACT_VERSION
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import grpc
 
-from moonfed.blobs import ref_of_file
-from moonfed.transport import PART_SIZE, SERVER_OPTIONS, to_message
+from moonfed.blobs.store import ref_of_file
+from moonfed.transport.client import PART_SIZE, SERVER_OPTIONS, to_message
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 
 

@@ -15,17 +15,17 @@ import numpy as np
 
 from benchmarks.load.synthetic_devices import FleetSpec
 from benchmarks.report import progress
-from moonfed import transport
-from moonfed.blobs import BlobRef, ref_of_bytes, ref_of_file
-from moonfed.bundle import Bundle
+from moonfed.blobs.store import BlobRef, ref_of_bytes, ref_of_file
+from moonfed.blobs.tensors import TensorSpec, write_model
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import MANIFEST_FILE, WEIGHTS_FILE, InputSpec, Manifest, PlanSpec
 from moonfed.coordinator.cli.control_client import Console, connect
 from moonfed.experiments.child_processes import ChildProcesses
 from moonfed.export.bundle_signing import SigningOptions, sign_new
-from moonfed.identity import load_identity
-from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.plan.training_spec import TrainingSpec
 from moonfed.signing.key_files import open_signer
-from moonfed.tensors import TensorSpec, write_model
-from moonfed.training_spec import TrainingSpec
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import control_pb2
 from moonfed.version import PLAN_INTERFACE
 

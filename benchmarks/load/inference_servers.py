@@ -14,10 +14,10 @@ from pathlib import Path
 
 import grpc
 
+from moonfed.bundle.manifest import GRAPH_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.export.binding import bind_file
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
-from moonfed.manifest import GRAPH_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.release.repository import ModelDirectory, ModelRelease
 from moonfed.release.simplify import simplify
 from moonfed.release.triton_config import read_interface, to_text

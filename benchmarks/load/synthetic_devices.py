@@ -16,10 +16,10 @@ from typing import TypeAlias
 
 import grpc
 
-from moonfed.blobs import BlobDirectory, BlobRef, Incoming
-from moonfed.identity import key_bytes, new_key, signing_request
-from moonfed.join_token import JoinToken, parse_token
-from moonfed.transport import CLIENT_OPTIONS, from_message, parts, to_message
+from moonfed.blobs.store import BlobDirectory, BlobRef, Incoming
+from moonfed.transport.client import CLIENT_OPTIONS, from_message, parts, to_message
+from moonfed.transport.identity import key_bytes, new_key, signing_request
+from moonfed.transport.join_token import JoinToken, parse_token
 from moonfed.v1 import blob_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2, fleet_pb2_grpc
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks.encodings_accuracy import measure_encodings_accuracy, perturb
-from moonfed.bundle import read_bundle, write_bundle
+from moonfed.bundle.files import read_bundle, write_bundle
+from moonfed.bundle.manifest import WEIGHTS_FILE
 from moonfed.experiments.fleet import preparation
-from moonfed.manifest import WEIGHTS_FILE
 from tests.support.compiled import device_bundle
 from tests.support.coordinator import make_bundle, model_values
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from moonfed.bundle import Bundle, write_bundle
+from moonfed.bundle.files import Bundle, write_bundle
 from moonfed.client import AsyncCoordinator, Coordinator, Ended, Event, Run
 from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, enrol_all, until
 from tests.support.scoring_devices import scoring_devices

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moonfed.blobs import BlobRef
-from moonfed.bundle import write_bundle
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.files import write_bundle
 from moonfed.client import Coordinator, Ended, Interrupted, RoundCommitted, Snapshot
 from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.records import RunEvent, RunView
 from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.errors import Corrupt, Denied, NotFound, Unavailable
-from moonfed.identity import load_identity
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import blob_pb2, control_pb2
 from tests.client.conftest import opened
 from tests.coordinator.conftest import Fleet, fleet_in

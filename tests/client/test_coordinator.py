@@ -10,7 +10,7 @@ import pytest
 
 from moonfed.client import AsyncCoordinator, Coordinator
 from moonfed.errors import InvalidInput, NotFound, Unavailable
-from moonfed.operator_connection import IDENTITY_VARIABLE
+from moonfed.transport.operator_connection import IDENTITY_VARIABLE
 from tests.client.conftest import Fleet
 
 ROOT = Path(__file__).parents[2]

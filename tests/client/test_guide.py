@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.bundle import write_bundle
+from moonfed.bundle.files import write_bundle
 from moonfed.client import AsyncCoordinator, Coordinator
 from moonfed.export import build_bundle
-from moonfed.operator_connection import IDENTITY_VARIABLE
+from moonfed.transport.operator_connection import IDENTITY_VARIABLE
 from tests.client.conftest import Fleet
 from tests.support.release_fleet import create, signed_release
 
@@ -105,7 +105,7 @@ def test_pyright_accepts_every_example(tmp_path: Path) -> None:
     (tmp_path / "guide.py").write_text("\n".join(blocks()))
     for script in SCRIPTS:
         shutil.copy(script, tmp_path)
-    parts = [str(ROOT / part) for part in ("proto", "client", "export", "release", "serving")]
+    parts = [str(ROOT / part) for part in ("common", "proto", "client", "export", "release", "serving")]
     settings = {
         "extraPaths": parts,
         "pythonVersion": "3.11",

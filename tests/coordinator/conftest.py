@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from moonfed import transport
-from moonfed.blobs import ref_of_bytes
-from moonfed.bundle import Bundle
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle.files import Bundle
 from moonfed.coordinator.cli.control_client import Console
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.coordinator.server import Ports
 from moonfed.coordinator.storage.db.postgres import open_store
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import Unavailable
+from moonfed.transport import client as transport
 from moonfed.v1 import control_pb2
 from tests.support import coordinator, postgresql
 from tests.support.coordinator import Device, DeviceSession, ask

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.records import DeviceReport, RoundRecord, attempt_id
 from moonfed.coordinator.rounds.events import Lose
 from moonfed.coordinator.rounds.state import OpenRound

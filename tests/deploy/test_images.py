@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import yaml
 
-from moonfed.bundle import write_bundle
+from moonfed.bundle.files import write_bundle
+from moonfed.bundle.manifest import InputSpec
 from moonfed.export.bundle_recipe import BundleRecipe
-from moonfed.manifest import InputSpec
 from moonfed.serving.api_keys import create_key
 from moonfed.signing.key_files import write_trust
 from tests.coordinator.conftest import new_bucket

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from moonfed import transport
-from moonfed.assignment import Assignment
 from moonfed.edge_client.agent.device_metrics import DeviceMetrics
 from moonfed.errors import MoonfedError
+from moonfed.fleet.assignment import Assignment
+from moonfed.transport import client as transport
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.faults.fleet import LightDevice, Pace, bundle_of, until

@@ -14,8 +14,9 @@ import numpy as np
 import psutil
 import pytest
 
-from moonfed.assignment import AttemptId
-from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.blobs.tensors import write_model
+from moonfed.bundle.manifest import FILES, PLAN_FILE, InputSpec, Manifest, PlanSpec
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity, store_identity
 from moonfed.edge_client.job import Job
@@ -26,12 +27,11 @@ from moonfed.export.methods.method import ExchangeShapes, Method
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors, tensor_specs
 from moonfed.export.optimiser import Sgd
-from moonfed.identity import CA_FILE
-from moonfed.manifest import FILES, PLAN_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.fleet.assignment import AttemptId
+from moonfed.plan.training_spec import TrainingSpec
 from moonfed.sandbox.policy import available_level
-from moonfed.tensors import write_model
-from moonfed.training_spec import TrainingSpec
-from moonfed.transport import to_message
+from moonfed.transport.client import to_message
+from moonfed.transport.identity import CA_FILE
 from moonfed.v1 import fleet_pb2
 from tests.support.authority import DAY, Authority, certified_key
 from tests.support.compiled import cached_plan

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from moonfed import bundle as bundle_module
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle import files as bundle_module
+from moonfed.bundle.manifest import FILES, GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE
 from moonfed.edge_client.state.releases import ReleaseStore
-from moonfed.manifest import FILES, GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE
 from moonfed.sandbox.policy import available_level
 from tests.edge_client.conftest import PROGRAM, SANDBOX, Bundle, Device, write_samples
 from tests.support.attack_bundles import ATTACKS, STOPPED, Attack

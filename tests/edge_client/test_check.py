@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moonfed import bundle as bundles
-from moonfed.blobs import ref_of_bytes
-from moonfed.bundle import write_bundle
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle import files as bundles
+from moonfed.bundle.files import write_bundle
+from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.edge_client.check import CheckSettings, check_bundle, check_document
 from moonfed.edge_client.resources import trainer_runtime
 from moonfed.errors import InvalidInput, UntrustedBundle
-from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.signing.key_files import write_trust
 from moonfed.signing.trust import TrustChain
 from tests.edge_client.conftest import PROGRAM, Bundle

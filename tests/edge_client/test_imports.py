@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
 from moonfed.edge_client.worker.messages import WorkerSettings
 from tests.edge_client.conftest import Bundle, Device, check_of, job_maker, write_samples
 from tests.support.device_coordinator import Coordinator

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from moonfed.assignment import AttemptId
 from moonfed.edge_client.job import Job
 from moonfed.encodings import parse_encodings
-from moonfed.training_spec import TrainingSpec
+from moonfed.fleet.assignment import AttemptId
+from moonfed.plan.training_spec import TrainingSpec
 
 JOB = Job(
     id=AttemptId(run="digits", round=4, attempt=2),

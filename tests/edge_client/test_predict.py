@@ -12,7 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.blobs.tensors import write_model
+from moonfed.bundle.manifest import FILES, PLAN_FILE, InputSpec, Manifest
 from moonfed.edge_client import Predictor
 from moonfed.edge_client.state import model_files
 from moonfed.edge_client.state.releases import ReleaseStore
@@ -21,9 +23,7 @@ from moonfed.errors import InvalidInput
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors, tensor_specs
-from moonfed.manifest import FILES, PLAN_FILE, InputSpec, Manifest
 from moonfed.sandbox import policy
-from moonfed.tensors import write_model
 from tests.edge_client.conftest import CLASSES, FEATURES, PROGRAM, SANDBOX, Bundle, write_samples
 from tests.support.compiled import cached_plan
 from tests.support.device_coordinator import PATIENCE

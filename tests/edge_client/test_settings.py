@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from moonfed import plan
 from moonfed.edge_client.settings import MEMORY_FORMATS, PRECISIONS, DeviceSettings
 from moonfed.errors import InvalidInput
+from moonfed.plan import interface as plan
 from moonfed.sandbox.policy import available_level
 from moonfed.sizes import parse_size
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moonfed.assignment import AttemptId
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.cohort import draw_cohort, draw_order
 from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.experiments.attendance import Behaviour, attendance
+from moonfed.fleet.assignment import AttemptId
 
 SAMPLES = {f"party-{number}": 10 + number for number in range(1, 41)}
 DRAW = Draw(bytes(range(32)))

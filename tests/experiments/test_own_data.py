@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import preprocessing
 from moonfed.experiments.own_data import OwnData
-from moonfed.manifest import InputSpec
 from tests.support.device_samples import draw
 from tests.support.tables import write_csv
 

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from moonfed.bundle import Bundle
+from moonfed.blobs.tensors import TensorSpec, Vector, open_model
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
 from moonfed.data.data_set import DataSet
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.methods import METHODS
@@ -15,9 +17,7 @@ from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network
 from moonfed.export.optimiser import Sgd
 from moonfed.export.self_checks import random_samples
-from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
-from moonfed.plan import TorchScriptPlan, load_plan
-from moonfed.tensors import TensorSpec, Vector, open_model
+from moonfed.plan.interface import TorchScriptPlan, load_plan
 from tests.support.compiled import cached_bundle, cached_plan
 from tests.support.control_service import Control
 

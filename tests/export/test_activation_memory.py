@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.export.activation_memory import activation_bytes
 from moonfed.export.network import Network
 from moonfed.export.preprocessing import build_preprocessing
-from moonfed.manifest import InputSpec
 
 
 def test_activation_bytes_count_tensors_retained_for_gradients() -> None:

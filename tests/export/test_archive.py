@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from moonfed.bundle.manifest import PLAN_FILE, InputSpec
 from moonfed.export.bundle_recipe import BundleRecipe
-from moonfed.manifest import PLAN_FILE, InputSpec
 from tests.support.compiled import device_bundle
 
 PICTURES = BundleRecipe(
@@ -19,7 +19,7 @@ PICTURES = BundleRecipe(
 
 ANOTHER_PROCESS = """
 import dataclasses, sys
-from moonfed.manifest import PLAN_FILE
+from moonfed.bundle.manifest import PLAN_FILE
 from tests.export.test_archive import PICTURES
 from tests.support.compiled import build_device_bundle
 

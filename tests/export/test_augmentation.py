@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput
 from moonfed.export.augmentation import build_augmentation
 from moonfed.export.torchvision_import import import_torchvision
-from moonfed.manifest import InputSpec
 from tests.export.conftest import FEATURES, IMAGE
 
 Pixels = npt.NDArray[np.uint8]

@@ -12,16 +12,16 @@ import onnx
 import pytest
 import torch
 
-from moonfed.bundle import Bundle
+from moonfed.blobs.tensors import TensorSpec, write_model
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import GRAPH_FILE, Manifest
 from moonfed.errors import InvalidInput, SchemaMismatch
 from moonfed.export.binding import ModelOrigin, bind, bind_file, read_metadata, with_metadata
 from moonfed.export.parity import load_model
 from moonfed.export.scoring import Predictor
 from moonfed.export.self_checks import random_samples
-from moonfed.manifest import GRAPH_FILE, Manifest
-from moonfed.plan import TorchScriptPlan
+from moonfed.plan.interface import TorchScriptPlan
 from moonfed.release.triton_config import read_interface
-from moonfed.tensors import TensorSpec, write_model
 from tests.export.conftest import SMALL_IMAGE, another_model
 
 

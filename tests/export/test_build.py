@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from moonfed.bundle import Bundle, read_bundle
+from moonfed.blobs.tensors import open_model, split
+from moonfed.bundle.files import Bundle, read_bundle
+from moonfed.bundle.manifest import WEIGHTS_FILE
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.export import build_bundle
-from moonfed.manifest import WEIGHTS_FILE
 from moonfed.signing.bundle_signature import signed_by
-from moonfed.tensors import open_model, split
 
 GUIDE = Path(__file__).parents[2] / "docs" / "python-client.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

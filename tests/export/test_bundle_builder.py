@@ -8,7 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from moonfed.bundle import Bundle, read_bundle, write_bundle
+from moonfed.blobs.tensors import open_model
+from moonfed.bundle.files import Bundle, read_bundle, write_bundle
+from moonfed.bundle.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE
 from moonfed.export.binding import bind
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
@@ -18,11 +20,9 @@ from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors
 from moonfed.export.parity import load_model, predictions_of, require_parity
 from moonfed.export.self_checks import random_samples
-from moonfed.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE
-from moonfed.plan import load_plan
+from moonfed.plan.interface import load_plan
 from moonfed.registry import selection_of
 from moonfed.server_rules.fedavgm import FedAvgM
-from moonfed.tensors import open_model
 from tests.export.conftest import FEATURES, IMAGE, PICTURES, SMALL_IMAGE, TABLE, another_model
 
 EXCHANGED: dict[str, tuple[list[str], list[str], list[str]]] = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput, UnsafePlan
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import MethodSettings, read_classes
@@ -15,8 +16,7 @@ from moonfed.export.methods import METHODS
 from moonfed.export.methods.fedavg import FedAvg
 from moonfed.export.methods.method import Method
 from moonfed.export.optimiser import Sgd
-from moonfed.manifest import InputSpec
-from moonfed.training_spec import TrainingSpec
+from moonfed.plan.training_spec import TrainingSpec
 from tests.export.conftest import MINE, PICTURES
 
 FAULTY = "tests.support.faulty_networks"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.bundle import Bundle, read_bundle, write_bundle
+from moonfed.bundle.files import Bundle, read_bundle, write_bundle
 from moonfed.errors import InvalidInput, UntrustedBundle
 from moonfed.export.bundle_signing import SigningOptions, resign, sign_new
 from moonfed.signing.bundle_signature import BundleSignature, signed_by

@@ -13,15 +13,15 @@ from pathlib import Path
 import onnx
 import pytest
 
-from moonfed.blobs import ref_of_bytes
-from moonfed.bundle import Bundle
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, WEIGHTS_FILE, Manifest
 from moonfed.errors import NotFound, Unavailable, UntrustedBundle
 from moonfed.export.coordinator_client import connect, global_models
-from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, WEIGHTS_FILE, Manifest
 from moonfed.signing.bundle_signature import BundleSignature
 from moonfed.signing.key_files import write_trust
 from moonfed.signing.trust import TrustChain
-from moonfed.transport import to_message
+from moonfed.transport.client import to_message
 from tests.export.conftest import NOWHERE, another_model
 from tests.support.control_service import Control
 from tests.support.coordinator import make_bundle

@@ -14,9 +14,11 @@ import pytest
 import torch
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from moonfed import transport
-from moonfed.blobs import BlobRef, ref_of_file
-from moonfed.bundle import Bundle
+from moonfed.blobs.store import BlobRef, ref_of_file
+from moonfed.blobs.tensors import Vector
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import PLAN_FILE
+from moonfed.control.held_out_score import HeldOutScore
 from moonfed.data.data_set import DataSet
 from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput, NotFound, ResourceExhausted, Unavailable
@@ -24,13 +26,11 @@ from moonfed.export.coordinator_client import CoordinatorClient, connect, global
 from moonfed.export.evaluator import Evaluator, RoundScore, open_evaluator
 from moonfed.export.parity import load_model
 from moonfed.export.scoring import HeldOutData
-from moonfed.held_out_score import HeldOutScore
-from moonfed.manifest import PLAN_FILE
-from moonfed.plan import load_plan
-from moonfed.tensors import Vector
+from moonfed.plan.interface import load_plan
+from moonfed.transport import client as transport
 from moonfed.v1 import control_pb2
 from tests.export.conftest import NOWHERE, another_model, initial_model
-from tests.proto.test_held_out_score import SCORE
+from tests.proto.control.test_held_out_score import SCORE
 from tests.support.control_service import Control
 
 PATIENCE = 60.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from moonfed.bundle import read_bundle
+from moonfed.bundle.files import read_bundle
 from moonfed.export.cli.program import app
 from moonfed.server_rules import SERVER_RULES
 from moonfed.server_rules.fedavgm import FedAvgM

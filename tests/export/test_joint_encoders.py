@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.export.joint_encoders import MOST_ENCODERS, joint_encoders
 from moonfed.export.model_zoo import PROJECTION, build_network
 from moonfed.export.network import Network
 from moonfed.export.preprocessing import ImagePreprocessing
-from moonfed.manifest import InputSpec
 from tests.support.eager_reference import network_with
 from tests.support.plan_rounds import largest_difference, other_models
 

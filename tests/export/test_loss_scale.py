@@ -12,7 +12,7 @@ from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network
 from moonfed.export.plan_builder import compile_plan, save_plan
-from moonfed.plan import TorchScriptPlan, allocate
+from moonfed.plan.interface import TorchScriptPlan, allocate
 from tests.export.conftest import FEATURES, IMAGE, NewPlan, batches
 from tests.support.eager_reference import weights_of
 from tests.support.plan_precision import opened, update_of, values

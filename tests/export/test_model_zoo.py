@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput
 from moonfed.export.model_zoo import build_network
-from moonfed.manifest import InputSpec
 from tests.export.conftest import IMAGE
 
 

@@ -7,10 +7,10 @@ import dataclasses
 import onnx
 import pytest
 
-from moonfed.bundle import Bundle
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import GRAPH_FILE
 from moonfed.errors import InvalidInput
 from moonfed.export.bundle_builder import build_bundle
-from moonfed.manifest import GRAPH_FILE
 from tests.export.conftest import MINE, TABLE
 
 

@@ -9,8 +9,8 @@ from moonfed.edge_client.training.local_training import Samples, train_round
 from moonfed.edge_client.training.rng import RoundSettings, epoch_batches
 from moonfed.export.network import Network
 from moonfed.export.optimiser import SgdOptimiser
-from moonfed.plan import TorchScriptPlan
-from moonfed.training_spec import TrainingSpec
+from moonfed.plan.interface import TorchScriptPlan
+from moonfed.plan.training_spec import TrainingSpec
 from tests.export.conftest import SMALL_IMAGE, NewPlan, batches, hyperparameters
 from tests.support.eager_reference import Batch, Model, trained_eagerly, weights_of
 from tests.support.plan_rounds import TOLERANCE, largest_difference, smooth_network

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moonfed.bundle import Bundle
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import GRAPH_FILE
 from moonfed.data.data_set import Inputs
 from moonfed.errors import MoonfedError
 from moonfed.export.binding import bind
 from moonfed.export.parity import largest_difference, load_model, predictions_of, require_parity
 from moonfed.export.scoring import Predictor
 from moonfed.export.self_checks import random_samples
-from moonfed.manifest import GRAPH_FILE
-from moonfed.plan import TorchScriptPlan
+from moonfed.plan.interface import TorchScriptPlan
 from moonfed.sandbox.shared_predictions import Probabilities
 from tests.export.conftest import SMALL_IMAGE, another_model
 

@@ -19,7 +19,7 @@ from moonfed.export.augmentation import AUGMENTATIONS, build_augmentation
 from moonfed.export.methods import METHODS
 from moonfed.export.network import Network
 from moonfed.export.plan_builder import compile_plan, save_plan
-from moonfed.plan import MEMORY_FORMATS, TorchScriptPlan, allocate, quiet_torchscript
+from moonfed.plan.interface import MEMORY_FORMATS, TorchScriptPlan, allocate, quiet_torchscript
 from tests.export.conftest import SMALL_IMAGE, batches, hyperparameters
 from tests.support.eager_reference import weights_of
 from tests.support.plan_rounds import NONE, other_models

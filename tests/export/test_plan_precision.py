@@ -14,7 +14,7 @@ from moonfed.errors import InvalidInput
 from moonfed.export.methods import METHODS
 from moonfed.export.network import Network
 from moonfed.export.plan_builder import compile_plan, save_plan
-from moonfed.plan import MEMORY_FORMATS, PRECISIONS, TorchScriptPlan, load_plan
+from moonfed.plan.interface import MEMORY_FORMATS, PRECISIONS, TorchScriptPlan, load_plan
 from tests.export.conftest import IMAGE, SMALL_IMAGE, NewPlan, batches
 from tests.support.eager_reference import Batch, Model, weights_of
 from tests.support.plan_precision import opened, update_of, values

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.export.preprocessing import build_preprocessing
-from moonfed.manifest import InputSpec
 from tests.export.conftest import FEATURES, IMAGE
 
 

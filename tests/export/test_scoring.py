@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from moonfed.control.held_out_score import HeldOutScore
 from moonfed.data.data_set import DataSet
 from moonfed.export import scoring
 from moonfed.export.scoring import HeldOutData, Predictor
-from moonfed.held_out_score import HeldOutScore
 
 
 class Given(Predictor):

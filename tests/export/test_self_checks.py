@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from moonfed.bundle import Bundle
+from moonfed.blobs.tensors import split
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import PLAN_FILE, InputSpec
 from moonfed.data.data_set import Inputs
+from moonfed.data.table_spec import Column, TableSpec
 from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe, SampleRecipe, read_examples
 from moonfed.export.self_checks import check_samples, check_training, random_samples
-from moonfed.manifest import PLAN_FILE, InputSpec
-from moonfed.plan import Tensors, TorchScriptPlan, load_plan
-from moonfed.table_spec import Column, TableSpec
-from moonfed.tensors import split
+from moonfed.plan.interface import Tensors, TorchScriptPlan, load_plan
 from tests.export.conftest import TABLE, another_model
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from moonfed.data.bad_cells import UnusableTable
+from moonfed.data.table_spec import Column
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.table_description import Scale
 from moonfed.export.table_inference import ColumnChoices, infer_description
-from moonfed.table_spec import Column
 from tests.support.tables import write_csv, write_parquet
 
 TEXT = "id,age,plan,zip,churn\na1,1,plus,10,1\na2,3,basic,9,0\na3,5,plus,10,10\n"

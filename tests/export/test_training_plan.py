@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import TrainingFailed
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.plan_builder import compile_plan, save_plan
-from moonfed.manifest import InputSpec
-from moonfed.plan import load_plan
+from moonfed.plan.interface import load_plan
 from tests.export.conftest import FEATURES, IMAGE, SMALL_IMAGE, NewPlan, batches, hyperparameters
 from tests.support.eager_reference import network_with, trained_eagerly, weights_of
 from tests.support.plan_rounds import NONE, TOLERANCE, largest_difference, no_draws, other_models, trained

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.written_state import require_exchanged_state
-from moonfed.manifest import InputSpec
 
 
 class Layer(nn.Module):

@@ -21,17 +21,17 @@ from typing import Any
 
 import numpy as np
 
-from moonfed.assignment import Assignment, AttemptId
-from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
-from moonfed.bundle import Bundle
+from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.blobs.tensors import TensorSpec, Vector, model_size
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import MANIFEST_FILE, WEIGHTS_FILE
 from moonfed.coordinator.storage.store import Store
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.state.round_store import StoredRound, Update
 from moonfed.errors import MoonfedError, ResourceExhausted, Unavailable
-from moonfed.fleet_messages import read_assignment
-from moonfed.identity import load_identity
-from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE
-from moonfed.tensors import TensorSpec, Vector, model_size
+from moonfed.fleet.assignment import Assignment, AttemptId
+from moonfed.fleet.messages import read_assignment
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import control_pb2
 from tests.faults.program import CLOCK, Clock, Fault, environment_of
 from tests.support import coordinator
@@ -39,7 +39,7 @@ from tests.support.forked_programs import ForkedPopen
 from tests.support.signatures import signed
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")])}
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "common"), str(ROOT / "proto")])}
 PATIENCE = 100.0  # seconds after which a test gives up; nothing is asserted about time
 BELOW_EPHEMERAL = range(20_000, 32_000)  # ports that no outgoing connection takes while the coordinator is dead
 SAMPLES = {"cam-1": 10, "cam-2": 25, "cam-3": 40}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from moonfed.assignment import Assignment
+from moonfed.fleet.assignment import Assignment
 from tests.faults.fleet import Coordinators, LightDevice, Pace, until
 
 RUN = "killed"

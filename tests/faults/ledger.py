@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.blobs.tensors import Vector, model_size
 from moonfed.coordinator.records import RoundRecord
 from moonfed.coordinator.rounds.settings import RunSettings
-from moonfed.tensors import Vector, model_size
 from tests.support.coordinator import PARAMETERS, SIZE, model_values
 
 Key = tuple[int, int, str]  # round, attempt, device: the attempt that the update began with

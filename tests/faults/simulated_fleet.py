@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from moonfed.assignment import Assignment
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.blobs.tensors import Vector
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.devices.sessions import DeviceInfo
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.errors import MoonfedError, SchemaMismatch
-from moonfed.tensors import Vector
+from moonfed.fleet.assignment import Assignment
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 from tests.faults.crash import Crash
 from tests.faults.ledger import Sent

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from moonfed.assignment import Assignment
+from moonfed.blobs.tensors import Vector
 from moonfed.coordinator.storage.db import sqlite
-from moonfed.tensors import Vector
+from moonfed.fleet.assignment import Assignment
 from moonfed.v1 import control_pb2
 from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, trained, until
 from tests.faults.kills import RUN, Reaper, kills

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from benchmarks.load.attackers import is_closed, silent_connection
 from moonfed.errors import AlreadyExists, NotFound, Unavailable, Untrusted
-from moonfed.flood_log import LINES
-from moonfed.identity import load_identity, new_key, read_certificate, signing_request
-from moonfed.join_token import parse_token
+from moonfed.observability.flood_log import LINES
+from moonfed.transport.identity import load_identity, new_key, read_certificate, signing_request
+from moonfed.transport.join_token import parse_token
 from moonfed.v1 import blob_pb2, control_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2
 from moonfed.version import CONTRACT_VERSION
 from tests.faults.fleet import (

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 from contextlib import closing
 
-from moonfed.assignment import Assignment
+from moonfed.fleet.assignment import Assignment
 from moonfed.v1 import control_pb2
 from tests.faults.fleet import SAMPLES, Coordinators, Pace, bundle_of, devices_at, until
 from tests.support.coordinator import ask

@@ -16,9 +16,9 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moonfed import transport
-from moonfed.identity import load_identity
-from moonfed.join_token import parse_token
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity
+from moonfed.transport.join_token import parse_token
 from moonfed.v1 import control_pb2, enrolment_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.faults.messages import messages

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from moonfed import transport
-from moonfed.identity import load_identity
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import control_pb2
 from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, whole_run
 from tests.faults.program import Clock

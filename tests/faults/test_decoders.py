@@ -17,21 +17,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from moonfed.blobs.tensors import header_bytes, open_model, require_finite, split
+from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.rpc import convert_control, convert_fleet
 from moonfed.coordinator.rpc.convert_settings import run_settings, settings_message
 from moonfed.coordinator.updates.validation import check_files, check_header, largest_files
 from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch, UntrustedBundle
-from moonfed.fleet_messages import read_assignment, read_run_ended
-from moonfed.identity import new_key, signing_request
-from moonfed.join_token import PREFIX, JoinToken, parse_token
-from moonfed.manifest import MODEL, Manifest
+from moonfed.fleet.messages import read_assignment, read_run_ended
 from moonfed.signing import statement as statements
 from moonfed.signing import trust as trusts
 from moonfed.signing.bundle_signature import BundleSignature, verify
 from moonfed.signing.envelope import Envelope
 from moonfed.signing.trust import TrustChain
-from moonfed.tensors import header_bytes, open_model, require_finite, split
+from moonfed.transport.identity import new_key, signing_request
+from moonfed.transport.join_token import PREFIX, JoinToken, parse_token
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.faults.messages import JSON, all_spoilt, damaged, messages, spoilt
 from tests.support import coordinator

@@ -9,9 +9,9 @@ from typing import Literal
 
 import pytest
 
-from moonfed import transport
 from moonfed.errors import AlreadyExists, Unavailable
-from moonfed.identity import load_identity
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import control_pb2
 from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, until, whole_run
 from tests.faults.program import Fault
@@ -22,7 +22,7 @@ REGISTRY = STORAGE + "device_registry:DeviceRegistry."
 REPORTS = "moonfed.coordinator.storage.device_reports:DeviceReports."
 STORE = STORAGE + "store:Store."
 SPOOL = STORAGE + "spool:Spool."
-BLOBS = "moonfed.blobs:"
+BLOBS = "moonfed.blobs.store:"
 # Devices connect, the round is recorded, updates are received and put to their places; those that wait at the same time
 # get their receipts together; the round takes no more, the new model becomes a blob, the round is committed, its spool
 # is deleted. `skip` others: in the middle of a cohort.

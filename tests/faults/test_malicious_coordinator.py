@@ -16,9 +16,9 @@ from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rpc.convert_settings import settings_message
 from moonfed.errors import MoonfedError
 from moonfed.signing.statement import RELEASE
-from moonfed.transport import to_message
+from moonfed.transport.client import to_message
 from moonfed.v1 import control_pb2
-from tests.proto.test_held_out_score import SCORE
+from tests.proto.control.test_held_out_score import SCORE
 from tests.support.coordinator import make_bundle
 from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, _environment
 from tests.support.malicious_coordinator import (

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from moonfed import transport
-from moonfed.identity import load_identity
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.faults.power import Disk

@@ -24,8 +24,9 @@ from hypothesis import HealthCheck, strategies
 from hypothesis import settings as hypothesis_settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from moonfed.assignment import Assignment
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.blobs.tensors import Vector
+from moonfed.bundle.manifest import WEIGHTS_FILE
 from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.records import RoundRecord, RunView
@@ -36,8 +37,7 @@ from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.storage.blobs import garbage_collection
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.errors import AlreadyExists, NotFound, WrongState
-from moonfed.manifest import WEIGHTS_FILE
-from moonfed.tensors import Vector
+from moonfed.fleet.assignment import Assignment
 from tests.faults.crash import Crash
 from tests.faults.ledger import Key, Ledger, Sent
 from tests.faults.simulated_fleet import (

@@ -15,14 +15,14 @@ import numpy as np
 import psutil
 import pytest
 
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
+from moonfed.blobs.tensors import Vector, open_model
 from moonfed.experiments.child_processes import ChildProcesses, run
 from moonfed.experiments.datasets import load_dataset
 from moonfed.experiments.partition import PartitionSettings, write_partition
-from moonfed.identity import load_identity
 from moonfed.sandbox.policy import available_level
-from moonfed.tensors import Vector, open_model
-from moonfed.transport import fetch_blob, from_message, open_channel
+from moonfed.transport.client import fetch_blob, from_message, open_channel
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import control_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub
 from tests.experiments.conftest import compile_once
@@ -190,8 +190,8 @@ class Federation:
 
     def global_model(self, name: str, round_number: int, bundle: Path) -> Vector:
         """Return the global model after a round as a flat vector; round 0 is the initial model."""
-        from moonfed.bundle import read_bundle
-        from moonfed.manifest import WEIGHTS_FILE
+        from moonfed.bundle.files import read_bundle
+        from moonfed.bundle.manifest import WEIGHTS_FILE
 
         specs = read_bundle(bundle).manifest.tensors
         if round_number == 0:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from moonfed.experiments.child_processes import run
-from moonfed.identity import load_identity, read_certificate
+from moonfed.transport.identity import load_identity, read_certificate
 from moonfed.v1 import control_pb2
 
 from .conftest import PATIENCE, Federation

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from moonfed.bundle import read_bundle
-from moonfed.tensors import file_size, model_size, open_model
+from moonfed.blobs.tensors import file_size, model_size, open_model
+from moonfed.bundle.files import read_bundle
 
 from .conftest import Federation
 

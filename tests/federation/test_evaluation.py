@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moonfed.blobs import ref_of_file
-from moonfed.bundle import read_bundle
+from moonfed.blobs.store import ref_of_file
+from moonfed.bundle.files import read_bundle
+from moonfed.bundle.manifest import GRAPH_FILE
 from moonfed.data.data_set import DataSet
 from moonfed.data.npz import NpzSource
 from moonfed.edge_client.data.split import split
 from moonfed.edge_client.state.local_models import MODEL_FILE
 from moonfed.errors import MoonfedError
-from moonfed.evaluation import MIN_HOLDOUT
 from moonfed.experiments.child_processes import run
 from moonfed.export.binding import bind_file
 from moonfed.export.scoring import Predictor
-from moonfed.manifest import GRAPH_FILE
+from moonfed.fleet.evaluation import MIN_HOLDOUT
 
 from .conftest import Federation
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from moonfed.bundle import read_bundle
+from moonfed.blobs.tensors import Vector, open_model, split
+from moonfed.bundle.files import read_bundle
+from moonfed.bundle.manifest import PLAN_FILE
 from moonfed.edge_client.training.local_training import RoundSettings, Samples, train_round
 from moonfed.experiments.child_processes import run
-from moonfed.manifest import PLAN_FILE
-from moonfed.plan import load_plan
-from moonfed.tensors import Vector, open_model, split
+from moonfed.plan.interface import load_plan
 from moonfed.v1 import control_pb2
 
 from .conftest import Federation

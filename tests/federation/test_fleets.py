@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from moonfed.bundle import read_bundle
-from moonfed.tensors import Vector, open_model
+from moonfed.blobs.tensors import Vector, open_model
+from moonfed.bundle.files import read_bundle
 
 from .conftest import Federation
 

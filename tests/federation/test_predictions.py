@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from moonfed.experiments.child_processes import run
-from moonfed.model_repository import MODEL_FILE
+from moonfed.models.repository import MODEL_FILE
 from tests.support.predictions import in_order
 from tests.support.session_cache import cached
 

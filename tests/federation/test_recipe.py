@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tomllib
 
-from moonfed.bundle import read_bundle
+from moonfed.blobs.tensors import open_model
+from moonfed.bundle.files import read_bundle
 from moonfed.experiments.child_processes import run
-from moonfed.tensors import open_model
 from tests.support.forked_process import PATCHES
 
 from .conftest import Federation

@@ -16,12 +16,12 @@ import numpy as np
 import psutil
 import pytest
 
-from moonfed.bundle import read_bundle
+from moonfed.blobs.tensors import open_model
+from moonfed.bundle.files import read_bundle
 from moonfed.experiments.child_processes import our_program
 from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.run import run_simulation
 from moonfed.experiments.simulation import Simulation
-from moonfed.tensors import open_model
 from tests.support.ended_processes import still_running
 from tests.support.forked_process import PATCHES
 from tests.support.forked_programs import ROOT

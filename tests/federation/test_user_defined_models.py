@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from moonfed.bundle.manifest import WEIGHTS_FILE
 from moonfed.experiments.child_processes import run
 from moonfed.export.binding import read_metadata
-from moonfed.manifest import WEIGHTS_FILE
 from tests.support.server_process import served
 
 from .conftest import Federation

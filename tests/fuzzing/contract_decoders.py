@@ -14,20 +14,20 @@ import numpy as np
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding as CertificateEncoding
 
-from moonfed.bundle import read_bundle
-from moonfed.compression import compress, decompress
+from moonfed.blobs.compression import compress, decompress
+from moonfed.blobs.encoded_models import decode_model, encode_model
+from moonfed.blobs.tensors import open_model, require_finite
+from moonfed.bundle.files import read_bundle
+from moonfed.bundle.manifest import CLASS_MEANS, MODEL, InputSpec, Manifest
 from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.updates.validation import check_files
 from moonfed.data.npz import NpzSource
 from moonfed.data.source import IF_PRESENT, IGNORED
 from moonfed.data.table import TableSource
-from moonfed.encoded_models import decode_model, encode_model
 from moonfed.encodings import known_encodings, parse_encoding
-from moonfed.identity import new_key, signing_request
-from moonfed.inspection.graph import require_self_contained
-from moonfed.join_token import PREFIX, JoinToken, parse_token
-from moonfed.manifest import CLASS_MEANS, MODEL, InputSpec, Manifest
-from moonfed.tensors import open_model, require_finite
+from moonfed.plan.inspection.graph import require_self_contained
+from moonfed.transport.identity import new_key, signing_request
+from moonfed.transport.join_token import PREFIX, JoinToken, parse_token
 from tests.fuzzing import scratch
 from tests.fuzzing.decoder import Decoder
 from tests.support import coordinator, tables

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from moonfed.control.held_out_score import HeldOutScore
 from moonfed.coordinator.aggregation.robust.config import read_robust_settings
 from moonfed.coordinator.rounds.settings import parse_amount, parse_fraction
 from moonfed.coordinator.rpc import convert_control, convert_evaluations, convert_fleet, convert_releases
@@ -15,22 +16,21 @@ from moonfed.coordinator.rpc.convert_settings import run_recipe, run_settings
 from moonfed.coordinator.updates.validation import check_header, largest_files
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import MoonfedError
-from moonfed.fleet_messages import (
+from moonfed.fleet.messages import (
     read_assignment,
     read_evaluation,
     read_release_report,
     read_run_ended,
     read_target,
 )
-from moonfed.held_out_score import HeldOutScore
 from moonfed.labels import parse_labels
-from moonfed.proxy import parse_proxy
 from moonfed.registry import read_pairs
 from moonfed.server_rules import read_server_rule
 from moonfed.sizes import parse_size
+from moonfed.transport.proxy import parse_proxy
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.fuzzing.decoder import Decoder
-from tests.proto.test_held_out_score import SCORE
+from tests.proto.control.test_held_out_score import SCORE
 from tests.support import coordinator
 
 M = TypeVar("M", bound=Message)

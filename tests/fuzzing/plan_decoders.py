@@ -10,8 +10,8 @@ from functools import cache
 import torch
 
 from moonfed.errors import TrainingFailed
-from moonfed.inspection.archive import inspect_archive
-from moonfed.plan import load_plan
+from moonfed.plan.inspection.archive import inspect_archive
+from moonfed.plan.interface import load_plan
 from tests.fuzzing import scratch
 from tests.fuzzing.decoder import Decoder
 from tests.support import attack_plans

@@ -32,10 +32,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from moonfed.errors import UnsafePlan
-from moonfed.inspection.archive import inspect_archive
-from moonfed.inspection.operator_list import allowed_names
-from moonfed.inspection.operators import load_module
-from moonfed.plan import quiet_torchscript
+from moonfed.plan.inspection.archive import inspect_archive
+from moonfed.plan.inspection.operator_list import allowed_names
+from moonfed.plan.inspection.operators import load_module
+from moonfed.plan.interface import quiet_torchscript
 from tests.fuzzing.plan_decoders import Constructs
 from tests.support.attack_plans import archive_of
 from tools.generate_operators import plans

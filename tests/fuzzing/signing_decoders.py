@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from moonfed.release_manifest import ReleaseManifest
+from moonfed.models.release_manifest import ReleaseManifest
 from moonfed.signing.bundle_signature import BundleSignature, verify
 from moonfed.signing.statement import Statement
 from moonfed.signing.trust import Trust, TrustChain

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from moonfed.inspection.operators import compile_archive
+from moonfed.plan.inspection.operators import compile_archive
 from tests.fuzzing import plan_mutants
 from tests.fuzzing.plan_decoders import Constructs
 from tests.fuzzing.plan_mutants import LOADED, REFUSED, Oracle, operators_of

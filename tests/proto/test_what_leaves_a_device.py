@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor import Descriptor
 
+from moonfed.bundle.manifest import MODEL, UPLINK
 from moonfed.edge_client.agent.compatibility import describe_platform
-from moonfed.manifest import MODEL, UPLINK
 from moonfed.v1 import enrolment_pb2, fleet_pb2
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -13,8 +13,8 @@ import torch
 from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 
+from moonfed.bundle.manifest import FILES
 from moonfed.export.model_file import CheckedModel
-from moonfed.manifest import FILES
 from moonfed.release.bill_of_materials import bill_of_materials
 from moonfed.release.model_facts import ModelFacts
 from moonfed.release.publish import Candidate, gather_facts

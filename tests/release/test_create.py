@@ -12,24 +12,24 @@ import grpc
 import numpy as np
 import pytest
 
-from moonfed.blobs import BlobDirectory, ref_of_bytes
+from moonfed.blobs.store import BlobDirectory, ref_of_bytes
+from moonfed.blobs.tensors import write_model
 from moonfed.coordinator.cli.control_client import Console, InitialModel
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.data.npz import NpzSource
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, Unavailable, UntrustedRelease, WrongState
 from moonfed.export.coordinator_client import CoordinatorClient, connect
 from moonfed.export.scoring import Predictor
+from moonfed.models.release_manifest import CONFIG_FILE, LABELS_FILE, VARIANT_FILES, ReleaseManifest, verify_manifest
 from moonfed.release import create
 from moonfed.release.create import CreatedRelease, ReleaseOptions, create_release
 from moonfed.release.repository import ModelDirectory
 from moonfed.release.triton_config import from_text
 from moonfed.release.variants import VariantOptions
-from moonfed.release_manifest import CONFIG_FILE, LABELS_FILE, VARIANT_FILES, ReleaseManifest, verify_manifest
 from moonfed.signing.key_files import Signer, open_signer
 from moonfed.signing.release_signature import release_key
 from moonfed.signing.trust import TrustChain
-from moonfed.tensors import write_model
-from moonfed.transport import fetch_blob, from_message
+from moonfed.transport.client import fetch_blob, from_message
 from moonfed.v1 import control_pb2, control_pb2_grpc
 from tests.release.conftest import NOWHERE
 from tests.support.coordinator import ask, coordinator_in_process, settings

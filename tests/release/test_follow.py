@@ -17,7 +17,8 @@ import onnxruntime
 import pytest
 from typer.testing import CliRunner
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.blobs.tensors import Vector
 from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput, NotFound, UntrustedRelease
 from moonfed.export.binding import read_metadata
@@ -28,7 +29,6 @@ from moonfed.release.follow import AccuracyGate, Decision, ReleaseFollower
 from moonfed.release.repository import ModelDirectory
 from moonfed.signing.key_files import create_keys
 from moonfed.signing.release_signature import read_release_key
-from moonfed.tensors import Vector
 from moonfed.v1 import control_pb2
 from tests.export.conftest import another_model
 from tests.release.conftest import NOWHERE

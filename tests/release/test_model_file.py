@@ -16,6 +16,8 @@ import onnxruntime
 import pytest
 import torch
 
+from moonfed.blobs.tensors import split
+from moonfed.bundle.manifest import GRAPH_FILE
 from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import bind, read_metadata
@@ -25,9 +27,7 @@ from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network
 from moonfed.export.onnx_graph import export_graph
 from moonfed.export.scoring import Predictor
-from moonfed.manifest import GRAPH_FILE
 from moonfed.release.simplify import simplify
-from moonfed.tensors import split
 from moonfed.version import RELEASE
 from tests.export.conftest import SMALL_IMAGE
 from tests.support.control_service import Control

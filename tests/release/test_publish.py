@@ -33,7 +33,7 @@ VERSION_FILES = {"model.onnx", "MODEL_CARD.md", "bom.cdx.json"}
 def program(*arguments: object, without: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command; `without`: a package that it cannot import."""
     absent = f"import sys; sys.modules[{without!r}] = None; " if without else ""
-    path = os.pathsep.join([str(Path("proto").absolute()), str(Path.cwd())])
+    path = os.pathsep.join([str(Path("common").absolute()), str(Path("proto").absolute()), str(Path.cwd())])
     return subprocess.run(
         [sys.executable, "-c", f"{absent}from moonfed.export.cli.program import main; main()", *map(str, arguments)],
         capture_output=True,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import onnx
 import pytest
 
+from moonfed.bundle.manifest import INPUT_PARAMETER, InputSpec
 from moonfed.errors import InvalidInput
-from moonfed.manifest import INPUT_PARAMETER, InputSpec
 from moonfed.release.repository import ModelDirectory
 from moonfed.release.triton_config import from_text, select_versions
 from tests.support.pet_models import contents, graph, read_config, release

@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto
 from typer.testing import CliRunner
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.binding import read_metadata
@@ -25,7 +26,6 @@ from moonfed.export.model_file import CheckedModel, check_model
 from moonfed.export.model_zoo import build_network
 from moonfed.export.onnx_graph import export_graph
 from moonfed.export.scoring import Predictor
-from moonfed.manifest import InputSpec
 from moonfed.release.calibration import read_calibration
 from moonfed.release.convert import to_int8
 from moonfed.release.float16 import to_float16

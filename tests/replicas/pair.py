@@ -12,10 +12,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from moonfed.assignment import Assignment
-from moonfed.bundle import Bundle
+from moonfed.bundle.files import Bundle
 from moonfed.coordinator.storage.store import Store
 from moonfed.edge_client.state.round_store import StoredRound
+from moonfed.fleet.assignment import Assignment
 from tests.faults.fleet import SAMPLES, Coordinators, LightDevice, enrol_all, until
 from tests.replicas.balancer import balancer
 

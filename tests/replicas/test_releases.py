@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from moonfed.errors import Unavailable
-from moonfed.identity import load_identity
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import control_pb2
 from tests.faults.fleet import Coordinators, bundle_of
 from tests.replicas.pair import two_replicas

@@ -14,9 +14,9 @@ from functools import partial
 import grpc
 import pytest
 
-from moonfed import transport
 from moonfed.errors import NotFound, Unavailable, Untrusted, WrongState
-from moonfed.identity import load_identity, new_key, signing_request
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity, new_key, signing_request
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.faults.fleet import Coordinators, bundle_of, enrol_all
 from tests.replicas.pair import two_replicas

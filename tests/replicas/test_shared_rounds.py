@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.storage.leases import LeaseLost
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.storage.store import Store

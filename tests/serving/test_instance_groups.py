@@ -7,7 +7,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from moonfed.errors import InvalidInput
-from moonfed.onnx_runtime import SessionSettings
+from moonfed.models.onnx_runtime import SessionSettings
 from moonfed.serving import instance_groups
 from moonfed.serving.instance_groups import DEFAULT_CPU_COUNT, complete_groups, open_sessions
 from moonfed.serving.model_config import Config

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.onnx_runtime import SessionSettings
+from moonfed.models.onnx_runtime import SessionSettings
 from moonfed.serving import loader as module
 from moonfed.serving.inference_request import IndexEntry
 from moonfed.serving.loader import Loader

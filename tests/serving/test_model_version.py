@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from moonfed.errors import InvalidInput, MoonfedError, Overloaded
-from moonfed.onnx_runtime import SessionSettings
+from moonfed.models.onnx_runtime import SessionSettings
 from moonfed.serving.batching import BatchPolicy
 from moonfed.serving.inference_request import InferRequest, RequestedOutput
 from moonfed.serving.model_config import read_config

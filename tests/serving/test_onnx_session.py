@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from moonfed.errors import InvalidInput, MoonfedError
-from moonfed.onnx_runtime import SessionSettings
+from moonfed.models.onnx_runtime import SessionSettings
 from moonfed.serving.inference_request import TensorMetadata
 from moonfed.serving.onnx_session import OnnxSession, run_session
 from moonfed.serving.tensor_codec import bytes_array

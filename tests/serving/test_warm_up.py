@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from moonfed.onnx_runtime import SessionSettings
+from moonfed.models.onnx_runtime import SessionSettings
 from moonfed.serving.inference_request import Array
 from moonfed.serving.onnx_session import OnnxSession, run_session
 from tests.support.model_repositories import (

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.blobs.tensors import TensorSpec, file_size, header_bytes, model_size
+from moonfed.bundle.manifest import FILES, InputSpec, Manifest, PlanSpec
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.coordinator.aggregation.model_files import SLICE_ELEMENTS
@@ -18,10 +20,8 @@ from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER, REDUCERS
 from moonfed.coordinator.draw import Draw
-from moonfed.manifest import FILES, InputSpec, Manifest, PlanSpec
+from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import Selection, Value, selection_of, setting_types
-from moonfed.tensors import TensorSpec, file_size, header_bytes, model_size
-from moonfed.training_spec import TrainingSpec
 
 SPECS = (
     TensorSpec("a.weight", (17, 5), "parameter"),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from moonfed.plan import quiet_torchscript
+from moonfed.plan.interface import quiet_torchscript
 
 
 class _FromFile(torch.nn.Module):

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from moonfed.identity import key_bytes, new_key
+from moonfed.transport.identity import key_bytes, new_key
 
 DAY = timedelta(days=1)
 

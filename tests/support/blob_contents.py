@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moonfed.blobs import BlobRef, Incoming, ref_of_bytes
+from moonfed.blobs.store import BlobRef, Incoming, ref_of_bytes
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 
 CONTENT = bytes(range(256)) * 5000

@@ -12,7 +12,8 @@ from unittest import mock
 
 import torch
 
-from moonfed.bundle import Bundle, read_bundle, write_bundle
+from moonfed.bundle.files import Bundle, read_bundle, write_bundle
+from moonfed.bundle.manifest import InputSpec
 from moonfed.export import bundle_builder
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
@@ -20,7 +21,6 @@ from moonfed.export.methods.method import Method
 from moonfed.export.network import Network
 from moonfed.export.onnx_graph import export_graph
 from moonfed.export.plan_builder import compile_plan, plan_bytes
-from moonfed.manifest import InputSpec
 from tests.support.session_cache import cached
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import grpc
 
-from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
-from moonfed.bundle import Bundle
+from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.blobs.tensors import Vector, write_model
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import MANIFEST_FILE, WEIGHTS_FILE
+from moonfed.control.held_out_score import HeldOutScore
 from moonfed.errors import MoonfedError, NotFound
-from moonfed.grpc_status import to_status
-from moonfed.held_out_score import HeldOutScore
-from moonfed.manifest import MANIFEST_FILE, WEIGHTS_FILE
-from moonfed.tensors import Vector, write_model
-from moonfed.transport import to_message
+from moonfed.transport.client import to_message
+from moonfed.transport.grpc_status import to_status
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
 from tests.faults.fleet import free_ports
 from tests.support.signatures import signed

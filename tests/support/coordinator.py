@@ -16,19 +16,19 @@ from typing import Any, TypeVar
 import grpc
 import numpy as np
 
-from moonfed import transport
-from moonfed.blobs import BlobRef, ref_of_bytes
-from moonfed.bundle import Bundle, write_bundle
+from moonfed.blobs.store import BlobRef, ref_of_bytes
+from moonfed.blobs.tensors import TensorSpec, Vector, file_size, header_bytes, model_size
+from moonfed.bundle.files import Bundle, write_bundle
+from moonfed.bundle.manifest import MANIFEST_FILE, InputSpec, Manifest, PlanSpec
 from moonfed.coordinator.server import Ports, ServeSettings, running
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.errors import MoonfedError, Unavailable
-from moonfed.grpc_status import from_rpc_error
-from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
-from moonfed.join_token import parse_token
-from moonfed.manifest import MANIFEST_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import selection_of
-from moonfed.tensors import TensorSpec, Vector, file_size, header_bytes, model_size
-from moonfed.training_spec import TrainingSpec
+from moonfed.transport import client as transport
+from moonfed.transport.grpc_status import from_rpc_error
+from moonfed.transport.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
+from moonfed.transport.join_token import parse_token
 from moonfed.v1 import (
     blob_pb2,
     control_pb2,

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from moonfed import transport
-from moonfed.identity import load_identity
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity
 from tests.support import coordinator
 from tests.support.coordinator import Device, OperatorCalls
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-c", "from moonfed.coordinator.cli.program import main; main()"]
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")])}
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "common"), str(ROOT / "proto")])}
 
 
 def _environment() -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 from moonfed.coordinator.records import TokenRecord
 from moonfed.coordinator.storage.device_registry import DeviceRegistry, Issued
 from moonfed.coordinator.storage.registry_view import RegistryView
-from moonfed.identity import Certificate
+from moonfed.transport.identity import Certificate
 
 _serials = itertools.count(1)
 LATER = time.time() + 86400.0

@@ -10,9 +10,9 @@ from typing import NoReturn
 
 import grpc
 
-from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.errors import AlreadyExists, MoonfedError, Renamed, Unavailable
-from moonfed.grpc_status import to_status
+from moonfed.transport.grpc_status import to_status
 from moonfed.v1 import blob_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2, fleet_pb2_grpc
 from moonfed.version import CONTRACT_VERSION
 from tests.support.authority import Authority, requested_key

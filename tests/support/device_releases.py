@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.bundle.manifest import InputSpec
 from moonfed.edge_client.state.release_files import NewRelease
-from moonfed.manifest import InputSpec
+from moonfed.models.release_manifest import FLOAT32, PLAN_FILES, ReleaseManifest
 from moonfed.release.triton_config import labels_text, new_config, read_interface, to_text
-from moonfed.release_manifest import FLOAT32, PLAN_FILES, ReleaseManifest
 from moonfed.signing.bundle_signature import sign
 from moonfed.signing.statement import RELEASE, Statement
 from moonfed.signing.trust import TrustChain
-from moonfed.transport import to_message
+from moonfed.transport.client import to_message
 from moonfed.v1 import fleet_pb2
 from tests.support.model_repositories import graph
 from tests.support.signatures import CHAIN, FAR, key

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.data.data_set import DataSet
-from moonfed.manifest import InputSpec
 
 FEATURES = InputSpec(kind="features", shape=(3,))
 COLOUR = InputSpec(kind="image", shape=(4, 6, 3))

@@ -17,13 +17,13 @@ import grpc
 import numpy as np
 from sklearn.datasets import load_digits
 
-from moonfed import transport
-from moonfed.blobs import ref_of_bytes
-from moonfed.bundle import Bundle
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.blobs.tensors import TensorSpec, Vector
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.control.held_out_score import HeldOutScore
 from moonfed.errors import MoonfedError, Unavailable
-from moonfed.held_out_score import HeldOutScore
-from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec, Manifest, PlanSpec
-from moonfed.release_manifest import (
+from moonfed.models.release_manifest import (
     CARD_FILE,
     EVALUATION_FILE,
     MODEL_FILE,
@@ -31,9 +31,9 @@ from moonfed.release_manifest import (
     WEIGHTS_FILE,
     Evaluation,
 )
+from moonfed.plan.training_spec import TrainingSpec
 from moonfed.signing.statement import RELEASE
-from moonfed.tensors import TensorSpec, Vector
-from moonfed.training_spec import TrainingSpec
+from moonfed.transport import client as transport
 from moonfed.v1 import control_pb2, fleet_pb2
 from moonfed.version import PLAN_INTERFACE
 from tests.support.coordinator import Device, OperatorCalls, ask, model_bytes, model_values

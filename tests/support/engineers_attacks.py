@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from moonfed.blobs import ref_of_bytes
-from moonfed.bundle import Bundle
-from moonfed.manifest import MANIFEST_FILE, PLAN_FILE
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE
 from tests.support.attack_bundles import ATTACKS, HarmlessPlan
 from tests.support.attack_plans import archive_of, with_code
 from tests.support.signatures import signed

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 
-from moonfed import connection_diagnosis, transport
 from moonfed.edge_client.agent import connection, progress, stream_timeout
 from moonfed.edge_client.agent.first_contact import FirstContact
 from moonfed.edge_client.agent.transfers import BlobTransfers
 from moonfed.edge_client.worker import heartbeat
 from moonfed.errors import MoonfedError
 from moonfed.sandbox import child_process
+from moonfed.transport import client as transport
+from moonfed.transport import diagnosis as connection_diagnosis
 
 RECONNECTION = {"grpc.initial_reconnect_backoff_ms": 100, "grpc.max_reconnect_backoff_ms": 100}
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from moonfed.assignment import Assignment
-from moonfed.blobs import ref_of_file
-from moonfed.bundle import Bundle
+from moonfed.blobs.store import ref_of_file
+from moonfed.bundle.files import Bundle
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.devices.sessions import DeviceInfo
 from moonfed.coordinator.records import RunEvent, RunView
@@ -20,6 +19,7 @@ from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.updates.validation import UpdateHeader
+from moonfed.fleet.assignment import Assignment
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 from tests.support.coordinator import PARAMETERS, SIZE, WAIT, model_bytes
 

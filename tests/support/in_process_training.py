@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle.manifest import Manifest
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_results import save_results, with_kept_files
 from moonfed.edge_client.state.round_store import RunState, StoredRound
@@ -16,7 +17,6 @@ from moonfed.edge_client.worker.heartbeat import Heartbeats
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings, wanted_samples
 from moonfed.edge_client.worker.reader import SampleReader
 from moonfed.edge_client.worker.trainer import Trainer
-from moonfed.manifest import Manifest
 from moonfed.sandbox.ipc import ParentPipe
 from moonfed.sandbox.sandboxed_process import shared_file
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle.manifest import WEIGHTS_FILE
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.coordinator.storage.opening import Storage
-from moonfed.manifest import WEIGHTS_FILE
 from moonfed.v1 import control_pb2
 from tests.support import coordinator
 from tests.support.coordinator import OperatorCalls, model_bytes, model_values

@@ -13,10 +13,10 @@ import grpc
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from moonfed.blobs import ref_of_bytes
-from moonfed.identity import save_identity
-from moonfed.replies import DIGESTS, NAMES
-from moonfed.transport import to_message
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.transport.client import to_message
+from moonfed.transport.identity import save_identity
+from moonfed.transport.replies import DIGESTS, NAMES
 from moonfed.v1 import blob_pb2, control_pb2
 from tests.support.authority import Authority
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
+from moonfed.blobs.schema import BFLOAT16
 from moonfed.encodings import known_encodings
 from moonfed.encodings.bfloat16 import Bfloat16
 from moonfed.encodings.int8 import Int8
 from moonfed.encodings.number_format import Floats, Numbers
-from moonfed.schema import BFLOAT16
 
 KNOWN = known_encodings()
 LARGEST_BFLOAT16 = (2 - 2**-7) * 2.0**127

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import grpc
 
-from moonfed import transport
-from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
+from moonfed.transport import client as transport
+from moonfed.transport.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
 from moonfed.v1 import control_pb2, control_pb2_grpc
 from tests.support.coordinator import OperatorCalls, ask
 

@@ -8,7 +8,7 @@ import torch
 
 from moonfed.export.methods import METHODS
 from moonfed.export.network import Network, exchanged_tensors
-from moonfed.plan import quiet_torchscript
+from moonfed.plan.interface import quiet_torchscript
 from tests.export.conftest import hyperparameters
 from tests.support.plan_rounds import Round
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors
-from moonfed.plan import TorchScriptPlan
+from moonfed.plan.interface import TorchScriptPlan
 from tests.export.conftest import SMALL_IMAGE
 from tests.support.eager_reference import Batch, Model
 

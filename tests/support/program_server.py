@@ -48,7 +48,7 @@ LATER = (
     "s3fs",
     "moonfed.coordinator.aggregation.robust.reducers.trimmed_mean",
     "moonfed.server_rules.adaptive",
-    "moonfed.connection_diagnosis",
+    "moonfed.transport.diagnosis",
     "cryptography.hazmat.backends.openssl.backend",
     "grpc.experimental",
     "moonfed.export.cli.serve",

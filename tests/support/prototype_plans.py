@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import FILES, Manifest, PlanSpec
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import Method
-from moonfed.manifest import FILES, Manifest, PlanSpec
-from moonfed.training_spec import TrainingSpec
+from moonfed.plan.training_spec import TrainingSpec
 from tests.export.conftest import IMAGE, hyperparameters
 from tests.support.eager_reference import Batch, Model, Term, cross_entropy, descend, network_with, weights_of
 from tests.support.plan_rounds import TOLERANCE, WIDTH, Round, largest_difference, smooth_network

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from moonfed.edge_client.training.local_training import RoundSettings, Samples, Trained, train_round
-from moonfed.plan import Plan
-from moonfed.training_spec import TrainingSpec
+from moonfed.plan.interface import Plan
+from moonfed.plan.training_spec import TrainingSpec
 
 
 class RecordingPlan:

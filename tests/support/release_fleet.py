@@ -12,15 +12,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from moonfed import transport
-from moonfed.blobs import BlobRef, ref_of_bytes
-from moonfed.bundle import Bundle
+from moonfed.blobs.store import BlobRef, ref_of_bytes
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE
 from moonfed.errors import Unavailable
-from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE
-from moonfed.release_manifest import WEIGHTS_FILE as RELEASED_WEIGHTS
-from moonfed.release_manifest import ReleaseManifest
+from moonfed.models.release_manifest import WEIGHTS_FILE as RELEASED_WEIGHTS
+from moonfed.models.release_manifest import ReleaseManifest
 from moonfed.signing.statement import RELEASE
-from moonfed.upload import upload
+from moonfed.transport import client as transport
+from moonfed.transport.upload import upload
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.support.coordinator import Device, DeviceSession, OperatorCalls, ask
 from tests.support.releases import NAME, release_manifest

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.blobs.store import BlobRef, ref_of_bytes
+from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec
 from moonfed.coordinator.deployments.state import Choice, Deployment, DeviceView
 from moonfed.coordinator.records import ReleaseRecord
 from moonfed.coordinator.storage.store import Store
-from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec
-from moonfed.release_manifest import PLAN_FILES, VARIANT_FILES, WEIGHTS_FILE, Evaluation, ReleaseManifest
-from moonfed.target_release import InstalledRelease, Outcome, ReleaseReport
+from moonfed.fleet.target_release import InstalledRelease, Outcome, ReleaseReport
+from moonfed.models.release_manifest import PLAN_FILES, VARIANT_FILES, WEIGHTS_FILE, Evaluation, ReleaseManifest
 from tests.support.store_records import RUN
 
 NAME = "digits"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moonfed.errors import MoonfedError
-from moonfed.evaluation import MIN_HOLDOUT, EvaluationTask, HoldoutCounts
-from moonfed.fleet_messages import read_assignment, read_evaluation
+from moonfed.fleet.evaluation import MIN_HOLDOUT, EvaluationTask, HoldoutCounts
+from moonfed.fleet.messages import read_assignment, read_evaluation
 from moonfed.v1 import control_pb2
 from tests.faults.fleet import SAMPLES, Coordinators, LightDevice
 from tests.support.coordinator import OperatorCalls, ask

@@ -10,7 +10,7 @@ from unittest import mock
 
 import typer
 
-from moonfed.command_line import run_program
+from moonfed.command_line.programs import run_program
 from moonfed.experiments import demo
 from moonfed.experiments.demo import DemoSettings, run_demo
 

@@ -11,7 +11,7 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from moonfed.bundle import Bundle
+from moonfed.bundle.files import Bundle
 from moonfed.files import write_durably
 from moonfed.signing.bundle_signature import BundleSignature, sign
 from moonfed.signing.envelope import Envelope, PublicKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.records import RunRecord
 from moonfed.coordinator.storage.store import Store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.blobs.store import BlobRef, ref_of_bytes
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.coordinator.rounds.settings import Amount, RunSettings

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import REQUIRED, LabelUse
 from moonfed.data.table import TableSource
-from moonfed.manifest import InputSpec
-from moonfed.table_spec import Column, TableSpec
+from moonfed.data.table_spec import Column, TableSpec
 
 TABLE = TableSpec(columns=(Column(name="age"), Column(name="plan", categories=("basic", "plus"))), target="churn")
 INPUT = InputSpec(kind="features", shape=(3,), table=TABLE)

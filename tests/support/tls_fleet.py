@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from moonfed import errors
-from moonfed.grpc_status import to_status
-from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity
+from moonfed.transport.grpc_status import to_status
+from moonfed.transport.identity import Identity, key_bytes, load_identity, new_key, save_identity
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 
 CONTENT = bytes(range(251)) * 20_000  # 5 MB: several chunks

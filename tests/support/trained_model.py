@@ -10,12 +10,12 @@ import numpy.typing as npt
 import torch
 from sklearn.datasets import load_digits
 
-from moonfed.bundle import Bundle
+from moonfed.blobs.tensors import Vector, open_model, split
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.data.data_set import DataSet
 from moonfed.export.bundle_recipe import BundleRecipe
-from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec
-from moonfed.plan import load_plan
-from moonfed.tensors import Vector, open_model, split
+from moonfed.plan.interface import load_plan
 from tests.support.compiled import cached_bundle
 from tests.support.session_cache import cached
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from moonfed import plan
-from moonfed.inspection import operators
+from moonfed.plan import interface as plan
+from moonfed.plan.inspection import operators
 
 plan.read_plan = lambda path: path.read_bytes()  # type: ignore[attr-defined]
 operators._require_allowed = lambda found: None

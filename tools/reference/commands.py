@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from moonfed.command_group import without_type
+from moonfed.command_line.group import without_type
 from tools.reference.markdown import GENERATED, bullet, fence, prose
 
 PROGRAMS = {

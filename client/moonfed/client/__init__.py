@@ -43,7 +43,7 @@ from moonfed.client.records.events import (
 from moonfed.client.records.releases import DeployedDevice, Deployment, Release
 from moonfed.client.records.runs import Incident, Ineligible, OpenRound, Round, Run
 from moonfed.client.records.settings import RunSettings
-from moonfed.held_out_score import HeldOutScore
+from moonfed.control.held_out_score import HeldOutScore
 
 __all__ = [
     "AsyncCoordinator",

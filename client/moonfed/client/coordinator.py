@@ -12,7 +12,7 @@ from moonfed.client.aio.runs import AsyncRunCalls
 from moonfed.client.sync.devices import DeviceCalls
 from moonfed.client.sync.releases import ReleaseCalls
 from moonfed.client.sync.runs import RunCalls
-from moonfed.operator_connection import DEFAULT_IDENTITY, IDENTITY_VARIABLE, Endpoint, find_endpoint
+from moonfed.transport.operator_connection import DEFAULT_IDENTITY, IDENTITY_VARIABLE, Endpoint, find_endpoint
 
 
 class Coordinator(RunCalls, DeviceCalls, ReleaseCalls):

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from moonfed.assignment import AttemptId as AttemptId
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import MODEL
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.deployments.state import Choice, Deployment, ShownState
 from moonfed.coordinator.rounds.evaluation import DeviceScore
@@ -15,11 +15,11 @@ from moonfed.coordinator.rounds.events import InAttempt
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import ACTIVE, OpenRound, RunStatus
 from moonfed.errors import InvalidInput
-from moonfed.evaluation import HoldoutCounts
-from moonfed.identity import Role
-from moonfed.manifest import MODEL
-from moonfed.release_manifest import ReleaseManifest
-from moonfed.target_release import InstalledRelease
+from moonfed.fleet.assignment import AttemptId as AttemptId
+from moonfed.fleet.evaluation import HoldoutCounts
+from moonfed.fleet.target_release import InstalledRelease
+from moonfed.models.release_manifest import ReleaseManifest
+from moonfed.transport.identity import Role
 
 MAX_REASON = 1000  # characters kept of a reason that a device gives or receives
 MAX_FINGERPRINT = 64  # characters of a device's fingerprint

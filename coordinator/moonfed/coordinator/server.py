@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.aggregation.robust.reducers import REDUCERS
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.observer import SILENT, Observer
@@ -39,9 +39,9 @@ from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.coordinator.webhooks.receiver import Receiver
 from moonfed.encodings import NUMBER_FORMATS
 from moonfed.errors import AlreadyExists, InvalidInput
+from moonfed.observability.tracing import exporting
 from moonfed.server_rules import SERVER_RULES
-from moonfed.tracing import exporting
-from moonfed.transport import LOOPBACK, SERVER_OPTIONS, require_loopback
+from moonfed.transport.client import LOOPBACK, SERVER_OPTIONS, require_loopback
 from moonfed.v1 import control_pb2_grpc, enrolment_pb2_grpc, fleet_pb2_grpc
 from moonfed.validate import require_port
 

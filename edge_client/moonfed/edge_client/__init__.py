@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import moonfed.no_telemetry  # noqa: F401 - before onnxruntime
+import moonfed.models.no_telemetry  # noqa: F401 - before onnxruntime
 
 if TYPE_CHECKING:
     from moonfed.edge_client.inference.predictor import Predictor

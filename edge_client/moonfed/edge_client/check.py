@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.available_memory import Available, memory_capacity
-from moonfed.bundle import read_bundle
-from moonfed.command_line import print_json
+from moonfed.bundle.files import read_bundle
+from moonfed.bundle.manifest import Manifest
+from moonfed.command_line.programs import print_json
 from moonfed.edge_client.agent.compatibility import require_runnable
 from moonfed.edge_client.data.class_counts import ClassCounts, count_samples
 from moonfed.edge_client.requirements import require_samples
@@ -20,7 +21,6 @@ from moonfed.edge_client.resources.memory_estimate import Need, require_fits, ro
 from moonfed.edge_client.settings import require_choices, require_holdout
 from moonfed.edge_client.state.trust import bundle_check
 from moonfed.errors import MoonfedError
-from moonfed.manifest import Manifest
 from moonfed.sizes import human
 
 CLASSES_SHOWN = 20  # --json has all

@@ -9,16 +9,16 @@ from typing import NoReturn
 
 import typer
 
-from moonfed.command_line import new_app, print_json, run_program
+from moonfed.command_line.log_options import LogFormatOption, LogLevelOption, OtlpOption
+from moonfed.command_line.programs import new_app, print_json, run_program
 from moonfed.data.formats import IGNORE_FOLDER_HELP, METAVAR, TARGET_HELP
 from moonfed.edge_client.installed_packages import find_installed_packages
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.formatting import iso_time
 from moonfed.labels import parse_labels
-from moonfed.log_options import LogFormatOption, LogLevelOption, OtlpOption
-from moonfed.proxy import ignore_proxy_exceptions, parse_proxy
 from moonfed.sandbox.policy import parse_level
 from moonfed.sizes import parse_size
+from moonfed.transport.proxy import ignore_proxy_exceptions, parse_proxy
 
 NAME = "moonfed-client"
 HELP = """Run this machine as a device of a moonfed federation. Training data never leave it.

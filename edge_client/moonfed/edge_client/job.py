@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from moonfed.assignment import AttemptId
 from moonfed.encodings import Encodings
-from moonfed.training_spec import TrainingSpec
+from moonfed.fleet.assignment import AttemptId
+from moonfed.plan.training_spec import TrainingSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import numpy as np
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.data.data_set import DataSet, check_data_set
 from moonfed.data.flaws import UnusableImage
 from moonfed.data.folder import ReadImages, all_files, read_images
 from moonfed.data.formats import FOLDER, find_kind
 from moonfed.data.image_folder import ImageFolder
+from moonfed.data.images import decode_image, require_images, require_pillow
 from moonfed.data.open_source import open_source
 from moonfed.data.source import IF_PRESENT, report
 from moonfed.edge_client.inference.model import Probabilities
 from moonfed.edge_client.inference.predictor import Predictor
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.formatting import count
-from moonfed.images import decode_image, require_images, require_pillow
-from moonfed.manifest import InputSpec
-from moonfed.predictions import prediction_document
+from moonfed.models.predictions import prediction_document
 
 FILES = "a .npz, .csv or .parquet file"
 

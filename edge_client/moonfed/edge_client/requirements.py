@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from moonfed.bundle.manifest import Manifest
 from moonfed.errors import InvalidInput
-from moonfed.manifest import Manifest
 
 
 def require_samples(manifest: Manifest, samples: int) -> None:

@@ -11,15 +11,15 @@ from moonfed.data.image_folder import check_ignored
 from moonfed.edge_client.metrics_file import require_metrics_file
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import InvalidInput
-from moonfed.identity import default_name
 from moonfed.labels import SANDBOX_LABEL, check_labels
-from moonfed.logs import require_log_options
-from moonfed.proxy import parse_proxy
+from moonfed.observability.logs import require_log_options
+from moonfed.observability.tracing import require_endpoint
 from moonfed.sandbox.policy import Level, require_level
-from moonfed.tracing import require_endpoint
+from moonfed.transport.identity import default_name
+from moonfed.transport.proxy import parse_proxy
 from moonfed.validate import require_positive, require_whole
 
-PRECISIONS = ("float32", "bfloat16", "float16")  # as in moonfed.plan, which imports torch
+PRECISIONS = ("float32", "bfloat16", "float16")  # as in moonfed.plan.interface, which imports torch
 MEMORY_FORMATS = ("contiguous", "channels-last")
 SETTINGS_VARIABLE = "MOONFED_CLIENT_SETTINGS"
 # For glibc: the long-lived agent returns memory after each round, and keeps none in reserve. The worker keeps the

@@ -10,10 +10,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from moonfed.assignment import AttemptId
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.cohort import draw_order
 from moonfed.coordinator.rounds.settings import RunSettings
+from moonfed.fleet.assignment import AttemptId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,14 +7,14 @@ from typing import Any, NoReturn
 
 import typer
 
-from moonfed.command_line import new_app, print_json, run_program
+from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
+from moonfed.command_line.programs import new_app, print_json, run_program
 from moonfed.data.formats import IGNORE_FOLDER_HELP, METAVAR, find_kind
 from moonfed.experiments.fleet.checkpoint_command import checkpoint_command
 from moonfed.experiments.fleet.simulate_command import simulate_command
 from moonfed.experiments.papers.reproduce_command import reproduce_command
 from moonfed.formatting import count
-from moonfed.log_options import LogFormatOption, LogLevelOption
-from moonfed.logs import MESSAGE, configure_logs
+from moonfed.observability.logs import MESSAGE, configure_logs
 
 HELP = """Research with moonfed: virtual fleets, the papers' tables and figures, and a demonstration.
 

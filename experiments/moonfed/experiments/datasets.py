@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.data.data_set import DataSet, Inputs, Labels
 from moonfed.errors import InvalidInput, NotFound
-from moonfed.manifest import InputSpec
 
 Images = npt.NDArray[np.uint8]
 TINY_IMAGENET_FOLDER = "tiny-imagenet-200"

@@ -24,10 +24,10 @@ from moonfed.experiments.datasets import SplitDataSet, load_dataset
 from moonfed.experiments.partition import PartitionSettings, write_partition
 from moonfed.experiments.plots import draw_demo
 from moonfed.files import write_durably
-from moonfed.grpc_status import from_rpc_error
-from moonfed.identity import Identity, load_identity
 from moonfed.sandbox.policy import available_level
-from moonfed.transport import open_channel
+from moonfed.transport.client import open_channel
+from moonfed.transport.grpc_status import from_rpc_error
+from moonfed.transport.identity import Identity, load_identity
 from moonfed.v1 import control_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub
 

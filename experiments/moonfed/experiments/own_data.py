@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.data.data_set import DataSet
 from moonfed.data.folder import class_folders
 from moonfed.data.formats import FOLDER, FUNCTION, NPZ, TABLES, kind_of
@@ -21,7 +22,6 @@ from moonfed.export.bundle_recipe import read_classes, read_input
 from moonfed.export.table_description import TableDescription, read_description
 from moonfed.export.table_inference import ColumnChoices, infer_description
 from moonfed.files import require_file
-from moonfed.manifest import InputSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from moonfed.data.data_set import DataSet, Labels, Rows
 from moonfed.data.flaws import UnusableImage
 from moonfed.data.folder import class_files
 from moonfed.data.formats import CSV, FOLDER, PARQUET
+from moonfed.data.images import inspect_image, require_pillow
 from moonfed.data.source import report
 from moonfed.data.table_reader import open_parquet
 from moonfed.errors import InvalidInput
@@ -26,7 +27,6 @@ from moonfed.experiments.group import group_by, read_names
 from moonfed.experiments.own_data import OwnData
 from moonfed.experiments.partition import PartitionSettings, WrittenPartition, class_counts, partition
 from moonfed.export.table_description import write_description
-from moonfed.images import inspect_image, require_pillow
 
 COLUMNS_FILE = "columns.json"
 LONGEST_CELL = 1 << 20  # characters; pyarrow, which has read the cells before, permits no longer rows

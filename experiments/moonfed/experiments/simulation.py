@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from moonfed.bundle import Bundle
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import Manifest
 from moonfed.coordinator.aggregation.robust.config import RobustSettings, read_robust_settings
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.retention import KEEP_ALL
@@ -31,7 +32,6 @@ from moonfed.experiments.own_data import require_none
 from moonfed.experiments.partition import Kind, PartitionSettings
 from moonfed.export.bundle_recipe import MethodSettings, read_settings
 from moonfed.export.methods import METHODS
-from moonfed.manifest import Manifest
 from moonfed.server_rules import read_server_rule
 from moonfed.server_rules.server_rule import ServerRule
 

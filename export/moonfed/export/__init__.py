@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import moonfed.no_telemetry  # noqa: F401 - before onnxruntime
+import moonfed.models.no_telemetry  # noqa: F401 - before onnxruntime
 
 if TYPE_CHECKING:
     from moonfed.export.build import build_bundle

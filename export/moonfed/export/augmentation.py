@@ -12,8 +12,8 @@ import math
 
 import torch
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput
-from moonfed.manifest import InputSpec
 
 PADDING = 4  # pixels on each side before cropping to the original size
 LARGEST_ANGLE = 15.0  # degrees, in either direction

@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
+from moonfed.blobs.tensors import Vector, open_model, split
+from moonfed.bundle.manifest import InputSpec, Manifest
 from moonfed.errors import Corrupt, InvalidInput, SchemaMismatch
 from moonfed.export.resizing import resized
-from moonfed.inspection.graph import require_self_contained
-from moonfed.manifest import InputSpec, Manifest
-from moonfed.tensors import Vector, open_model, split
+from moonfed.plan.inspection.graph import require_self_contained
 from moonfed.version import RELEASE
 
 INPUT, OUTPUT, EMBEDDINGS = "inputs", "probabilities", "embeddings"  # of the graph; embeddings are z [B, D]

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from moonfed.bundle import Bundle, require_output, write_bundle
+from moonfed.bundle.files import Bundle, require_output, write_bundle
+from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput
 from moonfed.export import bundle_builder
 from moonfed.export.bundle_recipe import BundleRecipe, Settings, read_classes, read_federated
@@ -18,7 +19,6 @@ from moonfed.export.model_zoo import PROJECTION, Parts
 from moonfed.export.network import Network
 from moonfed.export.preprocessing import build_preprocessing
 from moonfed.export.self_checks import check_samples
-from moonfed.manifest import InputSpec
 from moonfed.server_rules import read_server_rule
 from moonfed.signing.key_files import open_signer
 

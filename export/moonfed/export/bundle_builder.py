@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from moonfed.blobs import ref_of_bytes
-from moonfed.bundle import Bundle
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.blobs.tensors import TensorSpec, Vector, write_model
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, PlanSpec
 from moonfed.errors import InvalidInput
 from moonfed.export.activation_memory import MORE, activation_bytes
 from moonfed.export.augmentation import build_augmentation
@@ -24,11 +26,9 @@ from moonfed.export.parity import BATCHES, BOUND, largest_difference, prediction
 from moonfed.export.plan_builder import compile_plan, plan_bytes, require_allowed_operators
 from moonfed.export.self_checks import check_forward, check_samples, check_training, minimum_samples
 from moonfed.export.written_state import require_exchanged_state
-from moonfed.inspection.older_torch import minimum_torch
-from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, PlanSpec
-from moonfed.plan import Plan, load_plan
+from moonfed.plan.inspection.older_torch import minimum_torch
+from moonfed.plan.interface import Plan, load_plan
 from moonfed.registry import selection_of
-from moonfed.tensors import TensorSpec, Vector, write_model
 
 
 def _ignore(_: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.data.data_set import Inputs
 from moonfed.data.open_source import open_source
 from moonfed.data.source import IGNORED
@@ -18,11 +19,10 @@ from moonfed.export.methods.method import Method
 from moonfed.export.model_zoo import PROJECTION
 from moonfed.export.optimiser import Sgd
 from moonfed.export.table_description import read_description
-from moonfed.manifest import InputSpec
+from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import Value, read_value
 from moonfed.server_rules.mean import MeanRule
 from moonfed.server_rules.server_rule import ServerRule
-from moonfed.training_spec import TrainingSpec
 
 Settings = Mapping[str, float | int | str]
 DEFAULT_BATCH_SIZE = 64  # Li, He, Song (CVPR 2021), section 4.1

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from moonfed.bundle import Bundle, read_bundle, sign_bundle, write_bundle
+from moonfed.bundle.files import Bundle, read_bundle, sign_bundle, write_bundle
+from moonfed.bundle.manifest import PLAN_FILE
 from moonfed.errors import InvalidInput
-from moonfed.manifest import PLAN_FILE
 from moonfed.sandbox.plan_process import require_safe_plan
 from moonfed.signing.bundle_signature import BundleSignature
 from moonfed.signing.key_files import Signer

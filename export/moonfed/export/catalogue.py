@@ -9,8 +9,8 @@ from typing import Any
 from moonfed.export.bundle_recipe import default_training
 from moonfed.export.methods import METHODS
 from moonfed.export.optimiser import Sgd
+from moonfed.plan.training_spec import TrainingSpec
 from moonfed.server_rules import SERVER_RULES
-from moonfed.training_spec import TrainingSpec
 
 Defaults = dict[str, Any]
 

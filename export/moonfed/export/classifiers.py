@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from moonfed.bundle.manifest import INPUT_PARAMETER, InputSpec, read_input
 from moonfed.data.data_set import Inputs
 from moonfed.data.formats import find_kind
+from moonfed.data.images import decode_image, require_pillow
 from moonfed.data.open_source import open_source
 from moonfed.data.source import IGNORED
 from moonfed.errors import Denied, InvalidInput, MoonfedError, NotFound, Unavailable, Untrusted, UntrustedRelease
 from moonfed.files import require_file
-from moonfed.images import decode_image, require_pillow
-from moonfed.manifest import INPUT_PARAMETER, InputSpec, read_input
-from moonfed.transport import parse_address
+from moonfed.transport.client import parse_address
 from moonfed.validate import require_whole
 
 if TYPE_CHECKING:

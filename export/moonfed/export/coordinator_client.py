@@ -10,15 +10,15 @@ from pathlib import Path
 
 import grpc
 
-from moonfed import transport
-from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.blobs.store import BlobDirectory, BlobRef
+from moonfed.bundle.manifest import WEIGHTS_FILE, Manifest
+from moonfed.control.held_out_score import HeldOutScore
 from moonfed.errors import MoonfedError, NotFound, Unavailable, UntrustedBundle
-from moonfed.held_out_score import HeldOutScore
-from moonfed.manifest import WEIGHTS_FILE, Manifest
-from moonfed.operator import open_connection
 from moonfed.signing.bundle_signature import MAX_BYTES, Check, require_name, signed_by
 from moonfed.signing.key_files import user_trust
-from moonfed.upload import upload
+from moonfed.transport import client as transport
+from moonfed.transport.operator_options import open_connection
+from moonfed.transport.upload import upload
 from moonfed.v1 import control_pb2, control_pb2_grpc
 
 MODELS_NAMED = 10  # in an error message

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from moonfed.bundle.manifest import GRAPH_FILE, Manifest
+from moonfed.control.held_out_score import DEFAULT_TEST_SET, HeldOutScore, require_test_set
 from moonfed.data.source import Source
 from moonfed.errors import InvalidInput, NotFound, Unavailable
 from moonfed.export.binding import bind_file
 from moonfed.export.coordinator_client import CoordinatorClient, GlobalModel, global_models, has_ended
 from moonfed.export.run_watcher import WAIT_LIMIT, watch_run
 from moonfed.export.scoring import HeldOutData, Predictor
-from moonfed.held_out_score import DEFAULT_TEST_SET, HeldOutScore, require_test_set
-from moonfed.manifest import GRAPH_FILE, Manifest
-from moonfed.transport import Backoff
+from moonfed.transport.client import Backoff
 from moonfed.v1 import control_pb2
 
 

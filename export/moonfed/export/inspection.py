@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from moonfed.bundle import Bundle
+from moonfed.blobs.tensors import TensorSpec, model_size
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import PROTOTYPES, InputSpec, Manifest
 from moonfed.formatting import count, iso_time
-from moonfed.manifest import PROTOTYPES, InputSpec, Manifest
 from moonfed.signing.bundle_signature import BundleSignature, moment
 from moonfed.signing.envelope import ID_SHOWN
-from moonfed.tensors import TensorSpec, model_size
 
 SHOWN_CLASSES = 10
 SHOWN_COLUMNS = 10

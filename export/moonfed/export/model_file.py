@@ -7,20 +7,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.blobs.tensors import open_model
+from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, Manifest
 from moonfed.data.source import IGNORED, Source
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import ModelOrigin, bind, read_metadata, with_metadata
 from moonfed.export.coordinator_client import CoordinatorClient, global_model
 from moonfed.export.parity import BATCHES, BOUND, Predict, require_parity
 from moonfed.files import write_durably
-from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, Manifest
+from moonfed.models.release_manifest import WEIGHTS_FILE
 from moonfed.release.simplify import simplify
-from moonfed.release_manifest import WEIGHTS_FILE
 from moonfed.sandbox.plan_process import plan_process
 from moonfed.sandbox.shared_predictions import SharedPredictions
-from moonfed.tensors import open_model
-from moonfed.transport import from_message
+from moonfed.transport.client import from_message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

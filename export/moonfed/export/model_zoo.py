@@ -14,12 +14,12 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.network import Network
 from moonfed.export.preprocessing import build_preprocessing
 from moonfed.export.resizing import resized
 from moonfed.export.torchvision_import import import_torchvision
-from moonfed.manifest import InputSpec
 from moonfed.user_code import call_user_function, load_callable
 from moonfed.validate import require_whole
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import torch
 
+from moonfed.blobs.tensors import TensorSpec
 from moonfed.errors import InvalidInput
-from moonfed.tensors import TensorSpec
 
 
 class Network(torch.nn.Module):

@@ -17,10 +17,10 @@ import onnx
 import torch
 from google.protobuf.message import Message
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import EMBEDDINGS, INPUT, OUTPUT
 from moonfed.export.network import Network, exchanged_tensors
-from moonfed.manifest import InputSpec
 
 OPSET = 20
 _TRACES = ("metadata_props", "doc_string")  # hold the exporter's stack traces and paths

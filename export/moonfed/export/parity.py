@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 
+from moonfed.blobs.tensors import Vector, split
+from moonfed.bundle.manifest import Manifest
 from moonfed.data.data_set import Inputs
 from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.export.scoring import Predictor
-from moonfed.manifest import Manifest
-from moonfed.plan import Plan
+from moonfed.plan.interface import Plan
 from moonfed.sandbox.shared_predictions import Probabilities
-from moonfed.tensors import Vector, split
 
 BOUND = 1e-5  # for the largest difference between two probabilities
 Predict = Callable[[Inputs], Probabilities]

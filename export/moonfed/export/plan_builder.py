@@ -17,9 +17,9 @@ from moonfed.export.methods.method import Method, Objective
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.training_plan import TrainingPlan
 from moonfed.files import write_durably
-from moonfed.inspection.archive import named_operators
-from moonfed.inspection.operator_list import allowed_names
-from moonfed.plan import quiet_torchscript
+from moonfed.plan.inspection.archive import named_operators
+from moonfed.plan.inspection.operator_list import allowed_names
+from moonfed.plan.interface import quiet_torchscript
 
 
 def compile_plan(

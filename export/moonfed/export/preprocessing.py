@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput
 from moonfed.export.resizing import resized
-from moonfed.manifest import InputSpec
 
 _WIDTH_NAMES = {"image": "channels", "features": "features"}
 

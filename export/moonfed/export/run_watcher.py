@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from moonfed.errors import Unavailable
 from moonfed.export.coordinator_client import CoordinatorClient
-from moonfed.transport import Backoff
+from moonfed.transport.client import Backoff
 from moonfed.v1 import control_pb2
 
 WAIT_LIMIT = 30.0  # maximum seconds between attempts to reconnect

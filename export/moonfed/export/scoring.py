@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
+from moonfed.control.held_out_score import MAX_CONFUSION, HeldOutScore
 from moonfed.data.data_set import DataSet, Inputs, Labels
-from moonfed.held_out_score import MAX_CONFUSION, HeldOutScore
-from moonfed.inspection.graph import require_self_contained
-from moonfed.onnx_runtime import ONNX_FORMAT
+from moonfed.models.onnx_runtime import ONNX_FORMAT
+from moonfed.plan.inspection.graph import require_self_contained
 
 BATCH = 256  # samples at once
 CALIBRATION_BINS = 15  # of equal width, as in Guo et al., On Calibration of Modern Neural Networks (2017)

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from moonfed.bundle.manifest import MODEL, PROTOTYPES, VARIATE, VARIATE_CHANGE, InputSpec, Manifest
 from moonfed.data.data_set import Inputs
 from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.network import Network
-from moonfed.manifest import MODEL, PROTOTYPES, VARIATE, VARIATE_CHANGE, InputSpec, Manifest
-from moonfed.plan import Plan
+from moonfed.plan.interface import Plan
 from moonfed.user_code import describe_error
 
 Model = list[torch.Tensor]

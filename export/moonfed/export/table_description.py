@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from moonfed.bundle.manifest import InputSpec
+from moonfed.data.table_spec import Column, TableSpec
 from moonfed.errors import InvalidInput
 from moonfed.files import require_file, write_durably
-from moonfed.manifest import InputSpec
-from moonfed.table_spec import Column, TableSpec
 from moonfed.validate import require, require_finite, require_line, require_positive
 
 FORMAT = "moonfed-columns/1"

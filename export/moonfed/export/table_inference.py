@@ -21,6 +21,7 @@ from moonfed.data.spelling import NUMBER, canonical, composed
 from moonfed.data.table import TableRows, require_columns, require_table
 from moonfed.data.table_cells import as_text, count_values, parse_numbers
 from moonfed.data.table_reader import Batch, read_batches, read_header
+from moonfed.data.table_spec import Column, TableSpec
 from moonfed.errors import InvalidInput
 from moonfed.export.column_doubts import (
     NumbersSeen,
@@ -31,7 +32,6 @@ from moonfed.export.column_doubts import (
     text_question,
 )
 from moonfed.export.table_description import Scale, TableDescription
-from moonfed.table_spec import Column, TableSpec
 
 MAX_CATEGORIES = 256  # of a column; each becomes a feature
 MAX_CLASSES = 1000

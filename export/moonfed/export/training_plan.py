@@ -1,6 +1,6 @@
 """The training plan: a network, a method's objective and the optimiser, composed into one TorchScript module.
 
-docs/plan-interface.md has the interface, `moonfed.plan` the device's side of it.
+docs/plan-interface.md has the interface, `moonfed.plan.interface` the device's side of it.
 Legend: B samples, C classes, D width of a representation, R references.
 """
 

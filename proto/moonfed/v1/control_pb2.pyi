@@ -1491,7 +1491,7 @@ class CreateReleaseRequest(_message.Message):
     MANIFEST_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     manifest: _builtins.str
-    """sha256 of the release's manifest, which names all its files: moonfed.release_manifest"""
+    """sha256 of the release's manifest, which names all its files: moonfed.models.release_manifest"""
     signature: _builtins.str
     """sha256 of the manifest's signature"""
     def __init__(

@@ -362,7 +362,7 @@ class TargetRelease(_message.Message):
     """the device returns to this version, which is not compared with the current one"""
     @_builtins.property
     def manifest(self) -> _blob_pb2.Blob:
-        """of the release: moonfed.release_manifest; absent for version 0"""
+        """of the release: moonfed.models.release_manifest; absent for version 0"""
 
     @_builtins.property
     def signature(self) -> _blob_pb2.Blob:
@@ -568,7 +568,7 @@ class Assignment(_message.Message):
 
     @_builtins.property
     def blobs(self) -> _containers.MessageMap[_builtins.str, _blob_pb2.Blob]:
-        """by role; "model": the round's global weights; see moonfed.manifest"""
+        """by role; "model": the round's global weights; see moonfed.bundle.manifest"""
 
     @_builtins.property
     def training(self) -> Global___TrainingSpec: ...
@@ -1104,7 +1104,7 @@ class HoldoutCounts(_message.Message):
     CORRECT_FIELD_NUMBER: _builtins.int
     LOCAL_CORRECT_FIELD_NUMBER: _builtins.int
     samples: _builtins.int
-    """of the holdout; at least moonfed.evaluation.MIN_HOLDOUT"""
+    """of the holdout; at least moonfed.fleet.evaluation.MIN_HOLDOUT"""
     correct: _builtins.int
     """of them, those that the global model classifies correctly"""
     local_correct: _builtins.int

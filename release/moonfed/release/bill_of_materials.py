@@ -19,8 +19,8 @@ from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
-from moonfed.blobs import BlobRef
-from moonfed.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
 from moonfed.release.model_facts import EvaluationResults, ModelFacts
 from moonfed.version import RELEASE
 

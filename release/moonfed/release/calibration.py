@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.data.data_set import Inputs
 from moonfed.data.source import IGNORED, Source
 from moonfed.errors import InvalidInput
-from moonfed.manifest import InputSpec
 
 MAX_SAMPLES = 512  # evenly spread over the file; more barely change the ranges
 

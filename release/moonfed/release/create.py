@@ -9,22 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.blobs.store import BlobRef, ref_of_bytes
+from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import Source
 from moonfed.errors import AlreadyExists, InvalidInput, UntrustedRelease, WrongState
 from moonfed.export.coordinator_client import CoordinatorClient, has_ended
 from moonfed.export.model_file import CheckedModel, check_model
-from moonfed.manifest import MANIFEST_FILE, PLAN_FILE
-from moonfed.release.bill_of_materials import bill_of_materials
-from moonfed.release.calibration import Calibration, read_calibration
-from moonfed.release.model_card import model_card
-from moonfed.release.model_facts import EvaluationResults, ModelFacts
-from moonfed.release.publish import Candidate, candidate_of_run, gather_facts, require_runnable
-from moonfed.release.repository import INSTANCES, MAX_BATCH_SIZE
-from moonfed.release.triton_config import labels_text, new_config, to_text
-from moonfed.release.variants import VariantOptions, make_variants
-from moonfed.release_manifest import (
+from moonfed.models.release_manifest import (
     BILL_FILE,
     CARD_FILE,
     CONFIG_FILE,
@@ -37,6 +29,14 @@ from moonfed.release_manifest import (
     ReleaseManifest,
     require_release_name,
 )
+from moonfed.release.bill_of_materials import bill_of_materials
+from moonfed.release.calibration import Calibration, read_calibration
+from moonfed.release.model_card import model_card
+from moonfed.release.model_facts import EvaluationResults, ModelFacts
+from moonfed.release.publish import Candidate, candidate_of_run, gather_facts, require_runnable
+from moonfed.release.repository import INSTANCES, MAX_BATCH_SIZE
+from moonfed.release.triton_config import labels_text, new_config, to_text
+from moonfed.release.variants import VariantOptions, make_variants
 from moonfed.signing.bundle_signature import sign
 from moonfed.signing.key_files import Signer
 from moonfed.signing.release_directory import subject_of

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from moonfed.bundle.manifest import Manifest
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import Source
 from moonfed.errors import InvalidInput, NotFound
@@ -17,8 +18,7 @@ from moonfed.export.binding import read_metadata
 from moonfed.export.coordinator_client import CoordinatorClient, global_models, has_ended
 from moonfed.export.model_file import CheckedModel, check_model
 from moonfed.export.scoring import Predictor
-from moonfed.manifest import Manifest
-from moonfed.model_repository import MODEL_FILE
+from moonfed.models.repository import MODEL_FILE
 from moonfed.release.model_facts import class_names, input_spec
 from moonfed.release.publish import candidate_of_run, publish
 from moonfed.release.repository import ModelDirectory

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from moonfed.control.held_out_score import ClassScore, HeldOutScore
 from moonfed.export.inspection import method_rows
 from moonfed.formatting import count
-from moonfed.held_out_score import ClassScore, HeldOutScore
 from moonfed.release.model_facts import CurvePoint, DeviceResults, EvaluationResults, ModelFacts, TrainingHistory
 from moonfed.release.triton_config import ANY, GraphTensor
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from moonfed.bundle.manifest import InputSpec, Manifest, read_input
+from moonfed.control.held_out_score import ClassScore, HeldOutScore
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import IF_PRESENT, Source
 from moonfed.errors import InvalidInput
 from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.export.scoring import BATCH, Predictor, Score
-from moonfed.held_out_score import ClassScore, HeldOutScore
-from moonfed.manifest import InputSpec, Manifest, read_input
 from moonfed.release.triton_config import GraphInterface
 from moonfed.v1 import control_pb2
 

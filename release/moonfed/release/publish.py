@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from tritonclient.utils import triton_to_np_dtype
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.data.source import Source
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound
 from moonfed.export.binding import read_metadata
 from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.export.scoring import open_session
-from moonfed.model_repository import MODEL_FILE
+from moonfed.models.repository import MODEL_FILE
 from moonfed.release.bill_of_materials import BILL_FILE, bill_of_materials
 from moonfed.release.model_card import CARD_FILE, model_card
 from moonfed.release.model_facts import ModelFacts, TrainingHistory, evaluate_on, read_curve, read_evaluations

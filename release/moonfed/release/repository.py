@@ -10,7 +10,7 @@ from tritonclient.grpc import model_config_pb2
 
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, UntrustedRelease, WrongState
 from moonfed.files import write_durably
-from moonfed.model_repository import CONFIG_FILE, LABELS_FILE, MODEL_FILE, RepositoryModel
+from moonfed.models.repository import CONFIG_FILE, LABELS_FILE, MODEL_FILE, RepositoryModel
 from moonfed.release.signing import ReleaseSigner
 from moonfed.release.triton_config import (
     GraphInterface,

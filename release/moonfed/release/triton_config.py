@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from moonfed.bundle.manifest import INPUT_PARAMETER, read_input
 from moonfed.errors import InvalidInput
-from moonfed.inspection.graph import require_self_contained
-from moonfed.manifest import INPUT_PARAMETER, read_input
-from moonfed.model_repository import LABELS_FILE, MODEL_FILE
+from moonfed.models.repository import LABELS_FILE, MODEL_FILE
+from moonfed.plan.inspection.graph import require_self_contained
 
 if TYPE_CHECKING:  # roll-back must work where only the server is installed
     import onnx

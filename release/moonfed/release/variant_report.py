@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.data.data_set import DataSet
 from moonfed.release.convert import describe_hardware
 from moonfed.release.variants import FLOAT32, Variant, VariantOptions

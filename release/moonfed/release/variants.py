@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.data.data_set import DataSet
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import read_metadata, with_metadata

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-import moonfed.no_telemetry  # noqa: F401 - before onnxruntime
+import moonfed.models.no_telemetry  # noqa: F401 - before onnxruntime

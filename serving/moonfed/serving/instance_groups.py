@@ -7,7 +7,7 @@ from dataclasses import replace
 from tritonclient.grpc import model_config_pb2
 
 from moonfed.errors import InvalidInput
-from moonfed.onnx_runtime import CPU, CUDA, TENSORRT, SessionSettings
+from moonfed.models.onnx_runtime import CPU, CUDA, TENSORRT, SessionSettings
 from moonfed.serving.model_config import Config
 from moonfed.serving.onnx_session import OnnxSession
 

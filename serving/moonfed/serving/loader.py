@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moonfed.errors import MoonfedError
-from moonfed.onnx_runtime import SessionSettings
+from moonfed.models.onnx_runtime import SessionSettings
 from moonfed.serving.inference_request import IndexEntry
 from moonfed.serving.model_config import WrittenConfig, read_config
 from moonfed.serving.model_version import ModelVersion, load_version

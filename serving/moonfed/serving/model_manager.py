@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable
-from moonfed.onnx_runtime import SessionSettings
+from moonfed.models.onnx_runtime import SessionSettings
 from moonfed.serving.inference_request import IndexEntry, InferRequest, InferResponse, ModelMetadata
 from moonfed.serving.loader import READY, Loader
 from moonfed.serving.model_config import PLATFORM, Config

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 import numpy as np
 
 from moonfed.errors import InvalidInput, MoonfedError, Overloaded, Unavailable
-from moonfed.onnx_runtime import SessionSettings
+from moonfed.models.onnx_runtime import SessionSettings
 from moonfed.serving.batch_probe import batching_problem
 from moonfed.serving.batching import Batcher, BatchOutputs, BatchPolicy, Feeds, QueuedRequest
 from moonfed.serving.classification import Labels, parse_labels, top_classes

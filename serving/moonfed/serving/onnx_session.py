@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from moonfed.errors import InvalidInput, MoonfedError
-from moonfed.onnx_runtime import SessionSettings, error_text, open_session
+from moonfed.models.onnx_runtime import SessionSettings, error_text, open_session
 from moonfed.serving.inference_request import Array, TensorMetadata
 from moonfed.serving.tensor_codec import bytes_array, from_onnx_type
 

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from tritonclient.grpc import service_pb2_grpc
 
-from moonfed.onnx_runtime import require_provider
+from moonfed.models.onnx_runtime import require_provider
 from moonfed.serving import metrics
 from moonfed.serving.access import AccessControl
 from moonfed.serving.api_keys import ApiKeys

@@ -9,7 +9,7 @@ import pytest
 
 from moonfed.client import Coordinator
 from moonfed.errors import InvalidInput, NotFound
-from moonfed.join_token import parse_token
+from moonfed.transport.join_token import parse_token
 from tests.client.conftest import Fleet
 from tests.faults.fleet import SAMPLES
 from tests.support import coordinator

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from moonfed.bundle import read_bundle, write_bundle
+from moonfed.blobs.tensors import write_model
+from moonfed.bundle.files import read_bundle, write_bundle
 from moonfed.client import (
     Coordinator,
     DeviceEvaluation,
@@ -23,11 +24,10 @@ from moonfed.client import (
     UpdateReceived,
 )
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, SchemaMismatch, UntrustedBundle, WrongState
-from moonfed.tensors import write_model
 from moonfed.v1 import control_pb2
 from tests.client.conftest import ELEMENTS, Fleet, finished
 from tests.faults.fleet import SAMPLES, expected
-from tests.proto.test_held_out_score import SCORE as NIGHT
+from tests.proto.control.test_held_out_score import SCORE as NIGHT
 from tests.support.coordinator import ask
 from tests.support.scoring_devices import counts_of
 

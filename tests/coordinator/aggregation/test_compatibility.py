@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from moonfed.bundle.manifest import Manifest
 from moonfed.coordinator.aggregation.compatibility import require_consistent
 from moonfed.errors import InvalidInput
-from moonfed.manifest import Manifest
 from moonfed.registry import Selection, Value
 from moonfed.server_rules import SERVER_RULES
 from moonfed.server_rules.fednova import FedNova

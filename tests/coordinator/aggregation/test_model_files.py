@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from moonfed.blobs.tensors import header_bytes
 from moonfed.coordinator.aggregation.model_files import (
     indices_by_kind,
     is_parameter,
@@ -16,7 +17,6 @@ from moonfed.coordinator.aggregation.model_files import (
     writers,
 )
 from moonfed.errors import Corrupt, InvalidInput
-from moonfed.tensors import header_bytes
 from tests.support.aggregation_rounds import PARAMETERS, SIZE, SPECS
 
 VALUES = np.arange(SIZE, dtype=np.float32) - 30

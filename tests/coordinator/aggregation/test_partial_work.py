@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from moonfed.assignment import Assignment
-from moonfed.blobs import ref_of_file
+from moonfed.blobs.store import ref_of_file
 from moonfed.coordinator.updates.validation import UpdateHeader
+from moonfed.fleet.assignment import Assignment
 from moonfed.server_rules.fedadam import FedAdam
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.server_rules.fednova import FedNova

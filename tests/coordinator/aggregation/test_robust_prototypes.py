@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from moonfed.blobs.tensors import TensorSpec
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.aggregation.robust.incident import Incident
-from moonfed.tensors import TensorSpec
 from tests.support.aggregation_rounds import SIZE, Rounds, make_manifest, robust_reducers, robust_settings
 
 WIDTH = 6

@@ -13,7 +13,7 @@ import pytest
 from moonfed.coordinator.api.device_api import DeviceApi
 from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
 from moonfed.errors import NotFound, VersionMismatch, WrongState
-from moonfed.identity import load_identity
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import enrolment_pb2
 from moonfed.v1.enrolment_pb2_grpc import EnrolmentStub
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE

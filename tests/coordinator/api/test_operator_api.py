@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle.manifest import MANIFEST_FILE
 from moonfed.coordinator.cli.control_client import InitialModel
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, SchemaMismatch
-from moonfed.manifest import MANIFEST_FILE
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, console, start, upload
 from tests.support import coordinator

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.api import release_api
 from moonfed.coordinator.api.release_api import ReleaseApi
 from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
@@ -18,7 +18,7 @@ from moonfed.coordinator.records import ReleaseRecord
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.coordinator.support.tasks import BackgroundTasks
 from moonfed.errors import NotFound, UntrustedRelease, WrongState
-from moonfed.release_manifest import VARIANT_FILES
+from moonfed.models.release_manifest import VARIANT_FILES
 from moonfed.signing.statement import RELEASE
 from moonfed.version import CONTRACT_VERSION
 from tests.support.releases import ENDED, NAME, add_devices, deployment, release_manifest

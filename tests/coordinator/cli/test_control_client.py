@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.blobs.store import BlobRef, ref_of_bytes
 from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.records import RunEvent
 from moonfed.coordinator.rpc import convert_control
 from moonfed.errors import Corrupt, InvalidInput, MoonfedError, NotFound, ResourceExhausted, Unavailable
-from moonfed.transport import to_message
+from moonfed.transport.client import to_message
 from moonfed.v1 import blob_pb2, control_pb2
 from tests.coordinator.conftest import Fleet, console, upload
 from tests.support import coordinator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 
-from moonfed.identity import load_identity, read_certificate
+from moonfed.transport.identity import load_identity, read_certificate
 from moonfed.v1 import control_pb2
 from tests.support.coordinator_programs import PROGRAM, Programs
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from moonfed.coordinator.cli.format_evaluations import device_evaluation_lines, evaluation_lines
 from moonfed.v1 import control_pb2
-from tests.proto.test_held_out_score import SCORE
+from tests.proto.control.test_held_out_score import SCORE
 
 FOUND = control_pb2.DeviceEvaluation(
     run="r",

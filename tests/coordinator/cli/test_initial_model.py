@@ -9,11 +9,11 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.blobs.tensors import split
 from moonfed.coordinator.cli.control_client import InitialModel
 from moonfed.coordinator.cli.initial_model import find_model
 from moonfed.errors import InvalidInput, NotFound, SchemaMismatch
-from moonfed.tensors import split
 from tests.coordinator.conftest import Fleet, console, upload
 from tests.support import coordinator
 from tests.support.coordinator import SPECS, model_bytes

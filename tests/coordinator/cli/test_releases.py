@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from moonfed.bundle import write_bundle
+from moonfed.bundle.files import write_bundle
 from tests.support.coordinator import harmless_plan, make_bundle
 from tests.support.coordinator_programs import Programs
 from tests.support.release_fleet import Installer, create, signed_release, stop_all, stopped_run

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import typer
 
-from moonfed.bundle import write_bundle
+from moonfed.bundle.files import write_bundle
+from moonfed.bundle.manifest import PLAN_FILE
 from moonfed.coordinator.cli.run_start import DEFENCE, override
 from moonfed.coordinator.cli.runs import run_app
 from moonfed.coordinator.rounds.run_recipe import LABELS, ROBUST, RUN_KEYS, RunRecipe
-from moonfed.manifest import PLAN_FILE
 from moonfed.sandbox.policy import available_level
 from moonfed.server_rules.fednova import FedNova
 from tests.support import coordinator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from tests.support import coordinator
 from tests.support.coordinator import SPECS, model_bytes
 from tests.support.coordinator_programs import Programs

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from moonfed import transport
 from moonfed.errors import Untrusted
-from moonfed.join_token import parse_token
 from moonfed.signing.key_files import read_trust, write_trust
+from moonfed.transport import client as transport
+from moonfed.transport.join_token import parse_token
 from tests.support import coordinator
 from tests.support.coordinator_programs import ENVIRONMENT, Programs
 from tests.support.signatures import CHAIN, ROTATED

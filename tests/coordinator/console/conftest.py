@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.bundle import Bundle
+from moonfed.bundle.files import Bundle
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.console_process import ConsoleProcess, Page, console_process, log_in

@@ -10,7 +10,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from moonfed.coordinator.console.guard import HEADERS, MOST_BODY, Guard, Proxy
-from moonfed.flood_log import LINES
+from moonfed.observability.flood_log import LINES
 
 HOST = "127.0.0.1:8480"
 JSON: dict[str, Any] = {"Origin": f"http://{HOST}", "Content-Type": "application/json"}

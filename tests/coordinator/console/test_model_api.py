@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.console.control import load_operators
 from moonfed.coordinator.console.model_api import MOST_BYTES, _evaluation, fetch_small
 from moonfed.coordinator.console.settings import ConsoleSettings

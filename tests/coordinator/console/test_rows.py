@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moonfed.coordinator.console.rows import evaluation_rows, outcomes_row, round_row, run_row
 from moonfed.v1 import control_pb2
-from tests.proto.test_held_out_score import SCORE
+from tests.proto.control.test_held_out_score import SCORE
 
 
 def test_a_run_has_the_numbers_of_its_open_round() -> None:

@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from moonfed.coordinator.console.attempts import OF_ADDRESS, OF_ALL, OF_ONE
 from moonfed.coordinator.console.passwords import set_password
 from moonfed.coordinator.console.settings import EVERYWHERE
-from moonfed.flood_log import LINES
+from moonfed.observability.flood_log import LINES
 from tests.coordinator.console.conftest import Federation
 from tests.support.console_process import ConsoleProcess, Page, console_process, log_in
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from moonfed.coordinator.storage.db import sqlite
 from moonfed.coordinator.storage.deployments import Arrival
 from moonfed.coordinator.storage.store import Store
-from moonfed.target_release import Outcome
+from moonfed.fleet.target_release import Outcome
 from tests.support.releases import NAME, add_devices, add_releases, deployment, installed, report
 
 VERSIONS = 4

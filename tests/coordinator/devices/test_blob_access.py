@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.assignment import EligibilityCheck
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.devices import blob_access
 from moonfed.coordinator.devices.blob_access import BlobAccess
 from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
@@ -17,6 +16,7 @@ from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import NotFound
+from moonfed.fleet.assignment import EligibilityCheck
 from tests.support.store_records import RUN
 
 SHARED, OWN = ref_of_bytes(b"of both runs"), ref_of_bytes(b"of the first run")

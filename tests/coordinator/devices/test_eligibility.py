@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from moonfed import transport
 from moonfed.coordinator.cli.format_run import run_lines
 from moonfed.coordinator.runs import driver
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import InvalidInput, NotFound, WrongState
-from moonfed.identity import load_identity
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import WAIT, Device, ask, make_bundle, model_bytes

@@ -15,12 +15,12 @@ import grpc
 import numpy as np
 import pytest
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.devices.liveness import RECONNECT_SECONDS, Liveness
 from moonfed.coordinator.rpc.flow_control import FlowControl
 from moonfed.coordinator.runs.close_round import close_round
 from moonfed.errors import InvalidInput, TooLate, WrongState
-from moonfed.grpc_status import RETRY_AFTER_KEY
+from moonfed.transport.grpc_status import RETRY_AFTER_KEY
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import WAIT, Device, model_bytes, model_values

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from moonfed import transport
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
 from moonfed.coordinator.records import RunRecord
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import InvalidInput, NotFound
-from moonfed.identity import load_identity
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import WAIT, Device, DeviceSession, ask, make_bundle, model_bytes

@@ -13,7 +13,7 @@ from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, Remo
 from moonfed.coordinator.storage.db import sqlite
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import NotFound
-from moonfed.target_release import TargetRelease
+from moonfed.fleet.target_release import TargetRelease
 from moonfed.version import CONTRACT_VERSION
 from tests.support.releases import NAME, add_releases, deployment, installed, ref, report
 

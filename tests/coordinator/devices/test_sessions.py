@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from moonfed.assignment import Assignment, EligibilityCheck, RunEnded
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.devices.sessions import DeviceInfo, Message, RemoteSession, Sessions
 from moonfed.coordinator.records import AttemptId
 from moonfed.errors import InvalidInput, Unavailable, WrongState
-from moonfed.training_spec import TrainingSpec
+from moonfed.fleet.assignment import Assignment, EligibilityCheck, RunEnded
+from moonfed.plan.training_spec import TrainingSpec
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 from tests.support.streams import collect
 

@@ -10,7 +10,7 @@ from moonfed.coordinator.documents.evaluations import (
     lowest_scores,
 )
 from moonfed.v1 import control_pb2
-from tests.proto.test_held_out_score import SCORE
+from tests.proto.control.test_held_out_score import SCORE
 
 ON_DEVICES = control_pb2.DeviceEvaluation(
     run="r",

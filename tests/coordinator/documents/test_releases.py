@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.documents.releases import (
     deployed_device_document,
     deployment_document,
     release_document,
 )
-from moonfed.transport import to_message
+from moonfed.transport.client import to_message
 from moonfed.v1 import control_pb2
 
 MANIFEST, SIGNATURE, MODEL = (ref_of_bytes(content) for content in (b"manifest", b"signature!", b"model"))

@@ -9,7 +9,7 @@ import pytest
 from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.pki.enrolment import Enrolment
 from moonfed.coordinator.storage.db.sqlite import open_store
-from moonfed.identity import new_key, signing_request
+from moonfed.transport.identity import new_key, signing_request
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.pki.enrolment import Enrolment
-from moonfed.identity import subject_of
+from moonfed.transport.identity import subject_of
 from tests.coordinator.pki.conftest import request, secret
 
 

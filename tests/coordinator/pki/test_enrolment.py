@@ -15,8 +15,8 @@ from cryptography.x509.oid import NameOID
 
 from moonfed.coordinator.pki.enrolment import Enrolment, token_id
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, Untrusted
-from moonfed.identity import read_certificate, subject_of
-from moonfed.join_token import parse_token
+from moonfed.transport.identity import read_certificate, subject_of
+from moonfed.transport.join_token import parse_token
 from tests.coordinator.pki.conftest import request, secret
 
 

@@ -14,7 +14,7 @@ from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.pki.operators import OperatorIdentities
 from moonfed.coordinator.storage.db.sqlite import open_store
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound
-from moonfed.identity import (
+from moonfed.transport.identity import (
     ROLES,
     Role,
     key_bytes,

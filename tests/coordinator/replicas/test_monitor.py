@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from moonfed import transport
 from moonfed.coordinator.replicas import monitor
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
-from moonfed.identity import load_identity
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import fleet_in
 from tests.support.coordinator import Device, model_bytes, model_values

@@ -11,7 +11,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from moonfed import flood_limit
 from moonfed.coordinator.records import AuditRecord
 from moonfed.coordinator.rpc import audit
 from moonfed.coordinator.rpc.audit import Auditor, address_of
@@ -20,9 +19,10 @@ from moonfed.coordinator.storage.audit_trail import AuditFilter, AuditTrail
 from moonfed.coordinator.storage.db.sqlite import open_store
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import Denied, NotFound, Untrusted
-from moonfed.flood_limit import EVENTS, MAX_CAUSES, PERIOD_SECONDS
-from moonfed.identity import load_identity, new_key, read_certificate, signing_request
-from moonfed.join_token import parse_token
+from moonfed.observability import flood_limit
+from moonfed.observability.flood_limit import EVENTS, MAX_CAUSES, PERIOD_SECONDS
+from moonfed.transport.identity import load_identity, new_key, read_certificate, signing_request
+from moonfed.transport.join_token import parse_token
 from moonfed.v1 import control_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2
 from moonfed.version import CONTRACT_VERSION
 from tests.coordinator.conftest import Fleet, fleet_in

@@ -11,17 +11,18 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from moonfed import connection_diagnosis, transport
-from moonfed.blobs import ref_of_bytes
-from moonfed.connection_diagnosis import explain_enrolment_unavailable, explain_unavailable
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.devices import registry_poll
 from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.rpc import connections
 from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.connections import ConnectionGuard
 from moonfed.errors import AlreadyExists, Denied, MoonfedError, Unavailable, Untrusted, VersionMismatch
-from moonfed.flood_log import LINES
-from moonfed.identity import key_bytes, load_identity, new_key, save_identity, signing_request
+from moonfed.observability.flood_log import LINES
+from moonfed.transport import client as transport
+from moonfed.transport import diagnosis as connection_diagnosis
+from moonfed.transport.diagnosis import explain_enrolment_unavailable, explain_unavailable
+from moonfed.transport.identity import key_bytes, load_identity, new_key, save_identity, signing_request
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub
 from moonfed.v1.fleet_pb2_grpc import FleetStub

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
 from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.rpc.flow_control import FlowControl
 from moonfed.errors import InvalidInput, NotFound
-from moonfed.transport import PART_SIZE
+from moonfed.transport.client import PART_SIZE
 from moonfed.v1 import blob_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support import coordinator

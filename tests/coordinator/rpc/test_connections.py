@@ -23,7 +23,7 @@ from moonfed.coordinator.rpc.connections import (
 )
 from moonfed.coordinator.rpc.sockets import accepted
 from moonfed.errors import Untrusted
-from moonfed.identity import Certificate
+from moonfed.transport.identity import Certificate
 from tests.coordinator.rpc.test_sockets import Listener
 from tests.support.clock import Clock
 

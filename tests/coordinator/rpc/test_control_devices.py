@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from moonfed import transport
 from moonfed.coordinator.devices import registry_poll
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.errors import Denied, NotFound, Renamed, Unavailable, Untrusted, WrongState
-from moonfed.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
+from moonfed.transport import client as transport
+from moonfed.transport.identity import Identity, key_bytes, load_identity, new_key, save_identity, signing_request
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support import coordinator

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, Untrusted
-from moonfed.identity import load_identity, new_key, read_certificate, signing_request
+from moonfed.transport.identity import load_identity, new_key, read_certificate, signing_request
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import WAIT, ask, rejected

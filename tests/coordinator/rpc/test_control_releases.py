@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.blobs.store import BlobRef, ref_of_bytes
 from moonfed.errors import AlreadyExists, InvalidInput, MoonfedError, NotFound, UntrustedRelease, WrongState
-from moonfed.release_manifest import WEIGHTS_FILE
+from moonfed.models.release_manifest import WEIGHTS_FILE
 from moonfed.signing.statement import RELEASE
-from moonfed.transport import to_message
+from moonfed.transport.client import to_message
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import Device, ask, make_bundle, model_bytes

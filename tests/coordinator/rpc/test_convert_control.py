@@ -6,13 +6,13 @@ from typing import get_args
 
 import pytest
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.records import EventKind, RoundRecord, RunEvent, RunView
 from moonfed.coordinator.rounds.state import OpenRound
 from moonfed.coordinator.rpc import convert_control
 from moonfed.errors import InvalidInput
-from moonfed.transport import from_message, to_message
+from moonfed.transport.client import from_message, to_message
 from moonfed.v1 import control_pb2
 from tests.support.store_records import FIRST, MODEL, RUN
 

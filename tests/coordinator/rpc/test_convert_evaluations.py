@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.control.held_out_score import HeldOutScore
 from moonfed.coordinator.records import EvaluationRecord, EvaluationReport
 from moonfed.coordinator.rounds.evaluation import DeviceScore
 from moonfed.coordinator.rpc import convert_evaluations as convert
 from moonfed.errors import InvalidInput
-from moonfed.evaluation import HoldoutCounts
-from moonfed.held_out_score import HeldOutScore
+from moonfed.fleet.evaluation import HoldoutCounts
 from moonfed.v1 import fleet_pb2
-from tests.proto.test_held_out_score import SCORE
+from tests.proto.control.test_held_out_score import SCORE
 
 ANSWER = {"device": "forged", "run": "r", "round": 3, "number": 2, "model": "f" * 64}
 EXPECTED = {"device": "cam-1", "run": "r", "round": 3, "number": 2, "model": "f" * 64}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from moonfed.assignment import AttemptId, RunEnded
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.records import DeviceReport
 from moonfed.coordinator.rpc import convert_fleet
 from moonfed.errors import InvalidInput, TooLate, WrongState
-from moonfed.transport import to_message
+from moonfed.fleet.assignment import AttemptId, RunEnded
+from moonfed.transport.client import to_message
 from moonfed.v1 import blob_pb2, fleet_pb2
 from moonfed.version import CONTRACT_VERSION
 

@@ -10,7 +10,7 @@ from moonfed.coordinator.deployments.state import Choice, Status
 from moonfed.coordinator.records import DeployedDevice, DeploymentView
 from moonfed.coordinator.rpc import convert_releases as convert
 from moonfed.errors import InvalidInput
-from moonfed.transport import from_message
+from moonfed.transport.client import from_message
 from moonfed.v1 import control_pb2
 from tests.support.releases import NAME, deployment, installed, release_record
 

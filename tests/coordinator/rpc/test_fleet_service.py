@@ -10,9 +10,9 @@ import pytest
 from moonfed.coordinator.rpc import flow_control
 from moonfed.coordinator.rpc.flow_control import SMALL_PART
 from moonfed.errors import InvalidInput, WrongState
-from moonfed.flood_log import LINES
-from moonfed.identity import new_key, signing_request, subject_of
-from moonfed.transport import PART_SIZE
+from moonfed.observability.flood_log import LINES
+from moonfed.transport.client import PART_SIZE
+from moonfed.transport.identity import new_key, signing_request, subject_of
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import ask, model_bytes

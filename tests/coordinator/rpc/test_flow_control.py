@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
 from moonfed.coordinator.rpc import blob_stream, flow_control
 from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.rpc.flow_control import SLOW_BYTES, SLOW_SECONDS, SMALL_PART, FlowControl, receive
 from moonfed.errors import Unavailable
-from moonfed.transport import PART_SIZE
+from moonfed.transport.client import PART_SIZE
 from moonfed.v1 import blob_pb2
 from tests.support.streams import collect
 

@@ -14,7 +14,7 @@ from google.protobuf import message_factory
 from moonfed.coordinator.rpc import permissions
 from moonfed.coordinator.rpc.permissions import PERMISSIONS, allowed_roles, require_permission
 from moonfed.errors import Denied, MoonfedError, VersionMismatch
-from moonfed.identity import ROLES, Certificate, load_identity
+from moonfed.transport.identity import ROLES, Certificate, load_identity
 from moonfed.v1 import control_pb2, fleet_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub
 from moonfed.v1.fleet_pb2_grpc import FleetStub

@@ -9,11 +9,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from moonfed import transport
 from moonfed.coordinator.rpc.rate_limit import RateLimiter, RateLimits
 from moonfed.errors import Overloaded, Unavailable
-from moonfed.grpc_status import from_rpc_error
-from moonfed.join_token import parse_token
+from moonfed.transport import client as transport
+from moonfed.transport.grpc_status import from_rpc_error
+from moonfed.transport.join_token import parse_token
 from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc, fleet_pb2
 from moonfed.version import CONTRACT_VERSION
 from tests.support.clock import Clock

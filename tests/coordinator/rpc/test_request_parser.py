@@ -11,13 +11,13 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
-from moonfed import transport
 from moonfed.coordinator.devices.sessions import MAX_RUNS, MAX_WORDS
 from moonfed.coordinator.rpc.request_parser import MAX_FIELDS, request_parser
 from moonfed.coordinator.updates.validation import MAX_METRICS
 from moonfed.errors import InvalidInput
-from moonfed.identity import load_identity
-from moonfed.join_token import parse_token
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity
+from moonfed.transport.join_token import parse_token
 from moonfed.v1 import blob_pb2, control_pb2, enrolment_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import WAIT

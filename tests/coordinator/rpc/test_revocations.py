@@ -11,7 +11,7 @@ import pytest
 from moonfed.coordinator.rpc.revocations import Revocations
 from moonfed.coordinator.storage.certificates import Reason, Rejection
 from moonfed.errors import Renamed, Untrusted
-from moonfed.identity import Certificate
+from moonfed.transport.identity import Certificate
 from tests.support.device_certificates import registry_view
 
 NOW = 1_700_000_000.0

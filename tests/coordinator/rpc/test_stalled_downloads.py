@@ -11,7 +11,7 @@ import pytest
 
 from moonfed.coordinator.rpc import flow_control
 from moonfed.errors import Unavailable
-from moonfed.identity import load_identity
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import blob_pb2
 from tests.coordinator.conftest import Fleet
 from tests.faults.fleet import bundle_of

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from moonfed.assignment import Assignment
-from moonfed.blobs import ref_of_bytes
-from moonfed.bundle import Bundle
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle.files import Bundle
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.runs.assignments import GlobalState, build_assignment, devices_keep_state
 from moonfed.encodings import ENCODED_MODEL, Encodings, parse_encoding
-from moonfed.training_spec import TrainingSpec
+from moonfed.fleet.assignment import Assignment
+from moonfed.plan.training_spec import TrainingSpec
 from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import SCAFFOLD, make_bundle, model_bytes
 from tests.support.store_records import FIRST, MODEL, RUN

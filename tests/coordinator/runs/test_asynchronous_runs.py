@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moonfed import transport
 from moonfed.errors import AlreadyExists, InvalidInput, TooLate, WrongState
 from moonfed.server_rules.fednova import FedNova
 from moonfed.server_rules.mean import MeanRule
+from moonfed.transport import client as transport
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support import coordinator

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
 from moonfed.coordinator.records import AttemptId, RoundRecord
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.coordinator.storage.device_reports import DeviceReports

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from onnx import TensorProto, helper
 
-from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
-from moonfed.bundle import Bundle
+from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE
 from moonfed.errors import Corrupt, InvalidInput, UntrustedBundle
-from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import ask, make_bundle

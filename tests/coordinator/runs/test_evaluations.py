@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from moonfed import transport
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.runs import evaluations
 from moonfed.errors import InvalidInput, NotFound, WrongState
-from moonfed.identity import load_identity
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import blob_pb2, control_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import Device, DeviceSession, ask, make_bundle, model_bytes, rejected

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.errors import InvalidInput, SchemaMismatch
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.server_rules.mean import MeanRule

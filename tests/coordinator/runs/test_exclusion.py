@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moonfed import transport
 from moonfed.coordinator.cli.format_run import run_lines
 from moonfed.coordinator.documents.runs import run_document
-from moonfed.identity import load_identity
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import Device, DeviceSession, ask, model_bytes, model_values

@@ -11,14 +11,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from moonfed import transport
 from moonfed.coordinator.replicas import monitor
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.coordinator.storage.db import postgres
 from moonfed.coordinator.storage.leases import SharedLeases
 from moonfed.errors import Unavailable
-from moonfed.grpc_status import from_rpc_error
-from moonfed.identity import load_identity
+from moonfed.transport import client as transport
+from moonfed.transport.grpc_status import from_rpc_error
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import fleet_in
 from tests.support.coordinator import Device, ask, model_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.runs.assignments import GlobalState
 from moonfed.coordinator.runs.global_state import GlobalStates

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import fleet_in
 from tests.support.coordinator import ask

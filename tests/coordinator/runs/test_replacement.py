@@ -12,10 +12,10 @@ import grpc
 import numpy as np
 import pytest
 
-from moonfed import transport
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.errors import WrongState
-from moonfed.identity import load_identity
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in, two_devices
 from tests.support.coordinator import (

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.assignment import Assignment
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.encodings import ENCODED_MODEL, Encodings, parse_encoding
 from moonfed.errors import Unavailable
+from moonfed.fleet.assignment import Assignment
 from moonfed.server_rules.fedavgm import FedAvgM
 from tests.support.coordinator import SCAFFOLD, make_bundle
 from tests.support.in_process_coordinator import ALL, NAMES, device_info, opened, party, play, started, trained, watched

@@ -26,8 +26,8 @@ from moonfed.coordinator.support.trace_contexts import (
     round_context,
     sender_context,
 )
-from moonfed.trace_context import TraceContext, parse_traceparent
-from moonfed.tracing import exporting, span
+from moonfed.observability.trace_context import TraceContext, parse_traceparent
+from moonfed.observability.tracing import exporting, span
 from tests.support.clock import Clock
 from tests.support.store_records import RUN
 from tests.support.trace_collector import Collector, Received, children, running_collector

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from moonfed import transport
 from moonfed.coordinator.storage.db.postgres import open_store
 from moonfed.errors import WrongState
-from moonfed.identity import load_identity
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support import coordinator, postgresql

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from moonfed import transport
+from moonfed.bundle.manifest import WEIGHTS_FILE
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.errors import WrongState
-from moonfed.manifest import WEIGHTS_FILE
+from moonfed.transport import client as transport
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.support import coordinator
 from tests.support.coordinator import ask, model_bytes

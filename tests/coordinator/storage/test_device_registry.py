@@ -11,7 +11,7 @@ import pytest
 from moonfed.coordinator.records import EligibilityReport
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, Untrusted, WrongState
-from moonfed.identity import Certificate
+from moonfed.transport.identity import Certificate
 from tests.support.device_certificates import LATER, as_held, enrolled, issued, token_record
 from tests.support.store_records import FIRST, RUN
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sql
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.records import EligibilityReport, EvaluationRecord, EvaluationReport
 from moonfed.coordinator.rounds.evaluation import DeviceScore
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import NotFound, WrongState
-from moonfed.evaluation import HoldoutCounts
-from tests.proto.test_held_out_score import SCORE
+from moonfed.fleet.evaluation import HoldoutCounts
+from tests.proto.control.test_held_out_score import SCORE
 from tests.support.store_records import RUN, committed
 
 from .conftest import Open

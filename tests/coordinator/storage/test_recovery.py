@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from moonfed import transport
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.rounds.events import Reduce
 from moonfed.coordinator.runs.close_round import RoundResult, reduce_round
 from moonfed.coordinator.runs.global_state import load_global_states
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.storage.recovery import recovered_state
+from moonfed.transport import client as transport
 from tests.support import coordinator
 from tests.support.coordinator import model_bytes, model_values
 from tests.support.interrupted_run import FIRST, Left, expect_round_1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound
-from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec
-from moonfed.release_manifest import WEIGHTS_FILE
+from moonfed.models.release_manifest import WEIGHTS_FILE
 from tests.coordinator.storage.conftest import Open
 from tests.support.releases import NAME, deployment, ref, release_record
 from tests.support.store_records import RUN, committed

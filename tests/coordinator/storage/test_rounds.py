@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.records import AttemptId, DeviceReport
 from moonfed.coordinator.rounds.protocol import SYNCHRONOUS

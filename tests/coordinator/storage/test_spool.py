@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage import spool as spool_module
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient

@@ -15,7 +15,7 @@ from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.support.error_log import SILENT_SECONDS, ErrorLog, log_error
 from moonfed.errors import InvalidInput, ResourceExhausted, Unavailable
-from moonfed.flood_log import LINES
+from moonfed.observability.flood_log import LINES
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import ask

@@ -10,7 +10,7 @@ import pytest
 from moonfed.coordinator.cli.program import app
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
-from tests.proto.test_held_out_score import SCORE
+from tests.proto.control.test_held_out_score import SCORE
 from tests.support.coordinator import Device, DeviceSession, ask, make_bundle, model_bytes
 from tests.support.release_fleet import create, signed_release
 

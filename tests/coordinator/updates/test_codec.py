@@ -16,14 +16,14 @@ import torch
 import zstandard
 from safetensors.torch import load
 
-from moonfed import transport
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.blobs.tensors import Vector
 from moonfed.coordinator.storage.disk_budget import DiskBudget
 from moonfed.coordinator.storage.spool import Spool
 from moonfed.coordinator.updates import codec
 from moonfed.errors import AlreadyExists, InvalidInput, ResourceExhausted, SchemaMismatch
-from moonfed.identity import load_identity
-from moonfed.tensors import Vector
+from moonfed.transport import client as transport
+from moonfed.transport.identity import load_identity
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import SIZE, Device, DeviceSession, make_bundle, model_bytes, model_values

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.blobs import ref_of_bytes, ref_of_file
+from moonfed.blobs.store import ref_of_bytes, ref_of_file
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.storage.device_reports import DeviceReports

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.blobs import ref_of_bytes, ref_of_file
+from moonfed.blobs.store import ref_of_bytes, ref_of_file
 from moonfed.errors import AlreadyExists, Corrupt, NotFound, SchemaMismatch, WrongState
 from tests.support.coordinator import PARAMETERS, SCAFFOLD, make_bundle, model_bytes
 from tests.support.in_process_coordinator import NAMES, device_info, opened, play, started, trained, watched

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from moonfed.blobs import BlobRef, Incoming, ref_of_bytes
+from moonfed.blobs.store import BlobRef, Incoming, ref_of_bytes
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.rpc import flow_control
 from moonfed.coordinator.storage.device_reports import DeviceReports
@@ -25,8 +25,8 @@ from moonfed.coordinator.storage.spool import Spool
 from moonfed.coordinator.updates.quota import TRIES
 from moonfed.coordinator.updates.transfer import Transfer, Transfers
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, ResourceExhausted, Unavailable, WrongState
-from moonfed.grpc_status import from_rpc_error
-from moonfed.transport import to_message
+from moonfed.transport.client import to_message
+from moonfed.transport.grpc_status import from_rpc_error
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import FULL, Fleet, two_devices
 from tests.support.coordinator import WAIT, Device, ask, model_bytes, model_values

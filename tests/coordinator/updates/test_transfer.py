@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.blobs import BlobRef, Incoming, ref_of_bytes
+from moonfed.blobs.store import BlobRef, Incoming, ref_of_bytes
 from moonfed.coordinator.updates.transfer import Transfers
 from moonfed.errors import InvalidInput, WrongState
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.blobs.tensors import TensorSpec
 from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, SchemaMismatch
-from moonfed.tensors import TensorSpec
-from moonfed.transport import to_message
+from moonfed.transport.client import to_message
 from moonfed.v1 import blob_pb2, control_pb2
 from tests.coordinator.conftest import Fleet, two_devices
 from tests.support.coordinator import SIZE, SPECS, model_bytes, model_values

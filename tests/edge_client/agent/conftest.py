@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from moonfed.assignment import Assignment
 from moonfed.edge_client.agent.inbox import Inbox
-from moonfed.fleet_messages import read_assignment
-from moonfed.join_token import JoinToken
+from moonfed.fleet.assignment import Assignment
+from moonfed.fleet.messages import read_assignment
+from moonfed.transport.join_token import JoinToken
 from tests.edge_client.conftest import Bundle
 from tests.support.device_coordinator import Coordinator
 from tests.support.signatures import CHAIN

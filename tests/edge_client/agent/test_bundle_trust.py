@@ -15,7 +15,7 @@ from moonfed.edge_client.agent.compatibility import REJECTED
 from moonfed.edge_client.state.trust import load, pin
 from moonfed.signing.bundle_signature import BundleSignature
 from moonfed.signing.trust import TrustChain
-from moonfed.transport import to_message
+from moonfed.transport.client import to_message
 from tests.edge_client.conftest import Bundle, Device
 from tests.support.device_coordinator import Coordinator
 from tests.support.signatures import CHAIN, ROTATED, issued, signature, trust

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from moonfed.assignment import Assignment
-from moonfed.blobs import BlobDirectory, ref_of_bytes
+from moonfed.blobs.store import BlobDirectory, ref_of_bytes
 from moonfed.edge_client.agent import connection as link_module
 from moonfed.edge_client.agent import stream_timeout
 from moonfed.edge_client.agent.connection import FleetConnection
@@ -23,9 +22,10 @@ from moonfed.edge_client.agent.upload import UpdateUpload, submit
 from moonfed.edge_client.state.round_store import StoredRound
 from moonfed.encodings import Encoding, Encodings
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, Unavailable
-from moonfed.fleet_messages import read_assignment, read_run_ended
-from moonfed.identity import new_key
-from moonfed.transport import to_message
+from moonfed.fleet.assignment import Assignment
+from moonfed.fleet.messages import read_assignment, read_run_ended
+from moonfed.transport.client import to_message
+from moonfed.transport.identity import new_key
 from moonfed.v1 import blob_pb2, fleet_pb2
 from tests.edge_client.conftest import Bundle, Device
 from tests.support.device_coordinator import Coordinator

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle.manifest import InputSpec
 from moonfed.edge_client.agent import eligibility
 from moonfed.edge_client.agent.compatibility import REJECTED
 from moonfed.edge_client.state.trust import load, pin
-from moonfed.manifest import InputSpec
 from tests.edge_client.conftest import Bundle, Device, check_of
 from tests.support.device_coordinator import Coordinator
 from tests.support.device_samples import draw

@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from moonfed.command_line import exit_code
+from moonfed.command_line.programs import exit_code
 from moonfed.edge_client.agent import enrolment
 from moonfed.edge_client.agent.enrolment import pending_key, read_identity, read_token, store_identity
 from moonfed.edge_client.state.round_store import writing
 from moonfed.edge_client.state.trust import DeviceTrust, load, pin
 from moonfed.errors import Corrupt, ResourceExhausted, Unavailable, Untrusted
-from moonfed.identity import key_bytes, new_key, save_identity, signing_request
-from moonfed.join_token import JoinToken
 from moonfed.signing.key_files import write_trust
 from moonfed.signing.trust import Trust, TrustChain
+from moonfed.transport.identity import key_bytes, new_key, save_identity, signing_request
+from moonfed.transport.join_token import JoinToken
 from tests.edge_client.conftest import PROGRAM, Device
 from tests.support.authority import Authority, certified_key, public_bytes
 from tests.support.device_coordinator import PATIENCE, Coordinator

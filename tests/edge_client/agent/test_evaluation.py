@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from moonfed.blobs.tensors import open_model
+from moonfed.blobs.tensors import split as split_tensors
 from moonfed.data.npz import NpzSource
 from moonfed.edge_client.agent.evaluation import Evaluations
 from moonfed.edge_client.agent.inbox import Inbox
@@ -21,11 +23,9 @@ from moonfed.edge_client.data.split import split
 from moonfed.edge_client.state.trust import pin
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.edge_client.worker.messages import WorkerSettings
-from moonfed.fleet_messages import read_evaluation
-from moonfed.plan import load_plan
-from moonfed.tensors import open_model
-from moonfed.tensors import split as split_tensors
-from moonfed.transport import to_message
+from moonfed.fleet.messages import read_evaluation
+from moonfed.plan.interface import load_plan
+from moonfed.transport.client import to_message
 from moonfed.v1 import fleet_pb2
 from tests.edge_client.conftest import CLASSES, FEATURES, Bundle, Device, evaluation_of, write_samples
 from tests.support.device_coordinator import Coordinator

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.assignment import AttemptId
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.edge_client.agent import enrolment, main, transfers
 from moonfed.edge_client.agent.compatibility import REJECTED
 from moonfed.edge_client.agent.connection import FleetConnection
@@ -42,8 +41,9 @@ from moonfed.errors import (
     UnsafePlan,
     Untrusted,
 )
-from moonfed.fleet_messages import read_assignment
-from moonfed.transport import Backoff
+from moonfed.fleet.assignment import AttemptId
+from moonfed.fleet.messages import read_assignment
+from moonfed.transport.client import Backoff
 from tests.edge_client.conftest import SANDBOX, Bundle, Device
 from tests.support.authority import DAY, certified_key
 from tests.support.device_coordinator import Coordinator

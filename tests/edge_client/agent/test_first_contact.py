@@ -9,7 +9,7 @@ from pathlib import Path
 from moonfed.edge_client.agent.enrolment import store_identity
 from moonfed.edge_client.agent.first_contact import ATTEMPTS, FirstContact
 from moonfed.errors import Denied, Unavailable, Untrusted, WrongServer
-from moonfed.identity import Identity
+from moonfed.transport.identity import Identity
 from tests.support.authority import Authority
 
 WRONG = WrongServer("the server is another one")

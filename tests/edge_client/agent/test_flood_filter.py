@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from moonfed.edge_client.agent.flood_filter import LENGTH, WORK, FloodFilter
-from moonfed.flood_limit import EVENTS, PERIOD_SECONDS
+from moonfed.observability.flood_limit import EVENTS, PERIOD_SECONDS
 from tests.support.clock import Clock
 
 LOG = logging.getLogger("tested.agent")

@@ -14,12 +14,12 @@ from typing import Any
 import grpc
 import pytest
 
-from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.blobs.store import BlobRef, ref_of_bytes
 from moonfed.edge_client.agent.session import MAX_TASK_BYTES
 from moonfed.edge_client.state.gc import BLOBS_KEPT
-from moonfed.flood_limit import EVENTS
+from moonfed.observability.flood_limit import EVENTS
 from moonfed.signing.bundle_signature import MAX_BYTES
-from moonfed.transport import to_message
+from moonfed.transport.client import to_message
 from moonfed.v1 import blob_pb2, fleet_pb2
 from tests.edge_client.conftest import Bundle, Device, check_of, evaluation_of
 from tests.support.authority import Authority

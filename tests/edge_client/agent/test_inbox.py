@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from moonfed.assignment import Assignment, EligibilityCheck, RunEnded
 from moonfed.edge_client.agent.inbox import MAX_WAITING, Inbox, Task
-from moonfed.evaluation import EvaluationTask
-from moonfed.target_release import TargetRelease
+from moonfed.fleet.assignment import Assignment, EligibilityCheck, RunEnded
+from moonfed.fleet.evaluation import EvaluationTask
+from moonfed.fleet.target_release import TargetRelease
 
 
 def check_of(work: Assignment) -> EligibilityCheck:

@@ -8,7 +8,6 @@ from typing import cast
 
 import pytest
 
-from moonfed.assignment import Assignment
 from moonfed.edge_client.agent import progress
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
@@ -20,7 +19,8 @@ from moonfed.edge_client.agent.progress import (
 )
 from moonfed.edge_client.agent.worker_process import Heartbeat
 from moonfed.errors import MoonfedError, NotFound, TooLate, Unavailable, WrongState
-from moonfed.fleet_messages import read_assignment
+from moonfed.fleet.assignment import Assignment
+from moonfed.fleet.messages import read_assignment
 from tests.edge_client.conftest import Bundle
 from tests.support.clock import Clock
 

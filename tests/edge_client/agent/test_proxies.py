@@ -10,8 +10,8 @@ import pytest
 
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity
-from moonfed.join_token import JoinToken
-from moonfed.proxy import ignore_proxy_exceptions
+from moonfed.transport.join_token import JoinToken
+from moonfed.transport.proxy import ignore_proxy_exceptions
 from tests.edge_client.conftest import PROGRAM, Bundle, Device
 from tests.support.authority import Authority
 from tests.support.device_coordinator import PATIENCE, Coordinator

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.edge_client.agent.releases import ReleaseInstaller, Scores
 from moonfed.edge_client.state.releases import ReleaseStore
 from moonfed.edge_client.worker.messages import SampleCounts
 from moonfed.errors import InvalidInput
-from moonfed.fleet_messages import read_target
-from moonfed.manifest import InputSpec
+from moonfed.fleet.messages import read_target
 from moonfed.v1 import fleet_pb2
 from tests.edge_client.conftest import Bundle, Device
 from tests.edge_client.state.test_releases import whole

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.edge_client.agent.enrolment import read_identity
 from moonfed.edge_client.agent.first_contact import ATTEMPTS
 from moonfed.errors import (
@@ -32,8 +32,8 @@ from moonfed.errors import (
     WrongState,
     explained,
 )
-from moonfed.identity import subject_of
-from moonfed.transport import to_message
+from moonfed.transport.client import to_message
+from moonfed.transport.identity import subject_of
 from moonfed.v1 import fleet_pb2
 from moonfed.version import CONTRACT_VERSION
 from tests.edge_client.conftest import PROGRAM, Bundle, Device, wait_until_gone, write_samples

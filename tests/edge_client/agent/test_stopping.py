@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
 from moonfed.edge_client.agent import progress as watch_module
 from moonfed.edge_client.agent import stream_timeout
 from moonfed.edge_client.agent.connection import FleetConnection
@@ -22,7 +22,7 @@ from moonfed.edge_client.settings import DeviceSettings
 from moonfed.edge_client.worker import heartbeat as heartbeat_module
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import InvalidInput, TooLate
-from moonfed.fleet_messages import read_assignment
+from moonfed.fleet.messages import read_assignment
 from moonfed.sandbox.ipc import ParentPipe
 from tests.edge_client.conftest import SANDBOX, Bundle, Device
 from tests.support.device_coordinator import Coordinator

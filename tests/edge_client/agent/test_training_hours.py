@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
 from moonfed.edge_client.agent.inbox import Inbox
@@ -24,7 +24,7 @@ from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.state.releases import ReleaseStore
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.edge_client.worker.messages import WorkerSettings
-from moonfed.fleet_messages import read_target
+from moonfed.fleet.messages import read_target
 from tests.edge_client.conftest import Bundle, Device
 from tests.support.device_coordinator import Coordinator
 from tests.support.device_releases import make_release

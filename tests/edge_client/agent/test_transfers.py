@@ -11,8 +11,7 @@ from typing import cast
 
 import pytest
 
-from moonfed.assignment import Assignment
-from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.edge_client.agent import transfers as module
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
@@ -20,8 +19,9 @@ from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Super
 from moonfed.edge_client.state.round_store import StoredRound
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import Corrupt, MoonfedError, NotFound, ResourceExhausted, Unavailable, Untrusted
-from moonfed.fleet_messages import read_assignment
-from moonfed.transport import Backoff
+from moonfed.fleet.assignment import Assignment
+from moonfed.fleet.messages import read_assignment
+from moonfed.transport.client import Backoff
 from tests.edge_client.conftest import Bundle
 
 CONTENT = b"a global model"

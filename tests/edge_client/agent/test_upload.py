@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.blobs.store import BlobRef, ref_of_bytes
 from moonfed.edge_client.agent.throttle import Throttle
 from moonfed.edge_client.agent.upload import UpdateUpload, submit
 from moonfed.errors import Corrupt, Unavailable
-from moonfed.transport import to_message
+from moonfed.transport.client import to_message
 from moonfed.v1 import blob_pb2, fleet_pb2
 
 CONTENTS = {"model": b"m" * 5000, "variate_change": b"v" * 300}

@@ -17,13 +17,13 @@ from typing import Any
 import psutil
 import pytest
 
-from moonfed import tensors
+from moonfed.blobs import tensors
+from moonfed.blobs.encoded_models import encode_model
 from moonfed.edge_client.agent import worker_process as worker_module
 from moonfed.edge_client.agent.worker_process import GRACE_SECONDS, Heartbeat, WorkerProcess, _heartbeat
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
-from moonfed.encoded_models import encode_model
 from moonfed.encodings import known_encodings, parse_encodings
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, TrainingFailed, UnsafePlan
 from moonfed.sandbox import child_process as child_module

@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.proto.data.conftest import npz, pictures
+from tests.common.data.conftest import npz, pictures
 
 __all__ = ["npz", "pictures"]

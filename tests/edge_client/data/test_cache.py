@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.data.data_set import DataSet
 from moonfed.data.folder import FolderSource
 from moonfed.data.function import FunctionSource
+from moonfed.data.images import DECODING
 from moonfed.data.npz import NpzSource
 from moonfed.edge_client.data.cache import Reader
 from moonfed.errors import MoonfedError
-from moonfed.images import DECODING
-from moonfed.manifest import InputSpec
 from tests.support.device_samples import CLASSES, COLOUR, FEATURES, GREY, draw, good_arrays, module
 
 

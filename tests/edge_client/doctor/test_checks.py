@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from moonfed import connection_diagnosis
 from moonfed.edge_client.doctor import checks as doctor
 from moonfed.edge_client.doctor.checks import Check, DoctorSettings, checks
 from moonfed.edge_client.doctor.report import healthy, line
 from moonfed.sandbox import sandboxed_process
 from moonfed.sandbox.sandboxed_process import START
+from moonfed.transport import diagnosis as connection_diagnosis
 from tests.edge_client.conftest import PROGRAM
 from tests.support.authority import Authority
 from tests.support.device_coordinator import Coordinator

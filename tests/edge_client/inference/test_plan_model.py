@@ -14,7 +14,7 @@ from moonfed.edge_client.agent import model_process
 from moonfed.edge_client.inference.plan_model import SandboxedModel
 from moonfed.edge_client.state import model_files
 from moonfed.edge_client.state.releases import ReleaseStore
-from moonfed.release_manifest import PLAN_FILES
+from moonfed.models.release_manifest import PLAN_FILES
 from tests.edge_client.conftest import SANDBOX, Bundle
 from tests.support.device_releases import make_release
 from tests.support.ended_processes import still_running

@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pytest
 
 import moonfed.edge_client
-from moonfed import onnx_runtime
 from moonfed.edge_client import Predictor
 from moonfed.edge_client.inference.onnx_model import OnnxModel
 from moonfed.edge_client.state import model_files
 from moonfed.edge_client.state.releases import ReleaseStore
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, WrongState
+from moonfed.models import onnx_runtime
 from tests.support.device_releases import CLASSES, FEATURES, classifier, make_release, with_wrong_operator
 from tests.support.gates import until
 from tests.support.model_repositories import directly

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import torch
 
-from moonfed.bundle import Bundle, write_bundle
+from moonfed.bundle.files import Bundle, write_bundle
+from moonfed.bundle.manifest import InputSpec, Manifest
 from moonfed.edge_client.profile import measure
 from moonfed.edge_client.profile.measure import Profile, ProfileSettings, profile
 from moonfed.edge_client.profile.task import Times
@@ -25,11 +26,10 @@ from moonfed.edge_client.state.trust import accept, pin
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import Corrupt, InvalidInput, MoonfedError, UntrustedBundle
 from moonfed.export.bundle_recipe import BundleRecipe
-from moonfed.manifest import InputSpec, Manifest
+from moonfed.plan.training_spec import TrainingSpec
 from moonfed.sandbox import policy
 from moonfed.signing.key_files import write_trust
 from moonfed.signing.trust import TrustChain
-from moonfed.training_spec import TrainingSpec
 from tests.edge_client.conftest import PROGRAM, SANDBOX
 from tests.edge_client.conftest import Bundle as SmallBundle
 from tests.support.compiled import device_bundle

@@ -10,10 +10,10 @@ from typing import cast
 import pytest
 import torch
 
+from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.edge_client.profile import task
 from moonfed.edge_client.profile.task import MAX_CALLS, MIN_CALLS, WARM_UP, MeasureSettings, Times, measure, open_task
 from moonfed.errors import SchemaMismatch
-from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.sandbox.ipc import ParentPipe
 from tests.edge_client.conftest import Bundle
 

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
+from moonfed.blobs.tensors import model_size
+from moonfed.bundle.manifest import PLAN_FILE
 from moonfed.edge_client.resources.free_disk import FILES_BYTES, require_disk, round_bytes
 from moonfed.errors import ResourceExhausted
-from moonfed.fleet_messages import read_assignment
-from moonfed.manifest import PLAN_FILE
-from moonfed.tensors import model_size
+from moonfed.fleet.messages import read_assignment
 from tests.edge_client.conftest import Bundle
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from moonfed.assignment import AttemptId
 from moonfed.available_memory import Available, fields
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
+from moonfed.blobs.tensors import TensorSpec
+from moonfed.bundle.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.resources.memory_estimate import (
@@ -32,9 +33,8 @@ from moonfed.edge_client.training.data_placement import Memory, Placement
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import ResourceExhausted
 from moonfed.export.bundle_recipe import BundleRecipe
-from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
+from moonfed.fleet.assignment import AttemptId
 from moonfed.sizes import human
-from moonfed.tensors import TensorSpec
 from tests.edge_client.conftest import SANDBOX, Bundle, Device
 from tests.support.compiled import device_bundle
 from tests.support.device_coordinator import Coordinator

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.blobs import BlobDirectory, ref_of_bytes
+from moonfed.blobs.store import BlobDirectory, ref_of_bytes
 from moonfed.edge_client.state.gc import drop_run, kept_runs
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.errors import InvalidInput

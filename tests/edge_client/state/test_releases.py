@@ -14,7 +14,7 @@ import pytest
 
 from moonfed.edge_client.state.releases import ReleaseStore
 from moonfed.errors import Corrupt, InvalidInput, NotFound
-from moonfed.target_release import InstalledRelease
+from moonfed.fleet.target_release import InstalledRelease
 from tests.faults.kills import kills
 from tests.faults.power import Disk
 from tests.support.device_releases import classifier, make_release

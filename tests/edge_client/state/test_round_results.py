@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.assignment import AttemptId
+from moonfed.blobs.tensors import TensorSpec
+from moonfed.bundle.manifest import Manifest
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_results import (
     RoundResults,
@@ -22,8 +23,7 @@ from moonfed.edge_client.state.round_results import (
 from moonfed.edge_client.state.round_store import MODEL_ERROR, RunState
 from moonfed.encodings import ENCODED_MODEL, Encodings, parse_encodings
 from moonfed.errors import TrainingFailed
-from moonfed.manifest import Manifest
-from moonfed.tensors import TensorSpec
+from moonfed.fleet.assignment import AttemptId
 from tests.edge_client.conftest import TASK, Bundle
 
 LOSSLESS, LOSSY = parse_encodings("", "float32+zstd"), parse_encodings("", "int8")

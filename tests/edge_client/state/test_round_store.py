@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.blobs import BlobDirectory, ref_of_bytes
+from moonfed.blobs.store import BlobDirectory, ref_of_bytes
 from moonfed.edge_client.state.gc import BLOBS_KEPT, RUNS_KEPT, collect_garbage
 from moonfed.edge_client.state.round_store import RunState, StoredRound, Write, newest_samples
 from moonfed.errors import InvalidInput

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from moonfed.blobs.tensors import open_model, split
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.training.budget import Budget
 from moonfed.edge_client.training.local_training import Progress, Samples, train_round
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.export.methods import METHODS
-from moonfed.plan import TorchScriptPlan, load_plan
-from moonfed.tensors import open_model, split
+from moonfed.plan.interface import TorchScriptPlan, load_plan
 from tests.edge_client.conftest import Bundle, new_bundle
 from tests.support.clock import Clock
 from tests.support.in_process_training import InProcessTraining

@@ -12,16 +12,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from moonfed.blobs import ref_of_file
+from moonfed.blobs.encoded_models import encode_model
+from moonfed.blobs.store import ref_of_file
+from moonfed.blobs.tensors import TensorSpec, Vector, open_model, write_model
+from moonfed.bundle.manifest import Manifest
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import MODEL_ERROR, RunState, StoredRound
 from moonfed.edge_client.training.local_training import Samples
 from moonfed.edge_client.training.round_files import train_job
-from moonfed.encoded_models import encode_model
 from moonfed.encodings import parse_encoding, parse_encodings
 from moonfed.errors import SchemaMismatch
-from moonfed.manifest import Manifest
-from moonfed.tensors import TensorSpec, Vector, open_model, write_model
 from tests.edge_client.conftest import TASK, Bundle
 from tests.support.recording import RecordingPlan
 

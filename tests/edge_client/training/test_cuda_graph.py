@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.edge_client.training.batches import BatchFeed
 from moonfed.edge_client.training.cuda_graph import (
     WARM_UP,
@@ -29,8 +30,7 @@ from moonfed.export.methods import METHODS
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.plan_builder import compile_plan, save_plan
 from moonfed.export.preprocessing import build_preprocessing
-from moonfed.manifest import InputSpec
-from moonfed.plan import TorchScriptPlan, load_plan
+from moonfed.plan.interface import TorchScriptPlan, load_plan
 from tests.support.recording import RecordingPlan, numbered, settings, train
 
 CPU = torch.device("cpu")

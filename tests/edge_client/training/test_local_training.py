@@ -10,6 +10,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from moonfed.blobs.tensors import open_model, split
 from moonfed.edge_client.training.batches import compute_references
 from moonfed.edge_client.training.data_placement import Memory
 from moonfed.edge_client.training.local_training import (
@@ -21,9 +22,8 @@ from moonfed.edge_client.training.local_training import (
 )
 from moonfed.edge_client.training.rng import epoch_batches, sample_draws
 from moonfed.errors import InvalidInput
-from moonfed.plan import TorchScriptPlan, load_plan
+from moonfed.plan.interface import TorchScriptPlan, load_plan
 from moonfed.sandbox.ipc import Stopped
-from moonfed.tensors import open_model, split
 from tests.edge_client.conftest import CLASSES, Bundle
 from tests.support.recording import RecordingPlan, numbered, settings, train
 

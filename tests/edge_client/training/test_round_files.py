@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from moonfed.blobs.tensors import TensorSpec
+from moonfed.bundle.manifest import Manifest
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import RunState, StoredRound
 from moonfed.edge_client.training.local_training import Samples
 from moonfed.edge_client.training.round_files import train_job
 from moonfed.errors import TrainingFailed
-from moonfed.manifest import Manifest
-from moonfed.tensors import TensorSpec
 from tests.edge_client.conftest import TASK, Bundle
 from tests.support.recording import RecordingPlan
 

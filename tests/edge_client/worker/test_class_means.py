@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
+from moonfed.blobs.tensors import open_model, split
+from moonfed.bundle.manifest import CLASS_MEANS
 from moonfed.edge_client.state.round_store import StoredRound
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.export.methods import METHODS
-from moonfed.manifest import CLASS_MEANS
-from moonfed.tensors import open_model, split
 from tests.edge_client.conftest import Bundle, job_maker, new_bundle
 from tests.support.in_process_training import InProcessTraining
 

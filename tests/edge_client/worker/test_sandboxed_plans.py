@@ -11,14 +11,14 @@ import numpy as np
 import psutil
 import pytest
 
-from moonfed.assignment import AttemptId
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
+from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.methods import METHODS
-from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
+from moonfed.fleet.assignment import AttemptId
 from tests.edge_client.conftest import SANDBOX, Bundle, Device, write_samples
 from tests.support.compiled import device_bundle
 from tests.support.device_coordinator import Coordinator

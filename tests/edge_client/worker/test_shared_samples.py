@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.data.data_set import DataSet
 from moonfed.edge_client.worker.shared_samples import map_samples, write_samples
-from moonfed.manifest import InputSpec
 from moonfed.sandbox.sandboxed_process import shared_file
 
 

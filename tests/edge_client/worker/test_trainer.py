@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
+from moonfed.blobs.tensors import TensorSpec, open_model, split, write_model
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import RunState, StoredRound
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import InvalidInput, TrainingFailed
-from moonfed.tensors import TensorSpec, open_model, split, write_model
 from tests.edge_client.conftest import Bundle, job_maker, write_samples
 from tests.support.in_process_training import InProcessTraining
 

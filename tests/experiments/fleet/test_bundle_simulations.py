@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moonfed.bundle import Bundle
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import InputSpec
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.errors import InvalidInput, RunFailed
 from moonfed.experiments.attendance import attendance
@@ -18,7 +19,6 @@ from moonfed.experiments.fleet.run import run_simulation
 from moonfed.experiments.simulation import Simulation, from_document
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.bundle_signing import SigningOptions, sign_new
-from moonfed.manifest import InputSpec
 from moonfed.signing.key_files import open_signer
 from tests.support.compiled import device_bundle
 from tests.support.tables import write_csv

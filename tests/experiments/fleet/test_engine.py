@@ -13,7 +13,7 @@ from moonfed.coordinator.records import AttemptId
 from moonfed.edge_client.job import Job
 from moonfed.errors import InvalidInput
 from moonfed.experiments.fleet.engine import EngineSettings, Pool
-from moonfed.training_spec import TrainingSpec
+from moonfed.plan.training_spec import TrainingSpec
 
 
 class Recorder:

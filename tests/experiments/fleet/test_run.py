@@ -9,7 +9,9 @@ import numpy as np
 import psutil
 import pytest
 
-from moonfed.bundle import read_bundle
+from moonfed.blobs.tensors import open_model
+from moonfed.bundle.files import read_bundle
+from moonfed.bundle.manifest import GRAPH_FILE, WEIGHTS_FILE
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.errors import InvalidInput, NotFound
@@ -21,8 +23,6 @@ from moonfed.experiments.fleet.run import SimulationProgress, SimulationReporter
 from moonfed.experiments.simulation import Simulation
 from moonfed.export.binding import bind
 from moonfed.export.scoring import Predictor
-from moonfed.manifest import GRAPH_FILE, WEIGHTS_FILE
-from moonfed.tensors import open_model
 from tests.support.compiled import cached_bundle
 from tests.support.quick_simulations import QUICK, TWO, rows
 

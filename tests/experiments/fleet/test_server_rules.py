@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
+from moonfed.blobs.tensors import open_model, split, write_model
+from moonfed.bundle.manifest import MODEL, PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.coordinator.draw import Draw
 from moonfed.edge_client.training.local_training import RoundSettings, Samples, Trained, train_round
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.model_zoo import build_network
-from moonfed.manifest import MODEL, PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
-from moonfed.plan import Plan, load_plan
+from moonfed.plan.interface import Plan, load_plan
 from moonfed.server_rules.fedavgm import FedAvgM
-from moonfed.tensors import open_model, split, write_model
 from tests.support.compiled import build_device_bundle
 
 IMAGE = InputSpec(kind="image", shape=(16, 16, 1))

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from moonfed.bundle import read_bundle
+from moonfed.blobs.tensors import open_model, split
+from moonfed.bundle.files import read_bundle
+from moonfed.bundle.manifest import PLAN_FILE, WEIGHTS_FILE
 from moonfed.edge_client.training.local_training import RoundSettings, Samples, evaluate, train_round
 from moonfed.experiments.datasets import load_dataset
 from moonfed.experiments.fleet.plot import draw_result
 from moonfed.experiments.fleet.run import party_model, run_simulation
 from moonfed.experiments.partition import partition
 from moonfed.experiments.simulation import Simulation
-from moonfed.manifest import PLAN_FILE, WEIGHTS_FILE
-from moonfed.plan import load_plan
-from moonfed.tensors import open_model, split
+from moonfed.plan.interface import load_plan
 from tests.support.quick_simulations import QUICK, TWO, rows
 
 

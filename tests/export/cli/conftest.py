@@ -9,7 +9,7 @@ TABLE = ("bundle", "--model", "mlp", "--input", "features:4", "--classes", "no,y
 
 
 def program(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(Path("proto").absolute()), str(Path.cwd())])
+    path = os.pathsep.join([str(Path("common").absolute()), str(Path("proto").absolute()), str(Path.cwd())])
     return subprocess.run(
         [sys.executable, "-c", "from moonfed.export.cli.program import main; main()", *arguments],
         capture_output=True,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from moonfed.bundle import read_bundle
+from moonfed.bundle.files import read_bundle
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.export.cli.program import app
 from moonfed.export.methods import LOCAL_ONLY, METHODS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from moonfed.blobs import ref_of_file
+from moonfed.blobs.store import ref_of_file
 from moonfed.export.cli.program import app
 from tests.support.control_service import Control
 

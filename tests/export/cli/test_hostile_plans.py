@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from moonfed.bundle import Bundle, write_bundle
+from moonfed.bundle.files import Bundle, write_bundle
 from moonfed.coordinator.cli.control_client import Console
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.errors import Unavailable

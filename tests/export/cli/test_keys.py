@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from moonfed.bundle import read_bundle
+from moonfed.bundle.files import read_bundle
 from moonfed.export.cli.program import app
 from moonfed.signing.bundle_signature import signed_by
 from moonfed.signing.key_files import read_trust

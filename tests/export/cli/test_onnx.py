@@ -9,7 +9,8 @@ import onnxruntime
 import pytest
 import torch
 
-from moonfed.bundle import Bundle
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import PLAN_FILE
 from moonfed.data.data_set import DataSet
 from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput, MoonfedError, NotFound
@@ -17,8 +18,7 @@ from moonfed.export.binding import read_metadata
 from moonfed.export.coordinator_client import connect
 from moonfed.export.model_file import write_onnx
 from moonfed.export.parity import load_model
-from moonfed.manifest import PLAN_FILE
-from moonfed.plan import load_plan
+from moonfed.plan.interface import load_plan
 from tests.export.conftest import NOWHERE, another_model, initial_model
 from tests.support.control_service import Control
 

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from moonfed.bundle import Bundle
+from moonfed.bundle.files import Bundle
 from moonfed.coordinator.cli.control_client import Console
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable, UntrustedRelease, WrongState
 from moonfed.export.cli.program import app
 from moonfed.export.cli.release_create import _print
 from moonfed.export.coordinator_client import CoordinatorClient, connect
+from moonfed.models.release_manifest import ReleaseManifest, verify_manifest
 from moonfed.release.create import CreatedRelease
-from moonfed.release_manifest import ReleaseManifest, verify_manifest
-from moonfed.transport import from_message
+from moonfed.transport.client import from_message
 from moonfed.v1 import control_pb2, control_pb2_grpc
 from tests.export.conftest import NOWHERE
 from tests.support.coordinator import ask, coordinator_in_process, settings

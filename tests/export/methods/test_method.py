@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from moonfed.blobs.tensors import TensorSpec
 from moonfed.export.methods.method import ExchangeShapes, Method, Objective
-from moonfed.tensors import TensorSpec
 
 SHAPES = ExchangeShapes(parameters=(TensorSpec("w", (2, 3), "parameter"),), classes=4, width=5)
 Gradients = list[torch.Tensor | None]

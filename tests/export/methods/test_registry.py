@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from moonfed.bundle.manifest import DEVICE_STATE, DOWNLINK, UPLINK
 from moonfed.errors import InvalidInput
 from moonfed.export.bundle_recipe import read_settings
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import ExchangeShapes, Method
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
 from moonfed.export.plan_builder import compile_plan, plan_bytes
-from moonfed.manifest import DEVICE_STATE, DOWNLINK, UPLINK
-from moonfed.plan import load_plan
+from moonfed.plan.interface import load_plan
 from moonfed.registry import find_problem
 from tests.export.conftest import IMAGE, SMALL_IMAGE, NewPlan, batches, hyperparameters
 from tests.support.eager_reference import cross_entropy, descend, network_with, weights_of

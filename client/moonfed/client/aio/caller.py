@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 import grpc
 from grpc import aio
 
-from moonfed import transport
-from moonfed.async_channel import open_async_channel
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.client.calls.steps import Ask, Fetch, Send, Sleep, Step, Steps
 from moonfed.client.calls.watch import Watch
 from moonfed.client.records.events import Event, Interrupted
 from moonfed.errors import MoonfedError, Unavailable
-from moonfed.operator_connection import Endpoint
-from moonfed.upload import UPLOAD_ATTEMPTS, header_request
+from moonfed.transport import client as transport
+from moonfed.transport.async_channel import open_async_channel
+from moonfed.transport.operator_connection import Endpoint
+from moonfed.transport.upload import UPLOAD_ATTEMPTS, header_request
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
 
 T = TypeVar("T")

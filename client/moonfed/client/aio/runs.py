@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moonfed.bundle import Bundle
+from moonfed.bundle.files import Bundle
 from moonfed.client.aio.caller import AsyncCaller
 from moonfed.client.calls import runs as calls
 from moonfed.client.calls.runs import Initial, Weights

@@ -11,9 +11,9 @@ from moonfed.client.convert import devices as convert
 from moonfed.client.convert.times import moment
 from moonfed.client.records.devices import Device, NewToken, Token
 from moonfed.errors import InvalidInput
-from moonfed.join_token import parse_token
 from moonfed.labels import check_labels
 from moonfed.signing.key_files import default_directory, ensure_keys, read_trust
+from moonfed.transport.join_token import parse_token
 from moonfed.v1 import control_pb2
 
 HOUR = 3600

@@ -10,20 +10,20 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from moonfed.blobs import BlobRef, ref_of_file
-from moonfed.bundle import Bundle, read_bundle
+from moonfed.blobs.schema import TensorSpec
+from moonfed.blobs.store import BlobRef, ref_of_file
+from moonfed.blobs.tensors import open_model, require_finite, split, write_model
+from moonfed.bundle.files import Bundle, read_bundle
+from moonfed.bundle.manifest import Manifest
 from moonfed.client.calls.steps import Steps, ask, ask_all, fetch, send, sleep
 from moonfed.client.convert import runs as convert
 from moonfed.client.convert.settings import recipe_message
 from moonfed.client.records.evaluations import DeviceEvaluation, Evaluation
 from moonfed.client.records.runs import Round, Run
 from moonfed.errors import InvalidInput, NotFound, SchemaMismatch
-from moonfed.manifest import Manifest
-from moonfed.schema import TensorSpec
 from moonfed.signing.bundle_signature import signed_by
-from moonfed.tensors import open_model, require_finite, split, write_model
-from moonfed.transport import from_message
-from moonfed.upload import bundle_files
+from moonfed.transport.client import from_message
+from moonfed.transport.upload import bundle_files
 from moonfed.v1 import control_pb2
 
 Weights: TypeAlias = dict[str, npt.NDArray[np.float32]]

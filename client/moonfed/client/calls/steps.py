@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 
 ATTEMPTS = 3  # of a call that may be repeated, before the coordinator counts as unavailable
 

@@ -8,7 +8,7 @@ from moonfed.client.convert.settings import run_settings
 from moonfed.client.convert.times import moment, moment_or_none
 from moonfed.client.records.evaluations import DeviceEvaluation, DeviceScore, Evaluation
 from moonfed.client.records.runs import Incident, Ineligible, OpenRound, Round, RoundStatus, Run, RunStatus
-from moonfed.held_out_score import HeldOutScore
+from moonfed.control.held_out_score import HeldOutScore
 from moonfed.v1 import control_pb2
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from moonfed.client.records.runs import Ineligible
-from moonfed.held_out_score import HeldOutScore
+from moonfed.control.held_out_score import HeldOutScore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

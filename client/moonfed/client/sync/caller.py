@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 import grpc
 
-from moonfed import transport
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.client.calls.steps import Ask, Fetch, Send, Sleep, Step, Steps
 from moonfed.client.calls.watch import Watch
 from moonfed.client.records.events import Event, Interrupted
 from moonfed.errors import Unavailable
-from moonfed.operator_connection import Endpoint
-from moonfed.upload import UPLOAD_ATTEMPTS, upload
+from moonfed.transport import client as transport
+from moonfed.transport.operator_connection import Endpoint
+from moonfed.transport.upload import UPLOAD_ATTEMPTS, upload
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
 
 T = TypeVar("T")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from moonfed.blobs.tensors import model_size
+from moonfed.bundle.manifest import MODEL, PROTOTYPES, VARIATE
 from moonfed.coordinator.aggregation.closed_round import ClosedRound
 from moonfed.coordinator.aggregation.control_variate import write_next_variate
 from moonfed.coordinator.aggregation.model_files import (
@@ -22,10 +24,8 @@ from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.pipeline import reduce_robustly
 from moonfed.coordinator.aggregation.shapes import read_only, require_shape
 from moonfed.errors import InvalidInput
-from moonfed.manifest import MODEL, PROTOTYPES, VARIATE
 from moonfed.server_rules import SERVER_RULES
 from moonfed.server_rules.server_rule import Float64Array, ServerRule
-from moonfed.tensors import model_size
 
 RESERVED = frozenset({MODEL, VARIATE, PROTOTYPES})  # roles that no server rule may use for its memory
 

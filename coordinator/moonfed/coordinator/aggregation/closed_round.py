@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.draw import Draw
-from moonfed.manifest import MODEL, Manifest
 from moonfed.server_rules.server_rule import Weighting
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from moonfed.blobs.schema import TensorSpec
+from moonfed.bundle.manifest import CLASS_MEANS, PROTOTYPES, VARIATE, VARIATE_CHANGE, Manifest
 from moonfed.coordinator.aggregation.prototypes import MASK, MEANS, PRESENT
 from moonfed.coordinator.aggregation.robust.config import DEFAULT_BOUNDS, RobustSettings
 from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
 from moonfed.errors import InvalidInput
-from moonfed.manifest import CLASS_MEANS, PROTOTYPES, VARIATE, VARIATE_CHANGE, Manifest
-from moonfed.schema import TensorSpec
 from moonfed.server_rules import SERVER_RULES
 
 

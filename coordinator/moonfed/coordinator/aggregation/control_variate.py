@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from moonfed.blobs.tensors import model_size
+from moonfed.bundle.manifest import VARIATE, VARIATE_CHANGE
 from moonfed.coordinator.aggregation.closed_round import ClosedRound
 from moonfed.coordinator.aggregation.model_files import ranges, read_elements, weighted_sum, writers
-from moonfed.manifest import VARIATE, VARIATE_CHANGE
-from moonfed.tensors import model_size
 
 
 def write_next_variate(closed: ClosedRound, path: Path, slice_elements: int) -> None:

@@ -16,9 +16,9 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from moonfed.blobs.tensors import ITEM_SIZE, Kind, TensorSpec, header_bytes
 from moonfed.errors import Corrupt, InvalidInput
 from moonfed.server_rules.server_rule import Float64Array
-from moonfed.tensors import ITEM_SIZE, Kind, TensorSpec, header_bytes
 
 SLICE_ELEMENTS = 1 << 16  # elements: a slice, its scaled copy and the sums stay in the processor's cache
 Float32Array = npt.NDArray[np.float32]

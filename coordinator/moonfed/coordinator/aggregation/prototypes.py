@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
+from moonfed.blobs.tensors import Vector, model_size, open_model, split
+from moonfed.bundle.manifest import CLASS_MEANS, PROTOTYPES
 from moonfed.coordinator.aggregation.closed_round import ClosedRound
 from moonfed.coordinator.aggregation.model_files import read_elements, writers
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.incidents import RankedIncident, most_severe
 from moonfed.coordinator.aggregation.robust.vectors import length_bounds, reduce_vectors
-from moonfed.manifest import CLASS_MEANS, PROTOTYPES
 from moonfed.server_rules.server_rule import Float64Array
-from moonfed.tensors import Vector, model_size, open_model, split
 
 MASK, MEANS, PRESENT = "mask", "means", "present"  # the tensors' names; `prototypes` is the fourth
 CLASSES_LISTED = 5

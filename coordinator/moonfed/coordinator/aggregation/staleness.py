@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
+from moonfed.blobs.tensors import model_size
+from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.coordinator.aggregation.closed_round import Contribution
 from moonfed.coordinator.aggregation.model_files import SLICE_ELEMENTS, is_parameter, ranges, read_elements, writers
 from moonfed.errors import InvalidInput
-from moonfed.manifest import MODEL, Manifest
 from moonfed.server_rules import SERVER_RULES
-from moonfed.tensors import model_size
 
 
 def require_bufferable(manifest: Manifest) -> None:

@@ -10,7 +10,7 @@ from moonfed.coordinator.devices.registry_poll import RegistryPoll
 from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.records import DeviceRecord, TokenRecord
 from moonfed.coordinator.storage.device_registry import DeviceRegistry
-from moonfed.identity import require_name
+from moonfed.transport.identity import require_name
 
 
 class AdminApi:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 
-from moonfed.assignment import RunEnded
 from moonfed.coordinator.devices.blob_access import BlobAccess
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.release_targets import ReleaseTargets
@@ -23,10 +22,11 @@ from moonfed.coordinator.storage.device_registry import DeviceRegistry
 from moonfed.coordinator.storage.registry_view import RegistryView
 from moonfed.coordinator.support.tasks import BackgroundTasks
 from moonfed.errors import InvalidInput, NotFound, WrongState
-from moonfed.flood_log import FloodLog
-from moonfed.identity import Certificate
+from moonfed.fleet.assignment import RunEnded
+from moonfed.fleet.target_release import MAX_INSTALLED, InstalledRelease, ReleaseReport
+from moonfed.observability.flood_log import FloodLog
 from moonfed.printable import printable
-from moonfed.target_release import MAX_INSTALLED, InstalledRelease, ReleaseReport
+from moonfed.transport.identity import Certificate
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.control.held_out_score import HeldOutScore
 from moonfed.coordinator.api.outcome_api import OutcomeApi
 from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.records import (
@@ -36,7 +37,6 @@ from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.coordinator.updates.transfer import Transfer, Transfers
 from moonfed.coordinator.updates.validation import check_metrics
 from moonfed.errors import NotFound
-from moonfed.held_out_score import HeldOutScore
 
 ROUNDS_AT_ONCE = 50  # read from the database at once when they are listed
 ATTEMPTS_AT_ONCE = 2  # the same of one round, which rarely has more

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ParamSpec
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.deployments.state import Deployment
 from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.records import DeployedDevice, DeploymentView, ReleaseRecord
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.errors import NotFound, UntrustedRelease, WrongState
-from moonfed.release_manifest import MAX_BYTES, verify_manifest
+from moonfed.models.release_manifest import MAX_BYTES, verify_manifest
 from moonfed.signing.bundle_signature import MAX_BYTES as MAX_SIGNATURE_BYTES
 
 P = ParamSpec("P")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line import print_json
+from moonfed.command_line.programs import print_json
 from moonfed.formatting import count
-from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption
+from moonfed.transport.operator_options import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption
 
 if TYPE_CHECKING:
     from moonfed.v1 import control_pb2

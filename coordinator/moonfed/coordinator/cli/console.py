@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from moonfed.command_line import print_json
-from moonfed.log_options import LogFormatOption, LogLevelOption
-from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, InsecureOption
+from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
+from moonfed.command_line.programs import print_json
+from moonfed.transport.operator_options import DEFAULT_IDENTITY, CoordinatorOption, InsecureOption
 
 
 def console(
@@ -82,7 +82,7 @@ def console(
 
     from moonfed.coordinator.console.server import serve_console
     from moonfed.coordinator.console.settings import ConsoleSettings
-    from moonfed.logs import configure_logs
+    from moonfed.observability.logs import configure_logs
 
     settings = ConsoleSettings(
         identities=tuple(identity or (DEFAULT_IDENTITY,)),

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import grpc
 
-from moonfed import transport
-from moonfed.blobs import BlobRef, ref_of_file
-from moonfed.bundle import Bundle
+from moonfed.blobs.store import BlobRef, ref_of_file
+from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import MANIFEST_BYTES, Manifest
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rpc.convert_settings import settings_message
 from moonfed.errors import (
@@ -27,9 +27,9 @@ from moonfed.errors import (
     SchemaMismatch,
     Unavailable,
 )
-from moonfed.manifest import MANIFEST_BYTES, Manifest
-from moonfed.operator import open_connection
-from moonfed.upload import bundle_files, upload
+from moonfed.transport import client as transport
+from moonfed.transport.operator_options import open_connection
+from moonfed.transport.upload import bundle_files, upload
 from moonfed.v1 import control_pb2, control_pb2_grpc
 
 Request = TypeVar("Request")

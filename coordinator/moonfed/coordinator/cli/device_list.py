@@ -6,9 +6,15 @@ from typing import Annotated
 
 import typer
 
-from moonfed.command_line import print_json
+from moonfed.command_line.programs import print_json
 from moonfed.coordinator.cli.options import AllOption
-from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
+from moonfed.transport.operator_options import (
+    DEFAULT_IDENTITY,
+    CoordinatorOption,
+    IdentityOption,
+    InsecureOption,
+    JsonOption,
+)
 
 
 def list_devices(

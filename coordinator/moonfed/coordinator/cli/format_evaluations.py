@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from moonfed.control.held_out_score import HeldOutScore
 from moonfed.coordinator.cli.layout import listed, wrap
 from moonfed.coordinator.documents.evaluations import lowest_scores
 from moonfed.formatting import count
-from moonfed.held_out_score import HeldOutScore
 from moonfed.v1 import control_pb2
 
 TEST_SETS, CLASSES, GROUPS, NAMES = 3, 3, 4, 4  # shown at most

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from moonfed.blobs import DIGEST, ref_of_file
+from moonfed.blobs.schema import TensorSpec
+from moonfed.blobs.store import DIGEST, ref_of_file
+from moonfed.blobs.tensors import file_size, open_model, require_finite, write_model
 from moonfed.coordinator.cli.control_client import Console, InitialModel
 from moonfed.errors import Corrupt, InvalidInput, NotFound, SchemaMismatch
-from moonfed.inspection.initialisers import FLOAT, GraphContents, read_graph
-from moonfed.schema import TensorSpec
-from moonfed.tensors import file_size, open_model, require_finite, write_model
+from moonfed.plan.inspection.initialisers import FLOAT, GraphContents, read_graph
 from moonfed.v1 import blob_pb2, control_pb2
 
 PREFIX = "moonfed."  # of the metadata that moonfed-export writes

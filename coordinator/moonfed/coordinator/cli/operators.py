@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moonfed.command_line import new_group, print_json
-from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
+from moonfed.command_line.programs import new_group, print_json
+from moonfed.transport.operator_options import (
+    DEFAULT_IDENTITY,
+    CoordinatorOption,
+    IdentityOption,
+    InsecureOption,
+    JsonOption,
+)
 
 if TYPE_CHECKING:
     from moonfed.v1 import control_pb2
@@ -53,7 +59,7 @@ def create(
     from moonfed.coordinator.cli.format import moment
     from moonfed.errors import AlreadyExists
     from moonfed.files import new_directory
-    from moonfed.identity import (
+    from moonfed.transport.identity import (
         key_bytes,
         load_identity,
         new_key,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line import new_app, print_json, run_program
+from moonfed.command_line.log_options import LogFormatOption, LogLevelOption, OtlpOption
+from moonfed.command_line.programs import new_app, print_json, run_program
 from moonfed.coordinator.cli.audit import audit
 from moonfed.coordinator.cli.console import console, console_password
 from moonfed.coordinator.cli.device_admin import device_app
@@ -17,8 +18,7 @@ from moonfed.coordinator.cli.operators import operator_app
 from moonfed.coordinator.cli.releases import release_app
 from moonfed.coordinator.cli.runs import run_app
 from moonfed.coordinator.cli.tokens import token_app
-from moonfed.log_options import LogFormatOption, LogLevelOption, OtlpOption
-from moonfed.operator import DEFAULT_STATE
+from moonfed.transport.operator_options import DEFAULT_STATE
 
 if TYPE_CHECKING:
     from moonfed.coordinator.server import Ports
@@ -117,7 +117,7 @@ def serve(
     from moonfed.coordinator.server import ServeSettings
     from moonfed.coordinator.server import serve as run_server
     from moonfed.coordinator.webhooks.receiver import read_receiver
-    from moonfed.logs import configure_logs
+    from moonfed.observability.logs import configure_logs
     from moonfed.sizes import parse_size
 
     configure_logs(log_format, log_level)

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line import print_json
+from moonfed.command_line.programs import print_json
 from moonfed.coordinator.cli.options import RunArgument
-from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
+from moonfed.transport.operator_options import (
+    DEFAULT_IDENTITY,
+    CoordinatorOption,
+    IdentityOption,
+    InsecureOption,
+    JsonOption,
+)
 
 if TYPE_CHECKING:
     from moonfed.coordinator.cli.control_client import Console

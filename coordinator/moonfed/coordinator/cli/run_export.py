@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line import pip_install, print_json
+from moonfed.command_line.programs import pip_install, print_json
 from moonfed.coordinator.cli.options import RunArgument
-from moonfed.operator import (
+from moonfed.transport.operator_options import (
     DEFAULT_IDENTITY,
     CoordinatorOption,
     IdentityOption,
@@ -109,7 +109,7 @@ def _trust(given: Path | None) -> Trust | None:
 def follow_run(reader: RunReader, tracker: Tracker, sleep: Callable[[float], None] = wait) -> None:
     """Write what is new until the run has ended and its last model is evaluated; survive outages of both sides."""
     from moonfed.errors import Unavailable
-    from moonfed.transport import Backoff
+    from moonfed.transport.client import Backoff
 
     backoff, readings, limit = Backoff(first=POLL_SECONDS, limit=30.0), 0, float("inf")
     while monotonic() < limit:

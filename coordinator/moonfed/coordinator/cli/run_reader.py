@@ -10,8 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
-from moonfed.confusion_picture import draw_confusion
+from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, Manifest
+from moonfed.control.confusion_picture import draw_confusion
+from moonfed.control.held_out_score import HeldOutScore
 from moonfed.coordinator.cli.control_client import Console
 from moonfed.coordinator.documents.values import run_status
 from moonfed.coordinator.rounds.run_recipe import recipe_of
@@ -20,14 +22,19 @@ from moonfed.coordinator.trackers.curve_picture import draw_curves
 from moonfed.coordinator.trackers.snapshot import DevicePoint, Point, RunSnapshot
 from moonfed.errors import Corrupt, InvalidInput, NotFound, UntrustedRelease
 from moonfed.files import link_or_copy
-from moonfed.held_out_score import HeldOutScore
-from moonfed.manifest import GRAPH_FILE, MANIFEST_FILE, Manifest
+from moonfed.models.release_manifest import (
+    CARD_FILE,
+    EVALUATION_FILE,
+    FLOAT32,
+    MODEL_FILE,
+    ReleaseManifest,
+    verify_manifest,
+)
+from moonfed.models.release_manifest import MAX_BYTES as RELEASE_BYTES
 from moonfed.registry import Value
-from moonfed.release_manifest import CARD_FILE, EVALUATION_FILE, FLOAT32, MODEL_FILE, ReleaseManifest, verify_manifest
-from moonfed.release_manifest import MAX_BYTES as RELEASE_BYTES
 from moonfed.signing.bundle_signature import MAX_BYTES, require_name, signed_by
 from moonfed.signing.trust import Trust
-from moonfed.transport import fetch_blob, from_message
+from moonfed.transport.client import fetch_blob, from_message
 from moonfed.v1 import control_pb2
 
 NEWEST = 20  # attempts that a short reading asks for

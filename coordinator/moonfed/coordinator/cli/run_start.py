@@ -8,10 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from moonfed.command_line import print_json
+from moonfed.command_line.programs import print_json
 from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER, REDUCERS
 from moonfed.coordinator.cli.options import AllowEmptyOption, KeepEveryOption, KeepLastOption
-from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
+from moonfed.transport.operator_options import (
+    DEFAULT_IDENTITY,
+    CoordinatorOption,
+    IdentityOption,
+    InsecureOption,
+    JsonOption,
+)
 
 DEFENCE = ("weight_cap", "clip_norm", "clip_factor", "reducer")  # options that are keys of the table [robust]
 
@@ -162,16 +168,16 @@ def start(
     """
     from tempfile import TemporaryDirectory
 
-    from moonfed.bundle import read_bundle
+    from moonfed.bundle.files import read_bundle
+    from moonfed.bundle.manifest import PLAN_FILE
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.cli.format import snapshot_line
     from moonfed.coordinator.cli.initial_model import find_model
     from moonfed.coordinator.documents.runs import run_document
     from moonfed.coordinator.rounds.run_recipe import read_recipe_file, read_run_recipe, run_keys
-    from moonfed.identity import require_name
-    from moonfed.manifest import PLAN_FILE
     from moonfed.sandbox.plan_process import require_safe_plan
     from moonfed.signing.bundle_signature import signed_by
+    from moonfed.transport.identity import require_name
 
     if name:
         require_name("name", name)

@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line import print_json
+from moonfed.command_line.programs import print_json
 from moonfed.coordinator.cli.options import RunArgument
-from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
 from moonfed.sizes import human
+from moonfed.transport.operator_options import (
+    DEFAULT_IDENTITY,
+    CoordinatorOption,
+    IdentityOption,
+    InsecureOption,
+    JsonOption,
+)
 
 if TYPE_CHECKING:
     from moonfed.coordinator.cli.control_client import Console
@@ -35,10 +41,10 @@ def weights(
     """
     from tempfile import TemporaryDirectory
 
-    from moonfed.blobs import BlobDirectory
+    from moonfed.blobs.store import BlobDirectory
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.files import write_durably
-    from moonfed.transport import fetch_blob, from_message
+    from moonfed.transport.client import fetch_blob, from_message
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console, TemporaryDirectory() as directory:

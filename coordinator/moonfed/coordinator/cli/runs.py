@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line import new_group, print_json
+from moonfed.command_line.programs import new_group, print_json
 from moonfed.coordinator.cli.options import AllOption, KeepEveryOption, KeepLastOption, RunArgument
 from moonfed.coordinator.cli.run_evaluate import evaluate
 from moonfed.coordinator.cli.run_export import export
@@ -14,8 +14,14 @@ from moonfed.coordinator.cli.run_start import start
 from moonfed.coordinator.cli.run_watch import watch
 from moonfed.coordinator.cli.run_weights import weights
 from moonfed.formatting import count
-from moonfed.operator import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption, JsonOption
 from moonfed.sizes import human
+from moonfed.transport.operator_options import (
+    DEFAULT_IDENTITY,
+    CoordinatorOption,
+    IdentityOption,
+    InsecureOption,
+    JsonOption,
+)
 
 if TYPE_CHECKING:
     from moonfed.v1 import control_pb2

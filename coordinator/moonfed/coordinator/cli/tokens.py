@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moonfed.command_line import new_group, print_json
+from moonfed.command_line.programs import new_group, print_json
 from moonfed.formatting import count, iso_time
-from moonfed.operator import (
+from moonfed.transport.operator_options import (
     DEFAULT_IDENTITY,
     CoordinatorOption,
     IdentityOption,
@@ -70,8 +70,8 @@ def create(
     from moonfed.coordinator.pki.enrolment import MAX_VALID_SECONDS
     from moonfed.errors import InvalidInput
     from moonfed.files import write_durably
-    from moonfed.join_token import parse_token
     from moonfed.signing.key_files import default_directory, ensure_keys, read_trust
+    from moonfed.transport.join_token import parse_token
     from moonfed.v1 import control_pb2
 
     given = read_trust(trust) if trust else None
@@ -148,7 +148,7 @@ def revoke(
     """
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.pki.enrolment import token_id
-    from moonfed.join_token import PREFIX, parse_token
+    from moonfed.transport.join_token import PREFIX, parse_token
     from moonfed.v1 import control_pb2
 
     id_ = token_id(parse_token(token).secret) if token.startswith(PREFIX) else token

@@ -21,7 +21,7 @@ from moonfed.coordinator.console.run_api import RunApi
 from moonfed.coordinator.console.session_api import SessionApi
 from moonfed.coordinator.console.settings import ConsoleSettings
 from moonfed.errors import MoonfedError
-from moonfed.transport import LOOPBACK
+from moonfed.transport.client import LOOPBACK
 
 # The page reads its own path; every page is the same file, which holds nothing secret.
 PAGES = (

@@ -10,15 +10,15 @@ from typing import Any, TypeVar, cast
 import grpc
 from grpc import aio
 
-from moonfed.async_channel import open_async_channel
-from moonfed.connection_diagnosis import explain_unavailable
 from moonfed.coordinator.console.settings import ConsoleSettings
 from moonfed.coordinator.rpc.permissions import PERMISSIONS, allowed_roles
 from moonfed.errors import InvalidInput, MoonfedError
-from moonfed.grpc_status import error_name, from_rpc_error
-from moonfed.identity import Identity, Role, load_identity, read_certificate
-from moonfed.operator_connection import DEFAULT_ADDRESS
-from moonfed.transport import CALL_SECONDS, parse_address, require_loopback
+from moonfed.transport.async_channel import open_async_channel
+from moonfed.transport.client import CALL_SECONDS, parse_address, require_loopback
+from moonfed.transport.diagnosis import explain_unavailable
+from moonfed.transport.grpc_status import error_name, from_rpc_error
+from moonfed.transport.identity import Identity, Role, load_identity, read_certificate
+from moonfed.transport.operator_connection import DEFAULT_ADDRESS
 from moonfed.v1 import control_pb2_grpc
 
 Reply = TypeVar("Reply")

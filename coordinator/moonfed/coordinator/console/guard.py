@@ -15,7 +15,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
-from moonfed.flood_log import FloodLog
+from moonfed.observability.flood_log import FloodLog
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

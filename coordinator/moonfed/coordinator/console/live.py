@@ -16,7 +16,7 @@ from typing import Any
 from moonfed.coordinator.console.control import Control
 from moonfed.coordinator.documents.runs import event_document, run_document
 from moonfed.errors import MoonfedError, Unavailable
-from moonfed.transport import Backoff
+from moonfed.transport.client import Backoff
 from moonfed.v1 import control_pb2
 
 PAUSE = 0.25  # seconds between two messages

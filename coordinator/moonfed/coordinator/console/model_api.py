@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.console.access import Access
 from moonfed.coordinator.console.control import Control
 from moonfed.coordinator.console.responses import rows_response
@@ -21,7 +21,7 @@ from moonfed.coordinator.documents.releases import (
     release_document,
 )
 from moonfed.errors import Corrupt, ResourceExhausted
-from moonfed.release_manifest import CARD_FILE, EVALUATION_FILE, ReleaseManifest
+from moonfed.models.release_manifest import CARD_FILE, EVALUATION_FILE, ReleaseManifest
 from moonfed.v1 import blob_pb2, control_pb2
 
 MOST_BYTES = 1 << 20  # of a manifest, card or evaluation that the console shows

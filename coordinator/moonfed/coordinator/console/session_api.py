@@ -18,7 +18,7 @@ from moonfed.coordinator.console.sessions import Session
 from moonfed.coordinator.documents.audit import audit_document
 from moonfed.coordinator.rpc.permissions import PERMISSIONS
 from moonfed.errors import InvalidInput, MoonfedError, NotFound
-from moonfed.flood_log import FloodLog
+from moonfed.observability.flood_log import FloodLog
 from moonfed.printable import one_line
 from moonfed.v1 import control_pb2
 from moonfed.version import RELEASE

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moonfed.errors import InvalidInput
-from moonfed.transport import LOOPBACK
+from moonfed.transport.client import LOOPBACK
 from moonfed.validate import require, require_port
 
 HOST = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_.-]{0,252})|[0-9A-Fa-f:.]{2,45}")  # the latter for IPv6

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from moonfed.fleet.target_release import InstalledRelease
 from moonfed.labels import check_labels
-from moonfed.release_manifest import FLOAT32, MAX_VERSION, VARIANT, require_release_name
-from moonfed.target_release import InstalledRelease
+from moonfed.models.release_manifest import FLOAT32, MAX_VERSION, VARIANT, require_release_name
 from moonfed.validate import require, require_at_least, require_whole
 
 Status = Literal["active", "paused", "rolled-back"]

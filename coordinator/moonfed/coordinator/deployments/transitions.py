@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from moonfed.coordinator.deployments.state import SETTLED, Choice, Deployment, DeviceView, require_percent
 from moonfed.errors import InvalidInput, WrongState
+from moonfed.fleet.target_release import ReleaseReport
 from moonfed.formatting import number_text
-from moonfed.target_release import ReleaseReport
 
 
 def widen(deployment: Deployment, percent: float) -> Deployment:

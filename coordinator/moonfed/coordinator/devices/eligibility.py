@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from moonfed.assignment import EligibilityCheck
+from moonfed.bundle.manifest import Manifest
 from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, RemoteSession, Sessions
 from moonfed.coordinator.records import EligibilityReport, RunRecord, RunView
 from moonfed.coordinator.rounds.protocol import round_protocol
@@ -15,9 +15,9 @@ from moonfed.coordinator.rounds.status_text import CHECKING
 from moonfed.coordinator.storage.eligibility import EligibilityReports
 from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import VersionMismatch
+from moonfed.fleet.assignment import EligibilityCheck
 from moonfed.formatting import count
 from moonfed.labels import lacking, write_labels
-from moonfed.manifest import Manifest
 
 
 def ineligibility(info: DeviceInfo, manifest: Manifest, settings: RunSettings) -> str | None:

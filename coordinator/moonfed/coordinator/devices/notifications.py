@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from moonfed.assignment import RunEnded
 from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.records import RunView
 from moonfed.coordinator.storage.store import Store
+from moonfed.fleet.assignment import RunEnded
 
 
 async def notify_participants(view: RunView, store: Store, sessions: Sessions) -> None:

@@ -10,7 +10,7 @@ from moonfed.coordinator.devices.sessions import DeviceSession, Sessions
 from moonfed.coordinator.storage.deployments import Arrival, Deployments, DeviceTarget
 from moonfed.coordinator.support.polling import poll
 from moonfed.coordinator.support.tasks import in_thread
-from moonfed.target_release import InstalledRelease, ReleaseReport
+from moonfed.fleet.target_release import InstalledRelease, ReleaseReport
 
 POLL_SECONDS = 0.4
 _log = logging.getLogger(__name__)

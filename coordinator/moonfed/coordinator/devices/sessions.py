@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from moonfed.assignment import Assignment, AttemptId, EligibilityCheck, RunEnded
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.records import MAX_FINGERPRINT, MAX_SAMPLES
 from moonfed.errors import InvalidInput, MoonfedError, Unavailable, VersionMismatch, WrongState
-from moonfed.evaluation import EvaluationTask
+from moonfed.fleet.assignment import Assignment, AttemptId, EligibilityCheck, RunEnded
+from moonfed.fleet.evaluation import EvaluationTask
+from moonfed.fleet.target_release import TargetRelease
 from moonfed.labels import check_labels
-from moonfed.target_release import TargetRelease
 from moonfed.validate import require_whole
 from moonfed.version import CONTRACT_VERSION
 

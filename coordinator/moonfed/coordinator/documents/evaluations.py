@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from moonfed.control.held_out_score import HeldOutScore
 from moonfed.formatting import iso_time
-from moonfed.held_out_score import HeldOutScore
 from moonfed.v1 import control_pb2
 
 LOWEST = 5  # devices

@@ -14,7 +14,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from moonfed.errors import AlreadyExists
-from moonfed.flood_log import FloodLog
+from moonfed.observability.flood_log import FloodLog
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 _log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from moonfed.errors import InvalidInput
 from moonfed.files import make_directories, write_durably
-from moonfed.identity import RENEW_AT, ROLE_ATTRIBUTE, Kind, Role, key_bytes, new_key
+from moonfed.transport.identity import RENEW_AT, ROLE_ATTRIBUTE, Kind, Role, key_bytes, new_key
 
 AUTHORITY_LIFE, SERVER_LIFE = timedelta(days=3650), timedelta(days=730)
 BACKDATING = timedelta(minutes=5)  # for devices whose clock is a little slow

@@ -14,8 +14,8 @@ from moonfed.coordinator.records import TokenRecord
 from moonfed.coordinator.storage.db.row_mapping import TOKEN_ID
 from moonfed.coordinator.storage.device_registry import DeviceRegistry, Issued
 from moonfed.errors import InvalidInput, Untrusted
-from moonfed.identity import Certificate, require_name
-from moonfed.join_token import JoinToken
+from moonfed.transport.identity import Certificate, require_name
+from moonfed.transport.join_token import JoinToken
 from moonfed.validate import require_whole
 
 SECRET_BYTES = 32

@@ -11,7 +11,7 @@ from moonfed.coordinator.pki.authority import Authority, Signed, public_key_sha2
 from moonfed.coordinator.records import OperatorRecord
 from moonfed.coordinator.storage.operator_registry import OperatorRegistry
 from moonfed.errors import InvalidInput, Untrusted
-from moonfed.identity import (
+from moonfed.transport.identity import (
     CERTIFICATE_FILE,
     ROLES,
     Identity,

@@ -16,6 +16,7 @@ from typing import Any
 
 import tomllib
 
+from moonfed.bundle.manifest import Manifest
 from moonfed.coordinator.aggregation.compatibility import default_bounds
 from moonfed.coordinator.aggregation.robust.config import RobustSettings, read_robust_settings
 from moonfed.coordinator.rounds.fedbuff_settings import parse_asynchronous
@@ -31,7 +32,6 @@ from moonfed.encodings import parse_encodings
 from moonfed.errors import InvalidInput
 from moonfed.files import require_file
 from moonfed.formatting import percent_text
-from moonfed.manifest import Manifest
 from moonfed.registry import Value, read_value
 
 RECIPE_BYTES = 1 << 20  # at most

@@ -21,7 +21,7 @@ from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.error_log import log_error
 from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import MoonfedError
-from moonfed.flood_limit import OTHERS, FloodLimit
+from moonfed.observability.flood_limit import OTHERS, FloodLimit
 from moonfed.printable import printable
 
 SUMMARISE_SECONDS = 5.0

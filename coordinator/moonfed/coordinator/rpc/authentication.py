@@ -12,8 +12,8 @@ import grpc
 from moonfed.coordinator.pki.operators import OPERATOR
 from moonfed.coordinator.rpc.permissions import NotPermitted, require_permission
 from moonfed.errors import Denied, Renamed, Untrusted
-from moonfed.flood_log import FloodLog
-from moonfed.identity import Certificate, Kind, Role, read_certificate, require_name
+from moonfed.observability.flood_log import FloodLog
+from moonfed.transport.identity import Certificate, Kind, Role, read_certificate, require_name
 
 _ARTICLED = {"device": "a device", "operator": "an operator"}
 _audit = logging.getLogger("moonfed.coordinator.audit")

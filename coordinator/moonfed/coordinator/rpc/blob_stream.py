@@ -9,12 +9,12 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack
 from io import FileIO
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.rpc.flow_control import SMALL_PART, STREAM_SECONDS, StreamSlot
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import InvalidInput, NotFound, Unavailable
-from moonfed.transport import PART_SIZE
+from moonfed.transport.client import PART_SIZE
 from moonfed.v1 import blob_pb2
 
 CHUNK_HEADER = 8  # bytes at most before the data of a serialized `Chunk`

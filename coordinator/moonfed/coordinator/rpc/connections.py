@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 from moonfed.coordinator.rpc.sockets import Peer, accepted, network_of, open_files, parse_peer, shut_down
 from moonfed.errors import Untrusted
-from moonfed.flood_log import FloodLog
-from moonfed.identity import Certificate
+from moonfed.observability.flood_log import FloodLog
+from moonfed.transport.identity import Certificate
 
 CHECK_SECONDS = 0.4
 HURRY_SECONDS = 0.05  # while connections are being closed

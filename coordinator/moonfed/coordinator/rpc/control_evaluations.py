@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 
 import grpc
 
+from moonfed.control.held_out_score import HeldOutScore
 from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.rpc import convert_evaluations as convert
 from moonfed.coordinator.rpc.audit import Auditor
 from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.control_calls import ControlCalls
-from moonfed.held_out_score import HeldOutScore
 from moonfed.v1 import control_pb2
 
 

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import grpc
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.api.admin_api import AdminApi
 from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.api.release_api import ReleaseApi

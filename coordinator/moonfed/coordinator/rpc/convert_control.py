@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.records import RoundOutcomes, RoundRecord, RunEvent, RunView
 from moonfed.coordinator.rounds.state import OpenRound
 from moonfed.coordinator.rpc.convert_settings import settings_message
 from moonfed.errors import InvalidInput
-from moonfed.transport import from_message, to_message
+from moonfed.transport.client import from_message, to_message
 from moonfed.v1 import blob_pb2, control_pb2
 
 _RUN_STATUS = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from moonfed.control.held_out_score import HeldOutScore
 from moonfed.coordinator.devices.eligibility import by_reason
 from moonfed.coordinator.records import MAX_REASON, EvaluationRecord, EvaluationReport
 from moonfed.coordinator.rounds.evaluation import summarise
 from moonfed.errors import InvalidInput
-from moonfed.fleet_messages import read_counts
-from moonfed.held_out_score import HeldOutScore
+from moonfed.fleet.messages import read_counts
 from moonfed.printable import printable
 from moonfed.v1 import control_pb2, fleet_pb2
 

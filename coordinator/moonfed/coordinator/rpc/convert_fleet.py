@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moonfed.assignment import Assignment, EligibilityCheck
 from moonfed.coordinator.devices.sessions import DeviceInfo, Message
 from moonfed.coordinator.records import AttemptId, DeviceReport
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.encodings import parse_encoding
 from moonfed.errors import TooLate, WrongState
-from moonfed.evaluation import EvaluationTask
-from moonfed.fleet_messages import (
+from moonfed.fleet.assignment import Assignment, EligibilityCheck
+from moonfed.fleet.evaluation import EvaluationTask
+from moonfed.fleet.messages import (
     read_installed,
     write_assignment,
     write_check,
@@ -19,8 +19,8 @@ from moonfed.fleet_messages import (
     write_run_ended,
     write_target,
 )
-from moonfed.target_release import InstalledRelease, TargetRelease
-from moonfed.transport import from_message
+from moonfed.fleet.target_release import InstalledRelease, TargetRelease
+from moonfed.transport.client import from_message
 from moonfed.v1 import blob_pb2, fleet_pb2
 from moonfed.version import CONTRACT_VERSION, RELEASE
 

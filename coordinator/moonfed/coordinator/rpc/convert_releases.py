@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from moonfed.coordinator.deployments.state import Deployment
 from moonfed.coordinator.records import DeployedDevice, DeploymentView, ReleaseRecord
-from moonfed.release_manifest import FLOAT32, MODEL_FILE
-from moonfed.transport import to_message
+from moonfed.models.release_manifest import FLOAT32, MODEL_FILE
+from moonfed.transport.client import to_message
 from moonfed.v1 import control_pb2
 
 _STATUS = {

@@ -14,7 +14,7 @@ from moonfed.coordinator.rpc.audit import Auditor
 from moonfed.coordinator.rpc.authentication import Caller, stranger
 from moonfed.coordinator.rpc.interceptor import host_of
 from moonfed.errors import MoonfedError
-from moonfed.flood_log import FloodLog
+from moonfed.observability.flood_log import FloodLog
 from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc
 
 MAX_NAME = 63  # characters of an unauthenticated caller's name

@@ -23,12 +23,12 @@ from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.rpc.flow_control import SMALL_PART, FlowControl, receive
 from moonfed.coordinator.updates.submission import Updates, UpdateSession
 from moonfed.errors import InvalidInput, WrongState
-from moonfed.fleet_messages import read_release_report
-from moonfed.flood_log import FloodLog
-from moonfed.identity import Certificate
+from moonfed.fleet.messages import read_release_report
+from moonfed.observability.flood_log import FloodLog
+from moonfed.observability.trace_context import KEY
+from moonfed.observability.tracing import tracer
 from moonfed.printable import printable
-from moonfed.trace_context import KEY
-from moonfed.tracing import tracer
+from moonfed.transport.identity import Certificate
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 
 FORMER_SECONDS = 2.0  # delay before a device's former connection is closed

@@ -18,7 +18,7 @@ from itertools import count
 from typing import TypeVar
 
 from moonfed.errors import Unavailable
-from moonfed.transport import PART_SIZE
+from moonfed.transport.client import PART_SIZE
 
 SLOTS = 8  # streams at full speed in each direction; more are not faster
 TURN_SECONDS = 0.5  # then a waiting stream gets the slot

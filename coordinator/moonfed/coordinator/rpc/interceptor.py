@@ -21,7 +21,7 @@ from moonfed.coordinator.rpc.sockets import network_of
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.error_log import ErrorLog
 from moonfed.errors import Denied, Untrusted
-from moonfed.grpc_status import to_status
+from moonfed.transport.grpc_status import to_status
 
 Handler = Any  # grpc.RpcMethodHandler, which has no type hints
 Admit = Callable[[Any], AbstractContextManager[None]]

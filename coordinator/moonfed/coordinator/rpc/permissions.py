@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from moonfed.errors import Denied
-from moonfed.identity import ROLES, Certificate, Role
+from moonfed.transport.identity import ROLES, Certificate, Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from moonfed.coordinator.storage.certificates import Rejection
 from moonfed.coordinator.storage.registry_view import RegistryView
 from moonfed.errors import Renamed, Untrusted
-from moonfed.identity import Certificate
+from moonfed.transport.identity import Certificate
 
 Clock = Callable[[], float]
 

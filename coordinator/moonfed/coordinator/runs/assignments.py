@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from moonfed.assignment import Assignment
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.coordinator.records import AttemptId, RunRecord
 from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.support.trace_contexts import assignment_traceparent
 from moonfed.encodings import ENCODED_MODEL
-from moonfed.manifest import MODEL, Manifest
+from moonfed.fleet.assignment import Assignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import sqlalchemy as sql
 
-from moonfed.blobs import BlobRef, ref_of_file
+from moonfed.blobs.store import BlobRef, ref_of_file
+from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.coordinator.aggregation.robust.incident import Incident
@@ -31,8 +32,7 @@ from moonfed.coordinator.updates.codec import encode_global_model
 from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import MoonfedError, NotFound, WrongState
 from moonfed.files import sync_file
-from moonfed.manifest import MODEL, Manifest
-from moonfed.tracing import span
+from moonfed.observability.tracing import span
 
 _log = logging.getLogger(__name__)
 HASHED_AT_ONCE = 4

@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from moonfed.blobs import BlobRef, ref_of_file
+from moonfed.blobs.store import BlobRef, ref_of_file
+from moonfed.bundle.manifest import GRAPH_FILE, WEIGHTS_FILE, Manifest
 from moonfed.coordinator.aggregation.compatibility import require_consistent, require_robust_aggregation
 from moonfed.coordinator.deployments.selection import require_any
 from moonfed.coordinator.draw import Draw
@@ -21,12 +22,11 @@ from moonfed.coordinator.updates.codec import encode_global_model
 from moonfed.coordinator.updates.validation import check_model
 from moonfed.errors import InvalidInput, NotFound, UntrustedBundle
 from moonfed.files import sync_file
-from moonfed.identity import require_name as require_run_name
-from moonfed.inspection.graph import require_self_contained
-from moonfed.manifest import GRAPH_FILE, WEIGHTS_FILE, Manifest
+from moonfed.plan.inspection.graph import require_self_contained
 from moonfed.server_rules import SERVER_RULES
 from moonfed.signing.bundle_signature import MAX_BYTES, require_name, verify
 from moonfed.signing.statement import Statement
+from moonfed.transport.identity import require_name as require_run_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import MODEL
 from moonfed.coordinator.devices.eligibility import EligibleDevices
 from moonfed.coordinator.devices.liveness import Liveness, StallDetector
 from moonfed.coordinator.devices.notifications import notify_participants
@@ -76,7 +77,6 @@ from moonfed.coordinator.updates.quota import ByteQuota
 from moonfed.coordinator.updates.receipts import event_of, is_news
 from moonfed.coordinator.updates.validation import largest_files
 from moonfed.errors import MoonfedError, Unavailable, WrongState
-from moonfed.manifest import MODEL
 
 REMOVED = "an operator removed or renamed the device, or changed its labels"
 RoundObserver = Callable[[RoundRecord], object]  # called once an attempt has ended; it neither raises nor blocks

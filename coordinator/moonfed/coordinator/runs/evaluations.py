@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from moonfed.bundle.manifest import PLAN_FILE, Manifest
 from moonfed.coordinator.devices.eligibility import ineligibility
 from moonfed.coordinator.devices.sessions import DeviceSession, Sessions
 from moonfed.coordinator.records import EligibilityReport, EvaluationRecord, EvaluationReport, RunRecord
@@ -20,8 +21,7 @@ from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.support.error_log import log_error
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.errors import NotFound
-from moonfed.evaluation import EvaluationTask
-from moonfed.manifest import PLAN_FILE, Manifest
+from moonfed.fleet.evaluation import EvaluationTask
 from moonfed.validate import require
 
 POLL_SECONDS = 1.0  # between two looks at the open evaluations

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.observer import SILENT, Observer
 from moonfed.coordinator.records import AttemptId, DeviceReport, EventKind, RunEvent, RunView, attempt_id

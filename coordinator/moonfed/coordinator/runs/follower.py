@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.coordinator.devices.eligibility import EligibleDevices
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import notify_participants
@@ -42,7 +43,6 @@ from moonfed.coordinator.updates.admission import Admission, Admissions
 from moonfed.coordinator.updates.quota import ByteQuota
 from moonfed.coordinator.updates.validation import largest_files
 from moonfed.errors import MoonfedError, NotFound, Unavailable, WrongState
-from moonfed.manifest import MODEL, Manifest
 
 REQUEST_SECONDS = 10.0  # that an operator's request waits for the run's holder
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from moonfed.bundle.manifest import Manifest
 from moonfed.coordinator.records import AttemptId, RunRecord
 from moonfed.coordinator.runs.assignments import GlobalState, load_global_state
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import WrongState
-from moonfed.manifest import Manifest
 
 
 class GlobalStates:

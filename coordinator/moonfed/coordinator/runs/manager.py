@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from moonfed.bundle.manifest import Manifest
 from moonfed.coordinator.devices.eligibility import by_reason, incompatibility, ineligible
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import notify_participants
@@ -28,7 +29,6 @@ from moonfed.coordinator.storage.recovery import recovered_state
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.errors import MoonfedError, NotFound, Unavailable, VersionMismatch, WrongState
-from moonfed.manifest import Manifest
 
 _log = logging.getLogger(__name__)
 RETRY_SECONDS = 5.0  # between attempts to resume a run whose files are unavailable

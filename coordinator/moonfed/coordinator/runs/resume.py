@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from moonfed.bundle.manifest import Manifest
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.records import EligibilityReport, RunRecord
 from moonfed.coordinator.rounds.protocol import round_protocol
@@ -15,7 +16,6 @@ from moonfed.coordinator.runs.rollback import roll_back
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.recovery import recovered_state
 from moonfed.errors import Corrupt, NotFound
-from moonfed.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

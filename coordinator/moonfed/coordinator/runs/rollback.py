@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import MODEL
 from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.runs.acceptance import needed_attempts
@@ -17,7 +18,6 @@ from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import Corrupt, NotFound
-from moonfed.manifest import MODEL
 
 _log = logging.getLogger(__name__)
 _ONE_MODEL = {MODEL, ENCODED_MODEL}  # the two must encode the same model

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
-from moonfed import tracing
 from moonfed.coordinator.records import AttemptId, RunRecord, attempt_id
 from moonfed.coordinator.rounds.events import (
     Abandon,
@@ -24,7 +23,8 @@ from moonfed.coordinator.rounds.events import (
     UpdateRejected,
 )
 from moonfed.coordinator.support.trace_contexts import assignment_context, round_context
-from moonfed.tracing import NO_SPAN, Span, Value, tracer
+from moonfed.observability import tracing
+from moonfed.observability.tracing import NO_SPAN, Span, Value, tracer
 
 _AboutDevice = Lose | UpdateAccepted | UpdateRejected | Declined | Progressed
 

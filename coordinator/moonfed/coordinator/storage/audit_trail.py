@@ -10,7 +10,7 @@ import sqlalchemy as sql
 from moonfed.coordinator.records import AuditOutcome, AuditRecord
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
-from moonfed.identity import ROLES
+from moonfed.transport.identity import ROLES
 
 KEPT = 100_000  # newest records of each kind that devices and strangers cause, and of operators' denied calls
 PRUNED_EVERY = 1000  # records

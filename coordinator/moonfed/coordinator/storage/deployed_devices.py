@@ -11,7 +11,7 @@ import sqlalchemy as sql
 from moonfed.coordinator.deployments.state import Choice, Deployment, DeviceView
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.upsert import insert_or_ignore, insert_or_replace
-from moonfed.target_release import InstalledRelease
+from moonfed.fleet.target_release import InstalledRelease
 
 _chosen, _installed = tables.deployed_devices.c, tables.installed_releases.c
 _OF_DEVICES = sql.select(tables.deployed_devices).where(

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 
 import sqlalchemy as sql
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.deployments import selection, transitions
 from moonfed.coordinator.deployments.selection import Candidate
 from moonfed.coordinator.deployments.state import Deployment, DeviceView, differs
@@ -23,7 +23,7 @@ from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.device_registry import candidates_for_selection
 from moonfed.coordinator.storage.outbox import Outbox, release_rolled_back
 from moonfed.errors import NotFound, WrongState
-from moonfed.target_release import InstalledRelease, ReleaseReport, TargetRelease
+from moonfed.fleet.target_release import InstalledRelease, ReleaseReport, TargetRelease
 
 _columns, _devices = tables.deployments.c, tables.devices.c
 _ALL = sql.select(tables.deployments).order_by(_columns.name, _columns.number)

@@ -25,8 +25,8 @@ from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.db.upsert import insert_or_ignore
 from moonfed.coordinator.storage.registry_view import count_change
 from moonfed.errors import AlreadyExists, NotFound, Untrusted, WrongState
-from moonfed.identity import Certificate
 from moonfed.labels import check_labels
+from moonfed.transport.identity import Certificate
 
 _columns = tables.devices.c
 _of_device = _columns.device == sql.bindparam("of_device")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sql
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.records import AttemptId, DeviceReport
 from moonfed.coordinator.storage import participants, rounds
 from moonfed.coordinator.storage.db import row_mapping, tables

@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterable
 
 import sqlalchemy as sql
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import MODEL
+from moonfed.control.held_out_score import HeldOutScore
 from moonfed.coordinator.records import EvaluationRecord, EvaluationReport
 from moonfed.coordinator.rounds.evaluation import DeviceScore
 from moonfed.coordinator.storage import runs
@@ -18,8 +20,6 @@ from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.db.upsert import insert_or_ignore, insert_or_replace
 from moonfed.coordinator.storage.metrics import put_metrics
 from moonfed.errors import NotFound, WrongState
-from moonfed.held_out_score import HeldOutScore
-from moonfed.manifest import MODEL
 
 _columns, _answers, _devices = tables.evaluations.c, tables.evaluation_devices.c, tables.devices.c
 _PENDING = {"outcome": "pending", "reason": "", "samples": 0, "correct": 0, "local_correct": None}

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import sqlalchemy as sql
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import MANIFEST_FILE, MODEL
 from moonfed.coordinator.records import ReleaseRecord
 from moonfed.coordinator.storage.blobs import references
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound
-from moonfed.manifest import MANIFEST_FILE, MODEL
-from moonfed.release_manifest import WEIGHTS_FILE, ReleaseManifest
+from moonfed.models.release_manifest import WEIGHTS_FILE, ReleaseManifest
 
 _columns = tables.releases.c
 _of_name = _columns.name == sql.bindparam("of_name")

@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.records import AttemptId, AttemptMeasurements, DeviceOutcome, RoundOutcomes, RoundRecord
 from moonfed.coordinator.storage.blobs import references
 from moonfed.coordinator.storage.db import row_mapping, tables

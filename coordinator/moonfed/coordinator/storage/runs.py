@@ -7,14 +7,14 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import MANIFEST_FILE, MODEL
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.records import RunRecord
 from moonfed.coordinator.rounds.state import ACTIVE
 from moonfed.coordinator.storage.blobs import references
 from moonfed.coordinator.storage.db import row_mapping, tables
 from moonfed.errors import AlreadyExists, NotFound
-from moonfed.manifest import MANIFEST_FILE, MODEL
 from moonfed.signing.bundle_signature import SIGNATURE_FILE
 
 _columns = tables.runs.c

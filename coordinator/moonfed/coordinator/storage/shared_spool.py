@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from moonfed.blobs import ref_of_file
+from moonfed.blobs.store import ref_of_file
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 

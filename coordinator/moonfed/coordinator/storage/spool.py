@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from moonfed.blobs import BlobRef, ref_of_file
+from moonfed.blobs.store import BlobRef, ref_of_file
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.shared_spool import SharedSpool
 from moonfed.errors import Unavailable

@@ -11,7 +11,7 @@ from secrets import token_bytes
 
 import sqlalchemy as sql
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.draw import SECRET_BYTES, Draw
 from moonfed.coordinator.observer import Observer

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.errors import MoonfedError
-from moonfed.flood_log import FloodLog
+from moonfed.observability.flood_log import FloodLog
 
 SILENT_SECONDS = 10.0  # per line, which covers all waiting calls: a fleet makes a hundred per second
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class ErrorLog:
 
 
 def log_error(log: logging.Logger, what: str, error: Exception, **fields: object) -> None:
-    """Log an internal failure: one line if it is transient, else a traceback. `fields`: see moonfed.logs."""
+    """Log an internal failure: one line if transient, else a traceback; `fields`: see moonfed.observability.logs."""
     if transient := as_transient(error):
         log.error("%s: %s", what, transient, extra=fields)
     else:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from moonfed.coordinator.records import AttemptId, RunRecord
-from moonfed.trace_context import TraceContext, derived_child, derived_context, parse_traceparent
-from moonfed.tracing import tracer
+from moonfed.observability.trace_context import TraceContext, derived_child, derived_context, parse_traceparent
+from moonfed.observability.tracing import tracer
 
 
 def round_context(record: RunRecord, attempt: AttemptId) -> TraceContext:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "moonfed"
-TAG = "moonfed.identity"
+TAG = "moonfed.transport.identity"
 BATCH = 1000  # metrics in one call; the server's limit
 PARAMETERS = 100  # likewise
 SHOWN = 200  # characters of an error

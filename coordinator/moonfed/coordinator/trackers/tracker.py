@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from moonfed.command_line import missing_package
+from moonfed.command_line.programs import missing_package
 from moonfed.coordinator.trackers.snapshot import RunSnapshot
 from moonfed.errors import InvalidInput
 from moonfed.validate import require, require_line

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.encoded_models import decode_model, encode_model
+from moonfed.blobs.store import BlobRef
+from moonfed.blobs.tensors import file_size
+from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
-from moonfed.encoded_models import decode_model, encode_model
 from moonfed.encodings import ENCODED_MODEL, PLAIN, Encoding, Encodings
 from moonfed.files import sync_file
-from moonfed.manifest import MODEL, Manifest
-from moonfed.tensors import file_size
 
 
 def decoded_bytes(manifest: Manifest, encodings: Encodings) -> int:

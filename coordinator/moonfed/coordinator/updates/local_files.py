@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from moonfed.blobs import ref_of_file
+from moonfed.blobs.store import ref_of_file
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.errors import Corrupt, NotFound
 from moonfed.files import sync_file

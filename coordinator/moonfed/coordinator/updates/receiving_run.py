@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import Manifest
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
 from moonfed.coordinator.updates.admission import Admission
-from moonfed.manifest import Manifest
 
 
 class ReceivingRun(Protocol):

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from moonfed.blobs import BlobRef, ref_of_file
+from moonfed.blobs.store import BlobRef, ref_of_file
 from moonfed.coordinator.observer import SILENT, Observer
 from moonfed.coordinator.records import MAX_REASON, AttemptId, DeviceReport
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
@@ -28,7 +28,7 @@ from moonfed.coordinator.updates.receiving_run import ReceivingRun
 from moonfed.coordinator.updates.transfer import Transfer, Transfers
 from moonfed.coordinator.updates.validation import UpdateHeader, check_files, check_header
 from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, TooLate, WrongState
-from moonfed.tracing import NO_SPAN, Span, tracer
+from moonfed.observability.tracing import NO_SPAN, Span, tracer
 
 CHECKED_AT_ONCE = 4  # updates made durable and checked at the same time; leaves threads for everything else
 Files = Mapping[str, Path]

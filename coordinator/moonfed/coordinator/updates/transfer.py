@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from moonfed.blobs import BlobRef, Incoming
+from moonfed.blobs.store import BlobRef, Incoming
 from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import InvalidInput, WrongState
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.encoded_models import largest_file
+from moonfed.blobs.store import BlobRef
+from moonfed.blobs.tensors import TensorSpec, check_layout, model_size, open_model, require_finite, split
+from moonfed.bundle.manifest import CLASS_MEANS, MODEL, Manifest, Roles
 from moonfed.coordinator.aggregation.model_files import read_slices
 from moonfed.coordinator.aggregation.prototypes import MASK, MEANS
 from moonfed.coordinator.records import MAX_SAMPLES, AttemptId
-from moonfed.encoded_models import largest_file
 from moonfed.encodings import PLAIN, Encoding
 from moonfed.errors import InvalidInput, ResourceExhausted, SchemaMismatch
-from moonfed.manifest import CLASS_MEANS, MODEL, Manifest, Roles
-from moonfed.tensors import TensorSpec, check_layout, model_size, open_model, require_finite, split
 from moonfed.validate import require_whole
 
 MAX_STEPS = 1_000_000_000

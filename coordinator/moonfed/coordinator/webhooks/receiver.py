@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from moonfed.errors import InvalidInput
 from moonfed.files import read_regular, require_file
-from moonfed.transport import LOOPBACK
+from moonfed.transport.client import LOOPBACK
 
 PREFIX = "whsec_"
 SECRET_BYTES = (24, 64)

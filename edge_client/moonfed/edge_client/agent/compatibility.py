@@ -7,11 +7,11 @@ import platform
 from pathlib import Path
 
 from moonfed.available_memory import ROOT
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import MANIFEST_BYTES, Manifest
 from moonfed.edge_client.installed_packages import installed_packages
 from moonfed.edge_client.resources.platform_info import cuda_of_torch, hardware
 from moonfed.errors import UntrustedBundle, VersionMismatch
-from moonfed.manifest import MANIFEST_BYTES, Manifest
 from moonfed.signing.bundle_signature import MAX_BYTES
 from moonfed.version import PLAN_INTERFACE
 

@@ -11,20 +11,20 @@ from typing import TypeVar, cast
 import grpc
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-from moonfed import transport
-from moonfed.assignment import Assignment, EligibilityCheck
-from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.blobs.store import BlobDirectory, BlobRef
 from moonfed.edge_client.agent.stream_timeout import Stream, replies_while
 from moonfed.edge_client.agent.throttle import Throttle, throttled
 from moonfed.edge_client.agent.upload import UpdateUpload, submit
 from moonfed.edge_client.installed_packages import installed_packages
 from moonfed.edge_client.state.round_store import StoredRound
 from moonfed.errors import MoonfedError, TooLate, Unavailable
-from moonfed.evaluation import EvaluationTask, HoldoutCounts
-from moonfed.fleet_messages import write_counts, write_installed, write_release_report
-from moonfed.identity import Identity, signing_request
-from moonfed.target_release import InstalledRelease, ReleaseReport
-from moonfed.tracing import trace_metadata
+from moonfed.fleet.assignment import Assignment, EligibilityCheck
+from moonfed.fleet.evaluation import EvaluationTask, HoldoutCounts
+from moonfed.fleet.messages import write_counts, write_installed, write_release_report
+from moonfed.fleet.target_release import InstalledRelease, ReleaseReport
+from moonfed.observability.tracing import trace_metadata
+from moonfed.transport import client as transport
+from moonfed.transport.identity import Identity, signing_request
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE, RELEASE
 
@@ -270,6 +270,6 @@ class FleetConnection:
         return transport.explained(error, self._why_unavailable)
 
     def _why_unavailable(self) -> MoonfedError:
-        from moonfed.connection_diagnosis import explain_unavailable  # only now: few devices ever need it
+        from moonfed.transport.diagnosis import explain_unavailable  # only now: few devices ever need it
 
         return explain_unavailable(self.address, self.identity, self._proxy)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from moonfed.assignment import Assignment, EligibilityCheck
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
+from moonfed.bundle.manifest import Manifest
 from moonfed.edge_client.agent.compatibility import REJECTED, require_runnable, require_signature
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
@@ -22,7 +22,7 @@ from moonfed.edge_client.state.gc import store_blob
 from moonfed.edge_client.state.trust import would_accept
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
 from moonfed.errors import MoonfedError, TrainingFailed, UntrustedBundle, explained
-from moonfed.manifest import Manifest
+from moonfed.fleet.assignment import Assignment, EligibilityCheck
 from moonfed.signing.bundle_signature import require_name
 
 RECHECK_SECONDS = 5 * 60.0  # between checks whether the reason for being ineligible is gone

@@ -21,7 +21,6 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from moonfed import transport
 from moonfed.edge_client.state.round_store import writing
 from moonfed.edge_client.state.trust import descendant, pin, replace_trust
 from moonfed.errors import (
@@ -35,7 +34,11 @@ from moonfed.errors import (
     WrongState,
 )
 from moonfed.files import sync_directory, write_durably
-from moonfed.identity import (
+from moonfed.printable import printable
+from moonfed.signing.key_files import read_trust
+from moonfed.signing.trust import Trust
+from moonfed.transport import client as transport
+from moonfed.transport.identity import (
     Identity,
     default_name,
     key_bytes,
@@ -46,10 +49,7 @@ from moonfed.identity import (
     signing_request,
     subject_of,
 )
-from moonfed.join_token import PREFIX, JoinToken, parse_token
-from moonfed.printable import printable
-from moonfed.signing.key_files import read_trust
-from moonfed.signing.trust import Trust
+from moonfed.transport.join_token import PREFIX, JoinToken, parse_token
 from moonfed.validate import NAME, NAME_RULE, require
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ class _EnrolmentService:
         return transport.open_enrolment_channel(self._address, self._token.ca, self._proxy)
 
     def _call(self, method: Callable[..., Reply], request: Request) -> Reply:
-        from moonfed.connection_diagnosis import explain_enrolment_unavailable
+        from moonfed.transport.diagnosis import explain_enrolment_unavailable
 
         return transport.call(
             method,

@@ -7,7 +7,9 @@ import os
 import time
 from pathlib import Path
 
-from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.blobs.schema import ITEM_SIZE, model_size
+from moonfed.blobs.store import BlobDirectory, BlobRef
+from moonfed.bundle.manifest import PLAN_FILE, Manifest
 from moonfed.edge_client.agent.compatibility import require_runnable, require_signature
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
@@ -21,9 +23,7 @@ from moonfed.edge_client.state.local_models import find_local_model
 from moonfed.edge_client.state.trust import accept
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import InvalidInput, MoonfedError, UntrustedBundle
-from moonfed.evaluation import EvaluationTask, HoldoutCounts
-from moonfed.manifest import PLAN_FILE, Manifest
-from moonfed.schema import ITEM_SIZE, model_size
+from moonfed.fleet.evaluation import EvaluationTask, HoldoutCounts
 from moonfed.signing.bundle_signature import require_name
 
 log = logging.getLogger(__name__)

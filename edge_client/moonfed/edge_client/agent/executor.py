@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moonfed import tracing
-from moonfed.assignment import Assignment, EligibilityCheck, RunEnded
-from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.blobs.schema import model_size
+from moonfed.blobs.store import BlobDirectory, BlobRef
+from moonfed.bundle.manifest import MODEL, PLAN_FILE, Manifest
 from moonfed.edge_client.agent.compatibility import REJECTED, require_runnable, require_signature
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.eligibility import EligibilityChecks
@@ -48,14 +48,14 @@ from moonfed.errors import (
     explained,
     with_reference,
 )
-from moonfed.evaluation import EvaluationTask
-from moonfed.logs import fields as log_fields
-from moonfed.manifest import MODEL, PLAN_FILE, Manifest
-from moonfed.schema import model_size
+from moonfed.fleet.assignment import Assignment, EligibilityCheck, RunEnded
+from moonfed.fleet.evaluation import EvaluationTask
+from moonfed.fleet.target_release import TargetRelease
+from moonfed.observability import tracing
+from moonfed.observability.logs import fields as log_fields
+from moonfed.observability.trace_context import parse_traceparent
 from moonfed.signing.bundle_signature import require_name
 from moonfed.signing.statement import Statement
-from moonfed.target_release import TargetRelease
-from moonfed.trace_context import parse_traceparent
 
 if TYPE_CHECKING:
     from moonfed.edge_client.agent.device_metrics import DeviceMetrics

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from moonfed.errors import MoonfedError, WrongServer
 from moonfed.files import write_durably
-from moonfed.identity import Identity
+from moonfed.transport.identity import Identity
 
 FILE = "connected-to"  # in the state directory: the sha256 of the answering coordinator's authority
 ATTEMPTS = 3  # attempts before the first contact

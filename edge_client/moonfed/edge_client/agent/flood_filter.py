@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable
 
-from moonfed.flood_limit import EVENTS, FloodLimit
+from moonfed.observability.flood_limit import EVENTS, FloodLimit
 
 WORK = 100  # lines of a kind per minute about work; more than rounds take place. Of warnings and errors: EVENTS
 LENGTH = 1000  # characters of a line

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 
-from moonfed.assignment import Assignment, EligibilityCheck, RunEnded
-from moonfed.evaluation import EvaluationTask
-from moonfed.target_release import TargetRelease
+from moonfed.fleet.assignment import Assignment, EligibilityCheck, RunEnded
+from moonfed.fleet.evaluation import EvaluationTask
+from moonfed.fleet.target_release import TargetRelease
 
 Task = Assignment | EligibilityCheck | EvaluationTask | RunEnded | TargetRelease
 MAX_WAITING = 256  # tasks

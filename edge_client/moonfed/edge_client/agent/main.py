@@ -16,8 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from moonfed import logs
-from moonfed.command_line import INTERRUPTED, errors_as_exit_codes
+from moonfed.command_line.programs import INTERRUPTED, errors_as_exit_codes
 from moonfed.directory_lock import directory_lock
 from moonfed.edge_client.agent.flood_filter import FloodFilter
 from moonfed.edge_client.agent.grpc_import import import_grpc
@@ -28,9 +27,10 @@ from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import NotFound, WrongState
 from moonfed.labels import SANDBOX_LABEL
+from moonfed.observability import logs
+from moonfed.observability.tracing import exporting
 from moonfed.printable import printable
 from moonfed.sandbox.policy import require_unreadable
-from moonfed.tracing import exporting
 
 if TYPE_CHECKING:
     from moonfed.edge_client.agent.connection import FleetConnection
@@ -125,7 +125,7 @@ def _run_session(settings: DeviceSettings, metrics: DeviceMetrics | None) -> Non
 def _open_connection(settings: DeviceSettings) -> FleetConnection:
     from moonfed.edge_client.agent.connection import FleetConnection
     from moonfed.edge_client.agent.enrolment import read_identity
-    from moonfed.transport import parse_address
+    from moonfed.transport.client import parse_address
 
     if settings.coordinator:
         parse_address(settings.coordinator, "coordinator")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import time
 
-from moonfed.assignment import Assignment
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.worker_process import Heartbeat
 from moonfed.errors import MoonfedError, NotFound, TooLate, WrongState
+from moonfed.fleet.assignment import Assignment
 
 REPORT_SECONDS = 2.0  # between two reports to the coordinator
 FETCH_REPORT_SECONDS = 10.0  # between two reports while fetching, when each chunk is a heartbeat

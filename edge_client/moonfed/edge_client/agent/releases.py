@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.blobs.store import BlobDirectory, BlobRef
+from moonfed.bundle.manifest import MANIFEST_FILE, Manifest
 from moonfed.edge_client.agent.compatibility import require_runnable
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
@@ -33,10 +34,9 @@ from moonfed.errors import (
     UntrustedRelease,
     VersionMismatch,
 )
-from moonfed.manifest import MANIFEST_FILE, Manifest
-from moonfed.model_repository import MODEL_FILE
-from moonfed.release_manifest import ReleaseManifest
-from moonfed.target_release import Outcome, ReleaseReport, TargetRelease
+from moonfed.fleet.target_release import Outcome, ReleaseReport, TargetRelease
+from moonfed.models.release_manifest import ReleaseManifest
+from moonfed.models.repository import MODEL_FILE
 
 UNUSED_SECONDS = 24 * 3600.0  # after which a file of an abandoned target is deleted
 REASON_LENGTH = 1000  # characters

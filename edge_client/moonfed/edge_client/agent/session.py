@@ -32,10 +32,10 @@ from moonfed.errors import (
     VersionMismatch,
     WrongServer,
 )
-from moonfed.fleet_messages import read_assignment, read_check, read_evaluation, read_run_ended, read_target
-from moonfed.identity import Identity, key_bytes
-from moonfed.target_release import InstalledRelease
-from moonfed.transport import Backoff
+from moonfed.fleet.messages import read_assignment, read_check, read_evaluation, read_run_ended, read_target
+from moonfed.fleet.target_release import InstalledRelease
+from moonfed.transport.client import Backoff
+from moonfed.transport.identity import Identity, key_bytes
 from moonfed.v1 import fleet_pb2
 from moonfed.validate import require
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 
 from moonfed.errors import Unavailable
-from moonfed.transport import PART_SIZE
+from moonfed.transport.client import PART_SIZE
 from moonfed.v1 import blob_pb2
 
 PARTS_PER_SECOND = 4  # at a low rate, to keep it smooth

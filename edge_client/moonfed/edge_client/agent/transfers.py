@@ -9,8 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from moonfed.assignment import Assignment
-from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.blobs.store import BlobDirectory, BlobRef
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.state.round_store import StoredRound
@@ -28,7 +27,8 @@ from moonfed.errors import (
     VersionMismatch,
     WrongState,
 )
-from moonfed.transport import Backoff
+from moonfed.fleet.assignment import Assignment
+from moonfed.transport.client import Backoff
 
 Result = TypeVar("Result")
 ErrorTypes = tuple[type[MoonfedError], ...]

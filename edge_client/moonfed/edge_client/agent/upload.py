@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from moonfed import transport
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.edge_client.agent.throttle import MIN_PART_SIZE, Throttle
 from moonfed.errors import Corrupt, Unavailable
+from moonfed.transport import client as transport
 from moonfed.v1 import blob_pb2, fleet_pb2
 
 

@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moonfed.available_memory import Available, host_available
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.schema import TensorSpec, model_size
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle.manifest import InputSpec, Manifest
 from moonfed.edge_client.job import Job, ScoreJob
 from moonfed.edge_client.requirements import require_samples
 from moonfed.edge_client.state.round_results import RoundResults, save_results, with_kept_files, written_files
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings, wanted_samples
 from moonfed.errors import InvalidInput, TrainingFailed
-from moonfed.evaluation import MIN_HOLDOUT, HoldoutCounts
-from moonfed.manifest import InputSpec, Manifest
+from moonfed.fleet.evaluation import MIN_HOLDOUT, HoldoutCounts
 from moonfed.sandbox.child_process import SILENCE_SECONDS, ChildProcess, Fields, Program
 from moonfed.sandbox.messages import encode
 from moonfed.sandbox.sandboxed_process import (
@@ -36,7 +37,6 @@ from moonfed.sandbox.sandboxed_process import (
     sandboxed_process,
     shared_file,
 )
-from moonfed.schema import TensorSpec, model_size
 
 if TYPE_CHECKING:
     from moonfed.edge_client.state.model_files import ModelFiles

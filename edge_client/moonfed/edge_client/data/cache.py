@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.data.data_set import DataSet
+from moonfed.data.images import DECODING
 from moonfed.data.npz import NpzSource
 from moonfed.data.source import HeartbeatCallback, Source, report
 from moonfed.errors import InvalidInput
 from moonfed.files import sync_file
-from moonfed.images import DECODING
-from moonfed.manifest import InputSpec
 
 log = logging.getLogger(__name__)
 

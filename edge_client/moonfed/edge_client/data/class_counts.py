@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from moonfed.bundle.manifest import Manifest
 from moonfed.data.open_source import open_source
 from moonfed.edge_client.data.split import split_rows
-from moonfed.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,18 +15,18 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, Literal
 
 from moonfed.available_memory import host_available, total_memory
-from moonfed.blobs import BlobDirectory, BlobRef
-from moonfed.connection_diagnosis import explain_unavailable
+from moonfed.blobs.store import BlobDirectory, BlobRef
 from moonfed.data.open_source import open_source
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity
 from moonfed.errors import MoonfedError, NotFound, Unavailable
-from moonfed.identity import Identity
 from moonfed.sandbox.landlock import landlock_version
 from moonfed.sandbox.messages import encode
 from moonfed.sandbox.policy import available_level
 from moonfed.sandbox.sandboxed_process import JobDirectory, Sandbox, sandboxed_process
 from moonfed.sandbox.seccomp import seccomp_available
+from moonfed.transport.diagnosis import explain_unavailable
+from moonfed.transport.identity import Identity
 
 TASK = "moonfed.edge_client.doctor.task"
 Status = Literal["ok", "warning", "failed", "skipped"]

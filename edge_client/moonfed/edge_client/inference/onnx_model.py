@@ -9,7 +9,7 @@ import numpy as np
 from moonfed.data.data_set import Inputs
 from moonfed.edge_client.inference.model import Probabilities
 from moonfed.errors import InvalidInput, MoonfedError
-from moonfed.onnx_runtime import SessionSettings, error_text, open_session
+from moonfed.models.onnx_runtime import SessionSettings, error_text, open_session
 
 INPUT, OUTPUT = "inputs", "probabilities"
 

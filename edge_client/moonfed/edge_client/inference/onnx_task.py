@@ -7,8 +7,8 @@ from typing import Any
 
 from moonfed.edge_client.inference.onnx_model import OnnxModel
 from moonfed.edge_client.inference.task import Execute, model_task
-from moonfed.model_repository import MODEL_FILE
-from moonfed.onnx_runtime import SessionSettings
+from moonfed.models.onnx_runtime import SessionSettings
+from moonfed.models.repository import MODEL_FILE
 from moonfed.sandbox.ipc import ParentPipe
 
 

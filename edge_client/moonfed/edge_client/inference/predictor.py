@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.data.data_set import Inputs, check_inputs
 from moonfed.edge_client.inference.model import Model, Probabilities
 from moonfed.edge_client.inference.settings import InferenceSettings
@@ -24,7 +25,6 @@ from moonfed.edge_client.state.model_files import CHUNK, ModelFiles, files_of
 from moonfed.edge_client.state.releases import ReleaseStore
 from moonfed.edge_client.state.repository import REPOSITORY
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, WrongState
-from moonfed.manifest import InputSpec
 from moonfed.sandbox.policy import Level, require_level, require_unreadable
 
 STATE_MARKERS = ("identity", "lock", REPOSITORY)  # a state directory has one of these at least
@@ -211,7 +211,7 @@ def _open_model(files: ModelFiles, state: Path, settings: InferenceSettings) -> 
     """Open a model in ONNX Runtime if it is installed, and otherwise its plan in the sandbox."""
     if files.plan is None:
         from moonfed.edge_client.inference.onnx_model import OnnxModel
-        from moonfed.onnx_runtime import SessionSettings
+        from moonfed.models.onnx_runtime import SessionSettings
 
         chosen = SessionSettings(provider=settings.device, intra_op_threads=settings.threads or 0)
         return OnnxModel(files.onnx, len(files.classes), chosen)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.edge_client.inference.model import Model
 from moonfed.edge_client.state.model_files import CHUNK
 from moonfed.edge_client.worker.shared_samples import map_samples
-from moonfed.manifest import InputSpec
 from moonfed.sandbox.ipc import ParentPipe
 from moonfed.sandbox.shared_predictions import answer
 

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from moonfed.available_memory import Available, available_memory
-from moonfed.bundle import Bundle, read_bundle
+from moonfed.bundle.files import Bundle, read_bundle
+from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
 from moonfed.edge_client.agent.compatibility import describe_platform, require_runnable
 from moonfed.edge_client.data.class_counts import count_samples
 from moonfed.edge_client.profile.task import MeasureSettings, Times
@@ -26,8 +27,7 @@ from moonfed.edge_client.settings import require_choices
 from moonfed.edge_client.state.trust import bundle_check
 from moonfed.edge_client.training.rng import steps_per_epoch
 from moonfed.errors import InvalidInput, MoonfedError, TrainingFailed
-from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
-from moonfed.plan import default_memory_format
+from moonfed.plan.interface import default_memory_format
 from moonfed.sandbox.child_process import SILENCE_SECONDS
 from moonfed.sandbox.messages import encode
 from moonfed.sandbox.policy import Level, require_level

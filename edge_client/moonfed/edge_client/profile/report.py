@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from moonfed.command_line import print_json
+from moonfed.command_line.programs import print_json
 from moonfed.edge_client.profile.measure import Profile
 from moonfed.edge_client.profile.task import Times
 from moonfed.edge_client.resources.memory_estimate import Need

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from moonfed import tensors
 from moonfed.available_memory import peak_memory, resident_memory
+from moonfed.blobs import tensors
+from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
 from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.edge_client.training.cuda_graph import CUDA_GRAPHS, launcher, own_stream
 from moonfed.edge_client.training.data_placement import Samples
-from moonfed.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
-from moonfed.plan import Plan, load_plan
+from moonfed.plan.interface import Plan, load_plan
 from moonfed.sandbox.ipc import ParentPipe
 
 WARM_UP = 5  # warm-up calls: libraries select kernels, and CUDA graphs are captured

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 
-from moonfed.assignment import Assignment
-from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.blobs.schema import ITEM_SIZE, TensorSpec, model_size
+from moonfed.blobs.store import BlobDirectory, BlobRef
+from moonfed.bundle.manifest import PLAN_FILE, Manifest
 from moonfed.errors import ResourceExhausted
-from moonfed.manifest import PLAN_FILE, Manifest
-from moonfed.schema import ITEM_SIZE, TensorSpec, model_size
+from moonfed.fleet.assignment import Assignment
 from moonfed.sizes import human
 
 FILES_BYTES = 1 << 20  # of headers, metadata and directories

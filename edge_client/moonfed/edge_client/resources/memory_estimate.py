@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from math import ceil, prod
 
 from moonfed.available_memory import Available
+from moonfed.blobs.schema import TensorSpec, model_size
+from moonfed.bundle.manifest import CLASS_MEANS, PROTOTYPES, Manifest, Roles
 from moonfed.edge_client.resources.placement import Memory, Placement
 from moonfed.errors import ResourceExhausted
-from moonfed.manifest import CLASS_MEANS, PROTOTYPES, Manifest, Roles
-from moonfed.schema import TensorSpec, model_size
 from moonfed.sizes import human
 
 FLOAT = 4  # bytes
@@ -94,8 +94,8 @@ def round_bytes(
     """Return an upper bound of a round's memory, seldom more than twice the actual use.
 
     `batch_size`, `epochs`, `views`: the assignment's. `held_out`: samples that only evaluate. `precision`: of
-    moonfed.plan.PRECISIONS; the lower two keep copies of the weights next to the float32 ones. `runtime`: bytes that
-    the process holds with torch loaded, without plan and data.
+    moonfed.plan.interface.PRECISIONS; the lower two keep copies of the weights next to the float32 ones. `runtime`:
+    bytes that the process holds with torch loaded, without plan and data.
     """
     model, trained = _bytes(manifest.tensors), _bytes(manifest.parameters)
     received, kept = _roles_bytes(manifest.downlink), _roles_bytes(manifest.device_state)

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from moonfed.blobs import BlobDirectory
+from moonfed.blobs.store import BlobDirectory
+from moonfed.bundle.manifest import PLAN_FILE, Manifest
 from moonfed.edge_client.state.round_store import read_rounds, run_directory
 from moonfed.errors import InvalidInput
-from moonfed.manifest import PLAN_FILE, Manifest
 from moonfed.validate import NAME
 
 RUNS_KEPT = 8  # directories of runs; least recently used go first

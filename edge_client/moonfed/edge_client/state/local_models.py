@@ -11,7 +11,7 @@ import logging
 import shutil
 from pathlib import Path
 
-from moonfed.blobs import BlobRef, ref_of_file
+from moonfed.blobs.store import BlobRef, ref_of_file
 from moonfed.edge_client.state.round_store import RunState, StoredRound, newest_round, run_directory
 from moonfed.errors import InvalidInput
 from moonfed.files import link_or_copy, new_directory

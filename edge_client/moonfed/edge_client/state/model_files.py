@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.edge_client.state.release_files import StoredRelease
 from moonfed.errors import NotFound
-from moonfed.manifest import InputSpec
-from moonfed.model_repository import MODEL_FILE
+from moonfed.models.repository import MODEL_FILE
 
 CHUNK = 64  # samples at once
 

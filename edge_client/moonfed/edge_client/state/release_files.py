@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from moonfed.blobs import BlobRef, ref_of_file
+from moonfed.blobs.store import BlobRef, ref_of_file
 from moonfed.errors import Corrupt, InvalidInput, NotFound
 from moonfed.files import link_or_copy, new_directory
-from moonfed.model_repository import CONFIG_FILE, MODEL_FILE
-from moonfed.release_manifest import PLAN_FILES, ReleaseManifest
+from moonfed.models.release_manifest import PLAN_FILES, ReleaseManifest
+from moonfed.models.repository import CONFIG_FILE, MODEL_FILE
 
 RELEASE_FILE, FACTS_FILE = "release.json", "installed.json"
 _POLICY = re.compile(r"^version_policy \{ specific \{ versions: ([1-9][0-9]*) \} \}$", re.MULTILINE)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from moonfed.blobs import ref_of_file
+from moonfed.blobs.store import ref_of_file
 from moonfed.edge_client.state.release_files import (
     NewRelease,
     StoredRelease,
@@ -32,9 +32,9 @@ from moonfed.edge_client.state.release_files import (
 from moonfed.edge_client.state.repository import REPOSITORY
 from moonfed.errors import Corrupt, InvalidInput, NotFound
 from moonfed.files import link_or_copy, make_directories, write_durably
-from moonfed.model_repository import CONFIG_FILE, LABELS_FILE, RepositoryModel
-from moonfed.release_manifest import NAME, require_release_name
-from moonfed.target_release import MAX_INSTALLED, InstalledRelease
+from moonfed.fleet.target_release import MAX_INSTALLED, InstalledRelease
+from moonfed.models.release_manifest import NAME, require_release_name
+from moonfed.models.repository import CONFIG_FILE, LABELS_FILE, RepositoryModel
 
 RECORDS, STATE_FILE = "releases", "state.json"
 

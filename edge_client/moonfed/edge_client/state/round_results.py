@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import MODEL_ERROR, RunState, StoredRound, Write
 from moonfed.encodings import ENCODED_MODEL, PLAIN, Encodings, temporary_file
 from moonfed.errors import TrainingFailed
-from moonfed.manifest import MODEL, Manifest
 
 INITIAL_MODEL = "initial_model"  # the decoded global model, if it was encoded
 

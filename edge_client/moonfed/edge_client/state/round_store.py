@@ -20,11 +20,11 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
-from moonfed.blobs import BlobRef, ref_of_file
+from moonfed.blobs.store import BlobRef, ref_of_file
+from moonfed.bundle.manifest import MODEL
 from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import InvalidInput, ResourceExhausted
 from moonfed.files import new_directory
-from moonfed.manifest import MODEL
 from moonfed.validate import NAME, NAME_RULE, require
 
 UPDATE_FILE = "update.json"

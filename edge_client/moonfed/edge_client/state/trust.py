@@ -14,7 +14,7 @@ from typing import Any
 
 from moonfed.errors import Corrupt, InvalidInput, Untrusted, UntrustedBundle
 from moonfed.files import make_directories, read_regular, write_durably
-from moonfed.release_manifest import ReleaseManifest, verify_manifest
+from moonfed.models.release_manifest import ReleaseManifest, verify_manifest
 from moonfed.signing import canonical
 from moonfed.signing.bundle_signature import Check, moment, signed_by, verify
 from moonfed.signing.key_files import user_trust

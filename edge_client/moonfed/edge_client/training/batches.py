@@ -14,7 +14,7 @@ import torch
 from moonfed.edge_client.training.data_placement import Memory, Placement, Samples
 from moonfed.edge_client.training.rng import RoundSettings, sample_draws, steps_in_round, steps_per_epoch
 from moonfed.edge_client.training.row_gather import FetchedRows, ResidentRows, uploaded
-from moonfed.plan import Plan
+from moonfed.plan.interface import Plan
 
 
 class Batch(NamedTuple):

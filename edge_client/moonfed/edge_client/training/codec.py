@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from moonfed.blobs.encoded_models import decode_model, encode_model
+from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_results import INITIAL_MODEL, result_file
 from moonfed.edge_client.state.round_store import MODEL_ERROR
-from moonfed.encoded_models import decode_model, encode_model
 from moonfed.encodings import ENCODED_MODEL, PLAIN
-from moonfed.manifest import MODEL, Manifest
 
 
 def decoded_model(job: Job, manifest: Manifest, output: Path) -> Path:

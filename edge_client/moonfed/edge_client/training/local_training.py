@@ -19,7 +19,7 @@ from moonfed.edge_client.training.data_placement import free_memory
 from moonfed.edge_client.training.rng import RoundSettings as RoundSettings
 from moonfed.edge_client.training.rng import derived_seed, epoch_batches, steps_in_round
 from moonfed.errors import InvalidInput
-from moonfed.plan import Plan
+from moonfed.plan.interface import Plan
 
 Model = Sequence[torch.Tensor]  # tensors in the manifest's order
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from moonfed.training_spec import TrainingSpec
+from moonfed.plan.training_spec import TrainingSpec
 from moonfed.validate import require_positive, require_whole
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from moonfed import tensors
+from moonfed.blobs import tensors
+from moonfed.blobs.tensors import TensorSpec, Vector
+from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.edge_client.job import Job, ScoreJob
 from moonfed.edge_client.requirements import require_samples
 from moonfed.edge_client.state.round_results import RoundResults, result_file, save_results, with_kept_files
@@ -29,9 +31,7 @@ from moonfed.edge_client.training.local_training import (
     train_round,
 )
 from moonfed.errors import TrainingFailed
-from moonfed.manifest import MODEL, Manifest
-from moonfed.plan import Plan
-from moonfed.tensors import TensorSpec, Vector
+from moonfed.plan.interface import Plan
 
 LOSS, HOLDOUT = "loss", "holdout_"  # the device's own metrics: `loss`, `holdout_accuracy`, `_loss` and `_samples`
 

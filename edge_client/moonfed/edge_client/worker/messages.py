@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from moonfed.manifest import InputSpec
+from moonfed.bundle.manifest import InputSpec
 from moonfed.sandbox.policy import Level
 
 
@@ -30,7 +30,7 @@ class WorkerSettings:
     target: str = ""  # column of a table with the labels; empty: the bundle's
     ignored_folders: Sequence[str] = ()  # of a folder of images
     threads: int | None = None  # torch's threads; None: torch chooses
-    precision: str = "float32"  # see moonfed.plan.load_plan, as for the memory format
+    precision: str = "float32"  # see moonfed.plan.interface.load_plan, as for the memory format
     memory_format: str | None = None
     max_steps: int | None = None  # optimiser steps in one round; None: all that the round asks for
     max_seconds: float | None = None  # of local training in one round

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.data.bad_cells import UnusableTable
 from moonfed.data.open_source import open_source
 from moonfed.data.source import Source
@@ -21,7 +22,6 @@ from moonfed.edge_client.worker.heartbeat import Heartbeats
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.edge_client.worker.shared_samples import write_samples
 from moonfed.errors import InvalidInput
-from moonfed.manifest import InputSpec
 from moonfed.sandbox.ipc import LogForwarder, ParentPipe, die_with, serve
 
 log = logging.getLogger(__name__)

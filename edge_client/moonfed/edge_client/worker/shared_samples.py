@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.data.data_set import DataSet, Inputs, Labels, Rows
 from moonfed.edge_client.data.split import split_rows
-from moonfed.manifest import InputSpec
 
 ALIGNMENT = 64  # bytes
 _Part = tuple[int, np.dtype[np.generic], tuple[int, ...]]  # offset, dtype and shape

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from moonfed.available_memory import Available, available_memory, memory_capacity, resident_memory
+from moonfed.bundle.manifest import InputSpec, Manifest
 from moonfed.edge_client.job import Job, ScoreJob
 from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.edge_client.resources.memory_estimate import require_fits, round_bytes
@@ -22,10 +23,9 @@ from moonfed.edge_client.training.round_files import score_files, train_files
 from moonfed.edge_client.worker.heartbeat import Heartbeats
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
 from moonfed.edge_client.worker.shared_samples import MappedSamples, map_samples
-from moonfed.manifest import InputSpec, Manifest
-from moonfed.plan import Plan, load_plan
+from moonfed.plan.interface import Plan, load_plan
+from moonfed.plan.training_spec import TrainingSpec
 from moonfed.sandbox.ipc import ParentPipe
-from moonfed.training_spec import TrainingSpec
 
 
 class Trainer:

@@ -21,7 +21,7 @@ from typing import Any
 
 import zstandard
 
-from moonfed.blobs import BlobDirectory, BlobRef
+from moonfed.blobs.store import BlobDirectory, BlobRef
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE, open_store
 from moonfed.coordinator.storage.db.tables import BUNDLE

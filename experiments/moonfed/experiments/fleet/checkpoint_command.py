@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from moonfed.command_line import print_json
+from moonfed.command_line.programs import print_json
 from moonfed.formatting import count
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from moonfed.blobs import ref_of_bytes, ref_of_file
+from moonfed.blobs.store import ref_of_bytes, ref_of_file
 from moonfed.data.data_set import Inputs, Labels
 from moonfed.experiments.datasets import SplitDataSet
 from moonfed.experiments.partition import Indices, class_counts

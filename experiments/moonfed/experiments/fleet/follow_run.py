@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import count, takewhile
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.records import AttemptId, RoundRecord, RunEvent, RunView
 from moonfed.coordinator.storage.opening import Storage

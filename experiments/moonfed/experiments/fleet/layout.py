@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from moonfed.manifest import MANIFEST_FILE, PLAN_FILE
+from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE
 
 RUN = "simulation"  # the run's name, on the coordinator and with every party
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from moonfed.assignment import Assignment
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.devices.sessions import DeviceInfo
 from moonfed.coordinator.draw import Draw
@@ -23,6 +22,7 @@ from moonfed.errors import Corrupt, MoonfedError, WrongState
 from moonfed.experiments.attendance import Attendance, Behaviour, attendance, partial_steps
 from moonfed.experiments.fleet.engine import Engine
 from moonfed.experiments.fleet.layout import Layout
+from moonfed.fleet.assignment import Assignment
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 
 DROPPED_OUT = "simulated dropout"  # the reason of a party that drops out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from moonfed.bundle import read_bundle
+from moonfed.bundle.files import read_bundle
 from moonfed.experiments.fleet.results import SimulationResult
 from moonfed.experiments.plots import (
     TRAFFIC,

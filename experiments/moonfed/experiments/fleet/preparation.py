@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from moonfed.bundle import Bundle, read_bundle, write_bundle
+from moonfed.bundle.files import Bundle, read_bundle, write_bundle
+from moonfed.bundle.manifest import PLAN_FILE
 from moonfed.data.open_source import open_source
 from moonfed.errors import Corrupt, InvalidInput
 from moonfed.experiments.datasets import LOADERS, SplitDataSet, load_dataset, preprocessing
@@ -24,7 +25,6 @@ from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.bundle_signing import SigningOptions, sign_new
 from moonfed.files import write_durably
-from moonfed.manifest import PLAN_FILE
 from moonfed.sandbox.plan_process import require_safe_plan
 from moonfed.signing.key_files import open_signer
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
 
-from moonfed.blobs import BlobRef
-from moonfed.bundle import Bundle, read_bundle
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.files import Bundle, read_bundle
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.run_recipe import to_toml

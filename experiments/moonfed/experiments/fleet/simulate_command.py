@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from moonfed.command_line import print_json
+from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
+from moonfed.command_line.programs import print_json
 from moonfed.data.formats import METAVAR
 from moonfed.formatting import count
-from moonfed.log_options import LogFormatOption, LogLevelOption
-from moonfed.logs import MESSAGE, configure_logs
+from moonfed.observability.logs import MESSAGE, configure_logs
 
 if TYPE_CHECKING:
-    from moonfed.bundle import Bundle
+    from moonfed.bundle.files import Bundle
     from moonfed.experiments.fleet.results import SimulationResult
     from moonfed.experiments.fleet.run import SimulationProgress
     from moonfed.experiments.simulation import Simulation
@@ -103,7 +103,7 @@ def simulate_command(
 
 def _read(changes: list[str], recipe: Path | None, bundle: Path | None) -> tuple[Simulation, Bundle | None]:
     """Read the recipe, and the bundle if there is one."""
-    from moonfed.bundle import read_bundle
+    from moonfed.bundle.files import read_bundle
     from moonfed.errors import InvalidInput
     from moonfed.experiments.simulation import from_document, read_simulation
 

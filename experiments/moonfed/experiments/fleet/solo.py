@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from moonfed.assignment import Assignment, AttemptId
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle.manifest import MODEL, WEIGHTS_FILE, Manifest
 from moonfed.experiments.environment import Environment
 from moonfed.experiments.fleet.engine import Engine
 from moonfed.experiments.fleet.layout import RUN, Layout
 from moonfed.experiments.fleet.parties import Party, trained
 from moonfed.experiments.fleet.results import PartyResult, read_rows, write_rows
 from moonfed.experiments.simulation import Simulation
-from moonfed.manifest import MODEL, WEIGHTS_FILE, Manifest
+from moonfed.fleet.assignment import Assignment, AttemptId
 
 
 async def simulate_solo(

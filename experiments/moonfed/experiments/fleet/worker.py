@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
-from moonfed import tensors
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs import tensors
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle.manifest import Manifest
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.edge_client.state.round_store import RunState
@@ -25,8 +26,7 @@ from moonfed.edge_client.training.round_files import train_job
 from moonfed.errors import MoonfedError
 from moonfed.experiments.fleet.data import Parts, PartySamples
 from moonfed.experiments.fleet.layout import Layout
-from moonfed.manifest import Manifest
-from moonfed.plan import load_plan
+from moonfed.plan.interface import load_plan
 from moonfed.sandbox.ipc import LogForwarder, ParentPipe, die_with
 
 EVALUATION_BATCH = 256

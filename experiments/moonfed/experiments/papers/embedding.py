@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from moonfed.bundle import read_bundle
+from moonfed.blobs.tensors import open_model, split
+from moonfed.bundle.files import read_bundle
 from moonfed.experiments.datasets import SplitDataSet, load_dataset
 from moonfed.experiments.fleet.preparation import bundle_recipe
 from moonfed.experiments.fleet.results import SimulationResult
@@ -18,7 +19,6 @@ from moonfed.experiments.plots import draw_points, picture, share_legend
 from moonfed.experiments.simulation import POOLED
 from moonfed.experiments.subsets import subset
 from moonfed.export.model_zoo import build_network
-from moonfed.tensors import open_model, split
 
 BATCH = 250
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from moonfed.command_line import print_json
+from moonfed.command_line.programs import print_json
 from moonfed.errors import InvalidInput
 from moonfed.experiments.fleet.simulate_command import explain_interrupt
 from moonfed.experiments.papers.recipe import Recipe

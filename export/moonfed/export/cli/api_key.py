@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from moonfed.command_line import print_json
-from moonfed.operator import JsonOption
+from moonfed.command_line.programs import print_json
+from moonfed.transport.operator_options import JsonOption
 
 
 def api_key(

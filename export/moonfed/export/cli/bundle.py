@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line import print_json
+from moonfed.command_line.programs import print_json
 from moonfed.data.formats import HELP, METAVAR
 from moonfed.export.cli.options import BundleVersionOption, ExpiresOption, SignersOption, print_step
 from moonfed.export.methods import LOCAL_ONLY, METHODS
-from moonfed.operator import JsonOption
 from moonfed.registry import read_pairs
 from moonfed.server_rules import SERVER_RULES, read_server_rule
+from moonfed.transport.operator_options import JsonOption
 
 if TYPE_CHECKING:
     from moonfed.export.bundle_recipe import BundleRecipe
@@ -82,7 +82,7 @@ def bundle(
 
     Example: moonfed-export bundle --model cnn --input 32x32x3 --classes 10 --method moon --set mu=5 --output my-bundle
     """
-    from moonfed.bundle import require_output
+    from moonfed.bundle.files import require_output
     from moonfed.export import bundle_recipe as recipes
     from moonfed.export.bundle_signing import SigningOptions
 
@@ -128,9 +128,9 @@ def inspect(
 
     Example: moonfed-export inspect my-bundle
     """
-    from moonfed.bundle import read_bundle
+    from moonfed.bundle.files import read_bundle
+    from moonfed.bundle.manifest import PLAN_FILE
     from moonfed.export.inspection import describe, table
-    from moonfed.manifest import PLAN_FILE
     from moonfed.sandbox.plan_process import require_safe_plan
 
     contents = read_bundle(path)
@@ -144,7 +144,7 @@ def inspect(
 def _write_bundle(
     recipe: BundleRecipe, output: Path, signers: list[Path], options: SigningOptions, *, as_json: bool
 ) -> None:
-    from moonfed.bundle import write_bundle
+    from moonfed.bundle.files import write_bundle
     from moonfed.export.bundle_builder import build_bundle
     from moonfed.export.bundle_signing import sign_new
     from moonfed.signing.key_files import open_signer

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moonfed.command_line import print_json
-from moonfed.operator import JsonOption
-from moonfed.predictions import prediction_document
+from moonfed.command_line.programs import print_json
+from moonfed.models.predictions import prediction_document
+from moonfed.transport.operator_options import JsonOption
 
 if TYPE_CHECKING:
     from moonfed.export.classifiers import Classifier, ClientCredentials, Prediction

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line import print_json
-from moonfed.operator import JsonOption
+from moonfed.command_line.programs import print_json
+from moonfed.transport.operator_options import JsonOption
 
 if TYPE_CHECKING:
+    from moonfed.data.table_spec import Column
     from moonfed.export.table_description import Scale, TableDescription
-    from moonfed.table_spec import Column
 
 SHOWN = 8  # categories
 

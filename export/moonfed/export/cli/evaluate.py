@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line import print_json
+from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
+from moonfed.command_line.programs import print_json
 from moonfed.export.cli.options import (
     PROGRAM,
     IgnoreFolderOption,
@@ -17,9 +18,8 @@ from moonfed.export.cli.options import (
     TestDataOption,
     print_unavailable,
 )
-from moonfed.log_options import LogFormatOption, LogLevelOption
-from moonfed.logs import MESSAGE, configure_logs, report
-from moonfed.operator import (
+from moonfed.observability.logs import MESSAGE, configure_logs, report
+from moonfed.transport.operator_options import (
     DEFAULT_IDENTITY,
     CoordinatorOption,
     IdentityOption,
@@ -62,7 +62,7 @@ def evaluate(
 
     Example: moonfed-export evaluate my-run --data night.npz --test-set night --follow
     """
-    from moonfed.confusion_picture import draw_confusion, require_picture
+    from moonfed.control.confusion_picture import draw_confusion, require_picture
     from moonfed.data.open_source import open_source
     from moonfed.export.coordinator_client import connect
     from moonfed.export.evaluator import newest_score, open_evaluator

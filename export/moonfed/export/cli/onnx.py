@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line import print_json
+from moonfed.command_line.programs import print_json
 from moonfed.data.formats import METAVAR
 from moonfed.errors import InvalidInput
 from moonfed.export.cli.options import IgnoreFolderOption, RunArgument, TargetOption, print_step
-from moonfed.operator import (
+from moonfed.transport.operator_options import (
     DEFAULT_IDENTITY,
     CoordinatorOption,
     IdentityOption,

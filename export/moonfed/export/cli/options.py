@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moonfed.data.formats import IGNORE_FOLDER_HELP, METAVAR, TARGET_HELP
-from moonfed.logs import report
+from moonfed.observability.logs import report
 
 if TYPE_CHECKING:
     from moonfed.errors import Unavailable

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from moonfed.command_line import new_app, run_program
+from moonfed.command_line.programs import new_app, run_program
 from moonfed.export.cli.api_key import api_key
 from moonfed.export.cli.bundle import bundle, inspect, methods
 from moonfed.export.cli.classify import classify

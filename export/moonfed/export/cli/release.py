@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line import print_json
+from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
+from moonfed.command_line.programs import print_json
 from moonfed.data.formats import METAVAR
 from moonfed.export.cli.options import (
     PROGRAM,
@@ -20,9 +21,8 @@ from moonfed.export.cli.options import (
     TestDataOption,
     print_unavailable,
 )
-from moonfed.log_options import LogFormatOption, LogLevelOption
-from moonfed.logs import MESSAGE, configure_logs, report
-from moonfed.operator import (
+from moonfed.observability.logs import MESSAGE, configure_logs, report
+from moonfed.transport.operator_options import (
     DEFAULT_IDENTITY,
     CoordinatorOption,
     IdentityOption,

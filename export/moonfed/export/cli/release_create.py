@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line import new_group, print_json
+from moonfed.command_line.programs import new_group, print_json
 from moonfed.data.formats import METAVAR
 from moonfed.export.cli.options import (
     ExpiresOption,
@@ -18,7 +18,7 @@ from moonfed.export.cli.options import (
     print_step,
 )
 from moonfed.formatting import iso_time
-from moonfed.operator import (
+from moonfed.transport.operator_options import (
     DEFAULT_IDENTITY,
     CoordinatorOption,
     IdentityOption,

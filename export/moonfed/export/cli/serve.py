@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line import print_json
+from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
+from moonfed.command_line.programs import print_json
 from moonfed.errors import InvalidInput
-from moonfed.log_options import LogFormatOption, LogLevelOption
 
 if TYPE_CHECKING:
     from moonfed.serving.server import ServingPorts
@@ -82,7 +82,7 @@ def serve(
 
     Example: moonfed-export serve models --host 0.0.0.0 --api-key-file keys
     """
-    from moonfed.logs import configure_logs
+    from moonfed.observability.logs import configure_logs
     from moonfed.serving.model_manager import ServingSettings
     from moonfed.serving.server import serve as run_server
     from moonfed.serving.server_settings import ServerSettings

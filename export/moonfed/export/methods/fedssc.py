@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from moonfed.bundle.manifest import Roles, Schedule
 from moonfed.errors import InvalidInput
 from moonfed.export.methods.method import ExchangeShapes, Method, Objective
 from moonfed.export.methods.moon import MOST_PREVIOUS_MODELS, differences, model_contrast
 from moonfed.export.methods.prototypes import ClassMeans, Prototypes, class_means_uplink, prototype_downlink
-from moonfed.manifest import Roles, Schedule
 from moonfed.validate import require_at_least, require_positive, require_whole
 
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from moonfed.bundle.manifest import Schedule
 from moonfed.export.methods.fedssc import FedSsc, SharedContrastive
 from moonfed.export.methods.method import Objective
-from moonfed.manifest import Schedule
 from moonfed.validate import require_whole
 
 

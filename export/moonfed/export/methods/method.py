@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import torch
 
-from moonfed.manifest import Roles, Schedule
-from moonfed.tensors import TensorSpec
+from moonfed.blobs.tensors import TensorSpec
+from moonfed.bundle.manifest import Roles, Schedule
 
 
 @dataclass(frozen=True, slots=True)

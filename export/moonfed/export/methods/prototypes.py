@@ -17,9 +17,9 @@ Legend: B samples, C classes, P classes with a prototype, D width of a represent
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from moonfed.blobs.tensors import TensorSpec
+from moonfed.bundle.manifest import CLASS_MEANS, PROTOTYPES, Roles
 from moonfed.export.methods.method import ExchangeShapes
-from moonfed.manifest import CLASS_MEANS, PROTOTYPES, Roles
-from moonfed.tensors import TensorSpec
 
 
 class Prototypes(torch.nn.Module):

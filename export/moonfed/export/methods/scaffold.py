@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import torch
 
+from moonfed.bundle.manifest import DEVICE_VARIATE, VARIATE, VARIATE_CHANGE, Roles
 from moonfed.export.methods.fedavg import CrossEntropy
 from moonfed.export.methods.method import ExchangeShapes, Method, Objective
 from moonfed.export.script_utils import difference
-from moonfed.manifest import DEVICE_VARIATE, VARIATE, VARIATE_CHANGE, Roles
 
 
 class Controlled(CrossEntropy):

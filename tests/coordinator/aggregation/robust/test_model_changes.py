@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from moonfed.blobs.schema import Kind
+from moonfed.blobs.tensors import header_bytes
 from moonfed.coordinator.aggregation.robust.model_changes import ModelChanges, PerKind
-from moonfed.schema import Kind
-from moonfed.tensors import header_bytes
 from tests.support.aggregation_rounds import PARAMETERS, SIZE, SPECS
 
 CHANCE = np.random.default_rng(5)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from moonfed.blobs.tensors import TensorSpec
 from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.aggregation.robust.reducers.median import Median
 from moonfed.coordinator.aggregation.robust.reducers.multi_krum import MultiKrum
@@ -16,7 +17,6 @@ from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
 from moonfed.errors import InvalidInput
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.server_rules.server_rule import Float64Array, Memory
-from moonfed.tensors import TensorSpec
 from tests.support.aggregation_rounds import PARAMETERS, Rounds, make_manifest, robust_settings
 from tests.support.robust_rounds import NAMES, ROBUST, START, assert_close, rounds, updates
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from moonfed.blobs import BlobDirectory, BlobRef, ref_of_bytes
+from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.coordinator.storage.blobs.object_store import ObjectBlobStore

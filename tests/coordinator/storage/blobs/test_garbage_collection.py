@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.blobs import BlobDirectory, ref_of_bytes
+from moonfed.blobs.store import BlobDirectory, ref_of_bytes
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage.blobs.garbage_collection import UPLOAD_SECONDS
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.errors import InvalidInput, NotFound, WrongState
-from moonfed.transport import to_message
+from moonfed.transport.client import to_message
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support import coordinator

@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.coordinator.storage.blobs.object_store import ObjectBlobStore
 from tests.support.blob_contents import CONTENT, REF, put

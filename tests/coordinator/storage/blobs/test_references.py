@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from moonfed.blobs import BlobRef, ref_of_bytes
+from moonfed.blobs.store import BlobRef, ref_of_bytes
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import NotFound

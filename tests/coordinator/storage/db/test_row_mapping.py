@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
-from moonfed.blobs import ref_of_bytes
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.records import DeviceReport
 from moonfed.coordinator.storage.db import row_mapping, tables

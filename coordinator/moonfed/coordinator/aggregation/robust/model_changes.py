@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from moonfed.blobs.schema import Kind
+from moonfed.blobs.tensors import TensorSpec, model_size
 from moonfed.coordinator.aggregation.model_files import indices_by_kind, ranges, read_elements
-from moonfed.schema import Kind
 from moonfed.server_rules.server_rule import Float64Array
-from moonfed.tensors import TensorSpec, model_size
 
 PerKind = Mapping[Kind, Float64Array]  # for parameters and statistics, whichever the model has
 

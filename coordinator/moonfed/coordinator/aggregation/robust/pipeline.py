@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from moonfed.blobs.schema import Kind
+from moonfed.bundle.manifest import MODEL
 from moonfed.coordinator.aggregation.closed_round import ClosedRound
 from moonfed.coordinator.aggregation.robust import norm_clip
 from moonfed.coordinator.aggregation.robust.incidents import RankedIncident, clip_incident, outlier_incident
@@ -17,8 +19,6 @@ from moonfed.coordinator.aggregation.robust.model_changes import ModelChanges, P
 from moonfed.coordinator.aggregation.robust.reducers.reducer import WeightingReducer
 from moonfed.coordinator.aggregation.robust.reduction import PARTS, RobustReduction
 from moonfed.coordinator.aggregation.robust.weight_cap import cap_weights
-from moonfed.manifest import MODEL
-from moonfed.schema import Kind
 from moonfed.server_rules.server_rule import Float64Array, Weighting
 
 

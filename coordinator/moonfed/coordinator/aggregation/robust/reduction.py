@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from moonfed.blobs.schema import Kind
 from moonfed.coordinator.aggregation.model_files import ElementIndex, indices_by_kind, ranges, weighted_sum
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.incidents import RankedIncident, most_severe, outlier_incident
@@ -18,7 +19,6 @@ from moonfed.coordinator.aggregation.robust.model_changes import ModelChanges, P
 from moonfed.coordinator.aggregation.robust.outliers import far_outliers
 from moonfed.coordinator.aggregation.robust.reducers.reducer import CoordinatewiseReducer, Reducer
 from moonfed.coordinator.aggregation.shapes import read_only, require_shape
-from moonfed.schema import Kind
 from moonfed.server_rules.server_rule import Float64Array
 
 PARTS: Mapping[Kind, str] = {"parameter": "parameters", "statistic": "statistics"}

@@ -1,4 +1,4 @@
-"""The interface of blob stores: a directory (`moonfed.blobs`) or an object store."""
+"""The interface of blob stores: a directory (`moonfed.blobs.store`) or an object store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 
 
 class BlobStore(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.blobs.pins import Pins
 from moonfed.coordinator.storage.disk_budget import DiskBudget

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from moonfed.blobs import DIGEST, BlobRef, ref_of_bytes, ref_of_file
+from moonfed.blobs.store import DIGEST, BlobRef, ref_of_bytes, ref_of_file
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.errors import Corrupt, NotFound
 from moonfed.files import write_durably

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Hashable
 
 import sqlalchemy as sql
 
-from moonfed.blobs import DIGEST
+from moonfed.blobs.store import DIGEST
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.clock import NOW
 from moonfed.coordinator.storage.db.transactions import Transactions

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 
 import sqlalchemy as sql
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import MODEL
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage.db import tables
-from moonfed.manifest import MODEL
 
 _columns, _releases = tables.blob_references.c, tables.release_blobs.c
 _BY_ROUND = sql.select(tables.blob_references).where(

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from moonfed.blobs import BlobRef
+from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.records import (
     AttemptId,

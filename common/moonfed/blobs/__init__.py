@@ -1,0 +1,1 @@
+"""Blobs, tensors and models as files, with names and digests."""

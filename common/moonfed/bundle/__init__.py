@@ -1,0 +1,1 @@
+"""Bundles: the manifest, and the files that it names."""

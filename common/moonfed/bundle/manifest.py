@@ -1,0 +1,324 @@
+"""The manifest: everything that devices and the coordinator know about a bundle, as canonical JSON.
+
+The coordinator reads no other file of a bundle. The manifest holds the digests of all others, so trust in its sha256
+is trust in the bundle.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+from moonfed.blobs.schema import FLOAT32, TensorSpec
+from moonfed.blobs.store import BlobRef
+from moonfed.errors import InvalidInput
+from moonfed.plan.training_spec import TrainingSpec
+from moonfed.registry import Selection
+from moonfed.server_rules import DEFAULT_RULE, MEAN
+from moonfed.validate import require, require_line, require_whole
+from moonfed.version import PLAN_INTERFACE
+
+if TYPE_CHECKING:
+    from moonfed.data.table_spec import TableSpec
+
+FORMAT = "moonfed-bundle/3"
+MANIFEST_FILE = "manifest.json"
+MANIFEST_BYTES = 16 << 20  # at most
+PLAN_FILE = "plan.pt"
+GRAPH_FILE = "model.onnx"
+WEIGHTS_FILE = "initial.safetensors"
+INPUT_PARAMETER = "moonfed.input"  # an InputSpec in a served model's configuration, and in an ONNX file's metadata
+FILES = (PLAN_FILE, GRAPH_FILE, WEIGHTS_FILE)
+
+# Files exchanged or stored besides the model, by role. Devices treat roles as opaque.
+MODEL = "model"  # down and up: the weights
+VARIATE = "variate"  # down: SCAFFOLD's c
+VARIATE_CHANGE = "variate_change"  # up: c_i⁺ − c_i
+DEVICE_VARIATE = "device_variate"  # kept on the device: c_i
+PROTOTYPES = "prototypes"  # down: `prototypes` [C, D], and `present` [C], 1 for each class that has one
+CLASS_MEANS = (
+    "class_means"  # up: `means` [C, D] of a device's representations, and `mask` [C], 1 for each class that has one
+)
+DOWNLINK, UPLINK, DEVICE_STATE = (VARIATE, PROTOTYPES), (VARIATE_CHANGE, CLASS_MEANS), (DEVICE_VARIATE,)
+
+Roles = Mapping[str, tuple[TensorSpec, ...]]  # the tensors of each role's file
+Schedule = tuple[tuple[int, float], ...]  # (round, value): linear between these points, constant outside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSpec:
+    """One raw sample, as it goes into the plan and into the ONNX graph, without the batch dimension.
+
+    `image`: uint8, (height, width, channels). `features`: float32, (width,).
+    """
+
+    kind: Literal["image", "features"]
+    shape: tuple[int, ...]
+    table: TableSpec | None = None  # the columns that the features come from, where samples are rows of tables
+
+    def __post_init__(self) -> None:
+        require(self.kind in ("image", "features"), "input.kind", self.kind, "'image' or 'features'")
+        rank = 3 if self.kind == "image" else 1
+        good = len(self.shape) == rank and all(side >= 1 for side in self.shape)
+        require(good, "input.shape", self.shape, f"{rank} positive numbers for input.kind {self.kind!r}")
+        if self.table is not None:
+            require(self.kind == "features", "input.kind", self.kind, "'features' for tables")
+            width = self.table.width
+            require(self.shape == (width,), "input.shape", self.shape, f"({width},), the width of the columns")
+
+    @property
+    def dtype(self) -> str:
+        """The raw samples' dtype, as numpy names it."""
+        return "uint8" if self.kind == "image" else "float32"
+
+    def describe(self) -> str:
+        """Return the samples in words, such as "images of 32x32x3"."""
+        if self.kind == "image":
+            return f"images of {'x'.join(map(str, self.shape))}"
+        return f"tables of {len(self.table.columns)} columns" if self.table else f"{self.shape[0]} features"
+
+    def to_document(self) -> dict[str, Any]:
+        """Return JSON values."""
+        document: dict[str, Any] = {"kind": self.kind, "shape": list(self.shape)}
+        return document | ({"table": self.table.to_document()} if self.table else {})
+
+    def to_text(self) -> str:
+        """Return the JSON that model files and configurations hold."""
+        return json.dumps(self.to_document(), ensure_ascii=False)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> InputSpec:
+        """Read what `to_document` returned; raise KeyError, TypeError, AttributeError or InvalidInput."""
+        kind, shape = document["kind"], _shape(document["shape"])
+        if "table" not in document:
+            return cls(kind=kind, shape=shape)
+        from moonfed.data.table_spec import TableSpec  # most devices have no tables, and their agents are to be small
+
+        return cls(kind=kind, shape=shape, table=TableSpec.from_document(document["table"]))
+
+
+def read_input(text: str, where: str) -> InputSpec:
+    """Read `InputSpec.to_text`; raise InvalidInput for text that is not moonfed's."""
+    try:
+        return InputSpec.from_document(json.loads(text))
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InvalidInput(f"{where} does not describe its input; files written by `moonfed-export onnx` do") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSpec:
+    """The plan's requirements, known before it is loaded."""
+
+    interface: str = PLAN_INTERFACE
+    minimum_torch: str  # such as "2.4"
+    built_with_torch: str
+    minimum_samples: int = 1  # 2 where BatchNorm cannot normalise a batch of one
+    activation_bytes: int  # per sample, kept by a float32 step for the backward pass
+    frozen_encoders: int = 0  # copies of encoder and projection head in the plan besides the model
+
+    def __post_init__(self) -> None:
+        for name, least in (("minimum_samples", 1), ("activation_bytes", 0), ("frozen_encoders", 0)):
+            require_whole(f"plan.{name}", getattr(self, name), least)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One bundle: a model, a learning method, and the files that hold them."""
+
+    name: str
+    model: str
+    method: str
+    previous_models: int  # k of MOON: previous local models that a round uses; 0 for most methods
+    training: TrainingSpec  # its hyperparameters are the first round's, unless `schedules` overrides them
+    input: InputSpec
+    classes: tuple[str, ...]
+    tensors: tuple[TensorSpec, ...]
+    plan: PlanSpec
+    files: Mapping[str, BlobRef]
+    format: str = FORMAT
+    server_rule: Selection = DEFAULT_RULE  # for the coordinator: `moonfed.server_rules`
+    prototype_devices: int = 0  # devices whose class means form a prototype, drawn for each round; 0: all
+    schedules: Mapping[str, Schedule] = field(
+        default_factory=dict
+    )  # of hyperparameters that change from round to round
+    downlink: Roles = field(default_factory=dict)  # global state that a round starts from, besides the model
+    uplink: Roles = field(default_factory=dict)  # what an update contains besides the model
+    device_state: Roles = field(default_factory=dict)  # state that a device keeps from a round that counted its update
+    augmentation: str = "none"  # its name, for people; the plan implements it
+
+    def __post_init__(self) -> None:
+        require(self.format == FORMAT, "format", self.format, repr(FORMAT))
+        require(bool(self.name), "name", self.name, "a name that is not empty")
+        require(len(self.classes) >= 2, "classes", self.classes, "at least two names")
+        require(all(name.strip() for name in self.classes), "classes", self.classes, "names that are not empty")
+        require(len(set(self.classes)) == len(self.classes), "classes", self.classes, "names that all differ")
+        require(bool(self.augmentation), "augmentation", self.augmentation, "a name; 'none' for none")
+        for key in ("name", "model", "method", "augmentation"):
+            require_line(key, getattr(self, key))
+        for class_ in self.classes:
+            require_line("name of a class", class_)
+        require_whole("previous_models", self.previous_models, 0)
+        require_whole("prototype_devices", self.prototype_devices, 0)
+        _check_tensors("tensors", self.tensors)
+        for field_, roles, known in (
+            ("downlink", self.downlink, DOWNLINK),
+            ("uplink", self.uplink, UPLINK),
+            ("device_state", self.device_state, DEVICE_STATE),
+        ):
+            for role, specs in roles.items():
+                require(role in known, f"role of {field_}", role, f"one of {', '.join(known)}")
+                _check_tensors(f"{field_} {role!r}", specs)
+        for key, points in self.schedules.items():
+            rounds = [round_ for round_, _ in points]
+            good = bool(points) and rounds == sorted(set(rounds)) and all(math.isfinite(value) for _, value in points)
+            require(good, f"schedule of {key!r}", points, "(round, finite value) in order of the rounds, each once")
+            require(key in self.training.hyperparameters, "name of a schedule", key, "a hyperparameter's")
+        require(sorted(self.files) == sorted(FILES), "files", sorted(self.files), str(sorted(FILES)))
+
+    def training_at(self, round_: int) -> TrainingSpec:
+        """Return the training of a round, counted from 1, with its scheduled hyperparameters."""
+        return self.training.with_hyperparameters({key: _at(points, round_) for key, points in self.schedules.items()})
+
+    @property
+    def parameters(self) -> tuple[TensorSpec, ...]:
+        """The model's tensors that are trained."""
+        return tuple(spec for spec in self.tensors if spec.kind == "parameter")
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical form: sorted keys, no white space, UTF-8. Its sha256 names the bundle."""
+        document = {
+            "format": self.format,
+            "name": self.name,
+            "model": self.model,
+            "method": self.method,
+            "previous_models": self.previous_models,
+            "training": self.training.to_document(),
+            "server_rule": self.server_rule.to_document(),
+            "prototype_devices": self.prototype_devices,
+            "schedules": {key: [[at, float(value)] for at, value in points] for key, points in self.schedules.items()},
+            "downlink": _roles_document(self.downlink),
+            "uplink": _roles_document(self.uplink),
+            "device_state": _roles_document(self.device_state),
+            "augmentation": self.augmentation,
+            "input": self.input.to_document(),
+            "classes": list(self.classes),
+            "tensors": _tensors_document(self.tensors),
+            "plan": {
+                "interface": self.plan.interface,
+                "minimum_torch": self.plan.minimum_torch,
+                "built_with_torch": self.plan.built_with_torch,
+                "minimum_samples": self.plan.minimum_samples,
+                "activation_bytes": self.plan.activation_bytes,
+                "frozen_encoders": self.plan.frozen_encoders,
+            },
+            "files": {name: {"sha256": ref.sha256, "size": ref.size} for name, ref in self.files.items()},
+        }
+        return _canonical(document)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Manifest:
+        """Read and check a manifest; InvalidInput names the field that is wrong."""
+        try:
+            document = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput("manifest.json is not JSON") from error
+        if not isinstance(document, dict):
+            raise InvalidInput("manifest.json must hold a JSON object")
+        found = document.get("format")
+        if found != FORMAT:
+            raise InvalidInput(f"manifest.json has format {found!r}; this release reads {FORMAT!r}")
+        try:
+            manifest = _from_document(document)
+            canonical = manifest.to_bytes()
+        except KeyError as error:
+            raise InvalidInput(f"manifest.json lacks the field {error.args[0]!r}") from error
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise InvalidInput(f"manifest.json has a field of the wrong type: {error}") from error
+        if canonical != content:
+            raise InvalidInput("manifest.json is not in canonical form, or has fields that this release does not know")
+        return manifest
+
+
+def _from_document(document: dict[str, Any]) -> Manifest:
+    return Manifest(
+        name=str(document["name"]),
+        model=str(document["model"]),
+        method=str(document["method"]),
+        previous_models=int(document["previous_models"]),
+        training=TrainingSpec.from_document(document["training"]),
+        server_rule=Selection.from_document(document["server_rule"], MEAN),
+        prototype_devices=int(document["prototype_devices"]),
+        schedules={
+            str(key): tuple((int(at), float(value)) for at, value in points)
+            for key, points in document["schedules"].items()
+        },
+        downlink=_roles(document["downlink"]),
+        uplink=_roles(document["uplink"]),
+        device_state=_roles(document["device_state"]),
+        augmentation=str(document["augmentation"]),
+        input=InputSpec.from_document(document["input"]),
+        classes=tuple(str(name) for name in document["classes"]),
+        tensors=_tensors(document["tensors"]),
+        plan=PlanSpec(
+            interface=str(document["plan"]["interface"]),
+            minimum_torch=str(document["plan"]["minimum_torch"]),
+            built_with_torch=str(document["plan"]["built_with_torch"]),
+            minimum_samples=int(document["plan"]["minimum_samples"]),
+            activation_bytes=int(document["plan"]["activation_bytes"]),
+            frozen_encoders=int(document["plan"]["frozen_encoders"]),
+        ),
+        files={str(name): BlobRef(str(f["sha256"]), int(f["size"])) for name, f in document["files"].items()},
+    )
+
+
+def _tensors(document: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(name=str(t["name"]), shape=_shape(t["shape"]), kind=t["kind"], dtype=str(t["dtype"]))
+        for t in document
+    )
+
+
+def _roles(document: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, tuple[TensorSpec, ...]]:
+    return {str(role): _tensors(specs) for role, specs in document.items()}
+
+
+def _tensors_document(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
+    return [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape), "kind": t.kind} for t in specs]
+
+
+def _roles_document(roles: Roles) -> dict[str, list[dict[str, Any]]]:
+    return {role: _tensors_document(specs) for role, specs in roles.items()}
+
+
+def _at(points: Schedule, round_: int) -> float:
+    """Return a schedule's value: linear between its points, constant outside them."""
+    if round_ <= points[0][0]:
+        return points[0][1]
+    for (left, start), (right, end) in pairwise(points):
+        if round_ <= right:
+            return start + (end - start) * (round_ - left) / (right - left)
+    return points[-1][1]
+
+
+def _shape(sides: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(int(side) for side in sides)
+
+
+def _check_tensors(field_: str, specs: Sequence[TensorSpec]) -> None:
+    names = [spec.name for spec in specs]
+    for name in names:
+        require_line(f"name of a tensor of {field_}", name)
+    require(names == sorted(set(names)), field_, names, "tensors in order of their names, each once")
+    for spec in specs:
+        require(spec.dtype == FLOAT32, f"dtype of tensor {spec.name!r}", spec.dtype, repr(FLOAT32))
+        require(spec.kind in ("parameter", "statistic"), f"kind of tensor {spec.name!r}", spec.kind,
+               "'parameter' or 'statistic'")  # fmt: skip
+        require(all(side >= 0 for side in spec.shape), f"shape of tensor {spec.name!r}", spec.shape, "sizes from 0")
+
+
+def _canonical(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()

@@ -1,0 +1,1 @@
+"""Errors, groups and options of all programs' command lines."""

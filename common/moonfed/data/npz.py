@@ -1,0 +1,86 @@
+"""An .npz file with `inputs` [N, …] and `labels` [N]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from moonfed.bundle.manifest import InputSpec
+from moonfed.data.data_set import DataSet, check_data_set
+from moonfed.data.fingerprint import file_fingerprint
+from moonfed.data.source import REQUIRED, HeartbeatCallback, LabelUse, wants_labels
+from moonfed.errors import InvalidInput
+from moonfed.files import require_file
+
+
+class NpzSource:
+    """Samples in one .npz file, already in the bundle's dtype and shape. Pickled arrays are never opened."""
+
+    decodes = False
+
+    def __init__(self, path: Path, option: str = "data") -> None:
+        """`option`: its name, for messages."""
+        self.path, self._option = path, option
+
+    def check(self) -> None:
+        """Raise NotFound unless the file is there."""
+        require_file(self._option, self.path)
+
+    def fingerprint(self) -> str:
+        """Hash path, size and modification time."""
+        self.check()
+        return file_fingerprint(self.path)
+
+    def read(
+        self,
+        spec: InputSpec,
+        classes: Sequence[str],
+        heartbeat: HeartbeatCallback = lambda: None,
+        labels: LabelUse = REQUIRED,
+    ) -> DataSet:
+        """Return the file's samples."""
+        heartbeat()
+        self.check()
+        with _opened(self.path) as archive:
+            inputs = _array(archive, "inputs", self.path)
+            used = wants_labels(labels, "labels" in archive.files)
+            targets = _array(archive, "labels", self.path) if used else None
+        return check_data_set(inputs, targets, spec, classes, str(self.path), self.path)
+
+
+def infer_input(path: Path) -> tuple[InputSpec, int]:
+    """Return one raw sample and the number of classes, as the arrays show them; InvalidInput for other arrays."""
+    with _opened(path) as archive:
+        inputs, labels = (np.asarray(_array(archive, field, path)) for field in ("inputs", "labels"))
+    kind: Literal["image", "features"] = "image" if inputs.ndim == 4 else "features"
+    if inputs.ndim not in (2, 4) or labels.dtype.kind not in "iu" or not len(labels):
+        raise InvalidInput(
+            f"{path} has inputs {list(inputs.shape)} and labels of dtype {labels.dtype}; it must have images "
+            "[N, height, width, channels] or features [N, width], and whole numbers"
+        )
+    return InputSpec(kind=kind, shape=inputs.shape[1:]), int(labels.max()) + 1
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
+    with path.open("rb") as file:  # numpy leaves a damaged one open
+        try:
+            archive = np.load(file, allow_pickle=False)
+        except Exception as error:  # numpy and zipfile raise many kinds of errors for damaged files
+            raise InvalidInput(f"{path} is not an .npz file, or is damaged") from error
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise InvalidInput(f"{path} holds a single array; it must be an .npz file with named ones")
+        yield archive
+
+
+def _array(archive: np.lib.npyio.NpzFile, field: str, path: Path) -> object:
+    if field not in archive.files:
+        raise InvalidInput(f"{path} has no field {field!r}, which is needed; found {archive.files}")
+    try:
+        return archive[field]
+    except Exception as error:  # pickled objects or damage, reported as many kinds of errors
+        raise InvalidInput(f"{field} of {path} cannot be read: they are objects, or damaged") from error

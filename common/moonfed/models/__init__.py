@@ -1,0 +1,1 @@
+"""Models after training: sessions, predictions, repositories and manifests of releases."""

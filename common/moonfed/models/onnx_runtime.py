@@ -1,0 +1,94 @@
+"""ONNX Runtime sessions on a chosen provider. Nothing falls back to another provider.
+
+Only import this module where onnxruntime is installed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import moonfed.models.no_telemetry  # noqa: F401 - before onnxruntime
+
+# isort: split
+import onnxruntime
+from onnxruntime.datasets import get_example
+
+from moonfed.errors import InvalidInput, MoonfedError, Unavailable
+from moonfed.plan.inspection.graph import require_self_contained
+
+CPU, CUDA, TENSORRT = "cpu", "cuda", "tensorrt"
+_PROVIDERS = {CPU: "CPUExecutionProvider", CUDA: "CUDAExecutionProvider", TENSORRT: "TensorrtExecutionProvider"}
+_FALLBACKS = {CPU: (), CUDA: (CPU,), TENSORRT: (CUDA, CPU)}  # for operators that a provider lacks
+_FATAL_ONLY = 4  # errors are raised instead of logged
+ONNX_FORMAT = ("session.load_model_format", "ONNX")  # not ONNX Runtime's own format, which is not inspected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """The provider, device and threads of a session."""
+
+    provider: str = CPU  # "cpu", "cuda" or "tensorrt"
+    device: int = 0  # the GPU's number
+    intra_op_threads: int = 1  # 0: one per core
+
+    def __post_init__(self) -> None:
+        if self.provider not in _PROVIDERS:
+            raise InvalidInput(f"provider is {self.provider!r}; it must be one of {', '.join(_PROVIDERS)}")
+        if self.intra_op_threads < 0:
+            raise InvalidInput(f"intra_op_threads is {self.intra_op_threads}; it must be 0 or more")
+
+
+def open_session(graph: bytes, settings: SessionSettings) -> Any:  # noqa: ANN401
+    """Return an InferenceSession of a graph that refers to no other file.
+
+    Raises Unavailable if the provider is missing or fails, InvalidInput or Corrupt for a graph that cannot be accepted,
+    MoonfedError if ONNX Runtime rejects it.
+    """
+    _require(settings.provider)
+    session = _load(graph, settings)
+    if _PROVIDERS[settings.provider] not in session.get_providers():
+        raise Unavailable(
+            f"provider is {settings.provider}, which ONNX Runtime could not start here; "
+            "is there a GPU, and are the libraries that it needs installed?"
+        )
+    return session
+
+
+def require_provider(provider: str) -> None:
+    """Raise Unavailable unless ONNX Runtime can run a model with the provider."""
+    if provider != CPU:  # a listed provider may still lack its libraries
+        open_session(Path(get_example("mul_1.onnx")).read_bytes(), SessionSettings(provider=provider))
+
+
+def error_text(error: Exception) -> str:
+    """Return an ONNX Runtime error as one line."""
+    return f"onnx runtime error: {' '.join(str(error).split())}"
+
+
+def _require(provider: str) -> None:
+    if _PROVIDERS[provider] not in onnxruntime.get_available_providers():
+        available = ", ".join(n for n, known in _PROVIDERS.items() if known in onnxruntime.get_available_providers())
+        raise Unavailable(f"provider is {provider}; this ONNX Runtime has only {available}")
+
+
+def _load(graph: bytes, settings: SessionSettings) -> Any:  # noqa: ANN401
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _FATAL_ONLY
+    options.intra_op_num_threads = settings.intra_op_threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry(*ONNX_FORMAT)
+    providers: list[Any] = []
+    for provider in (settings.provider, *_FALLBACKS[settings.provider]):
+        on_device = {} if provider == CPU else {"device_id": str(settings.device)}
+        providers.append((_PROVIDERS[provider], on_device))
+    require_self_contained(graph)
+    try:
+        # Without enable_fallback=0 it would silently continue on the CPU, here and after a failed run.
+        session = onnxruntime.InferenceSession(graph, options, providers=providers, enable_fallback=0)
+    except Exception as error:  # ONNX Runtime's errors share no base class
+        if settings.provider == CPU:
+            raise MoonfedError(error_text(error)) from error
+        raise Unavailable(f"provider is {settings.provider}, which fails: {error_text(error)}") from error
+    return session

@@ -1,0 +1,207 @@
+"""The manifest of a release: everything that devices and the coordinator know about one version, as canonical JSON.
+
+It holds the digests of all files of the version, and the engineer signs it, so trust in its signature is trust in them.
+The coordinator stores the files without opening them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from moonfed.blobs.store import BlobRef, ref_of_bytes
+from moonfed.bundle.manifest import MANIFEST_FILE as BUNDLE_MANIFEST_FILE
+from moonfed.bundle.manifest import PLAN_FILE, InputSpec
+from moonfed.errors import InvalidInput, UntrustedRelease
+from moonfed.models.repository import CONFIG_FILE as CONFIG_FILE
+from moonfed.models.repository import LABELS_FILE as LABELS_FILE
+from moonfed.models.repository import MODEL_FILE as MODEL_FILE
+from moonfed.signing import canonical
+from moonfed.signing.bundle_signature import verify
+from moonfed.signing.release_signature import SIGNATURE_FILE
+from moonfed.signing.statement import RELEASE
+from moonfed.signing.trust import Trust
+from moonfed.validate import require, require_line, require_whole
+
+FORMAT = "moonfed-release/1"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+VARIANT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+FLOAT32 = "float32"  # the variant that every release has
+CARD_FILE, BILL_FILE, EVALUATION_FILE = "MODEL_CARD.md", "bom.cdx.json", "evaluation.json"
+WEIGHTS_FILE = "weights.safetensors"
+VARIANT_FILES = (MODEL_FILE, CONFIG_FILE, CARD_FILE, BILL_FILE, SIGNATURE_FILE)  # that every variant has
+PLAN_FILES = (BUNDLE_MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE)
+MAX_BYTES = 1 << 20  # a table's categories and thousands of classes fit
+MAX_VERSION = (1 << 31) - 1
+MAX_VARIANTS, MAX_FILES = 8, 16
+_SUBJECT = "the release's manifest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The result of the float32 variant on the engineer's test data."""
+
+    accuracy: float  # 0 to 1
+    samples: int
+    data_sha256: str  # of the file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseManifest:
+    """One version of a named model; InvalidInput names a wrong field."""
+
+    name: str
+    version: int
+    created: int  # seconds since the epoch
+    run: str
+    round: int  # 0: the run's initial weights
+    input: InputSpec
+    classes: tuple[str, ...]
+    variants: Mapping[str, Mapping[str, BlobRef]]  # the files of the version's directory, by variant and name
+    plan: Mapping[str, BlobRef]  # PLAN_FILES, with which a device without ONNX Runtime predicts
+    evaluation: Evaluation | None = None
+    format: str = FORMAT
+
+    def __post_init__(self) -> None:
+        require(self.format == FORMAT, "format", self.format, repr(FORMAT))
+        require_release_name("name", self.name)
+        require_whole("version", self.version, 1, MAX_VERSION)
+        require_whole("created", self.created, 0)
+        require_line("run", self.run)
+        require_whole("round", self.round, 0)
+        require(len(self.classes) >= 2, "classes", self.classes, "at least two names")
+        for class_ in self.classes:
+            require_line("name of a class", class_)
+        require(FLOAT32 in self.variants, "variants", sorted(self.variants), f"names with {FLOAT32!r} among them")
+        require(len(self.variants) <= MAX_VARIANTS, "number of variants", len(self.variants), f"up to {MAX_VARIANTS}")
+        for variant, files in self.variants.items():
+            require(bool(VARIANT.fullmatch(variant)), "variant", variant, "a name such as 'float16'")
+            _check_files(f"files of variant {variant!r}", files, VARIANT_FILES)
+        _check_files("plan", self.plan, PLAN_FILES)
+        require(set(self.plan) == set(PLAN_FILES), "plan", sorted(self.plan), ", ".join(sorted(PLAN_FILES)))
+        if self.evaluation:
+            accuracy = self.evaluation.accuracy
+            require(math.isfinite(accuracy) and 0 <= accuracy <= 1, "accuracy", accuracy, "a number from 0 to 1")
+            require_whole("samples", self.evaluation.samples, 1)
+
+    @property
+    def blobs(self) -> frozenset[BlobRef]:
+        """All files of the release, without this manifest and its signature."""
+        every = [self.plan, *self.variants.values()]
+        return frozenset(ref for files in every for ref in files.values())
+
+    def files(self, variant: str) -> dict[str, BlobRef]:
+        """Return the files of a variant's version directory, by name; raise InvalidInput for an unknown variant."""
+        if variant not in self.variants:
+            raise InvalidInput(f"variant is {variant!r}; it must be one of {', '.join(sorted(self.variants))}")
+        return dict(self.variants[variant])
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical form, whose sha256 is signed."""
+        return canonical.encode(
+            {
+                "format": self.format,
+                "name": self.name,
+                "version": self.version,
+                "created": self.created,
+                "run": self.run,
+                "round": self.round,
+                "input": self.input.to_document(),
+                "classes": list(self.classes),
+                "variants": {variant: _document(files) for variant, files in self.variants.items()},
+                "plan": _document(self.plan),
+                "evaluation": _evaluation_document(self.evaluation),
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> ReleaseManifest:
+        """Read and check a manifest; InvalidInput says what is wrong."""
+        document = canonical.decode(content, _SUBJECT, MAX_BYTES)
+        found = document.get("format") if isinstance(document, dict) else None
+        if found != FORMAT:
+            raise InvalidInput(f"{_SUBJECT} has format {found!r}; this moonfed reads {FORMAT!r}")
+        try:
+            read = _from_document(document)
+            again = read.to_bytes()
+        except KeyError as error:
+            raise InvalidInput(f"{_SUBJECT} lacks the field {error.args[0]!r}") from error
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise InvalidInput(f"{_SUBJECT} has a field of the wrong type: {error}") from error
+        if again != content:
+            raise InvalidInput(f"{_SUBJECT} has fields that this moonfed does not know")
+        return read
+
+
+def verify_manifest(
+    content: bytes, signature: bytes, *, now: float, trust: Trust | None = None
+) -> tuple[ReleaseManifest, Trust]:
+    """Return a release's manifest and the newest trust file, once the signature is verified; raise UntrustedRelease.
+
+    `trust`: as for `bundle_signature.verify`. Versions may decrease, because a roll-back needs no new signature.
+    """
+    verified = verify(signature, ref_of_bytes(content).sha256, now=now, trust=trust, signed=RELEASE)
+    manifest, statement = ReleaseManifest.from_bytes(content), verified.statement
+    if (statement.name, statement.version) != (manifest.name, manifest.version):
+        raise UntrustedRelease(
+            f"the release is version {manifest.version} of {manifest.name!r}, "
+            f"but signed as version {statement.version} of {statement.name!r}"
+        )
+    return manifest, verified.trust
+
+
+def require_release_name(field: str, name: str) -> None:
+    """Raise InvalidInput unless a released model can have this name, which is also that of a directory."""
+    require(bool(NAME.fullmatch(name)), field, name, "up to 63 letters, digits, '.', '-' and '_', such as 'digits'")
+
+
+def _from_document(document: dict[str, Any]) -> ReleaseManifest:
+    evaluation = document["evaluation"]
+    return ReleaseManifest(
+        name=str(document["name"]),
+        version=int(document["version"]),
+        created=int(document["created"]),
+        run=str(document["run"]),
+        round=int(document["round"]),
+        input=InputSpec.from_document(document["input"]),
+        classes=tuple(str(name) for name in document["classes"]),
+        variants={str(variant): _refs(files) for variant, files in document["variants"].items()},
+        plan=_refs(document["plan"]),
+        evaluation=None
+        if evaluation is None
+        else Evaluation(
+            accuracy=float(evaluation["accuracy"]),
+            samples=int(evaluation["samples"]),
+            data_sha256=str(evaluation["data_sha256"]),
+        ),
+    )
+
+
+def _evaluation_document(evaluation: Evaluation | None) -> dict[str, object] | None:
+    if evaluation is None:
+        return None
+    return {
+        "accuracy": float(evaluation.accuracy),
+        "samples": evaluation.samples,
+        "data_sha256": evaluation.data_sha256,
+    }
+
+
+def _document(files: Mapping[str, BlobRef]) -> dict[str, object]:
+    return {name: {"sha256": ref.sha256, "size": ref.size} for name, ref in files.items()}
+
+
+def _refs(document: Mapping[str, Mapping[str, Any]]) -> dict[str, BlobRef]:
+    return {str(name): BlobRef(str(ref["sha256"]), int(ref["size"])) for name, ref in document.items()}
+
+
+def _check_files(field: str, files: Mapping[str, BlobRef], needed: tuple[str, ...]) -> None:
+    missing = sorted(set(needed) - set(files))
+    require(not missing, field, sorted(files), f"names with {', '.join(missing)} among them")
+    require(len(files) <= MAX_FILES, f"number of {field}", len(files), f"up to {MAX_FILES}")
+    for name in files:
+        require(bool(FILE.fullmatch(name)), f"name in {field}", name, "letters, digits, '.', '-' and '_'")

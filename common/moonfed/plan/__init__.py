@@ -1,0 +1,1 @@
+"""Plans: their interface, their operators, and the inspection before they are loaded."""

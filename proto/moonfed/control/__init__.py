@@ -1,0 +1,1 @@
+"""Values that operators' programs exchange with a coordinator."""

@@ -1,0 +1,1 @@
+"""Values that devices exchange with a coordinator, and their messages."""

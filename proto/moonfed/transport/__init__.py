@@ -1,0 +1,1 @@
+"""Connections to a coordinator: channels, identities, retries, and checks of replies."""

@@ -1,0 +1,143 @@
+"""The manifest of a release: canonical, complete, and trusted only with its signature."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle.manifest import InputSpec
+from moonfed.data.table_spec import Column, TableSpec
+from moonfed.errors import InvalidInput, UntrustedBundle, UntrustedRelease
+from moonfed.models.release_manifest import Evaluation, ReleaseManifest, verify_manifest
+from moonfed.signing.bundle_signature import verify
+from moonfed.signing.statement import RELEASE
+from tests.support.releases import ref, release_manifest
+from tests.support.signatures import CHAIN, ROTATED, TRUST, signature, trust
+from tests.support.tables import INPUT
+
+MANIFEST = release_manifest()
+CONTENT = MANIFEST.to_bytes()
+NOW = 1_800_000_000.0
+
+
+def signed(content: bytes = CONTENT, **fields: Any) -> bytes:  # noqa: ANN401
+    return signature(content, **{"name": "digits", "version": 1, "kind": RELEASE, **fields}).to_bytes()
+
+
+WIDE = Column(name="town", categories=tuple(f"a town with the number {number}" for number in range(5000)))
+TOWNS = InputSpec(kind="features", shape=(5000,), table=TableSpec(columns=(WIDE,), target="plan"))
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        MANIFEST,
+        release_manifest(evaluation=None, round=7),
+        release_manifest(input=INPUT),
+        release_manifest(input=TOWNS),
+    ],
+)
+def test_a_manifest_survives_its_bytes(manifest: ReleaseManifest) -> None:
+    assert ReleaseManifest.from_bytes(manifest.to_bytes()) == manifest
+
+
+def test_a_manifest_names_all_files() -> None:
+    assert MANIFEST.files("int8") == dict(MANIFEST.variants["int8"])
+    assert {*MANIFEST.files("float32").values(), *MANIFEST.plan.values()} <= MANIFEST.blobs
+    with pytest.raises(InvalidInput, match="variant is 'float16'; it must be one of float32, int8"):
+        MANIFEST.files("float16")
+
+
+VARIANT = dict(MANIFEST.variants["float32"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"name": "../digits"}, "name is '../digits'"),
+        ({"name": ".digits"}, "name is '.digits'"),
+        ({"version": 0}, "version is 0"),
+        ({"version": 2**31}, "version is 2147483648"),
+        ({"round": -1}, "round is -1"),
+        ({"run": "a\nb"}, "run is"),
+        ({"classes": ("one",)}, "classes is"),
+        ({"variants": {"int8": VARIANT}}, "variants is"),
+        ({"variants": {"float32": VARIANT, "../up": VARIANT}}, "variant is '../up'"),
+        ({"variants": {"float32": {**VARIANT, "../../key.pem": ref("x")}}}, "name in files of variant 'float32' is"),
+        ({"variants": {"float32": {**VARIANT, ".hidden": ref("x")}}}, "name in files of variant 'float32' is"),
+        ({"variants": {"float32": {}}}, "files of variant 'float32' is"),
+        ({"variants": {"float32": {**VARIANT, **{f"f{n}": ref("x") for n in range(20)}}}}, "number of files"),
+        ({"plan": {}}, "plan is"),
+        ({"evaluation": Evaluation(accuracy=1.5, samples=1, data_sha256="")}, "accuracy is 1.5"),
+        ({"evaluation": Evaluation(accuracy=float("nan"), samples=1, data_sha256="")}, "accuracy is nan"),
+    ],
+)
+def test_a_wrong_field_is_named(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        release_manifest(**fields)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda document: document.update(extra=1), "has fields that this moonfed does not know"),
+        (lambda document: document.pop("run"), "lacks the field 'run'"),
+        (lambda document: document.update(format="moonfed-release/9"), "has format 'moonfed-release/9'"),
+        (lambda document: document.update(classes=7), "has a field of the wrong type"),
+        (lambda document: document.update(version="1"), "has fields that this moonfed does not know"),
+    ],
+)
+def test_other_documents_are_rejected(change: Callable[[dict[str, Any]], object], told: str) -> None:
+    document = json.loads(CONTENT)
+    change(document)
+    content = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    with pytest.raises(InvalidInput, match=told):
+        ReleaseManifest.from_bytes(content)
+    for damaged in (b"", b"[]", b"{", CONTENT + b" "):
+        with pytest.raises(InvalidInput, match="the release's manifest"):
+            ReleaseManifest.from_bytes(damaged)
+
+
+def test_a_signed_manifest_is_trusted() -> None:
+    assert verify_manifest(CONTENT, signed(), now=NOW, trust=TRUST) == (MANIFEST, TRUST)
+    rotated = signed(keys=[2], chain=ROTATED)
+    assert verify_manifest(CONTENT, rotated, now=NOW, trust=TRUST)[1] == ROTATED.newest
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "the release is not signed"),
+        (b"{}", "the release's signature is invalid"),
+        (signed(keys=[2]), "the release is signed by .*, which is not trusted"),
+        (signed(expires=NOW - 1), "the release's signature expired on .*; sign the release again"),
+        (signed(version=2), "the release is version 1 of 'digits', but signed as version 2 of 'digits'"),
+        (signed(name="faces"), "but signed as version 1 of 'faces'"),
+        (signed(b"another manifest"), "the release's signature is for another manifest"),
+        (signature(CONTENT, name="digits").to_bytes(), "payload of another type"),
+    ],
+)
+def test_another_signature_is_rejected(content: bytes, told: str) -> None:
+    with pytest.raises(UntrustedRelease, match=told):
+        verify_manifest(CONTENT, content, now=NOW, trust=TRUST)
+
+
+def test_a_foreign_trust_file_is_rejected() -> None:
+    with pytest.raises(UntrustedRelease, match="differs from the one that is trusted here"):
+        verify_manifest(CONTENT, signed(chain=CHAIN), now=NOW, trust=trust(3))
+
+
+def test_the_signature_of_a_release_is_none_of_a_bundle() -> None:
+    with pytest.raises(UntrustedBundle, match="payload of another type"):
+        verify(signed(), ref_of_bytes(CONTENT).sha256, now=NOW, trust=TRUST)
+
+
+def test_an_older_version_stays_valid() -> None:
+    """A roll-back needs no key."""
+    newer = release_manifest(2)
+    assert verify_manifest(newer.to_bytes(), signed(newer.to_bytes(), version=2), now=NOW, trust=TRUST)[0].version == 2
+    assert verify_manifest(CONTENT, signed(), now=NOW, trust=TRUST)[0].version == 1

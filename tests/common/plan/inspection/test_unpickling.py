@@ -1,0 +1,50 @@
+"""No part of moonfed unpickles: `torch.load` and numpy's pickles run code from the file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+OURS = ("common", "proto", "client", "export", "serving", "release", "edge_client", "coordinator", "experiments")
+PARTS = (*OURS, "examples", "tools")
+CALLS = {
+    "torch.load",
+    "torch.serialization.load",
+    "torch.hub.load",
+    "pickle.load",
+    "pickle.loads",
+    "pickle.Unpickler",
+    "joblib.load",
+    "marshal.loads",
+}
+
+
+def forbidden(source: str) -> Iterator[str]:
+    """Yield a module's forbidden calls, imports and permissions."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute() if (name := ast.unparse(node)) in CALLS:
+                yield name
+            case ast.ImportFrom(module=str(module), names=names):
+                yield from (f"{module}.{each.name}" for each in names if f"{module}.{each.name}" in CALLS)
+            case ast.keyword(arg="allow_pickle", value=ast.Constant(value=True)):
+                yield "allow_pickle"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_nothing_is_unpickled(part: str) -> None:
+    found = {
+        str(path.relative_to(ROOT)): names
+        for path in (ROOT / part).rglob("*.py")
+        if (names := set(forbidden(path.read_text())))
+    }
+    assert found == {}
+
+
+def test_calls_are_found() -> None:
+    source = "import torch\ntorch.load(x)\nfrom pickle import loads\nnumpy.load(y, allow_pickle=True)\n"
+    assert set(forbidden(source)) == {"torch.load", "pickle.loads", "allow_pickle"}

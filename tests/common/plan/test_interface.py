@@ -1,0 +1,78 @@
+"""Loading of plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from moonfed.errors import TrainingFailed, UnsafePlan
+from moonfed.plan.interface import METHODS, _executing, allocate, default_memory_format, load_plan
+from tests.support.attack_plans import archive_of
+
+
+def test_archives_that_are_not_plans_are_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "plan.pt"
+    with pytest.raises(TrainingFailed, match="cannot be loaded on 'cpu'"):
+        load_plan(path, "cpu")
+    path.write_bytes(b"no archive")
+    with pytest.raises(UnsafePlan, match="the plan is not a readable archive") as error:
+        load_plan(path, "cpu")
+    assert "\n" not in str(error.value)
+    if not torch.cuda.is_available():
+        with pytest.raises(TrainingFailed, match="cannot be loaded on 'cuda': torch finds no CUDA device here"):
+            load_plan(path, "cuda")
+    path.write_bytes(archive_of(torch.nn.Linear(1, 1)))
+    with pytest.raises(TrainingFailed, match="no plan: it has no method 'begin_round'"):
+        load_plan(path, "cpu")
+
+
+def test_a_failure_whose_message_cannot_be_decoded_is_the_plans() -> None:
+    """Torch's message has bytes of the memory beyond a table if a plan reads there."""
+    with pytest.raises(TrainingFailed, match=r"^the plan could not predict: 'utf-8' codec"), _executing("predict"):
+        b"dtype \xf4".decode()
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "channels", "expected"),
+    [
+        ("cpu", "float32", 16, "channels-last"),
+        ("cuda", "float32", 16, "contiguous"),
+        ("cuda:1", "float32", 63, "contiguous"),
+        ("cuda:1", "float32", 64, "channels-last"),
+        ("cuda", "bfloat16", 16, "channels-last"),
+        ("cuda", "float16", 16, "channels-last"),
+    ],
+)
+def test_the_default_memory_format_is_the_fastest(device: str, precision: str, channels: int, expected: str) -> None:
+    shapes = [(6, 3, 5, 5), (6,), (channels, 6, 5, 5), (channels,), (256, 400), (256,)]
+    assert default_memory_format(device, precision, shapes) == expected
+
+
+def test_expanded_zeros_are_allocated_and_stay_the_same_tensors() -> None:
+    module = torch.nn.Conv2d(2, 3, 3)
+    module.weight.data = torch.zeros(1).expand(3, 2, 3, 3)
+    weight = module.weight
+    allocate(module, "channels-last")
+    assert module.weight is weight
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    weight.data[0, 0, 0, 0] = 1.0
+    assert weight.sum() == 1.0, "the elements no longer share their memory"
+
+
+class _Expanded(torch.nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("values", torch.zeros(1).expand(size))
+        for method in METHODS:
+            setattr(self, method, 0)
+
+    def forward(self) -> torch.Tensor:
+        return self.values  # type: ignore[return-value]
+
+
+def test_a_plan_whose_tensors_exceed_the_memory_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "plan.pt").write_bytes(archive_of(_Expanded(1 << 50)))
+    with pytest.raises(TrainingFailed, match=r"the tensors of the plan .*plan\.pt cannot be allocated"):
+        load_plan(tmp_path / "plan.pt", "cpu")

@@ -1,0 +1,119 @@
+"""moonfed's operator for plans: equal to torch.optim.SGD, and safe with tensors that torch's kernel reads beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from moonfed.plan.operators import sgd_
+
+VALUES: dict[str, float] = {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.01}
+Lists = tuple[list[torch.Tensor], list[torch.Tensor | None], list[torch.Tensor]]
+
+
+def lists(*shapes: tuple[int, ...]) -> Lists:
+    """Parameters, gradients and momenta of these shapes."""
+    generator = torch.Generator().manual_seed(3)
+    parameters, gradients = ([torch.randn(shape, generator=generator) for shape in shapes] for _ in range(2))
+    return parameters, list(gradients), [torch.zeros(shape) for shape in shapes]
+
+
+def step(given: Lists, skip: torch.Tensor | None = None, **values: float) -> None:
+    chosen: dict[str, Any] = {**VALUES, **values}
+    sgd_(*given, skip=skip, **chosen)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_steps_are_those_of_torchs_optimiser(momentum: float, decay: float) -> None:
+    given = lists((4, 3), (7,))
+    expected = [torch.nn.Parameter(parameter.clone()) for parameter in given[0]]
+    plain = torch.optim.SGD(expected, lr=0.1, momentum=momentum, weight_decay=decay)
+    for _ in range(4):
+        for parameter, gradient in zip(expected, given[1], strict=True):
+            parameter.grad = gradient
+        plain.step()
+        step(given, momentum=momentum, weight_decay=decay)
+    torch.testing.assert_close(given[0], [parameter.detach() for parameter in expected])
+
+
+def test_a_parameter_without_a_gradient_stays() -> None:
+    given = lists((4,), (5,))
+    before = given[0][1].clone()
+    given[1][1] = None
+    step(given)
+    assert torch.equal(given[0][1], before)
+    step((given[0], [None, None], given[2]))
+
+
+def test_a_skipped_step_changes_nothing() -> None:
+    given = lists((4, 3))
+    before = given[0][0].clone()
+    given[1][0] = torch.full((4, 3), torch.inf)
+    step(given, torch.ones([]))
+    assert torch.equal(given[0][0], before)
+    assert not given[2][0].any()
+
+
+def test_a_gradient_may_have_another_layout() -> None:
+    given, other = lists((4, 3, 2, 5)), lists((4, 3, 2, 5))
+    gradient = other[1][0]
+    assert gradient is not None
+    other[1][0] = gradient.contiguous(memory_format=torch.channels_last)
+    step(given)
+    step(other)
+    assert torch.equal(given[0][0], other[0][0])
+
+
+def changed(place: int, tensor: torch.Tensor) -> Lists:
+    """Return lists in which one tensor is replaced."""
+    given: tuple[list[Any], ...] = lists((4, 3))
+    given[place][0] = tensor
+    return given  # type: ignore[return-value]
+
+
+ONE = torch.zeros(1).expand(4, 3)
+UNSAFE: dict[str, Callable[[], Lists]] = {
+    "a smaller gradient": lambda: changed(1, torch.zeros(1)),
+    "a smaller momentum": lambda: changed(2, torch.zeros(1)),
+    "a smaller parameter": lambda: changed(0, torch.zeros(1)),
+    "a gradient of fewer rows": lambda: changed(1, torch.zeros(2, 3)),
+    "a momentum of fewer rows": lambda: changed(2, torch.zeros(2, 3)),
+    "a gradient of another type": lambda: changed(1, torch.zeros(4, 3, dtype=torch.float16)),
+    "a momentum of another type": lambda: changed(2, torch.zeros(4, 3, dtype=torch.bfloat16)),
+    "a momentum of another layout": lambda: changed(2, torch.zeros(3, 4).t()),
+    "a momentum of one element": lambda: changed(2, torch.zeros(1).expand(4, 3)),
+    "a gradient on another device": lambda: changed(1, torch.zeros(4, 3, device="meta")),
+    "only one element": lambda: ([torch.zeros(1).expand(4, 3)], [torch.ones(4, 3)], [torch.zeros(1).expand(4, 3)]),
+    "only one element in all": lambda: ([ONE], [ONE], [ONE]),
+    "fewer gradients": lambda: (lists((4,), (4,))[0], [torch.zeros(4)], lists((4,), (4,))[2]),
+    "fewer momenta": lambda: (*lists((4,), (4,))[:2], [torch.zeros(4)]),
+}
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_tensors_that_the_kernel_would_read_beyond_are_rejected(name: str) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        step(UNSAFE[name]())
+
+
+@pytest.mark.parametrize(
+    "skip", [torch.zeros(0), torch.zeros(2), torch.zeros([], dtype=torch.uint8), torch.zeros([], device="meta")]
+)
+def test_a_flag_that_is_no_number_is_rejected(skip: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="skip must be one float32 on the parameters' device"):
+        step(lists((4,)), skip)
+
+
+@torch.jit.script
+def scripted(parameters: list[torch.Tensor], gradients: list[torch.Tensor | None], momenta: list[torch.Tensor]) -> None:
+    """Call the operator as a plan does."""
+    torch.ops.moonfed.sgd_(parameters, gradients, momenta, learning_rate=0.1, momentum=0.9, weight_decay=0.0, skip=None)
+
+
+def test_a_plan_cannot_avoid_the_checks() -> None:
+    with pytest.raises(RuntimeError, match="must be equal in shape"):
+        scripted([torch.zeros(1 << 20)], [torch.zeros(1)], [torch.zeros(1 << 20)])

@@ -1,0 +1,71 @@
+"""Results on a test set: only counts that agree with each other are accepted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from moonfed.control.held_out_score import ClassScore, HeldOutScore, metric_names
+from moonfed.errors import InvalidInput
+
+SCORE = HeldOutScore(
+    test_set="night",
+    sha256="a" * 64,
+    samples=6,
+    accuracy=4 / 6,
+    loss=0.5,
+    calibration_error=0.125,
+    calibration_bins=15,
+    classes=("cat", "dog", "fox"),
+    support=(3, 3, 0),
+    predicted=(4, 2, 0),
+    correct=(3, 2, 0),
+    confusion=(3, 0, 0, 1, 2, 0, 0, 0, 0),
+)
+
+
+def test_precision_and_recall_are_unknown_where_there_is_nothing_to_divide_by() -> None:
+    assert list(SCORE.by_class()) == [
+        ClassScore(name="cat", precision=3 / 4, recall=1.0, support=3),
+        ClassScore(name="dog", precision=1.0, recall=2 / 3, support=3),
+        ClassScore(name="fox", precision=None, recall=None, support=0),
+    ]
+    assert SCORE.rows() == [(3, 0, 0), (1, 2, 0), (0, 0, 0)]
+
+
+def test_it_survives_the_network_and_the_database() -> None:
+    assert HeldOutScore.from_message(SCORE.to_message()) == SCORE
+    assert HeldOutScore.from_document(SCORE.to_document()) == SCORE
+    without = replace(SCORE, confusion=())
+    assert HeldOutScore.from_message(without.to_message()) == without
+
+
+def test_sets_have_metrics_of_their_own() -> None:
+    assert metric_names("test") == ("accuracy", "loss")
+    assert SCORE.metrics == {"accuracy@night": 4 / 6, "loss@night": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"test_set": "../night"}, "test_set is"),
+        ({"test_set": ""}, "test_set is"),
+        ({"sha256": "A" * 64}, "sha256 is"),
+        ({"samples": 0}, "samples is 0"),
+        ({"accuracy": 1.5}, r"accuracy is 1\.5"),
+        ({"accuracy": float("nan")}, "accuracy is nan"),
+        ({"calibration_error": -0.1}, "calibration_error is"),
+        ({"loss": float("inf")}, "loss is inf"),
+        ({"classes": ("cat", "dog")}, "one number for each class"),
+        ({"classes": ("cat", "dog", "a\nb")}, "printable"),
+        ({"support": (3, 4, 0)}, "do not belong to the same 6 samples"),
+        ({"correct": (4, 2, 0)}, "do not belong to the same 6 samples"),
+        ({"confusion": (3, 0, 0, 1, 2, 0)}, "confusion does not agree"),
+        ({"confusion": (3, 0, 0, 2, 1, 0, 0, 0, 0)}, "confusion does not agree"),
+    ],
+)
+def test_wrong_fields_are_named(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        replace(SCORE, **fields)
