@@ -5,16 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.main import get_command
-
-from moonfed.coordinator.cli.program import app
 
 TESTS_DIRECTORY = Path(__file__).parents[1]
 DOCUMENT = TESTS_DIRECTORY.parent / "docs" / "faults.md"
-COMMON = {"--help", "--json", "--identity", "--coordinator"}  # of most commands
 ROW = re.compile(r"^\| (\d+) \|", re.MULTILINE)
 TESTS: dict[int, list[str]] = {
     1: [
@@ -596,16 +591,6 @@ TESTS: dict[int, list[str]] = {
 def test_every_fault_of_the_document_has_its_tests() -> None:
     assert sorted(int(number) for number in ROW.findall(DOCUMENT.read_text())) == sorted(TESTS)
     assert [number for number, tests in TESTS.items() if not tests] == []
-
-
-@pytest.mark.parametrize("command", [["serve"], ["run", "start"]])
-def test_the_operators_guide_lists_every_setting(command: list[str]) -> None:
-    guide = (DOCUMENT.parent / "operations.md").read_text()
-    found: Any = get_command(app)
-    for word in command:
-        found = found.commands[word]
-    settings = {name for parameter in found.params for name in parameter.opts if name.startswith("--")}
-    assert {name for name in settings - COMMON if f"`{name}`" not in guide} == set()
 
 
 def test_the_operators_guide_lists_every_line_that_needs_action() -> None:

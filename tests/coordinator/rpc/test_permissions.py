@@ -29,11 +29,14 @@ FLEET = fleet_pb2.DESCRIPTOR.services_by_name["Fleet"].methods
 
 
 def documented() -> dict[str, dict[str, str]]:
-    """Return the table: the kind of each call, and whether each caller is allowed to make it."""
+    """Return the kind of each call, and whether each caller is allowed to make it, from its least role in the table."""
     lines = DOCUMENT.read_text().partition("\n## Every call\n")[2].splitlines()
     rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    heads = rows[0]
-    return {row[0]: dict(zip(heads[1:], row[1:], strict=True)) for row in rows[2:]}
+    return {call: {"kind": kind, **_callers(ROLES.index(least))} for call, kind, least in rows[2:]}
+
+
+def _callers(least: int) -> dict[str, str]:
+    return {role: "allowed" if rank >= least else "denied" for rank, role in enumerate(ROLES)} | {"device": "denied"}
 
 
 def outcome(stub: Any, method: Any) -> MoonfedError | None:  # noqa: ANN401
