@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "examples" / "federation.ipynb"
 MAX_BYTES = 200_000

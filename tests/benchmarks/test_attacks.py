@@ -10,6 +10,8 @@ from benchmarks.attacks import NAMES, AttackScale, measure_attacks
 from benchmarks.load.attackers import ATTACKS
 from benchmarks.load.coordinator_process import SyntheticModel
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.usefixtures("forked_programs")
 def test_every_figure_is_measured() -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from benchmarks.load.closed_loop import measure, summarise
 
+pytestmark = pytest.mark.slow
+
 Calls = list[tuple[float, float]]
 
 

@@ -28,6 +28,8 @@ from moonfed.edge_client.training.local_training import Trained
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = 3
 
 

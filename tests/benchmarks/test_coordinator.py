@@ -9,6 +9,8 @@ import pytest
 from benchmarks.coordinator import CoordinatorScale, measure_coordinator
 from benchmarks.load.coordinator_process import SyntheticModel
 
+pytestmark = pytest.mark.slow
+
 SMALLEST = CoordinatorScale(
     model=SyntheticModel(megabytes=1.0),
     small=SyntheticModel(megabytes=0.1),

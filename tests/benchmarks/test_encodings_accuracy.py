@@ -15,6 +15,8 @@ from moonfed.experiments.fleet import preparation
 from tests.support.compiled import device_bundle
 from tests.support.coordinator import make_bundle, model_values
 
+pytestmark = pytest.mark.slow
+
 CASES = ("float32", "weights a millionth off", "bfloat16 up", "int8 up")
 NAMES = {
     **{f"digits, final accuracy, {case}": "" for case in CASES},

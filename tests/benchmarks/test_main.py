@@ -14,6 +14,8 @@ from benchmarks import __main__ as program
 from benchmarks.report import Figure, Tables
 from moonfed.signing.key_files import KEYS_VARIABLE, open_signer
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., None]
 
 

@@ -9,6 +9,8 @@ import pytest
 from benchmarks.load.coordinator_process import SyntheticModel
 from benchmarks.metrics import MetricsScale, measure_metrics
 
+pytestmark = pytest.mark.slow
+
 SMALLEST = MetricsScale(model=SyntheticModel(megabytes=0.1), devices=2, rounds=2, turns=1, scrape_seconds=0.05)
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.predictor import ONNX, PLAN, measure_predictor
+
+pytestmark = pytest.mark.slow
 
 
 def test_both_figures_are_measured_with_what_they_are_added_to() -> None:

@@ -25,6 +25,8 @@ from moonfed.export.plan_builder import compile_plan
 from tests.support.forked_process import AnyPopen
 from tests.support.forked_programs import ForkedPopen
 
+pytestmark = pytest.mark.slow
+
 TINY = "tests.support.residual_network:tiny"
 CUDA_TARGETS = ["at least 8", "at least 2.5", "at most 1.55", "at most 1.55", "at most 5"]
 

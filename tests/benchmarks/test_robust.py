@@ -21,6 +21,8 @@ from benchmarks.robust import (
     simulate,
 )
 
+pytestmark = pytest.mark.slow
+
 DIGITS = CASES["digits"]
 LOOSE = bounded(1.5, 3)
 EXCLUDING = bounded(1.25, 1.25, excludes=True)

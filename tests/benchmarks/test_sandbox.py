@@ -8,6 +8,8 @@ from benchmarks.sandbox import ROUND, START, measure_sandbox
 from moonfed.sandbox.policy import available_level
 from tests.support.compiled import device_bundle
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.skipif(available_level() != "strict", reason="this kernel has no Landlock or no seccomp")
 def test_both_figures_are_measured_with_what_they_compare(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ from moonfed.serving import server
 from tests.support.compiled import cached_bundle
 from tests.support.kserve_environment import kserve_python
 
+pytestmark = pytest.mark.slow
+
 SMALLEST = ServingScale(small="cnn", large="cnn", turns=1, seconds=0.2, clients=(2,), batch=4, starts=1, epochs=1)
 NAMES = {
     "cnn, batch 1, 2 clients: requests per second": "",

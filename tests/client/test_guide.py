@@ -22,6 +22,8 @@ from moonfed.transport.operator_connection import IDENTITY_VARIABLE
 from tests.client.conftest import Fleet
 from tests.support.release_fleet import create, signed_release
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "python-client.md"
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))

@@ -17,6 +17,8 @@ from tests.support import coordinator
 from tests.support.coordinator import Device, model_bytes, model_values
 from tests.support.coordinator_programs import ENVIRONMENT, Programs
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_killed_coordinator_resumes_within_and_between_rounds(programs: Programs) -> None:
     programs.serve()

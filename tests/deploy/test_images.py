@@ -31,6 +31,7 @@ from tests.support.signatures import CHAIN, signed
 
 REASON = missing()
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif("MOONFED_IMAGES" not in os.environ, reason="`make images` runs this test: it takes minutes"),
     pytest.mark.skipif(bool(REASON), reason=REASON),
     pytest.mark.timeout(900),

@@ -11,6 +11,8 @@ import yaml
 
 from tools.lock_requirements import read_pinned
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 MANIFESTS = ("kserve-triton.yaml", "kserve-moonfed.yaml")

@@ -36,6 +36,8 @@ from tests.support.prometheus import (
 )
 from tests.support.sysfs import jetson
 
+pytestmark = pytest.mark.slow
+
 DEVICES, ROUND_SECONDS = 20, 0.5
 RUN, REFUSED_RUN, REFUSING, REFUSING_INTERFACE = "secret-run", "refused-run", "refuser", "refusers/1"
 REASON = "on holiday"

@@ -22,6 +22,7 @@ OURS = ("client", "export", "coordinator", "edge_client", "experiments", "servin
 NOT_OURS = (*OURS, "tests", "tools")
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(int(version("setuptools").split(".")[0]) < 77, reason="the build needs setuptools 77 or later"),
     pytest.mark.timeout(600),
 ]

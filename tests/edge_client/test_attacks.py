@@ -29,7 +29,7 @@ from tests.support.device_releases import make_release
 from tests.support.forked_process import PATCHES, PATIENCE_FILE
 from tests.support.signatures import signature
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 
 IMPATIENT = "tests.support.impatient,tests.support.shared_trainer,tests.support.without_onnxruntime"
 UNINSPECTED = "tests.support.without_inspection"

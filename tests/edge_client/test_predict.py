@@ -33,7 +33,7 @@ from tests.support.model_repositories import directly
 from tests.support.predictions import in_order
 from tests.support.signatures import trust
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 
 PICTURES = InputSpec(kind="image", shape=(8, 8, 3))
 

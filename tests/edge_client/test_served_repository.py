@@ -17,6 +17,8 @@ from tests.support.model_repositories import directly
 from tests.support.server_process import served
 from tests.support.triton import triton
 
+pytestmark = pytest.mark.slow
+
 INPUTS = np.random.default_rng(4).normal(size=(4, 6)).astype(np.float32)
 EXPECTED = {version: directly(classifier(seed=version), {"inputs": INPUTS})[0] for version in (1, 2, 3)}
 POLLING = ("--model-control-mode=poll", "--repository-poll-secs=1")

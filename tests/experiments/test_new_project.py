@@ -13,6 +13,8 @@ from moonfed.errors import InvalidInput
 from moonfed.experiments.child_processes import run
 from moonfed.experiments.new_project import FILES, write_project
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.timeout(400)
 def test_a_new_projects_test_passes(tmp_path: Path) -> None:

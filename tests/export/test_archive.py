@@ -5,9 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from moonfed.bundle.manifest import PLAN_FILE, InputSpec
 from moonfed.export.bundle_recipe import BundleRecipe
 from tests.support.compiled import device_bundle
+
+pytestmark = pytest.mark.slow
 
 PICTURES = BundleRecipe(
     name="pictures",

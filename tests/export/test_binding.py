@@ -24,6 +24,8 @@ from moonfed.plan.interface import TorchScriptPlan
 from moonfed.release.triton_config import read_interface
 from tests.export.conftest import SMALL_IMAGE, another_model
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_bound_graph_records_its_origin(pictures: Bundle, tmp_path: Path) -> None:
     manifest = pictures.manifest

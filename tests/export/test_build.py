@@ -18,6 +18,8 @@ from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.export import build_bundle
 from moonfed.signing.bundle_signature import signed_by
 
+pytestmark = pytest.mark.slow
+
 GUIDE = Path(__file__).parents[2] / "docs" / "python-client.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MODULES = "give three modules: encoder, projection head, output layer"

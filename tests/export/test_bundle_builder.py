@@ -25,6 +25,8 @@ from moonfed.registry import selection_of
 from moonfed.server_rules.fedavgm import FedAvgM
 from tests.export.conftest import FEATURES, IMAGE, PICTURES, SMALL_IMAGE, TABLE, another_model
 
+pytestmark = pytest.mark.slow
+
 EXCHANGED: dict[str, tuple[list[str], list[str], list[str]]] = {
     "fedavg": ([], [], []),
     "fedprox": ([], [], []),

@@ -19,6 +19,8 @@ from moonfed.export.optimiser import Sgd
 from moonfed.plan.training_spec import TrainingSpec
 from tests.export.conftest import MINE, PICTURES
 
+pytestmark = pytest.mark.slow
+
 FAULTY = "tests.support.faulty_networks"
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 from moonfed.export.bundle_recipe import read_settings
 from moonfed.export.cli.program import app
 from moonfed.export.methods import METHODS
 from moonfed.server_rules import SERVER_RULES, read_server_rule
+
+pytestmark = pytest.mark.slow
 
 
 def test_methods_lists_every_method_and_rule_with_all_settings() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from moonfed.bundle.files import read_bundle
 from moonfed.export.cli.program import app
 from moonfed.server_rules import SERVER_RULES
 from moonfed.server_rules.fedavgm import FedAvgM
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_bundles_rule_augmentation_and_head_can_be_chosen_and_inspected(tmp_path: Path) -> None:

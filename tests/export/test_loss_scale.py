@@ -18,6 +18,8 @@ from tests.support.eager_reference import weights_of
 from tests.support.plan_precision import opened, update_of, values
 from tests.support.plan_rounds import NONE, largest_difference, no_draws, run_round
 
+pytestmark = pytest.mark.slow
+
 BOUNDS = {"bfloat16": 0.15, "float16": 0.05}
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device here")
 DEVICES = ["cpu", pytest.param("cuda", marks=CUDA)]

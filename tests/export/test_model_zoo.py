@@ -70,6 +70,7 @@ def test_the_resnets_do_not_shrink_small_images_at_first(model: str, head: int) 
     assert seen == [torch.Size((1, 64, 32, 32))]
 
 
+@pytest.mark.slow
 def test_torchvision_imports_in_a_new_process_without_a_warning() -> None:
     code = "from moonfed.export.torchvision_import import import_torchvision as i; i().models.resnet18(weights=None)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)

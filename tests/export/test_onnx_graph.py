@@ -13,6 +13,8 @@ from moonfed.errors import InvalidInput
 from moonfed.export.bundle_builder import build_bundle
 from tests.export.conftest import MINE, TABLE
 
+pytestmark = pytest.mark.slow
+
 
 def test_graph_initialisers_are_the_manifests_tensors_and_two_constants(pictures: Bundle) -> None:
     proto = onnx.ModelProto.FromString(pictures.contents[GRAPH_FILE])

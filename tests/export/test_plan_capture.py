@@ -24,6 +24,8 @@ from tests.export.conftest import SMALL_IMAGE, batches, hyperparameters
 from tests.support.eager_reference import weights_of
 from tests.support.plan_rounds import NONE, other_models
 
+pytestmark = pytest.mark.slow
+
 
 class OnlyOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A mode that records operations that read or create a tensor on another device."""

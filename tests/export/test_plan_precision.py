@@ -28,6 +28,8 @@ from tests.support.plan_rounds import (
     smooth_network,
 )
 
+pytestmark = pytest.mark.slow
+
 NETWORKS = {"cnn": IMAGE, "resnet": SMALL_IMAGE}
 BOUNDS = {"bfloat16": 0.15, "float16": 0.05}
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device here")

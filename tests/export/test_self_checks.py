@@ -22,6 +22,8 @@ from moonfed.export.self_checks import check_samples, check_training, random_sam
 from moonfed.plan.interface import Tensors, TorchScriptPlan, load_plan
 from tests.export.conftest import TABLE, another_model
 
+pytestmark = pytest.mark.slow
+
 
 def a_model(bundle: Bundle) -> list[torch.Tensor]:
     tensors = split(another_model(bundle.manifest), bundle.manifest.tensors)

@@ -43,6 +43,7 @@ def test_twenty_steps_equal_eager_training(
     assert largest_difference(model, weights_of(network)) > 100 * TOLERANCE
 
 
+@pytest.mark.slow
 def test_two_steps_of_the_zoos_resnet_equal_eager_training(new_plan: NewPlan) -> None:
     network = build_network("resnet18", SMALL_IMAGE, 10, seed=1)
     settings = hyperparameters(mu=1.0, tau=0.5) | {"learning_rate": 0.001}

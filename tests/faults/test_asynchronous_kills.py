@@ -21,6 +21,8 @@ from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, tra
 from tests.faults.kills import RUN, Reaper, kills
 from tests.support.coordinator import model_values
 
+pytestmark = pytest.mark.slow
+
 ROUNDS, BUFFER = 20, 2
 SLOW, BEHIND = "cam-3", 2  # hands in when the others are so many models further
 OVER = "the run has finished|run .* has ended|is the run's last, and has closed"  # what a late device is told

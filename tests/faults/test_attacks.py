@@ -38,6 +38,8 @@ from tests.support import coordinator
 from tests.support.coordinator import WAIT, Device, ask, model_bytes, model_values, rejected
 from tests.support.forked_process import PATCHES
 
+pytestmark = pytest.mark.slow
+
 LARGE = 2_000_000  # elements; such a model exceeds the bytes that gRPC sends ahead
 FETCHES = 24  # concurrent downloads; a device may have 32 calls
 ATTACKERS = ["attacker-1", "attacker-2"]  # whose downloads together exceed what slow ones may have under way

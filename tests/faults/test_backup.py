@@ -7,10 +7,14 @@ import sqlite3
 import subprocess
 from contextlib import closing
 
+import pytest
+
 from moonfed.fleet.assignment import Assignment
 from moonfed.v1 import control_pb2
 from tests.faults.fleet import SAMPLES, Coordinators, Pace, bundle_of, devices_at, until
 from tests.support.coordinator import ask
+
+pytestmark = pytest.mark.slow
 
 ROUNDS = 8
 HELD = 3  # the first round that nobody trains for until it is let go

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from tests.faults.bad_network import TROUBLES, bad_network
 from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, whole_run
+
+pytestmark = pytest.mark.slow
 
 ROUNDS = 4
 ELEMENTS = 500_000  # 2 MB: an update is two parts, and most connections break within one

@@ -13,6 +13,8 @@ from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, who
 from tests.faults.program import Clock
 from tests.support.coordinator import Device
 
+pytestmark = pytest.mark.slow
+
 BUNDLE = bundle_of(50)
 SECONDS = 1.0  # of a deadline, or of a heartbeat timeout
 

@@ -11,6 +11,8 @@ from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, until
 from tests.faults.kills import kills
 from tests.support.scoring_devices import evaluate, evaluations, require_complete, scoring_devices
 
+pytestmark = pytest.mark.slow
+
 ROUNDS, RUN = 8, "run"
 
 

@@ -17,6 +17,8 @@ from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, unt
 from tests.faults.program import Fault
 from tests.support.coordinator import Device
 
+pytestmark = pytest.mark.slow
+
 STORAGE = "moonfed.coordinator.storage."
 REGISTRY = STORAGE + "device_registry:DeviceRegistry."
 REPORTS = "moonfed.coordinator.storage.device_reports:DeviceReports."

@@ -32,7 +32,7 @@ from tests.support.malicious_coordinator import (
 from tests.support.release_fleet import Signed, signed_release
 from tests.support.signatures import signature, write_keys
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 BUNDLE = make_bundle(classes=SCORE.classes)
 COMMANDS = {
     "runs": ["run", "list"],

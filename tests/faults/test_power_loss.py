@@ -18,6 +18,8 @@ from tests.faults.power import Disk
 from tests.support import coordinator
 from tests.support.coordinator import Device, model_bytes, model_values
 
+pytestmark = pytest.mark.slow
+
 ZSTD = "float32+zstd"  # its updates are decoded before they are acknowledged
 MEAN = coordinator.weighted({3.0: 30, 7.0: 10})  # of what the two devices hand in for round 2
 

@@ -9,6 +9,8 @@ from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, exp
 from tests.faults.kills import RUN, Reaper, kills
 from tests.support.coordinator import model_values
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 20
 
 

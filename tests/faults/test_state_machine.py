@@ -49,6 +49,8 @@ from tests.faults.simulated_fleet import (
 )
 from tests.support.coordinator import make_bundle, model_values
 
+pytestmark = pytest.mark.slow
+
 P = ParamSpec("P")
 LIVES = int(os.environ.get("MOONFED_LIVES", "0"))  # `make search` asks for many, others each time
 DEADLINE, HEARTBEAT_TIMEOUT = 100.0, 20.0

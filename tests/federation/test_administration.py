@@ -6,11 +6,15 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from moonfed.experiments.child_processes import run
 from moonfed.transport.identity import load_identity, read_certificate
 from moonfed.v1 import control_pb2
 
 from .conftest import PATIENCE, Federation
+
+pytestmark = pytest.mark.slow
 
 ROUNDS = 100_000
 

@@ -19,6 +19,8 @@ from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.experiments.child_processes import ChildProcesses, our_program
 from moonfed.experiments.demo import DemoSettings, empty_directory, run_demo, start_devices
 
+pytestmark = pytest.mark.slow
+
 
 def ours(output: Path) -> list[psutil.Process]:
     """Return the other processes that have a file of the demo's directory open, such as their log."""

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from moonfed.experiments.child_processes import run
 from moonfed.v1 import control_pb2
 
 from .conftest import Federation
+
+pytestmark = pytest.mark.slow
 
 FIT = ("cam-1", "cam-2", "cam-3", "cam-4")
 UNFIT = ("cam-5", "cam-6", "cam-7", "cam-8")

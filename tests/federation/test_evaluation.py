@@ -25,6 +25,8 @@ from moonfed.fleet.evaluation import MIN_HOLDOUT
 
 from .conftest import Federation
 
+pytestmark = pytest.mark.slow
+
 HOLDOUT = 0.25
 SCORED = ("cam-1", "cam-2")
 

@@ -13,6 +13,8 @@ import pytest
 
 from moonfed.experiments.child_processes import our_program
 
+pytestmark = pytest.mark.slow
+
 PAGES = Path(__file__).parents[2] / "docs" / "extending"
 CODE = re.compile(r"```python\n# (\S+)\n(.*?)```", re.DOTALL)
 ENTRY_POINTS = re.compile(r"```toml\n(.*?)```", re.DOTALL)

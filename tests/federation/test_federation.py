@@ -23,6 +23,8 @@ from moonfed.v1 import control_pb2
 
 from .conftest import Federation
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = 3
 ALL = ("--cohort", "all", "--quorum", "100%")
 

@@ -9,11 +9,14 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from moonfed.blobs.tensors import Vector, open_model
 from moonfed.bundle.files import read_bundle
 
 from .conftest import Federation
+
+pytestmark = pytest.mark.slow
 
 
 def test_two_runs_share_a_fleet_and_neither_loses_a_device_that_works_for_the_other(

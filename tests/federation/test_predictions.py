@@ -18,6 +18,8 @@ from tests.support.session_cache import cached
 
 from .conftest import Federation
 
+pytestmark = pytest.mark.slow
+
 DEVICES = ("cam-1", "cam-2", "cam-3")
 # By device: its bundle's options, and the shape and dtype of its samples.
 FORMS = {

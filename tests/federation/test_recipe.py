@@ -17,6 +17,8 @@ from tests.support.forked_process import PATCHES
 
 from .conftest import Federation
 
+pytestmark = pytest.mark.slow
+
 DEVICES = 5
 RECIPE = """rounds = 3
 cohort = "80%"

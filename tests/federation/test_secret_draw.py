@@ -7,11 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
 from moonfed.experiments.child_processes import run
 from tests.support.forked_process import PATCHES
 from tests.support.secret_draw import RECEIVED_FILE, forms, secret_of
 
 from .conftest import Federation
+
+pytestmark = pytest.mark.slow
 
 RUNS = ("first", "second", "third")
 

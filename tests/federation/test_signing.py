@@ -14,6 +14,8 @@ import pytest
 from moonfed.experiments.child_processes import our_program, run
 from tests.federation.conftest import Federation
 
+pytestmark = pytest.mark.slow
+
 ONE = ("--rounds", "1")
 
 

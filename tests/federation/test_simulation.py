@@ -28,6 +28,8 @@ from tests.support.forked_programs import ROOT
 
 from .conftest import PATIENCE, Federation
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 3
 SHARING_BUNDLES = "import tests.support.shared_bundles; from moonfed.experiments.cli import main; main()"
 METHODS: dict[str, dict[str, Any]] = {

@@ -16,6 +16,8 @@ from moonfed.sandbox.policy import available_level
 
 from .conftest import PATIENCE, Federation
 
+pytestmark = pytest.mark.slow
+
 DEVICES = ("cam-1", "cam-2")
 SECRET = "Methuselah"
 RECIPE = """model = "mlp"

@@ -6,9 +6,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.support.trace_collector import Received, children, running_collector, silent_collector
 
 from .conftest import Federation
+
+pytestmark = pytest.mark.slow
 
 LOG = ("--log-format", "json")
 COORDINATOR, CLIENT = "moonfed-coordinator", "moonfed-client"

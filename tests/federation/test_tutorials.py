@@ -14,6 +14,8 @@ import pytest
 from moonfed.experiments.child_processes import ChildProcesses
 from tests.support.tutorial import commands, commands_of, follow, shell_lines
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
 SHAPES = ("circle", "square", "triangle")

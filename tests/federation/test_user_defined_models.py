@@ -17,6 +17,8 @@ from tests.support.server_process import served
 
 from .conftest import Federation
 
+pytestmark = pytest.mark.slow
+
 MODEL = """
 from torch import nn
 from torchvision.models import mobilenet_v3_small

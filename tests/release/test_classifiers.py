@@ -26,6 +26,8 @@ from tests.support.server_certificates import write_certificate
 from tests.support.server_process import served
 from tests.support.trained_model import CLASSES, Trained
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def pictures(trained: Trained, tmp_path: Path) -> list[Path]:

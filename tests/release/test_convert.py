@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 
 from moonfed.export.model_file import CheckedModel
 from moonfed.export.model_zoo import build_network
@@ -16,6 +17,8 @@ from moonfed.release.convert import to_int8
 from moonfed.release.simplify import simplify
 from tests.export.conftest import SMALL_IMAGE
 from tests.support.trained_model import Trained
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_residual_network_is_quantised_completely() -> None:

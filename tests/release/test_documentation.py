@@ -15,6 +15,8 @@ import typer.main
 from moonfed.export.cli.program import app
 from moonfed.release.signing import ReleaseSigner
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 

@@ -36,7 +36,7 @@ from tests.support.control_service import Control
 from tests.support.pet_models import graph, release
 from tests.support.trained_model import Trained
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 
 PATIENCE = 120.0
 

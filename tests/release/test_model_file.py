@@ -33,6 +33,8 @@ from tests.export.conftest import SMALL_IMAGE
 from tests.support.control_service import Control
 from tests.support.trained_model import CLASSES, RECIPE, Trained
 
+pytestmark = pytest.mark.slow
+
 
 def network_of(trained: Trained) -> Network:
     """Build the same network in PyTorch, independently of plan and graph."""

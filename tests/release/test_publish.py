@@ -25,7 +25,7 @@ from tests.support.control_service import Control
 from tests.support.pet_models import graph
 from tests.support.trained_model import CLASSES, Trained
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 
 VERSION_FILES = {"model.onnx", "MODEL_CARD.md", "bom.cdx.json"}
 

@@ -23,6 +23,8 @@ from tests.support.server_process import Server, served
 from tests.support.trained_model import CLASSES, Trained
 from tests.support.triton import triton
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:

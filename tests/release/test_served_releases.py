@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import pytest
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput
 
 from moonfed.data.npz import NpzSource
@@ -20,6 +21,8 @@ from tests.release.test_publish import published
 from tests.support.control_service import Control
 from tests.support.server_process import served
 from tests.support.trained_model import CLASSES, Trained
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_published_run_matches_onnx_runtime(trained_run: Control, trained: Trained, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from moonfed.release.signing import ReleaseSigner
 from tests.support.verify_command import arguments
 
+pytestmark = pytest.mark.slow
+
 FILES = {"model.onnx": b"weights", "MODEL_CARD.md": b"# card"}
 
 

@@ -16,6 +16,8 @@ from tests.support.control_service import Control
 from tests.support.trained_model import Trained
 from tests.support.variant_exports import exported
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_report_names_the_written_files(trained: Trained, trained_run: Control, tmp_path: Path) -> None:
     output = tmp_path / "digits.onnx"

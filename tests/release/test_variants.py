@@ -35,6 +35,8 @@ from tests.support.control_service import Control
 from tests.support.trained_model import RECIPE, Trained
 from tests.support.variant_exports import exported
 
+pytestmark = pytest.mark.slow
+
 DATA_SHA256 = "d" * 64
 
 

@@ -11,6 +11,8 @@ import typer.main
 from moonfed.coordinator.cli.program import app
 from tests.replicas.balancer import CONFIGURATION, HAPROXY
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.skipif(not HAPROXY, reason="there is no HAProxy: apt-get install haproxy")
 def test_haproxy_reads_it_without_a_warning() -> None:

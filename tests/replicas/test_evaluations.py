@@ -13,7 +13,7 @@ from tests.replicas.pair import two_replicas
 from tests.support.postgresql import Server
 from tests.support.scoring_devices import evaluate, evaluations, require_complete, scoring_devices
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("forked_programs")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.usefixtures("forked_programs")]
 ROUNDS = 6
 
 

@@ -23,7 +23,7 @@ from tests.replicas.pair import PROGRAM
 from tests.support.coordinator import ask, model_values
 from tests.support.postgresql import Server
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 BUNDLE = bundle_of(1000)
 
 

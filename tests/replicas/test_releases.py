@@ -27,7 +27,7 @@ from tests.support.release_fleet import (
 )
 from tests.support.releases import NAME
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("forked_programs")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("forked_programs")]
 BUNDLE = bundle_of(1000)
 FLEET = [f"cam-{number:02}" for number in range(50)]
 

@@ -24,7 +24,7 @@ from tests.support.coordinator import Device, ask, model_bytes, rejected
 from tests.support.operators import audit_records, calls_of
 from tests.support.postgresql import Server
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("forked_programs")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.usefixtures("forked_programs")]
 BUNDLE = bundle_of(1000)
 OPERATE = (sys.executable, "-c", "from moonfed.coordinator.cli.program import main; main()")
 

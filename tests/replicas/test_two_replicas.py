@@ -16,7 +16,7 @@ from tests.support.coordinator import ask, model_values
 from tests.support.postgresql import Server
 from tests.support.prometheus import value
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 ROUNDS, STOPPED = 10, "stopped"
 BUNDLE = bundle_of(1000)
 EVERYBODY = [(round_, sorted(SAMPLES)) for round_ in range(1, ROUNDS + 1)]

@@ -38,6 +38,8 @@ from tests.support.model_repositories import (
 from tests.support.server_process import HOURS, Server, answer_of, get, served, waits_for
 from tests.support.triton import triton
 
+pytestmark = pytest.mark.slow
+
 CLIENTS: dict[str, Any] = {"grpc": triton_grpc, "http": triton_http, "json": triton_http}
 BACKEND = 'backend: "onnxruntime" '
 LABELLED = OUTPUT.replace("dims: 3", 'dims: 3 label_filename: "labels.txt"')

@@ -29,7 +29,7 @@ from tests.support.model_repositories import INPUT, ONE_INSTANCE, OUTPUT, linear
 from tests.support.server_certificates import write_certificate
 from tests.support.server_process import Server, answer_of, get, limited, served, waits_for
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 PATH = "/v2/models/linear/infer"
 HONEST = {"inputs": [{"name": "inputs", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
 MB = 1 << 20

@@ -16,6 +16,8 @@ from tests.support.kserve_environment import kserve_python
 from tests.support.model_repositories import linear, write_model
 from tests.support.server_process import served
 
+pytestmark = pytest.mark.slow
+
 REQUESTS = Path(__file__).parents[1] / "support" / "kserve_requests.py"
 
 

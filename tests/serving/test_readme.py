@@ -20,7 +20,7 @@ from tests.support.model_repositories import graph, write_model
 from tests.support.server_process import ROOT, Server, served
 
 README, GUIDE = (ROOT / "README.md").read_text(), (ROOT / "docs" / "serving.md").read_text()
-pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")]
 
 
 def blocks(text: str, section: str, language: str) -> list[str]:

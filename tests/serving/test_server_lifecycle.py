@@ -31,7 +31,7 @@ from tests.support.model_repositories import batch_of, linear, starts, write_mod
 from tests.support.server_certificates import write_certificate
 from tests.support.server_process import ENVIRONMENT, FREE_PORTS, PROGRAM, Server, answer_of, get, served, waits_for
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 
 LINEAR = "/v2/models/linear"
 Result = Any  # tritonclient has no types

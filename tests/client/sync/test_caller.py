@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.client.interruptions import Interruptions
+
+pytestmark = pytest.mark.slow
 
 
 class TestCaller(Interruptions):

@@ -83,6 +83,7 @@ def test_a_collector_that_never_answers_delays_nothing(caplog: pytest.LogCapture
     assert len(caplog.messages) <= 1, "and the log is not flooded"
 
 
+@pytest.mark.slow
 def test_an_absent_collector_is_logged_once_and_so_is_its_return(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]

@@ -30,6 +30,8 @@ from tests.support.coordinator import (
     model_values,
 )
 
+pytestmark = pytest.mark.slow
+
 F64 = npt.NDArray[np.float64]
 HONEST, POISONED = [f"cam-{number}" for number in range(6)], ["cam-6", "cam-7"]
 ROUNDS = 3

@@ -15,6 +15,8 @@ from tests.coordinator.documents.test_audit import RECORD
 from tests.support.coordinator import ask
 from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, Programs
 
+pytestmark = pytest.mark.slow
+
 WIDTH = 80
 
 

@@ -10,6 +10,8 @@ import pytest
 from moonfed.coordinator.console.passwords import read_passwords
 from tests.support.coordinator_programs import PROGRAM, _environment
 
+pytestmark = pytest.mark.slow
+
 PASSWORD = "correct horse battery"
 
 

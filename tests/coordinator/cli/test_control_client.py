@@ -22,6 +22,8 @@ from tests.support import coordinator
 from tests.support.coordinator import ask, model_bytes
 from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, Programs
 
+pytestmark = pytest.mark.slow
+
 Until = Callable[[Callable[[], bool]], None]
 
 

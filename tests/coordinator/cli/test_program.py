@@ -5,7 +5,11 @@ from __future__ import annotations
 import socket
 import subprocess
 
+import pytest
+
 from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, Programs
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_port_that_is_taken_is_one_sentence(programs: Programs) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import threading
 
+import pytest
+
 from tests.support import coordinator
 from tests.support.coordinator import Device, DeviceSession, model_bytes
 from tests.support.coordinator_programs import Programs
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_command_waits_for_devices_and_prints_their_distribution(programs: Programs) -> None:

@@ -18,6 +18,8 @@ from tests.coordinator.conftest import Fleet
 from tests.coordinator.trackers.conftest import trained
 from tests.support.coordinator_programs import Programs
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["trained"]
 
 

@@ -23,6 +23,8 @@ from tests.support.coordinator_programs import ENVIRONMENT, Programs
 from tests.support.engineers_attacks import WRITERS, hostile
 from tests.support.forked_process import PATCHES
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_operator_starts_a_run_with_robust_aggregation(programs: Programs) -> None:
     programs.serve("--name", "localhost")

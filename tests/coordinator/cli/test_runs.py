@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.support import coordinator
 from tests.support.coordinator import model_bytes
 from tests.support.coordinator_programs import Programs
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_operators_commands(programs: Programs) -> None:

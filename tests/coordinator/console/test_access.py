@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from moonfed.coordinator.console.passwords import set_password
 from tests.coordinator.console.conftest import Federation
 from tests.support.console_process import Page, console_process
 from tests.support.coordinator_programs import Programs
+
+pytestmark = pytest.mark.slow
 
 PASSWORD = "correct horse battery"
 

@@ -8,6 +8,8 @@ from moonfed.v1 import control_pb2
 from tests.coordinator.console.conftest import Federation
 from tests.support.console_process import Page
 
+pytestmark = pytest.mark.slow
+
 
 def audited(federation: Federation, call: str) -> list[tuple[str, str]]:
     request = control_pb2.ListAuditRecordsRequest(call=call)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from moonfed.coordinator.console.app import PAGES, allowed_hosts
 from moonfed.coordinator.console.assets import load_assets
 from moonfed.coordinator.console.settings import ConsoleSettings
 from tests.support.console_process import ConsoleProcess
+
+pytestmark = pytest.mark.slow
 
 
 def test_every_page_is_the_same_file_and_holds_no_secret(console: ConsoleProcess) -> None:

@@ -13,6 +13,8 @@ from moonfed.errors import InvalidInput, NotFound, Unavailable
 from moonfed.v1 import control_pb2
 from tests.coordinator.console.conftest import Federation
 
+pytestmark = pytest.mark.slow
+
 
 def test_identities_are_operators_once_each(federation: Federation, tmp_path: Path) -> None:
     operators = load_operators(ConsoleSettings(identities=(federation.identity,)))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.coordinator.console.conftest import HOSTILE, Federation
 from tests.support.console_process import Page
+
+pytestmark = pytest.mark.slow
 
 
 def test_devices_are_listed_with_models_and_filtered_by_label(federation: Federation, page: Page) -> None:

@@ -7,11 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from moonfed.coordinator.console.control import load_operators
 from moonfed.coordinator.console.live import MOST_EVENTS, _Batch, live_run
 from moonfed.coordinator.console.settings import ConsoleSettings
 from moonfed.v1 import control_pb2
 from tests.coordinator.console.conftest import Federation
+
+pytestmark = pytest.mark.slow
 
 Kind = control_pb2.EventKind
 

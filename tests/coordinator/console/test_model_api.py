@@ -15,6 +15,8 @@ from moonfed.errors import Corrupt, ResourceExhausted
 from tests.coordinator.console.conftest import Federation
 from tests.support.console_process import Page
 
+pytestmark = pytest.mark.slow
+
 
 def test_models_are_listed_with_their_deployments(page: Page) -> None:
     found = page.get("/api/models")

@@ -13,7 +13,7 @@ from tests.support.browser import Browser
 from tests.support.console_process import ConsoleProcess, console_process
 from tests.support.digit_fleet import evaluate
 
-pytestmark = pytest.mark.skipif(bool(browsers.missing()), reason=browsers.missing())
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(browsers.missing()), reason=browsers.missing())]
 LIVE = "live"
 
 

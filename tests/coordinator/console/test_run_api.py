@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.coordinator.console.conftest import HOSTILE, Federation
 from tests.support.console_process import Page
+
+pytestmark = pytest.mark.slow
 
 
 def test_runs_are_listed_and_shown(federation: Federation, page: Page) -> None:

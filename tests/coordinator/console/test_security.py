@@ -24,6 +24,8 @@ from moonfed.observability.flood_log import LINES
 from tests.coordinator.console.conftest import Federation
 from tests.support.console_process import ConsoleProcess, Page, console_process, log_in
 
+pytestmark = pytest.mark.slow
+
 PASSWORD = "correct horse battery"
 
 

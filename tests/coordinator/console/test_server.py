@@ -9,11 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.console import synthetic_control
 from benchmarks.load.synthetic_control import DEVICES, ROUNDS, RUN
 from tests.coordinator.console.conftest import Federation
 from tests.support.console_process import ConsoleProcess, console_process, log_in
 from tests.support.coordinator_programs import PROGRAM, _environment
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_console_stops_on_a_signal_and_a_taken_port_is_one_sentence(federation: Federation) -> None:

@@ -10,6 +10,8 @@ from tests.coordinator.console.conftest import Federation
 from tests.support.console_process import ConsoleProcess, Page, console_process, log_in
 from tests.support.coordinator_programs import Programs
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_session_names_the_operator_and_the_permitted_calls(page: Page) -> None:
     found = page.get("/api/session")

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from tempfile import mkdtemp
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -16,6 +17,8 @@ from moonfed.coordinator.storage.deployments import Arrival
 from moonfed.coordinator.storage.store import Store
 from moonfed.fleet.target_release import Outcome
 from tests.support.releases import NAME, add_devices, add_releases, deployment, installed, report
+
+pytestmark = pytest.mark.slow
 
 VERSIONS = 4
 PERCENTAGES = st.sampled_from([1.0, 10.0, 34.0, 50.0, 100.0])

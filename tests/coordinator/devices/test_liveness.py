@@ -25,6 +25,8 @@ from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import WAIT, Device, model_bytes, model_values
 
+pytestmark = pytest.mark.slow
+
 Until = Callable[[Callable[[], bool]], None]
 TIMEOUT = 1.5  # seconds; far more than a loaded machine takes between two heartbeats
 OFTEN = 0.1  # seconds between two heartbeats

@@ -19,6 +19,8 @@ from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import fleet_in
 from tests.support.coordinator import Device, model_bytes, model_values
 
+pytestmark = pytest.mark.slow
+
 Until = Callable[[Callable[[], bool]], None]
 
 

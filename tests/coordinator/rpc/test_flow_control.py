@@ -20,6 +20,8 @@ from moonfed.transport.client import PART_SIZE
 from moonfed.v1 import blob_pb2
 from tests.support.streams import collect
 
+pytestmark = pytest.mark.slow
+
 BRIEF = 0.02  # seconds after which a stream is slow, where a test waits for several times that
 
 

@@ -20,6 +20,8 @@ from tests.support import coordinator
 from tests.support.coordinator import SCAFFOLD, SPECS, Device, DeviceSession, ask, model_bytes, model_values
 from tests.support.coordinator_programs import Programs
 
+pytestmark = pytest.mark.slow
+
 Until = Callable[[Callable[[], bool]], None]
 UNIFORM: dict[str, Any] = {"server_rule": MeanRule(weighting="uniform")}
 PARAMETERS = sum(spec.size for spec in SPECS if spec.kind == "parameter")

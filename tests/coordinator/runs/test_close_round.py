@@ -22,6 +22,8 @@ from tests.support.coordinator import ask, model_bytes, model_values
 from tests.support.interrupted_run import FIRST, Left, finished
 from tests.support.transient_failures import AWAY, BROKEN, TransientFailure
 
+pytestmark = pytest.mark.slow
+
 Until = Callable[[Callable[[], bool]], None]
 
 

@@ -24,6 +24,8 @@ from tests.coordinator.conftest import fleet_in
 from tests.support.coordinator import Device, ask, model_bytes
 from tests.support.postgresql import Server
 
+pytestmark = pytest.mark.slow
+
 Until = Callable[[Callable[[], bool]], None]
 
 

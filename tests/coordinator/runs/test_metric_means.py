@@ -8,6 +8,8 @@ from moonfed.coordinator.records import DeviceReport
 from moonfed.coordinator.runs.metric_means import holdout_metrics, train_metrics
 from tests.support.interrupted_run import FIRST
 
+pytestmark = pytest.mark.slow
+
 
 def test_metrics_of_a_cohort() -> None:
     def report(samples: int, **metrics: float) -> DeviceReport:

@@ -29,6 +29,8 @@ from tests.support.coordinator import (
 )
 from tests.support.postgresql import Server
 
+pytestmark = pytest.mark.slow
+
 ALL = control_pb2.Amount(fraction=1.0)
 Until = Callable[[Callable[[], bool]], None]
 

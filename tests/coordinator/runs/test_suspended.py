@@ -17,6 +17,8 @@ from tests.support import coordinator
 from tests.support.coordinator import ask, model_bytes
 from tests.support.interrupted_run import Left, expect_round_1
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("file", [WEIGHTS_FILE, "manifest"])
 def test_a_run_with_a_damaged_file_is_suspended_and_the_others_continue(

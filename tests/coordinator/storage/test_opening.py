@@ -10,6 +10,8 @@ from moonfed.coordinator.storage.opening import open_storage
 from moonfed.errors import Corrupt
 from tests.support import coordinator
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_empty_database_in_a_used_directory_is_rejected(state: Path) -> None:
     with coordinator.coordinator_in_process(state):

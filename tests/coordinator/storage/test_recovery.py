@@ -21,6 +21,8 @@ from tests.support import coordinator
 from tests.support.coordinator import model_bytes, model_values
 from tests.support.interrupted_run import FIRST, Left, expect_round_1
 
+pytestmark = pytest.mark.slow
+
 
 def reduced(left: Left) -> RoundResult:
     """Reduce the closed round as a coordinator does before the commit."""

@@ -13,6 +13,8 @@ from moonfed.coordinator.storage.shared_spool import SharedSpool
 from moonfed.errors import NotFound
 from tests.support.blob_contents import CONTENT
 
+pytestmark = pytest.mark.slow
+
 
 def test_remnants_of_other_attempts_are_deleted_from_the_object_store(bucket: str, tmp_path: Path) -> None:
     spool, content = SharedSpool(ObjectClient(bucket)), tmp_path / "model"

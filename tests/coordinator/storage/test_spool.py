@@ -19,6 +19,8 @@ from moonfed.errors import NotFound
 from tests.support.blob_contents import CONTENT
 from tests.support.postgresql import Server
 
+pytestmark = pytest.mark.slow
+
 FIRST = AttemptId(run="digits", round=1, attempt=1)
 
 

@@ -23,7 +23,7 @@ from tests.coordinator.conftest import Fleet, console
 from tests.coordinator.trackers.conftest import BUNDLE, EXPECTED, Export, connected, record, train
 from tests.support.signatures import TRUST
 
-pytestmark = pytest.mark.filterwarnings("ignore::Warning")  # of MLflow's own imports
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::Warning")]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.coordinator.trackers.conftest import EXPECTED, Export
 
-pytestmark = pytest.mark.filterwarnings("ignore::Warning")  # of W&B's own imports
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::Warning")]
 READER = [sys.executable, "-m", "wandb", "leet", "inspect", "--json"]
 
 

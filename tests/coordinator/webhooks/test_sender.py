@@ -23,6 +23,8 @@ from tests.support.release_fleet import create, deploy, signed_release, stopped_
 from tests.support.releases import NAME
 from tests.support.webhook_receiver import SECRET, Receiving, receiving
 
+pytestmark = pytest.mark.slow
+
 BUNDLE = make_bundle()
 
 

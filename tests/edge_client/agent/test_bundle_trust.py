@@ -20,6 +20,8 @@ from tests.edge_client.conftest import Bundle, Device
 from tests.support.device_coordinator import Coordinator
 from tests.support.signatures import CHAIN, ROTATED, issued, signature, trust
 
+pytestmark = pytest.mark.slow
+
 BOTH = trust(1, 2, threshold=2)
 STRANGERS = TrustChain((issued(trust(9), 9),))
 TAKEOVER = TrustChain((*CHAIN.envelopes, issued(trust(9, version=2), 9)))

@@ -14,6 +14,8 @@ from moonfed.edge_client.agent.compatibility import describe_platform, require_r
 from moonfed.errors import VersionMismatch
 from tests.edge_client.conftest import Bundle
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_installed_torchs_cuda_version_matches_torchs_report() -> None:
     import torch

@@ -30,7 +30,7 @@ from tests.support.authority import Authority, certified_key, public_bytes
 from tests.support.device_coordinator import PATIENCE, Coordinator
 from tests.support.signatures import CHAIN, ROTATED, TRUST, issued, trust
 
-pytestmark = pytest.mark.usefixtures("hasty_programs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty_programs")]
 
 
 def enrol(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -31,6 +31,8 @@ from tests.edge_client.conftest import CLASSES, FEATURES, Bundle, Device, evalua
 from tests.support.device_coordinator import Coordinator
 from tests.support.signatures import trust
 
+pytestmark = pytest.mark.slow
+
 HOLDOUT = "0.5"
 
 

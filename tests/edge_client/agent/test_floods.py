@@ -27,6 +27,8 @@ from tests.support.device_coordinator import CHUNK, Coordinator
 from tests.support.device_releases import make_release
 from tests.support.signatures import signature
 
+pytestmark = pytest.mark.slow
+
 TIMES = 150
 LINES = 60  # of a log about so many refusals, all others included
 

@@ -17,7 +17,7 @@ from tests.support.authority import Authority
 from tests.support.device_coordinator import PATIENCE, Coordinator
 from tests.support.http_proxy import ConnectProxy
 
-pytestmark = pytest.mark.usefixtures("hasty_programs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty_programs")]
 
 PASSWORD = "me:s3cr3t"
 

@@ -31,6 +31,8 @@ from tests.support.device_releases import SignedRelease, classifier, make_releas
 from tests.support.forked_process import PATCHES
 from tests.support.gates import until
 
+pytestmark = pytest.mark.slow
+
 GOOD, BAD = classifier(), classifier(good=False)
 PICTURES = InputSpec(kind="image", shape=(24, 24, 3))
 

@@ -42,7 +42,7 @@ from tests.support.authority import DAY, Authority
 from tests.support.device_coordinator import PATIENCE, Coordinator
 from tests.support.signatures import signature
 
-pytestmark = pytest.mark.usefixtures("hasty_programs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty_programs")]
 
 LONG = 10_000_000  # epochs that no test waits for
 

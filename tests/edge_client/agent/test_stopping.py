@@ -28,6 +28,8 @@ from tests.edge_client.conftest import SANDBOX, Bundle, Device
 from tests.support.device_coordinator import Coordinator
 from tests.support.in_process_training import InProcessTraining
 
+pytestmark = pytest.mark.slow
+
 LONG = 100_000  # epochs
 
 

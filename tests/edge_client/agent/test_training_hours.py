@@ -29,6 +29,8 @@ from tests.edge_client.conftest import Bundle, Device
 from tests.support.device_coordinator import Coordinator
 from tests.support.device_releases import make_release
 
+pytestmark = pytest.mark.slow
+
 LONG = 10_000_000  # epochs that no test waits for
 
 

@@ -31,6 +31,8 @@ from moonfed.sandbox.child_process import ChildProcess
 from moonfed.sandbox.sandboxed_process import Sandbox
 from tests.edge_client.conftest import SANDBOX, TASK, Bundle, wait_until_gone
 
+pytestmark = pytest.mark.slow
+
 GOOD = "x = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32); return x, np.arange(40) % 3"
 HANG = "import ctypes; ctypes.PyDLL(None).sleep(1000)"  # holds the interpreter's lock, so that no thread of it runs
 UserModule = Callable[[str], str]

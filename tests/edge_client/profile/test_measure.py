@@ -38,7 +38,7 @@ from tests.support.forked_programs import REAL_POPEN
 from tests.support.signatures import CHAIN, TRUST, issued, signed, trust
 from tests.support.trainer_memory import shared_trainer_memory
 
-pytestmark = pytest.mark.usefixtures("forked_programs", "shared_trainer")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs", "shared_trainer")]
 
 TIMES = Times(step=0.010, step_with_references=0.016, references=0.005, evaluation=0.002)
 

@@ -15,6 +15,8 @@ from moonfed.edge_client.resources.memory_estimate import Need
 from moonfed.errors import ResourceExhausted
 from tests.edge_client.conftest import Bundle
 
+pytestmark = pytest.mark.slow
+
 GB = 1_000_000_000
 TIMES = Times(step=0.0125, step_with_references=0.02, references=0.0075, evaluation=0.004)
 

@@ -17,6 +17,8 @@ from moonfed.errors import SchemaMismatch
 from moonfed.sandbox.ipc import ParentPipe
 from tests.edge_client.conftest import Bundle
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 

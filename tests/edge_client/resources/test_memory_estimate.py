@@ -40,6 +40,8 @@ from tests.support.compiled import device_bundle
 from tests.support.device_coordinator import Coordinator
 from tests.support.in_process_training import InProcessTraining
 
+pytestmark = pytest.mark.slow
+
 MB = 10**6
 PLENTY = Available(host=10**12)
 

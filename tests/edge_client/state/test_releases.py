@@ -19,6 +19,8 @@ from tests.faults.kills import kills
 from tests.faults.power import Disk
 from tests.support.device_releases import classifier, make_release
 
+pytestmark = pytest.mark.slow
+
 MODEL = "model.onnx"
 
 

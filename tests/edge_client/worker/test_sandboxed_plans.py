@@ -24,6 +24,8 @@ from tests.support.compiled import device_bundle
 from tests.support.device_coordinator import Coordinator
 from tools.generate_operators import NETWORKS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.usefixtures("fresh_programs")
 def test_no_program_of_a_device_imports_from_its_working_directory(

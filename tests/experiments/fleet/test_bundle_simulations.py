@@ -23,6 +23,8 @@ from moonfed.signing.key_files import open_signer
 from tests.support.compiled import device_bundle
 from tests.support.tables import write_csv
 
+pytestmark = pytest.mark.slow
+
 TWO = EngineSettings(workers=2)
 PARTIES = 12
 KEYS: dict[str, Any] = {"parties": PARTIES, "rounds": 3, "partition": "iid", "cohort": "50%"}

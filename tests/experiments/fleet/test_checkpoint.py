@@ -29,6 +29,8 @@ from moonfed.experiments.simulation import Simulation
 from moonfed.signing.trust import TrustChain
 from tests.support.signatures import issued, trust, write_keys
 
+pytestmark = pytest.mark.slow
+
 TWO = EngineSettings(workers=2)
 KEYS: dict[str, Any] = {"dataset": "wine", "model": "mlp", "parties": 3, "rounds": 4, "beta": 5.0, "seed": 1}
 LOCAL = {"epochs": 1, "batch_size": 8}

@@ -10,6 +10,8 @@ import pytest
 from moonfed.experiments.datasets import SplitDataSet, split_arrays
 from moonfed.experiments.fleet.data import Parts, digest_of, read_counts, write_parts
 
+pytestmark = pytest.mark.slow
+
 INPUTS = np.arange(14, dtype=np.float32).reshape(7, 2)
 LABELS = np.array([0, 1, 2, 0, 1, 2, 0])
 PARTS = [np.array([5, 0]), np.array([1, 2, 3]), np.array([6])]  # no party has the fifth sample

@@ -15,6 +15,8 @@ from moonfed.errors import InvalidInput
 from moonfed.experiments.fleet.engine import EngineSettings, Pool
 from moonfed.plan.training_spec import TrainingSpec
 
+pytestmark = pytest.mark.slow
+
 
 class Recorder:
     """A worker that records its jobs."""

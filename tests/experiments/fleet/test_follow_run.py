@@ -17,6 +17,8 @@ from moonfed.experiments.fleet.run import run_simulation
 from moonfed.experiments.simulation import Simulation
 from tests.support.quick_simulations import QUICK, TWO, rows
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_parties_metrics_are_in_the_results(tmp_path: Path) -> None:
     keys = QUICK | {"settings": QUICK["settings"] | {"measure_inexactness": 1}}

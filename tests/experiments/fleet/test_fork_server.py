@@ -14,6 +14,8 @@ from tests.experiments.fleet.conftest import with_workers
 from tests.support.ended_processes import still_running
 from tests.support.simulation_workers import fork_servers, workers
 
+pytestmark = pytest.mark.slow
+
 
 def test_workers_share_one_server_and_are_reaped(output: Path) -> None:
     async def load(opened: Sequence[ProcessWorker]) -> list[int]:

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.experiments.attendance import draw_stragglers, partial_steps
 from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.run import run_simulation
 from moonfed.experiments.simulation import Simulation
+
+pytestmark = pytest.mark.slow
 
 QUICK: dict[str, Any] = {"settings": {"epochs": 1, "batch_size": 32}, "parties": 3, "rounds": 2, "seed": 1}
 

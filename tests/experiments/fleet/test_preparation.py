@@ -11,6 +11,8 @@ from moonfed.errors import InvalidInput
 from moonfed.experiments.fleet.run import run_simulation
 from moonfed.experiments.simulation import Simulation
 
+pytestmark = pytest.mark.slow
+
 QUICK: dict[str, Any] = {"settings": {"epochs": 1, "batch_size": 32}, "parties": 3, "rounds": 2, "seed": 1}
 
 

@@ -10,6 +10,8 @@ import pytest
 from moonfed.experiments.child_processes import run
 from tests.support.forked_process import PATCHES
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 
 

@@ -20,6 +20,8 @@ from moonfed.experiments.fleet.results import (
 )
 from moonfed.experiments.simulation import Simulation
 
+pytestmark = pytest.mark.slow
+
 SIMULATION = Simulation(name="mine", dataset="digits", method="moon", seed=3)
 ROUNDS = tuple(
     SimulatedRound(

@@ -26,6 +26,8 @@ from moonfed.export.scoring import Predictor
 from tests.support.compiled import cached_bundle
 from tests.support.quick_simulations import QUICK, TWO, rows
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_simulation_leaves_its_rounds_model_and_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "build_bundle", cached_bundle)  # with its graph

@@ -21,6 +21,8 @@ from moonfed.plan.interface import Plan, load_plan
 from moonfed.server_rules.fedavgm import FedAvgM
 from tests.support.compiled import build_device_bundle
 
+pytestmark = pytest.mark.slow
+
 IMAGE = InputSpec(kind="image", shape=(16, 16, 1))
 NETWORK = "tests.support.residual_network:small_resnet"
 SAMPLES = {"a": 24, "b": 8}

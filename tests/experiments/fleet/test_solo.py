@@ -21,6 +21,8 @@ from moonfed.experiments.simulation import Simulation
 from moonfed.plan.interface import load_plan
 from tests.support.quick_simulations import QUICK, TWO, rows
 
+pytestmark = pytest.mark.slow
+
 
 def test_solo_equals_training_each_party_alone(tmp_path: Path) -> None:
     keys = QUICK | {"settings": {"epochs": 6, "batch_size": 16, "learning_rate": 0.005}}

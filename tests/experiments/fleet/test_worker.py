@@ -15,6 +15,8 @@ from moonfed.experiments.simulation import Simulation
 from tests.support.quick_simulations import QUICK, TWO, rows
 from tests.support.simulation_workers import workers
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_party_that_fails_ends_the_simulation_with_its_reason(tmp_path: Path) -> None:
     simulation = Simulation(dataset="wine", model="mlp", **(QUICK | {"settings": {"epochs": 2, "batch_size": 8}}))

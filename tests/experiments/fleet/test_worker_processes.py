@@ -12,6 +12,8 @@ from moonfed.experiments.fleet.worker_processes import ProcessWorker
 from tests.experiments.fleet.conftest import with_workers
 from tests.support.simulation_workers import workers
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_worker_runs_one_thread_of_arithmetic(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS")  # so that nothing else sets the number

@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.reproduce import PNG, reproduce, rows_of
+
+pytestmark = pytest.mark.slow
 
 
 def test_hidden_vectors_are_drawn_of_the_global_and_the_local_models(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from moonfed.experiments.papers.catalogue import RECIPES
 from tests.support.reproduce import PNG, reproduce, rows_of
 
 
+@pytest.mark.slow
 def test_a_quick_recipe_runs_to_its_end_and_another_takes_its_simulations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

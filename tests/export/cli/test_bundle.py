@@ -19,7 +19,7 @@ from tests.export.cli.conftest import TABLE, program
 
 FEDERATED = ", ".join(name for name in METHODS if name not in LOCAL_ONLY)
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 
 
 def steps(model: str) -> str:

@@ -25,7 +25,7 @@ from tests.support.coordinator import ask, coordinator_in_process, settings
 from tests.support.engineers_attacks import WRITERS, EngineersAttack, hostile
 from tests.support.forked_process import PATCHES
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 
 UNINSPECTED, UNCONFINED = "tests.support.without_inspection", "tests.support.without_sandbox"
 MODES = {"both": "", "sandbox alone": UNINSPECTED, "inspection alone": UNCONFINED}

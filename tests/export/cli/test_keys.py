@@ -14,7 +14,7 @@ from moonfed.signing.bundle_signature import signed_by
 from moonfed.signing.key_files import read_trust
 from tests.export.cli.conftest import TABLE
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 
 
 def test_keys_are_created_shown_rotated_and_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

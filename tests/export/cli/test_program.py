@@ -13,7 +13,7 @@ from moonfed.export.cli.program import app
 from moonfed.export.methods import METHODS
 from tests.export.cli.conftest import TABLE, program
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 
 
 def test_errors_are_one_sentence_on_stderr_with_an_exit_code(tmp_path: Path) -> None:

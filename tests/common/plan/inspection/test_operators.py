@@ -137,6 +137,7 @@ def honest() -> list[bytes]:
     return list(plans())
 
 
+@pytest.mark.slow
 def test_the_generated_list_is_up_to_date(honest: list[bytes]) -> None:
     assert FILE.read_text() == generated(honest), "run `make operators`"
 

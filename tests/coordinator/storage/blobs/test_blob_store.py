@@ -17,6 +17,8 @@ from moonfed.coordinator.storage.blobs.object_store import ObjectBlobStore
 from moonfed.errors import Corrupt, NotFound
 from tests.support.blob_contents import CONTENT, REF, put
 
+pytestmark = pytest.mark.slow
+
 Open = Callable[[str], BlobStore]
 
 

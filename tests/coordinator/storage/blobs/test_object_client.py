@@ -9,6 +9,8 @@ import pytest
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.errors import InvalidInput, NotFound, Unavailable
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_object_store_that_cannot_be_used_is_one_sentence(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,10 +6,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.coordinator.storage.blobs.object_store import ObjectBlobStore
 from tests.support.blob_contents import CONTENT, REF, put
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_copy_is_fetched_once_for_concurrent_readers(bucket: str, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from moonfed.coordinator.storage.store import Store
 from moonfed.errors import WrongState
 from tests.support.postgresql import Server
 
+pytestmark = pytest.mark.slow
+
 ELSEWHERE = "the blobs of this database are not in .*: give all coordinators on one database the same --blobs"
 
 

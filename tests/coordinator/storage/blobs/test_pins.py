@@ -18,6 +18,8 @@ from tests.coordinator.storage.blobs.test_garbage_collection import BUNDLE
 from tests.support.postgresql import Server
 from tests.support.store_records import RUN
 
+pytestmark = pytest.mark.slow
+
 Two = tuple[Storage, Storage]
 Until = Callable[[Callable[[], bool]], None]
 CONTENT = b"a model that two runs have come to"
