@@ -37,7 +37,7 @@ def command_lines(name: str) -> list[list[str]]:
         ("export.md", {"onnx"}),
         ("deployment.md", {"release create"}),
         ("release.md", {"repository", "serve", "classify", "follow", "roll-back", "sign-release"}),
-        ("serving.md", {"repository", "serve", "classify", "api-key"}),
+        ("serving.md", {"serve", "api-key"}),
     ],
 )
 def test_every_documented_command_line_is_valid(document: str, named: set[str]) -> None:

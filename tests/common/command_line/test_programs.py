@@ -9,7 +9,7 @@ from moonfed.command_line.programs import INTERRUPTED, errors_as_exit_codes, exi
 
 # Parts may define errors of their own, which they translate themselves.
 KINDS = [kind for kind in errors.MoonfedError.__subclasses__() if kind.__module__ == errors.__name__]
-DOCUMENT = Path(__file__).parents[2] / "docs" / "devices.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "errors" / "README.md"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -18,7 +18,7 @@ def test_every_error_has_an_exit_code_of_its_own_kind(kind: type[errors.MoonfedE
 
 
 def test_the_document_lists_every_exit_code() -> None:
-    section = DOCUMENT.read_text().partition("\n## Exit codes\n")[2].partition("\n## ")[0]
+    section = DOCUMENT.read_text().partition("\n## By exit code\n")[2].partition("\n## ")[0]
     listed = {int(row.split("|")[1]) for row in section.splitlines() if row[:3].strip("| ").isdigit()}
     assert listed == {0, exit_code(errors.MoonfedError("x")), INTERRUPTED, *(exit_code(kind("x")) for kind in KINDS)}
 
