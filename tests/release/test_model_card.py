@@ -21,7 +21,7 @@ from moonfed.release.model_card import model_card
 from moonfed.release.model_facts import CurvePoint, EvaluationResults, ModelFacts, TrainingHistory
 from moonfed.release.publish import candidate_of_run, gather_facts
 from moonfed.v1 import control_pb2
-from tests.common.models.test_confusion_picture import score_of
+from tests.proto.control.test_confusion_picture import score_of
 from tests.proto.control.test_held_out_score import SCORE
 from tests.support.control_service import Control
 from tests.support.markdown import rows
