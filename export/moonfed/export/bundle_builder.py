@@ -22,7 +22,7 @@ from moonfed.export.methods.method import ExchangeShapes
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
 from moonfed.export.onnx_graph import export_graph
-from moonfed.export.parity import BATCHES, BOUND, largest_difference, predictions_of
+from moonfed.export.parity import BATCHES, BOUND, exceeds, largest_difference, predictions_of
 from moonfed.export.plan_builder import compile_plan, plan_bytes, require_allowed_operators
 from moonfed.export.self_checks import check_forward, check_samples, check_training, minimum_samples
 from moonfed.export.written_state import require_exchanged_state
@@ -44,9 +44,10 @@ def build_bundle(
     name of each step, which may take many seconds.
 
     The checks: TorchScript and ONNX can express the model; it accepts the input and returns one logit per class, and
-    not random ones; `forward` changes only what devices exchange; rounds
-    with the saved and reloaded plan have finite losses and results and change the weights; the graph and the
-    plan predict the same. Raises InvalidInput naming the setting, or the combination of settings, that is wrong.
+    not random ones; `forward` changes only what devices exchange; rounds with the saved and reloaded plan have finite
+    losses and results and change the weights; the graph and the plan predict the same.
+
+    Raises InvalidInput naming the setting, or the combination of settings, that is wrong.
     """
     settings = read_settings(recipe.method, recipe.settings)
     _require_views(recipe, settings)
@@ -68,10 +69,11 @@ def build_bundle(
             network, settings.method, settings.hyperparameters, augmentation=augmentation, model=recipe.model
         )
         require_exchanged_state(scripted.network, network, exchanged_tensors(network), model=recipe.model)
-        plan_path.write_bytes(plan_bytes(scripted))
-        require_allowed_operators(scripted, plan_path.read_bytes(), recipe.model)
+        plan_file = plan_bytes(scripted)
+        plan_path.write_bytes(plan_file)
+        require_allowed_operators(scripted, plan_file, recipe.model)
         files = {
-            PLAN_FILE: plan_path.read_bytes(),
+            PLAN_FILE: plan_file,
             GRAPH_FILE: export_graph(network, recipe.input, model=recipe.model),
             WEIGHTS_FILE: _weights(network, specs, Path(directory)),
         }
@@ -161,7 +163,7 @@ def _check(plan: Plan, network: Network, manifest: Manifest, files: dict[str, by
     trained = check_training(plan, initial, manifest, check_samples(recipe, max(4, manifest.plan.minimum_samples)))
     graph = bind(files[GRAPH_FILE], np.concatenate([_flat(tensor) for tensor in trained]), manifest)
     difference = largest_difference(graph, predictions_of(plan), check_samples(recipe, max(BATCHES)))
-    if not difference <= BOUND:  # NaN exceeds every bound
+    if exceeds(difference, BOUND):
         raise InvalidInput(
             f"model is {recipe.model!r}, whose ONNX graph and plan predict probabilities that differ by "
             f"{difference:.3g}; at most {BOUND:g} is allowed"

@@ -30,11 +30,16 @@ def require_parity(graph: bytes, plan: Predict, inputs: Inputs, *, bound: float 
     if len(inputs) < max(BATCHES):
         raise InvalidInput(f"data hold {len(inputs)} samples; the comparison with the plan needs {max(BATCHES)}")
     difference = largest_difference(graph, plan, inputs)
-    if not difference <= bound:  # NaN exceeds every bound
+    if exceeds(difference, bound):
         raise MoonfedError(
             f"the ONNX graph's probabilities differ from the plan's by {difference:.3g}; at most {bound:g} is allowed"
         )
     return difference
+
+
+def exceeds(difference: float, bound: float) -> bool:
+    """Return whether a difference is greater than the bound, or NaN."""
+    return not difference <= bound
 
 
 def largest_difference(graph: bytes, plan: Predict, inputs: Inputs) -> float:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,11 @@ from moonfed.export.archive import canonical_archive
 from moonfed.export.augmentation import NoAugmentation
 from moonfed.export.methods.method import Method, Objective
 from moonfed.export.network import Network, exchanged_tensors
+from moonfed.export.source_place import source_place
 from moonfed.export.training_plan import TrainingPlan
 from moonfed.files import write_durably
 from moonfed.plan.inspection.archive import named_operators
+from moonfed.plan.inspection.functions import nodes
 from moonfed.plan.inspection.operator_list import allowed_names
 from moonfed.plan.interface import quiet_torchscript
 
@@ -68,8 +69,8 @@ def _name(part: object) -> str:
 def _reason(error: Exception) -> str:
     """Return the first line of a compiler's error, with the line of the source that it points at."""
     reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    places = re.findall(r'File "(.+)", line (\d+)', str(error))
-    return f"{reason.rstrip(':.')} ({places[0][0]}, line {places[0][1]})" if places else reason
+    place = source_place(str(error))
+    return f"{reason.rstrip(':.')} ({place})" if place else reason
 
 
 def plan_bytes(scripted: torch.jit.ScriptModule) -> bytes:
@@ -103,21 +104,14 @@ def _refused(scripted: torch.jit.ScriptModule) -> dict[str, str]:
     for path, module in scripted.named_modules():  # outer modules come before their inner ones
         bindings: Any = module._c
         for method in bindings._method_names():
-            for node in _nodes(bindings._get_method(method).inlined_graph):
+            for node in nodes(bindings._get_method(method).inlined_graph):
                 operator = node.kind()
                 if operator in allowed_names() or not path.startswith(found.get(operator, ("", ""))[0]):
                     continue
-                lines = re.findall(r'File "(.+)", line (\d+)', node.sourceRange())
-                line = f", {lines[0][0]}, line {lines[0][1]}" if lines else ""
-                found[operator] = path, f"{module.original_name} {path.partition('.')[2]!r}{line}"
+                line = source_place(node.sourceRange())
+                place = f"{module.original_name} {path.partition('.')[2]!r}"
+                found[operator] = path, f"{place}, {line}" if line else place
     return {operator: place for operator, (_, place) in found.items()}
-
-
-def _nodes(block: Any) -> Iterator[Any]:  # noqa: ANN401 - torch's graphs have no types
-    for node in block.nodes():
-        yield node
-        for inner in node.blocks():
-            yield from _nodes(inner)
 
 
 def save_plan(path: Path, scripted: torch.jit.ScriptModule) -> None:

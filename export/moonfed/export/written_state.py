@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 
 from moonfed.errors import InvalidInput
+from moonfed.export.source_place import source_place
+from moonfed.plan.inspection.functions import NO_SCHEMA, nodes
 
 _READ, _WRITE = "prim::GetAttr", "prim::SetAttr"
-_NO_SCHEMA = "(no schema)"
 _ANY = "*"  # of a schema's aliases: what a list holds
 
 
@@ -26,9 +26,9 @@ def require_exchanged_state(
     """
     graph = scripted.graph.copy()
     torch._C._jit_pass_inline(graph)
-    nodes = list(_nodes(graph))
-    read = {_path(node) for node in nodes if node.kind() == _READ}
-    for node in nodes:
+    found = list(nodes(graph))
+    read = {_path(node) for node in found if node.kind() == _READ}
+    for node in found:
         if node.kind() == _WRITE:
             name = _join(_path(node.inputsAt(0).node()), node.s("name"))
             if name in read:
@@ -37,14 +37,7 @@ def require_exchanged_state(
             raise InvalidInput(f"model is {model!r}, whose {_changed(network, name)}{_place(node)}")
 
 
-def _nodes(block: Any) -> Iterator[Any]:  # noqa: ANN401 - torch's graphs have no types
-    for node in block.nodes():
-        yield node
-        for inner in node.blocks():
-            yield from _nodes(inner)
-
-
-def _path(node: Any) -> str:  # noqa: ANN401
+def _path(node: Any) -> str:  # noqa: ANN401 - torch's graphs have no types
     """Return the qualified name of the attribute that a node reads; "" for the network itself."""
     return _join(_path(node.inputsAt(0).node()), node.s("name")) if node.kind() == _READ else ""
 
@@ -70,7 +63,7 @@ def _source(node: Any) -> str:  # noqa: ANN401
 def _aliases(node: Any) -> list[tuple[Any, bool]]:  # noqa: ANN401
     """Return the inputs that an operator writes into, or whose memory its results share, and whether it writes."""
     declared = node.schema()
-    if declared == _NO_SCHEMA:
+    if declared == NO_SCHEMA:
         return []
     schema = torch._C.parse_schema(declared)
     shared = {name for result in schema.returns if result.alias_info for name in result.alias_info.before_set}
@@ -112,6 +105,6 @@ def _remedy(attribute: str) -> str:
 
 def _place(node: Any) -> str:  # noqa: ANN401
     """Return the line of the source that a node comes from."""
-    ranges = [node.sourceRange(), *(value.node().sourceRange() for value in reversed(list(node.inputs())))]
-    places = [place for text in ranges for place in re.findall(r'File "(.+)", line (\d+)', text)]
-    return f" ({places[0][0]}, line {places[0][1]})" if places else ""
+    inputs = reversed(list(node.inputs()))
+    place = source_place(node.sourceRange(), *(value.node().sourceRange() for value in inputs))
+    return f" ({place})" if place else ""
