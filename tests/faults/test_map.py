@@ -583,6 +583,11 @@ TESTS: dict[int, list[str]] = {
         "edge_client.agent.test_enrolment::test_a_disk_that_is_full_or_read_only_may_be_mended",
         "edge_client.agent.test_enrolment::test_a_read_only_state_directory_ends_with_an_exit_code_that_is_restarted",
     ],
+    200: [
+        "edge_client.agent.test_release_gate::test_an_equally_good_version_is_declined_at_most_as_often_as_the_level_says",
+        "edge_client.agent.test_releases::test_a_version_is_declined_only_for_a_drop_that_is_significant_and_too_large",
+        "edge_client.agent.test_releases::test_a_device_that_declined_a_version_connects_again_when_its_data_change",
+    ],
 }
 
 

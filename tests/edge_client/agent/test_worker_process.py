@@ -20,7 +20,14 @@ import pytest
 from moonfed.blobs import tensors
 from moonfed.blobs.encoded_models import encode_model
 from moonfed.edge_client.agent import worker_process as worker_module
-from moonfed.edge_client.agent.worker_process import GRACE_SECONDS, Heartbeat, WorkerProcess, _heartbeat
+from moonfed.edge_client.agent.worker_process import (
+    GRACE_SECONDS,
+    Heartbeat,
+    WorkerProcess,
+    _chunk,
+    _heartbeat,
+    _hits,
+)
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
@@ -395,3 +402,21 @@ def test_results_have_the_right_types(changed: dict[str, Any], problem: str, new
     assert worker._results(trained, counts).samples == 10
     with pytest.raises(TrainingFailed, match=f"^the plan's process sent {problem}$"):
         worker._results(trained | changed, counts)
+
+
+def test_hits_of_a_model_are_a_bit_for_each_sample() -> None:
+    assert _hits(b"\x01\x02", 10) == 0b10_00000001
+    assert _hits(_chunk({"hits": "ff"}), 8) == 255
+    assert _hits(b"", 0) == 0
+
+
+@pytest.mark.parametrize("fields", [{}, {"hits": 7}, {"hits": "xy"}, {"hits": None}])
+def test_a_chunk_that_holds_no_bits_is_rejected(fields: dict[str, Any]) -> None:
+    with pytest.raises(TrainingFailed, match="sent an invalid answer"):
+        _chunk(fields)
+
+
+@pytest.mark.parametrize(("packed", "samples"), [(b"", 1), (b"\x00\x00", 8), (b"\x04", 2)])
+def test_hits_of_another_number_of_samples_are_rejected(packed: bytes, samples: int) -> None:
+    with pytest.raises(TrainingFailed, match="sent an invalid answer"):
+        _hits(packed, samples)

@@ -108,7 +108,9 @@ def deploy(
     max_drop: Annotated[
         float,
         typer.Option(
-            metavar="POINTS", help="How far a device's holdout accuracy may fall below its current version's."
+            metavar="POINTS",
+            help="How far a device's holdout accuracy may fall below its current version's; a device declines only if "
+            "the drop is also significant.",
         ),
     ] = 1.0,
     allow_empty: AllowEmptyOption = False,

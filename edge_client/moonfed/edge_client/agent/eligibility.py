@@ -56,6 +56,7 @@ class EligibilityChecks:
         self._transfers, self._fingerprint = transfers, fingerprint
         self._blobs = BlobDirectory(Path(settings.state) / "blobs")
         self._ineligible: dict[str, tuple[EligibilityCheck, bool]] = {}  # by run; True: as it is, it may yet succeed
+        self._refused: set[str] = set()  # models of which this device has refused a version
         self._recheck_at = time.monotonic() + RECHECK_SECONDS
         self._look_at = 0.0
 
@@ -80,8 +81,13 @@ class EligibilityChecks:
         if not self._fingerprint.has_changed():
             return False
         self._ineligible.clear()
+        self._refused.clear()
         self._connection.restart_session()
         return True
+
+    def note_release(self, name: str, *, refused: bool) -> None:
+        """Note whether this device refuses a version of a model; other data may change that."""
+        (self._refused.add if refused else self._refused.discard)(name)
 
     def declined(self, assignment: Assignment) -> None:
         """Note that this device has permanently declined a run."""
@@ -97,16 +103,16 @@ class EligibilityChecks:
 
     def pause(self, longest: float) -> float:
         """Return the seconds after which `recheck` is due: soon if data that change could make the device eligible."""
-        return min(longest, LOOK_SECONDS) if self._ineligible else longest
+        return min(longest, LOOK_SECONDS) if self._ineligible or self._refused else longest
 
     def recheck(self, inbox: Inbox) -> None:
-        """Look whether the data or limits have changed if this device is ineligible for a run, every LOOK_SECONDS.
+        """Look whether the data or limits have changed if this device has refused a run or release.
 
-        If so, it connects again, and is asked about all runs. Otherwise it checks again, every RECHECK_SECONDS, the
-        runs for which it is ineligible for a reason that may pass.
+        It looks every LOOK_SECONDS. If so, it connects again, and is asked about all of them. Otherwise it checks
+        again, every RECHECK_SECONDS, the runs for which it is ineligible for a reason that may pass.
         """
         began = time.monotonic()
-        if not self._ineligible or began < self._look_at:
+        if not (self._ineligible or self._refused) or began < self._look_at:
             return
         if not self.is_outdated() and began >= self._recheck_at:
             self._recheck_at = began + RECHECK_SECONDS

@@ -137,6 +137,8 @@ class Executor:
         self._collect_garbage()
         if self._releases:
             self._releases.report_repairs()
+            for name in self._releases.refused():
+                self._checks.note_release(name, refused=True)
         worked = time.monotonic()
         while not self._transfers.ending.is_set():
             task = self._inbox.next_task(self._checks.pause(IDLE_SECONDS))
@@ -159,7 +161,8 @@ class Executor:
         elif isinstance(task, EvaluationTask):
             self._evaluations.answer(task)
         elif isinstance(task, TargetRelease):
-            self._installer().process(task)
+            outcome = self._installer().process(task)
+            self._checks.note_release(task.name, refused=outcome not in (None, "installed"))
         else:
             self._process(task)
 

@@ -6,7 +6,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.redact import without_paths
+from moonfed.edge_client.agent.release_gate import SIGNIFICANCE, Comparison, compare, is_worse
 from moonfed.edge_client.agent.transfers import FETCH_ERRORS, REJECTIONS, BlobTransfers, Superseded, WindowClosed
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.resources.free_disk import require_space
@@ -49,15 +50,6 @@ log = logging.getLogger(__name__)
 
 class _FetchFailed(MoonfedError):
     """The coordinator does not have, or does not give, a file of the release."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
-    """Accuracy on the device's holdout; None: not compared."""
-
-    target: float | None = None
-    current: float | None = None
-    samples: int = 0
 
 
 class ReleaseInstaller:
@@ -101,19 +93,27 @@ class ReleaseInstaller:
         while self._unreported:
             self._send(replace(self._unreported.pop(0), fingerprint=self._fingerprint.announced))
 
-    def process(self, target: TargetRelease) -> None:
-        """Install a target and predict with it from now on, or decline it; report the outcome."""
-        scores = Scores()
+    def refused(self) -> list[str]:
+        """Return the models of which this device has refused a newer deployment than that of its current version."""
+        return [name for name in self._store.names() if self._store.refused(name)]
+
+    def process(self, target: TargetRelease) -> Outcome | None:
+        """Install a target and predict with it from now on, or decline it; report and return the outcome.
+
+        None: this device will be sent the target again.
+        """
+        scores: Comparison | None = None
         outcome: Outcome = "installed"
         reason = ""
         try:
             scores = self._follow(target)
+            reason = _drop(scores)
         except Superseded as superseded:
             self._give_way(target, superseded)
-            return
+            return None
         except WindowClosed as closed:
             log.info("%s: fetching it later: %s", target, closed)
-            return
+            return None
         except _Worse as worse:
             outcome, reason, scores = "declined", str(worse), worse.scores
         except DECLINED as error:
@@ -126,6 +126,7 @@ class ReleaseInstaller:
             outcome, reason = "failed", f"unexpected error on the device: {type(error).__name__}"
         if not self._transfers.ending.is_set():
             self._conclude(target, outcome, reason, scores)
+        return outcome
 
     def _give_way(self, target: TargetRelease, reason: Superseded) -> None:
         """Let more urgent work go first, or drop the target for a newer one."""
@@ -135,7 +136,7 @@ class ReleaseInstaller:
             log.info("%s: postponed; more urgent work goes first", target)
             self._inbox.put_back(target)
 
-    def _conclude(self, target: TargetRelease, outcome: Outcome, reason: str, scores: Scores) -> None:
+    def _conclude(self, target: TargetRelease, outcome: Outcome, reason: str, scores: Comparison | None) -> None:
         level = logging.INFO if outcome == "installed" else logging.WARNING
         done = "done" if outcome == "installed" and not target.version else outcome
         log.log(level, "%s: %s%s", target, done, f": {reason}" if reason else "")
@@ -144,21 +145,21 @@ class ReleaseInstaller:
             self._store.note_reported(target.name, target.deployment)
         self._delete_blobs(target)
 
-    def _follow(self, target: TargetRelease) -> Scores:
+    def _follow(self, target: TargetRelease) -> Comparison | None:
         """Install a target, unless it is installed; raise the reason against it."""
         if target.version == 0:
             self._store.remove(target.name)
-            return Scores()
+            return None
         installed = self._store.find(target.name, self._store.installed(target.name).version)
         if installed and installed.manifest.version == target.version:
             _require_same_variant(installed, target)
             self._store.switch(target.name, target.version, target.deployment)
-            return Scores()
+            return None
         manifest_file, manifest = self._verified(target)
         retained = self._store.find(target.name, target.version)
         if target.roll_back and retained and (retained.ref, retained.variant) == (target.manifest, target.variant):
             self._store.switch(target.name, target.version, target.deployment)
-            return Scores()
+            return None
         return self._install(target, manifest_file, manifest, installed)
 
     def _verified(self, target: TargetRelease) -> tuple[Path, ReleaseManifest]:
@@ -175,7 +176,7 @@ class ReleaseInstaller:
 
     def _install(
         self, target: TargetRelease, manifest_file: Path, manifest: ReleaseManifest, current: StoredRelease | None
-    ) -> Scores:
+    ) -> Comparison | None:
         _require_same_form(manifest, current)
         wanted = manifest.files(target.variant)
         plan = {} if onnx_runtime_is_installed() else dict(manifest.plan)
@@ -204,17 +205,15 @@ class ReleaseInstaller:
 
     def _compare(
         self, target: TargetRelease, model: ModelFiles, current: StoredRelease | None, counts: SampleCounts
-    ) -> Scores:
-        """Try the model, and compare it with the current version on the holdout; raise _Worse if it is much worse."""
-        samples = counts.held_out
-        correct = self._try(model, counts)
-        if not samples or target.roll_back:
-            return Scores()
-        before = self._score_current(current, counts)
-        scores = Scores(target=correct / samples, current=None if before is None else before / samples, samples=samples)
-        if before is not None and 100 * (before - correct) > target.max_drop * samples:
-            raise _Worse(target, scores)
-        return scores
+    ) -> Comparison | None:
+        """Try the model, and compare it with the current version on the holdout; raise _Worse if it is worse."""
+        hits = self._try(model, counts)
+        if not counts.held_out or target.roll_back:
+            return None
+        found = compare(counts.held_out, hits, self._score_current(current, counts))
+        if is_worse(found, target.max_drop):
+            raise _Worse(target, found)
+        return found
 
     def _try(self, model: ModelFiles, counts: SampleCounts) -> int:
         try:
@@ -263,7 +262,7 @@ class ReleaseInstaller:
         outcome: Outcome,
         *,
         reason: str = "",
-        scores: Scores = Scores(),
+        scores: Comparison | None = None,
     ) -> ReleaseReport:
         told = without_paths(reason, [self._settings.data, self._settings.state])
         return ReleaseReport(
@@ -273,9 +272,9 @@ class ReleaseInstaller:
             version=version,
             outcome=outcome,
             reason=told[:REASON_LENGTH],
-            score=scores.target,
-            current_score=scores.current,
-            samples=scores.samples,
+            score=scores.score if scores else None,
+            current_score=scores.current_score if scores else None,
+            samples=scores.samples if scores else 0,
             installed=self._store.installed(name),
             fingerprint=self._fingerprint.announced,
         )
@@ -303,16 +302,19 @@ class ReleaseInstaller:
 
 
 class _Worse(InvalidInput):
-    """The target's score on the holdout is too far below the current version's."""
+    """The target is worse on the holdout than the current version."""
 
-    def __init__(self, target: TargetRelease, scores: Scores) -> None:
-        assert scores.target is not None and scores.current is not None  # noqa: S101, PT018
-        limit = f"{target.max_drop:g} point{'' if target.max_drop == 1 else 's'}"
+    def __init__(self, target: TargetRelease, scores: Comparison) -> None:
         super().__init__(
-            f"its accuracy on {scores.samples} samples held out here is {100 * scores.target:.1f} %, the current "
-            f"version's is {100 * scores.current:.1f} %; it may be lower by at most {limit}"
+            f"{scores} (below {SIGNIFICANCE:g}), and {scores.drop:.1f} points are more than max-drop, "
+            f"{target.max_drop:g}"
         )
         self.scores = scores
+
+
+def _drop(scores: Comparison | None) -> str:
+    """Describe a drop that the gate permits; empty if there is none."""
+    return str(scores) if scores and scores.lost > scores.gained else ""
 
 
 def _require_same_variant(installed: StoredRelease, target: TargetRelease) -> None:

@@ -208,9 +208,10 @@ class WorkerProcess:
         return self._counts(read)
 
     def score_release(self, model: ModelFiles, counts: SampleCounts) -> int:
-        """Return how many samples of the holdout a model classifies correctly; without a holdout, only try it.
+        """Return which samples of the holdout a model classifies correctly; without a holdout, only try it.
 
-        `counts`: of the samples that were read in the model's form. Raises the reason why the model does not work.
+        Bit i of the result is set if sample i is. `counts`: of the samples that were read in the model's form. Raises
+        the reason why the model does not work.
         """
         from moonfed.edge_client.agent.model_process import model_process  # seldom needed
 
@@ -225,13 +226,19 @@ class WorkerProcess:
             max_memory=settings.max_memory or self._free_memory(),
             silence_seconds=self._silence_seconds,
         )
+        packed = bytearray()
+
+        def on_progress(fields: Fields | None) -> bool:
+            packed.extend(_chunk(fields) if fields else b"")
+            return len(packed) <= counts.held_out
+
         try:
             command = encode("score", samples=counts.samples, held_out=counts.held_out)
-            scored = self._model.answer(command, "scored")
+            self._model.answer(command, "scored", on_progress)
         finally:
             self._model.end()
             directory.clear()
-        return _correct(scored, counts.held_out)
+        return _hits(packed, counts.held_out)
 
     def end(self) -> None:
         """Kill all processes and everything they started; their files are always consistent."""
@@ -370,12 +377,20 @@ def _trainer_memory(fields: Fields | None) -> TrainerMemory:
     return TrainerMemory(runtime, capacity)
 
 
-def _correct(scored: Fields | None, held_out: int) -> int:
-    """Return a score; raise TrainingFailed unless it is a number of samples."""
-    correct = scored.get("correct") if scored else None
-    if not isinstance(correct, int) or not 0 <= correct <= held_out:
+def _chunk(fields: Fields) -> bytes:
+    """Return which samples of a chunk a model classifies correctly, a bit for each; raise TrainingFailed if invalid."""
+    try:
+        return bytes.fromhex(fields["hits"])
+    except (LookupError, TypeError, ValueError) as error:
+        raise TrainingFailed(f"{NAME} sent an invalid answer") from error
+
+
+def _hits(packed: bytes | bytearray, samples: int) -> int:
+    """Join what a model's process sent about all chunks; raise TrainingFailed unless it is a bit for each sample."""
+    hits = int.from_bytes(packed, "little")
+    if len(packed) != (samples + 7) // 8 or hits.bit_length() > samples:
         raise TrainingFailed(f"{NAME} sent an invalid answer")
-    return correct
+    return hits
 
 
 def _heartbeat(fields: Mapping[str, Any]) -> Heartbeat:

@@ -31,16 +31,15 @@ def model_task(load: Callable[[], Model], settings: Mapping[str, Any], parent: P
         return answer(model().predict, spec, file, settings["results"], samples)
 
     def score(samples: int, held_out: int) -> dict[str, Any]:
-        """Count the correct answers for the holdout, or without one compute any answer."""
+        """Send a bit for each sample of the holdout, set if its answer is correct; without one compute any answer."""
         holdout = map_samples(file, spec, samples, held_out)[1]
         if not held_out:
             model().predict(np.zeros((1, *spec.shape), spec.dtype))
-        correct = 0
         for start in range(0, held_out, CHUNK):
             chunk = slice(start, start + CHUNK)
-            correct += int((model().predict(holdout.inputs[chunk]).argmax(axis=1) == holdout.labels[chunk]).sum())
-            parent.send("progress")
-        return {"kind": "scored", "correct": correct}
+            hits = model().predict(holdout.inputs[chunk]).argmax(axis=1) == holdout.labels[chunk]
+            parent.send("progress", hits=np.packbits(hits, bitorder="little").tobytes().hex())
+        return {"kind": "scored"}
 
     def execute(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
         return score(**fields) if kind == "score" else predict(**fields)

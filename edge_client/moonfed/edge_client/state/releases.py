@@ -96,6 +96,10 @@ class ReleaseStore:
         """Return the deployment by which the current version was installed; 0: unknown."""
         return self._read_state(name).deployments.get(str(self._current(name)), 0)
 
+    def refused(self, name: str) -> bool:
+        """Return whether another deployment than that of the current version was reported on last."""
+        return self._read_state(name).reported != self.deployment(name)
+
     def note_reported(self, name: str, deployment: int) -> None:
         """Note that the coordinator knows what became of a deployment's target, unless the name was never installed."""
         if (self._records / name).is_dir():
