@@ -302,6 +302,12 @@ TESTS: dict[int, list[str]] = {
         "common.plan.inspection.test_older_torch::test_a_declaration_must_mean_the_same",
         "common.plan.inspection.test_older_torch::test_a_network_needs_the_torch_that_declares_its_calls",
     ],
+    190: [
+        "coordinator.devices.test_shared_identities::test_copies_that_take_turns_are_found_with_their_addresses",
+        "coordinator.devices.test_shared_identities::test_one_device_shares_its_identity_with_nobody",
+        "coordinator.replicas.test_presence::test_copies_of_a_device_at_two_replicas_are_found_at_both",
+        "federation.test_administration::test_a_copied_state_directory_is_reported_and_a_restarted_device_is_not",
+    ],
     181: [
         "deploy.test_extras::test_an_extra_brings_the_onnx_runtime_that_its_name_says_and_no_other",
         "edge_client.doctor.test_checks::test_two_onnx_runtimes_that_overwrite_each_other_fail",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,3 +67,35 @@ def test_a_fleet_is_administered_while_it_trains(federation: Federation, make_bu
     until_counted(federation, ["cam-1", "gate"])
     assert "an operator renamed this device from cam-2 to gate; continuing under that name" in federation.log("cam-2")
     assert federation.fleet.programs["cam-2"].poll() is None, "by itself"
+
+
+def test_a_copied_state_directory_is_reported_and_a_restarted_device_is_not(federation: Federation) -> None:
+    federation.serve()
+    federation.enrol("cam-1", "cam-2")
+    shutil.copytree(federation.directory / "cam-1", federation.directory / "cam-3")
+    for name in ("cam-1", "cam-2", "cam-3"):
+        federation.start_device(name)
+    for _ in range(3):
+        federation.until_online(2)
+        with federation.fleet.programs.pop("cam-2") as device:
+            device.terminate()
+            device.wait(PATIENCE)
+        federation.start_device("cam-2")
+
+    def shared() -> dict[str, list[str]]:
+        found = json.loads(administer(federation, "device", "list", "--json"))
+        return {device["device"]: device["shared_by"] for device in found}
+
+    deadline = time.monotonic() + PATIENCE
+    while len(shared()["cam-1"]) < 2:
+        assert time.monotonic() < deadline, federation.log("coordinator")
+        time.sleep(0.2)
+    assert shared()["cam-2"] == []
+    assert "several machines use the identity of cam-1" in federation.log("coordinator")
+    assert "identity of cam-2" not in federation.log("coordinator")
+    remedy = "moonfed-coordinator device revoke cam-1"
+    for words in (("list",), ("show", "cam-1")):
+        assert remedy in " ".join(administer(federation, "device", *words).split()), words
+    assert remedy not in administer(federation, "device", "show", "cam-2")
+    administer(federation, "device", "revoke", "cam-1")
+    assert shared()["cam-1"] == []

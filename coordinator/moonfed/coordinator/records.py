@@ -229,6 +229,7 @@ class DeviceRecord:
     last_result: DeviceResult | None = None
     activity: tuple[DeviceActivity, ...] = ()
     ineligible: str = ""  # why it cannot take part in the run that was asked about
+    shared_by: tuple[str, ...] = ()  # addresses of the machines that use its identity in turns, if several do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

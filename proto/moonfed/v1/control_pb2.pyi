@@ -2206,6 +2206,7 @@ class Device(_message.Message):
     LAST_RESULT_FIELD_NUMBER: _builtins.int
     ACTIVITY_FIELD_NUMBER: _builtins.int
     INELIGIBLE_FIELD_NUMBER: _builtins.int
+    SHARED_BY_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     online: _builtins.bool
     enrolled: _builtins.float
@@ -2242,6 +2243,10 @@ class Device(_message.Message):
     def activity(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceActivity]:
         """the assignments that it works on, the current one first"""
 
+    @_builtins.property
+    def shared_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """addresses of the machines that use its identity in turns, if several do"""
+
     def __init__(
         self,
         *,
@@ -2260,10 +2265,11 @@ class Device(_message.Message):
         last_result: Global___DeviceResult | None = ...,
         activity: _abc.Iterable[Global___DeviceActivity] | None = ...,
         ineligible: _builtins.str = ...,
+        shared_by: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_result", b"last_result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "certificate_expires", b"certificate_expires", "certificates", b"certificates", "device", b"device", "enrolled", b"enrolled", "ineligible", b"ineligible", "labels", b"labels", "last_result", b"last_result", "last_seen", b"last_seen", "online", b"online", "operator_labels", b"operator_labels", "platform", b"platform", "release", b"release", "revoked", b"revoked", "rounds", b"rounds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "certificate_expires", b"certificate_expires", "certificates", b"certificates", "device", b"device", "enrolled", b"enrolled", "ineligible", b"ineligible", "labels", b"labels", "last_result", b"last_result", "last_seen", b"last_seen", "online", b"online", "operator_labels", b"operator_labels", "platform", b"platform", "release", b"release", "revoked", b"revoked", "rounds", b"rounds", "shared_by", b"shared_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -108,6 +108,7 @@ class ConnectRequest(_message.Message):
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
     INSTALLED_FIELD_NUMBER: _builtins.int
+    INSTANCE_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     contract_version: _builtins.str
     samples: _builtins.int
@@ -119,6 +120,8 @@ class ConnectRequest(_message.Message):
     """
     release: _builtins.str
     """of moonfed on the device"""
+    instance: _builtins.str
+    """Random, of the process that calls: with another process's, of a copied state directory, it shows that two are alive."""
     @_builtins.property
     def plan_interfaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """such as "torchscript/3" """
@@ -157,10 +160,11 @@ class ConnectRequest(_message.Message):
         fingerprint: _builtins.str = ...,
         release: _builtins.str = ...,
         installed: _abc.Iterable[Global___InstalledRelease] | None = ...,
+        instance: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "device", b"device", "encodings", b"encodings", "fingerprint", b"fingerprint", "installed", b"installed", "labels", b"labels", "plan_interfaces", b"plan_interfaces", "platform", b"platform", "release", b"release", "runs", b"runs", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "device", b"device", "encodings", b"encodings", "fingerprint", b"fingerprint", "installed", b"installed", "instance", b"instance", "labels", b"labels", "plan_interfaces", b"plan_interfaces", "platform", b"platform", "release", b"release", "runs", b"runs", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -54,6 +54,18 @@ def test_a_device_without_work_is_idle_and_one_that_has_left_shows_since_when() 
     assert set(list(cells(device()).values())[1:]) == {"-", "0"}
 
 
+def test_a_shared_identity_is_shown_with_its_addresses_and_the_remedy() -> None:
+    devices = [device(f"cam-{number}", online=True, shared_by=["10.0.0.1", "10.0.0.2"]) for number in range(5)]
+    lines = device_lines(devices, WIDTH)
+    assert lines[1].split()[:2] == ["cam-0", "shared"]
+    assert max(map(len, lines)) <= WIDTH
+    told = " ".join(" ".join(lines).split())
+    assert "identity of cam-2 in turns, at 10.0.0.1 and 10.0.0.2" in told
+    assert "moonfed-coordinator device revoke cam-2" in told
+    assert "revoke cam-3" not in told, "three are named"
+    assert "so do those of 2 more devices" in told
+
+
 def test_a_device_that_was_asked_about_shows_why_it_is_ineligible() -> None:
     shown = cells(device(online=True, ineligible="labels must be 0 to 9", last_result=result("counted")))
     assert shown["last result"] == "ineligible: labels must be 0 to 9"

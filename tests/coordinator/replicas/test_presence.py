@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -129,5 +129,32 @@ def test_heartbeats_received_here_count_at_the_other_replica(two: Two) -> None:
         await there.presence.exchange_heartbeats()
         assert there.liveness.last_heartbeat("a") > 0
         assert there.liveness.last_heartbeat("b") == -float("inf")
+
+    asyncio.run(scenario())
+
+
+def test_copies_of_a_device_at_two_replicas_are_found_at_both(two: Two) -> None:
+    async def scenario() -> None:
+        replicas = opened(two)
+        for turn in range(6):
+            address = f"10.0.0.{turn % 2}:443"
+            replicas[turn % 2].sessions.open(replace(info("a"), instance=str(turn % 2), address=address))
+            for replica in (*replicas, *replicas):
+                await replica.presence.exchange()
+        for replica in replicas:
+            assert replica.sessions.identities.addresses("a") == ("10.0.0.0", "10.0.0.1")
+
+    asyncio.run(scenario())
+
+
+def test_a_device_that_changes_between_replicas_is_alone(two: Two) -> None:
+    async def scenario() -> None:
+        replicas = opened(two)
+        for turn in range(6):
+            replicas[turn % 2].sessions.open(replace(info("a"), instance="one", address=f"10.0.0.{turn % 2}:443"))
+            for replica in (*replicas, *replicas):
+                await replica.presence.exchange()
+        for replica in replicas:
+            assert replica.sessions.identities.addresses("a") == ()
 
     asyncio.run(scenario())

@@ -26,6 +26,7 @@ def device(message: control_pb2.Device) -> Device:
         last_result=_result(message.last_result) if message.HasField("last_result") else None,
         activity=tuple(map(_activity, message.activity)),
         ineligible=message.ineligible,
+        shared_by=tuple(message.shared_by),
         certificates=tuple(map(_certificate, message.certificates)),
     )
 

@@ -157,6 +157,7 @@ class DeviceApi:
         """Apply operators' revocations, removals and labels; a run may have waited for a device with a label."""
         self._liveness.set_revoked(view.revoked)
         self._sessions.end_rejected(view.devices)
+        self._sessions.identities.forget(devices=view.revoked, serials=view.devices)
         self._releases.choose_again()
         changed = self._sessions.set_operator_labels(view.labels)
         for run in list(self._runs.served.values()):

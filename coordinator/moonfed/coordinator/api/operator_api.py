@@ -267,6 +267,7 @@ class OperatorApi:
 
 
 def with_presence(device: DeviceRecord, sessions: Sessions) -> DeviceRecord:
-    """Add to a device's record whether it is online, and its own labels if it is."""
+    """Add to a device's record who shares its identity, whether it is online, and its own labels if it is."""
     session = sessions.find(device.device)
+    device = replace(device, shared_by=sessions.identities.addresses(device.device))
     return replace(device, online=True, labels=session.info.labels) if session else device

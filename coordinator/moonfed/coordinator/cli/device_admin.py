@@ -177,6 +177,7 @@ def device_details(device: control_pb2.Device) -> list[str]:
     from moonfed.coordinator.cli.device_hardware import FORMATTED, hardware_rows
     from moonfed.coordinator.cli.devices import activity, last_result
     from moonfed.coordinator.cli.format import moment
+    from moonfed.coordinator.devices.shared_identities import describe_shared
     from moonfed.labels import write_labels
 
     own = {name: value for name, value in device.labels.items() if name not in device.operator_labels}
@@ -192,6 +193,7 @@ def device_details(device: control_pb2.Device) -> list[str]:
         "last result": last_result(device),
         "release": device.release or "-",
     }
+    facts |= {"shared": describe_shared(device.device, device.shared_by)} if device.shared_by else {}
     facts |= dict(hardware_rows(device.platform))
     facts |= {name: value for name, value in sorted(device.platform.items()) if name not in FORMATTED}
     width = max(map(len, facts))

@@ -10,14 +10,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from moonfed.coordinator.cli.format import duration
-from moonfed.coordinator.cli.layout import LINES, shorten, table
+from moonfed.coordinator.cli.layout import COLUMNS, LINES, shorten, table, wrap
+from moonfed.coordinator.devices.shared_identities import describe_shared
 from moonfed.formatting import count
 from moonfed.v1 import control_pb2
 
 HEADS = ("device", "seen", "activity", "release", "rounds", "last result")
 NAME, ACTIVITY = 20, 20  # columns at most, where the width is limited
 UNKNOWN = "-"
-RELEASES = 3  # named in the totals
+RELEASES, WARNINGS = 3, 3  # named in the totals
 
 
 def device_lines(devices: Sequence[control_pb2.Device], width: int | None = None) -> list[str]:
@@ -26,12 +27,13 @@ def device_lines(devices: Sequence[control_pb2.Device], width: int | None = None
     With a `width`, lines have at most that many columns, and only the first devices are shown, so that there are at
     most `LINES` lines.
     """
-    totals = _totals(devices)
+    totals = [line for text in _totals(devices) for line in ([shorten(text, width)] if width else [text])]
+    totals += [line for text in _warnings(devices) for line in wrap(text, width or COLUMNS)]
     most = len(devices) if width is None or len(devices) <= LINES - 1 - len(totals) else LINES - 2 - len(totals)
     lines = table(HEADS, [_row(device, width) for device in devices[:most]], width) if devices else []
     if most < len(devices):
         lines.append(f"and {count(len(devices) - most, 'more device')}: see --all, or choose with --label or --online")
-    return [*lines, *([shorten(line, width) for line in totals] if width else totals)]
+    return [*lines, *totals]
 
 
 def _row(device: control_pb2.Device, width: int | None) -> list[str]:
@@ -44,6 +46,8 @@ def _row(device: control_pb2.Device, width: int | None) -> list[str]:
 def _seen(device: control_pb2.Device) -> str:
     if device.revoked:
         return "revoked"
+    if device.shared_by:
+        return "shared"
     if device.online:
         return "online"
     return duration(max(0.0, time.time() - device.last_seen)) if device.last_seen else UNKNOWN
@@ -68,6 +72,13 @@ def last_result(device: control_pb2.Device) -> str:
         return UNKNOWN
     result = device.last_result
     return f"{result.run} {result.round} {result.outcome}" + (f": {result.reason}" if result.reason else "")
+
+
+def _warnings(devices: Sequence[control_pb2.Device]) -> list[str]:
+    """Name the devices whose identity several machines use."""
+    shared = [device for device in devices if device.shared_by]
+    found = [describe_shared(device.device, device.shared_by) for device in shared[:WARNINGS]]
+    return [*found, f"so do those of {count(len(shared) - WARNINGS, 'more device')}"] if shared[WARNINGS:] else found
 
 
 def _totals(devices: Sequence[control_pb2.Device]) -> list[str]:

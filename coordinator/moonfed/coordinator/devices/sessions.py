@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from moonfed.blobs.store import BlobRef
+from moonfed.coordinator.devices.shared_identities import SharedIdentities
 from moonfed.coordinator.records import MAX_FINGERPRINT, MAX_SAMPLES
 from moonfed.errors import InvalidInput, MoonfedError, Unavailable, VersionMismatch, WrongState
 from moonfed.fleet.assignment import Assignment, AttemptId, EligibilityCheck, RunEnded
@@ -37,10 +38,12 @@ class DeviceInfo:
     encodings: tuple[str, ...] = ()  # of models that it supports, besides float32
     fingerprint: str = ""  # of its data, limits and release; empty: it checks no runs
     release: str = ""  # of moonfed
+    instance: str = ""  # of its process, which no other has; empty: an older client
+    address: str = ""  # from which it calls, with the port; from the connection
 
     def __post_init__(self) -> None:
         words = [*self.plan_interfaces, *self.encodings, *self.platform, *self.platform.values()]
-        words += [self.release] if self.release else []
+        words += [word for word in (self.release, self.instance, self.address) if word]
         if len(words) > MAX_WORDS or any(len(word) > MAX_WORD or not word.isprintable() for word in words):
             raise InvalidInput(
                 f"device {self.device!r} sends a description of {len(words)} words; "
@@ -175,6 +178,7 @@ class Sessions:
     """The sessions by device. A device has one session: a newer one ends the older."""
 
     def __init__(self) -> None:
+        self.identities = SharedIdentities()
         self._local: dict[str, DeviceSession] = {}
         self._remote: dict[str, RemoteSession] = {}
         self._operator_labels: Mapping[str, Mapping[str, str]] = {}
@@ -188,6 +192,7 @@ class Sessions:
             earlier.close(WrongState(f"device {session.device!r} has connected again; this session ends"))
         self._local[session.device] = session
         self._left.discard(session.device)
+        self.identities.connected(info.device, info.instance, info.address, serial)
         return session
 
     def leave(self, device: str) -> None:
@@ -227,6 +232,10 @@ class Sessions:
 
     def set_remote(self, sessions: Mapping[str, RemoteSession], left: Collection[str] = ()) -> None:
         """Replace the sessions at other replicas, by device, and the devices that left them."""
+        for name, session in sessions.items():
+            before, info = self._remote.get(name), session.info
+            if before is None or before.info.instance != info.instance:
+                self.identities.connected(name, info.instance, info.address)
         self._remote, self._left_elsewhere = dict(sessions), frozenset(left)
         for session in self._remote.values():
             session.info = self._labelled(session.info)

@@ -19,6 +19,7 @@ def device_summary(device: control_pb2.Device) -> dict[str, Any]:
         "release": device.release,
         "rounds": device.rounds,
         "last_result": result_document(device.last_result) if device.HasField("last_result") else None,
+        "shared_by": list(device.shared_by),
         **({"ineligible": device.ineligible} if device.ineligible else {}),
         "activity": [
             {

@@ -36,6 +36,7 @@ def device(record: DeviceRecord) -> control_pb2.Device:
             for activity in record.activity
         ],
         ineligible=record.ineligible,
+        shared_by=record.shared_by,
         certificates=[_certificate(certificate) for certificate in record.certificates],
     )
 

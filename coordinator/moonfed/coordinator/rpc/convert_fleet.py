@@ -27,8 +27,8 @@ from moonfed.version import CONTRACT_VERSION, RELEASE
 # Messages in
 
 
-def device_info(device: str, request: fleet_pb2.ConnectRequest) -> DeviceInfo:
-    """Convert a device's description of itself."""
+def device_info(device: str, request: fleet_pb2.ConnectRequest, address: str = "") -> DeviceInfo:
+    """Convert a device's description of itself; `address`: from which it calls."""
     return DeviceInfo(
         device=device,
         contract_version=request.contract_version,
@@ -40,6 +40,8 @@ def device_info(device: str, request: fleet_pb2.ConnectRequest) -> DeviceInfo:
         encodings=tuple(request.encodings),
         fingerprint=request.fingerprint,
         release=request.release,
+        instance=request.instance,
+        address=address,
     )
 
 

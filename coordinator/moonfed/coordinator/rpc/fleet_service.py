@@ -21,6 +21,7 @@ from moonfed.coordinator.rpc.audit import Auditor
 from moonfed.coordinator.rpc.authentication import Authenticator, caller_of, identify
 from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.rpc.flow_control import SMALL_PART, FlowControl, receive
+from moonfed.coordinator.rpc.sockets import parse_peer
 from moonfed.coordinator.updates.submission import Updates, UpdateSession
 from moonfed.errors import InvalidInput, WrongState
 from moonfed.fleet.messages import read_release_report
@@ -62,7 +63,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     ) -> AsyncIterator[fleet_pb2.ConnectReply]:
         device = self._authenticator.device(context, request.device)
         certificate = self._authenticator.certificate(context)
-        info, installed = convert.device_info(device, request), convert.installed(request)
+        address = parse_peer(context.peer())
+        info = convert.device_info(device, request, "{}:{}".format(*address) if address else "")
+        installed = convert.installed(request)
         async with self._devices.connect(info, certificate, installed) as session:
             with self._sole_connection(device, context):
                 yield convert.welcome()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -58,6 +59,7 @@ class FleetConnection:
         self._down, self._up = (Throttle(max_bandwidth) if max_bandwidth else None for _ in range(2))
         self.online = threading.Event()  # set while the device is online
         self.identity = identity
+        self._instance = secrets.token_hex(8)  # tells this process from one with a copy of the state directory
         self._closed = False
         self._stream: Stream[fleet_pb2.ConnectReply] | None = None  # of the session
         self._restarting = False
@@ -125,6 +127,7 @@ class FleetConnection:
             encodings=installed_packages().encodings,
             fingerprint=fingerprint,
             release=RELEASE,
+            instance=self._instance,
             installed=map(write_installed, installed),
         )
         self._restarting = False

@@ -3,7 +3,7 @@
 import { get, repeat } from "./api.js";
 import { action, confirm } from "./dialog.js";
 import { badge, card, facts, h, link, path, replace } from "./dom.js";
-import { connection, labels, outcomeBadge } from "./fleet.js";
+import { connection, labels, outcomeBadge, shared } from "./fleet.js";
 import { ago, bytes, count, duration, moment } from "./format.js";
 import { OUTCOMES } from "./series.js";
 import { Table } from "./table.js";
@@ -36,6 +36,7 @@ export async function show(root, name) {
       card("Device", facts([
         ["last seen", device.online ? "now" : ago(device.last_seen)],
         ["revoked", device.revoked ? moment(device.revoked) : null],
+        ["shared", shared(device)],
         ["enrolled", moment(device.enrolled)],
         ["operators' labels", Object.keys(device.operator_labels).length > 0 && labels(device.operator_labels)],
         ["own labels", Object.keys(own).length > 0 && labels(own)],

@@ -9,7 +9,7 @@ export async function show(root) {
   let rows = [];
   const runs = (await get("/api/runs")).rows.map((row) => row.run).reverse();
   const search = h("input", { type: "search", placeholder: "Name or label, such as site=berlin", "aria-label": "Name or label", oninput: () => filter() });
-  const online = choice("Connection", [["", "Any"], ["online", "Online"], ["offline", "Offline"], ["revoked", "Revoked"]], () => filter());
+  const online = choice("Connection", [["", "Any"], ["online", "Online"], ["offline", "Offline"], ["shared", "Shared"], ["revoked", "Revoked"]], () => filter());
   const release = choice("moonfed", [["", "Any release"]], () => filter());
   const model = choice("Model", [["", "Any model"]], () => filter());
   const run = choice("Eligible for", [["", "Any run"], ...runs.slice(0, 50).map((name) => [name, name])], () => read());
@@ -74,12 +74,17 @@ function options(select, any, values) {
 }
 
 export function connectionName(row) {
-  return row.revoked ? "revoked" : row.online ? "online" : "offline";
+  return row.revoked ? "revoked" : row.shared_by.length ? "shared" : row.online ? "online" : "offline";
 }
 
 export function connection(row) {
   const name = connectionName(row);
-  return badge({ online: "good", offline: "idle", revoked: "bad" }[name], name);
+  return h("span", { title: shared(row) || undefined }, badge({ online: "good", offline: "idle", shared: "bad", revoked: "bad" }[name], name));
+}
+
+// What the operator should know of an identity that several machines use in turns; empty if one does.
+export function shared(row) {
+  return row.shared_by.length ? `Several machines use this identity in turns, at ${row.shared_by.join(" and ")}: one is a copy of the other. Revoke it, then enrol each again, with an empty state directory and a name of its own.` : "";
 }
 
 export function labelText(labels) {
