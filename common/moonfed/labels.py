@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from moonfed.errors import InvalidInput
 
 SANDBOX_LABEL = "sandbox"  # each device sets it to the level at which it isolates plans
+INFERENCE_ONLY = "inference_only"  # in the platform of a device without data, which never trains
 MAX_LABELS, MAX_WORD = 64, 200  # of one device or run; characters of a name or value
 
 

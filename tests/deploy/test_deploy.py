@@ -242,7 +242,7 @@ def test_every_documented_command_line_is_valid() -> None:
     commands: Any = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     found = list(command_lines())
     assert {arguments[0] for _, arguments in found} == {"check", "doctor", "enrol", "predict", "profile", "run"}
-    assert len(found) == len(IMAGES) + 1 + 8  # the images, the service, and eight in the documentation
+    assert len(found) == len(IMAGES) + 1 + 9  # the images, the service, and nine in the documentation
     for where, arguments in found:
         command = commands[arguments[0]]
         with command.make_context(arguments[0], arguments[1:]) as context:  # raises what it cannot parse

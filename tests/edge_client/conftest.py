@@ -205,15 +205,15 @@ class Device:
         if authority:  # another one than certified the device
             (self.state / "identity" / CA_FILE).write_bytes(authority.pem)
 
-    def start(self, data: str | Path, *options: str) -> None:
+    def start(self, data: str | Path | None, *options: str) -> None:
+        """Start the device; `data`: None for inference only."""
         if not (self.state / "identity").exists():
             self.enrol()
         self.process = subprocess.Popen(
             [
                 str(PROGRAM),
                 "run",
-                "--data",
-                str(data),
+                *(() if data is None else ("--data", str(data))),
                 "--state",
                 str(self.state),
                 "--threads",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from moonfed.data.formats import HELP
 from moonfed.edge_client.settings import MEMORY_FORMATS, PRECISIONS, DeviceSettings
 from moonfed.errors import InvalidInput
 from moonfed.plan import interface as plan
@@ -54,6 +55,7 @@ def test_an_invalid_size_is_rejected(text: str) -> None:
     ("field", "value", "message"),
     [
         ("accelerator", "tpu", "device is 'tpu'; it must be 'cpu' or 'cuda'"),
+        ("data", "", f"data is ''; it must be {HELP}, or left out for inference only"),
         ("ignored_folders", ("a/b",), "ignore-folder is 'a/b'; it must be a folder's name, without a path"),
         ("precision", "half", "precision is 'half'; it must be 'float32', 'bfloat16' or 'float16'"),
         ("memory_format", "NHWC", "memory-format is 'NHWC'; it must be 'contiguous' or 'channels-last'"),
@@ -89,3 +91,15 @@ def test_settings_travel_through_the_environment_once(monkeypatch: pytest.Monkey
 def test_the_choices_are_those_of_a_plan() -> None:
     assert PRECISIONS == plan.PRECISIONS
     assert MEMORY_FORMATS == plan.MEMORY_FORMATS
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "option"),
+    [("holdout", 0.1, "holdout"), ("target", "churn", "target"), ("ignored_folders", ("raw",), "ignore-folder")],
+)
+def test_options_about_samples_need_data(field: str, value: object, option: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{option} is given without --data"):
+        DeviceSettings(**{**USUAL, "data": None, field: value})
+    settings = DeviceSettings(**{**USUAL, "data": None})
+    os.environ.update(settings.to_environment())
+    assert DeviceSettings.from_environment() == settings

@@ -308,6 +308,12 @@ TESTS: dict[int, list[str]] = {
         "coordinator.replicas.test_presence::test_copies_of_a_device_at_two_replicas_are_found_at_both",
         "federation.test_administration::test_a_copied_state_directory_is_reported_and_a_restarted_device_is_not",
     ],
+    191: [
+        "federation.test_eligibility::test_a_run_without_eligible_devices_says_so_and_why",
+        "federation.test_evaluation::test_devices_count_what_the_graph_predicts_on_the_same_samples",
+        "edge_client.agent.test_releases::"
+        "test_a_device_without_data_installs_what_runs_and_says_that_it_did_not_compare",
+    ],
     181: [
         "deploy.test_extras::test_an_extra_brings_the_onnx_runtime_that_its_name_says_and_no_other",
         "edge_client.doctor.test_checks::test_two_onnx_runtimes_that_overwrite_each_other_fail",

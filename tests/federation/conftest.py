@@ -108,10 +108,11 @@ class Federation:
             run("moonfed-client", "enrol", token, "--name", name, "--state", str(self.directory / name))
 
     def start_device(self, name: str, *options: str, data: str | None = None) -> None:
-        """Start a device with the data of its number (cam-1: device-1.npz)."""
-        source = data or str(self.parts / f"device-{name.split('-')[1]}.npz")
+        """Start a device with the data of its number (cam-1: device-1.npz); `data`: others, "" for inference only."""
+        source = str(self.parts / f"device-{name.split('-')[1]}.npz") if data is None else data
         self.fleet.start(
-            *(name, "moonfed-client", "run", "--data", source, "--state", str(self.directory / name)),
+            *(name, "moonfed-client", "run", *(("--data", source) if source else ())),
+            *("--state", str(self.directory / name)),
             *("--threads", "1", "--sandbox", available_level(), *options),
         )
 

@@ -64,11 +64,12 @@ def test_a_run_without_eligible_devices_says_so_and_why(
     federation: Federation, make_bundle: Callable[..., Path]
 ) -> None:
     federation.serve()
-    federation.enrol(*UNFIT)
+    federation.enrol(*UNFIT, "cam-9")
     start_unfit_devices(federation)
-    federation.until_online(4)
+    federation.start_device("cam-9", data="")
+    federation.until_online(5)
     federation.start_run(make_bundle("fedavg", epochs=1), "r", "--rounds", "3")
-    waiting = federation.until("r", lambda seen: sum(len(group.devices) for group in seen.ineligible) == 4).waiting
+    waiting = federation.until("r", lambda seen: sum(len(group.devices) for group in seen.ineligible) == 5).waiting
     assert waiting.startswith(
         "waiting for 1 more device: 0 eligible, 1 needed; "
         "not eligible: cam-6, cam-7 (labels of PATH range from 0 to 11; the model has 10 classes, 0 to 9); "
@@ -76,4 +77,6 @@ def test_a_run_without_eligible_devices_says_so_and_why(
     federation.until_log("coordinator", f"run 'r': {waiting}")
     shown = federation.show("r")
     assert (shown.status, shown.eligible, shown.checking) == (control_pb2.RUN_STATUS_RUNNING, 0, 0)
+    reasons = {group.reason: list(group.devices) for group in shown.ineligible}
+    assert reasons["without data, for inference only"] == ["cam-9"]
     assert not federation.rounds("r")

@@ -78,15 +78,19 @@ def small_part(federation: Federation) -> str:
 
 
 def started(federation: Federation, bundle: Path) -> None:
-    """Train two rounds on two devices with a holdout, one without, and one whose holdout is too small."""
+    """Train two rounds on two devices with a holdout, one without, and one whose holdout is too small.
+
+    A fifth has no data.
+    """
     federation.serve()
-    federation.enrol(*SCORED, "cam-3", "cam-4")
+    federation.enrol(*SCORED, "cam-3", "cam-4", "cam-5")
+    federation.start_device("cam-5", data="")
     for name in SCORED:
         federation.start_device(name, "--holdout", str(HOLDOUT))
     federation.start_device("cam-3")
     federation.start_device("cam-4", "--holdout", str(HOLDOUT), data=small_part(federation))
-    federation.until_online(4)
-    federation.start_run(bundle, "r", "--rounds", "2", "--minimum-devices", "4")
+    federation.until_online(5)
+    federation.start_run(bundle, "r", "--rounds", "2", "--minimum-devices", "4", "--cohort", "all")
     federation.until_finished("r")
     for name in (*SCORED, "cam-3", "cam-4"):
         federation.until_log(name, "run r has ended")
@@ -114,9 +118,27 @@ def test_devices_count_what_the_graph_predicts_on_the_same_samples(
         "compared": 2,
         "worse": sum(score["correct"] < score["local_correct"] for score in scores),
     }
+    require_inference_only(federation, "cam-5")
     require_shown(federation, found)
     require_test_sets(federation, found)
     require_another_model_and_repetition(federation, bundle, found)
+
+
+def require_inference_only(federation: Federation, name: str) -> None:
+    """The device without data was in no round; it is online, and the list shows what it is for."""
+    assert all(name not in entry.counted for entry in federation.rounds("r"))
+    (device,) = (
+        found
+        for found in json.loads(run("moonfed-coordinator", "device", "list", *federation.operator, "--json"))
+        if found["device"] == name
+    )
+    assert (device["online"], device["inference_only"], device["rounds"]) == (True, True, 0)
+    listed = run("moonfed-coordinator", "device", "list", *federation.operator)
+    assert [line.split()[1:4] for line in listed.splitlines() if line.startswith(name)] == [
+        ["online", "inference", "only"]
+    ]
+    assert "is for inference only" in federation.log(name)
+    assert "assigned" not in federation.log(name)
 
 
 def require_shown(federation: Federation, found: Mapping[str, Any]) -> None:

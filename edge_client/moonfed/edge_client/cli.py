@@ -141,7 +141,9 @@ def trust_command(
 
 @app.command("run")
 def run_command(
-    data: str = typer.Option(..., metavar=METAVAR, help="This device's samples; see above."),
+    data: str = typer.Option(
+        None, metavar=METAVAR, help="This device's samples; see above. Without it, the device never trains."
+    ),
     target: str = TARGET,
     ignore_folder: list[str] = IGNORE_FOLDER,
     state: Path = STATE,
@@ -196,7 +198,9 @@ def run_command(
         "", metavar="FILE.prom", help="Write metrics to this file for node_exporter's textfile collector."
     ),
 ) -> None:
-    """Connect to the coordinator, train and submit updates until stopped.
+    """Connect to the coordinator, train and submit updates, and install releases, until stopped.
+
+    Without --data the device is for inference only: it installs releases, and takes part in no run.
 
     \b
     Data:
@@ -214,6 +218,7 @@ def run_command(
       moonfed-client run --data samples.npz --metrics-file /var/lib/node_exporter/moonfed.prom
       moonfed-client run --data samples.npz --label site=berlin --label camera=hd
       moonfed-client run --data samples.npz --insecure --coordinator localhost:7443 --name one
+      moonfed-client run --label site=berlin
     """  # noqa: D301
     settings = DeviceSettings(
         state=str(state.resolve()),

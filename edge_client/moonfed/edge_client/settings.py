@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from moonfed.data.formats import HELP
 from moonfed.data.image_folder import check_ignored
 from moonfed.edge_client.metrics_file import require_metrics_file
 from moonfed.edge_client.training_window import TrainingWindow
@@ -33,7 +34,7 @@ class DeviceSettings:
     """Validated settings of `moonfed-client run`; InvalidInput names the option."""
 
     state: str
-    data: str  # see moonfed.data.formats
+    data: str | None  # see moonfed.data.formats; None: inference only
     accelerator: str  # cpu or cuda
     threads: int | None  # for torch; None: its default
     holdout: float  # fraction of the samples that only evaluate
@@ -85,6 +86,7 @@ class DeviceSettings:
                 "because this one reports the level of --sandbox"
             )
         require_holdout(self.holdout)
+        self._require_data()
         require_log_options(self.log_format, self.log_level)
         require_endpoint(self.otlp_endpoint)
         if self.insecure and not self.coordinator:
@@ -93,6 +95,15 @@ class DeviceSettings:
             raise InvalidInput(
                 f"name is {self.name!r}; it is only for --insecure, since an enrolled device already has a name"
             )
+
+    def _require_data(self) -> None:
+        """Raise InvalidInput if data are empty, or missing for an option that is about them."""
+        if self.data == "":
+            raise InvalidInput(f"data is ''; it must be {HELP}, or left out for inference only")
+        about_data = {"holdout": self.holdout, "target": self.target, "ignore-folder": self.ignored_folders}
+        given = [option for option, value in about_data.items() if value]
+        if self.data is None and given:
+            raise InvalidInput(f"{given[0]} is given without --data; it is about this device's samples")
 
     @property
     def plain_name(self) -> str:

@@ -47,6 +47,7 @@ def test_a_device_at_work() -> None:
 
 def test_a_device_without_work_is_idle_and_one_that_has_left_shows_since_when() -> None:
     assert cells(device(online=True))["activity"] == "idle"
+    assert cells(device(platform={"inference_only": "yes"}))["activity"] == "inference only"
     shown = cells(device(last_seen=time.time() - 7500, last_result=result("declined", "the disk is full")))
     assert (shown["seen"], shown["activity"]) == ("2 h", "-")
     assert shown["last result"] == "digits 12 declined: the disk is full"

@@ -13,6 +13,7 @@ from moonfed.coordinator.replicas.presence import Presence, from_document, to_do
 from moonfed.coordinator.storage.online_devices import OnlineDevices
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import WrongState
+from moonfed.labels import INFERENCE_ONLY
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 
 Two = tuple[Store, Store]
@@ -59,9 +60,15 @@ def opened(two: Two) -> list[Replica]:
 
 def test_a_description_travels_without_the_platform() -> None:
     document = to_document(info("a"))
-    assert "platform" not in document
+    assert document["platform"] == {}
     assert from_document("a", document).platform == {}
     assert to_document(from_document("a", document)) == document
+
+
+def test_other_replicas_know_a_device_for_inference_only() -> None:
+    document = to_document(replace(info("a"), platform={"torch": "2.6", INFERENCE_ONLY: "yes"}))
+    assert from_document("a", document).inference_only
+    assert not from_document("a", to_document(info("a"))).inference_only
 
 
 def test_devices_come_online_and_leave_at_the_other_replica(two: Two) -> None:

@@ -120,6 +120,22 @@ def test_without_a_holdout_nothing_is_compared(
     assert not installed.HasField("score")
 
 
+def test_a_device_without_data_installs_what_runs_and_says_that_it_did_not_compare(
+    coordinator: Coordinator, device: Device, deploy: Callable[..., SignedRelease]
+) -> None:
+    deploy(1, 1)
+    device.start(None)
+    coordinator.wait_for_outcome("installed")
+    deploy(2, 2, model=BAD)
+    installed = coordinator.wait_for_outcome("installed", 2)
+    assert (installed.installed.version, installed.samples) == (2, 0)
+    assert installed.reason == "not compared, because this device has no data"
+    assert not installed.HasField("score")
+    deploy(3, 3, model=b"no ONNX file")
+    assert coordinator.wait_for_outcome("failed").version == 3
+    assert store(device).current("digits") == 2
+
+
 @pytest.mark.parametrize(
     ("made", "reason"),
     [

@@ -6,6 +6,7 @@ import time
 
 from moonfed.client.convert.times import moment, moment_or_none
 from moonfed.client.records.devices import Certificate, Device, DeviceActivity, DeviceResult, Token, TokenStatus
+from moonfed.labels import INFERENCE_ONLY
 from moonfed.v1 import control_pb2
 
 
@@ -26,6 +27,7 @@ def device(message: control_pb2.Device) -> Device:
         last_result=_result(message.last_result) if message.HasField("last_result") else None,
         activity=tuple(map(_activity, message.activity)),
         ineligible=message.ineligible,
+        inference_only=INFERENCE_ONLY in message.platform,
         shared_by=tuple(message.shared_by),
         certificates=tuple(map(_certificate, message.certificates)),
     )

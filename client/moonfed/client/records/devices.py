@@ -61,6 +61,7 @@ class Device:
     last_result: DeviceResult | None
     activity: tuple[DeviceActivity, ...]  # the current assignment first
     ineligible: str  # reason, if `devices` was asked for a run's ineligible ones
+    inference_only: bool  # it has no data, and takes part in no run
     shared_by: tuple[str, ...]  # addresses of the machines that use its identity in turns, if several do
     certificates: tuple[Certificate, ...]  # the newest last; empty in lists
 

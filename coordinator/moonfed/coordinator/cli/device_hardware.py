@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-FORMATTED = frozenset({"memory", "accelerator", "cuda", "threads", "torch", "jetpack", "system"})
+from moonfed.labels import INFERENCE_ONLY
+
+FORMATTED = frozenset({"memory", "accelerator", "cuda", "threads", "torch", "jetpack", "system", INFERENCE_ONLY})
 UNKNOWN = "-"  # a device that has never connected
 
 
@@ -33,6 +35,8 @@ def _memory(platform: Mapping[str, str]) -> str:
 
 
 def _trains_on(platform: Mapping[str, str]) -> str:
+    if INFERENCE_ONLY in platform:
+        return "nothing: it is for inference only"
     kind = platform.get("accelerator") or UNKNOWN
     detail = platform.get("cuda") if kind == "cuda" else platform.get("threads")
     if not detail:

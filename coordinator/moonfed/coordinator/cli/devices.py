@@ -13,6 +13,7 @@ from moonfed.coordinator.cli.format import duration
 from moonfed.coordinator.cli.layout import COLUMNS, LINES, shorten, table, wrap
 from moonfed.coordinator.devices.shared_identities import describe_shared
 from moonfed.formatting import count
+from moonfed.labels import INFERENCE_ONLY
 from moonfed.v1 import control_pb2
 
 HEADS = ("device", "seen", "activity", "release", "rounds", "last result")
@@ -55,6 +56,8 @@ def _seen(device: control_pb2.Device) -> str:
 
 def activity(device: control_pb2.Device) -> str:
     """Return the current assignment, with the number of the others."""
+    if INFERENCE_ONLY in device.platform:
+        return "inference only"
     if not device.online:
         return UNKNOWN
     if not device.activity:

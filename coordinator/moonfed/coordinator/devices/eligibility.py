@@ -22,6 +22,8 @@ from moonfed.labels import lacking, write_labels
 
 def ineligibility(info: DeviceInfo, manifest: Manifest, settings: RunSettings) -> str | None:
     """Return what a device lacks for a run, such as "without the encoding int8"; None if it is eligible."""
+    if info.inference_only:
+        return "without data, for inference only"
     if manifest.plan.interface not in info.plan_interfaces:
         return f"without the plan interface {manifest.plan.interface}"
     if unknown := settings.encodings.needed - set(info.encodings):

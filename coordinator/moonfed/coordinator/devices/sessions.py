@@ -13,7 +13,7 @@ from moonfed.errors import InvalidInput, MoonfedError, Unavailable, VersionMisma
 from moonfed.fleet.assignment import Assignment, AttemptId, EligibilityCheck, RunEnded
 from moonfed.fleet.evaluation import EvaluationTask
 from moonfed.fleet.target_release import TargetRelease
-from moonfed.labels import check_labels
+from moonfed.labels import INFERENCE_ONLY, check_labels
 from moonfed.validate import require_whole
 from moonfed.version import CONTRACT_VERSION
 
@@ -58,6 +58,11 @@ class DeviceInfo:
         for run in self.runs:
             if not 0 < len(run) <= MAX_RUN or not run.isprintable():
                 raise InvalidInput(f"runs names {run[:MAX_RUN]!r}; it must be 1 to {MAX_RUN} printable characters")
+
+    @property
+    def inference_only(self) -> bool:
+        """True if it has no data, and so never trains."""
+        return INFERENCE_ONLY in self.platform
 
     @property
     def all_labels(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from moonfed.formatting import iso_time
+from moonfed.labels import INFERENCE_ONLY
 from moonfed.v1 import control_pb2
 
 
@@ -19,6 +20,7 @@ def device_summary(device: control_pb2.Device) -> dict[str, Any]:
         "release": device.release,
         "rounds": device.rounds,
         "last_result": result_document(device.last_result) if device.HasField("last_result") else None,
+        "inference_only": INFERENCE_ONLY in device.platform,
         "shared_by": list(device.shared_by),
         **({"ineligible": device.ineligible} if device.ineligible else {}),
         "activity": [

@@ -15,6 +15,7 @@ from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, Remo
 from moonfed.coordinator.storage.online_devices import OnlineByDevice, OnlineDevice, OnlineDevices
 from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import WrongState
+from moonfed.labels import INFERENCE_ONLY
 
 
 class Presence:
@@ -94,14 +95,15 @@ class Presence:
 def to_document(info: DeviceInfo) -> dict[str, Any]:
     """Return what other replicas need to know of a device as JSON values; the registry has the rest."""
     document = asdict(info)
-    del document["device"], document["platform"], document["operator_labels"]
-    return document
+    del document["device"], document["operator_labels"]
+    needed = {name: value for name, value in info.platform.items() if name == INFERENCE_ONLY}
+    return {**document, "platform": needed}
 
 
 def from_document(device: str, document: Mapping[str, Any]) -> DeviceInfo:
     """Read what `to_document` wrote."""
     lists = {name: tuple(document[name]) for name in ("plan_interfaces", "runs", "encodings")}
-    return DeviceInfo(device=device, platform={}, **{**document, **lists})
+    return DeviceInfo(device=device, **{**document, **lists})
 
 
 def _session(name: str, device: OnlineDevice) -> RemoteSession:

@@ -12,6 +12,7 @@ from moonfed.bundle.manifest import MANIFEST_BYTES, Manifest
 from moonfed.edge_client.installed_packages import installed_packages
 from moonfed.edge_client.resources.platform_info import cuda_of_torch, hardware
 from moonfed.errors import UntrustedBundle, VersionMismatch
+from moonfed.labels import INFERENCE_ONLY
 from moonfed.signing.bundle_signature import MAX_BYTES
 from moonfed.version import PLAN_INTERFACE
 
@@ -23,11 +24,13 @@ def torch_version() -> str:
     return installed_packages().torch
 
 
-def describe_platform(accelerator: str, threads: int | None = None, root: Path = ROOT) -> dict[str, str]:
+def describe_platform(
+    accelerator: str, threads: int | None = None, root: Path = ROOT, *, inference_only: bool = False
+) -> dict[str, str]:
     """Describe this device for the coordinator's list of devices; omit what is unknown.
 
     `threads`: for training; None: torch's default, one per core unless the environment sets fewer.
-    `root`: the root of the file system.
+    `inference_only`: whether it has no data. `root`: the root of the file system.
     """
     software = {
         "python": platform.python_version(),
@@ -35,6 +38,7 @@ def describe_platform(accelerator: str, threads: int | None = None, root: Path =
         "cuda": cuda_of_torch(_torch_folder()),
         "accelerator": accelerator,
         "threads": str(threads or _usual_threads()),
+        INFERENCE_ONLY: "yes" if inference_only else "",
     }
     return {**hardware(root), **{name: word for name, word in software.items() if word}}
 

@@ -152,6 +152,7 @@ class EligibilityChecks:
 
     def _check(self, check: EligibilityCheck) -> SampleCounts:
         """Raise the reason why this device cannot train the run's bundle."""
+        self._settings.require_data()
         signature = require_signature(check.signature, check.manifest)
         content = self._checkable(lambda: self._transfers.fetch_untrusted(signature, self._blobs))
         statement = would_accept(Path(self._settings.state), content, check.manifest.sha256, time.time())

@@ -86,6 +86,7 @@ class Evaluations:
 
     def _score(self, task: EvaluationTask) -> HoldoutCounts:
         """Return the counts; raises MoonfedError, Superseded or WindowClosed."""
+        self._settings.require_data()
         self._transfers.seconds_open()
         state, signature = Path(self._settings.state), require_signature(task.signature, task.manifest)
         content = self._transfers.fetch_untrusted(signature, self._blobs, should_continue=self._may_fetch)

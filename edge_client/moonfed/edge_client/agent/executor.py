@@ -266,6 +266,7 @@ class Executor:
         `should_continue` returns whether the round still needs this device. Raises UntrustedBundle for a bundle that
         this device does not accept, VersionMismatch for a plan that it cannot run.
         """
+        self._settings.require_data()
         statement = self._verify(assignment.signature, assignment.manifest)
         log.info("%s: assigned", assignment)
         manifest_file = self._transfers.fetch(assignment.manifest, self._blobs)

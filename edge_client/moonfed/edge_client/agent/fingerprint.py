@@ -18,6 +18,7 @@ from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.signing import canonical
 from moonfed.version import PLAN_INTERFACE, RELEASE
 
+NO_DATA = "none"  # of a device for inference only
 VALID_SECONDS = 60.0  # of a computed fingerprint: retries of a connection need not look at all files again
 
 
@@ -69,6 +70,8 @@ class DeviceFingerprint:
         return self._newest != self._announced
 
     def _data(self) -> str | None:
+        if not self._settings.data:
+            return NO_DATA
         return data_fingerprint(self._settings.data, self._settings.ignored_folders)
 
     def _compute(self) -> None:

@@ -104,7 +104,7 @@ def _run_session(settings: DeviceSettings, metrics: DeviceMetrics | None) -> Non
     worker = WorkerSettings(
         state=settings.state,
         device=connection.device,
-        data=settings.data,
+        data=settings.data or "",
         target=settings.target,
         ignored_folders=settings.ignored_folders,
         accelerator=settings.accelerator,

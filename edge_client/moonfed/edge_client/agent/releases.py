@@ -108,6 +108,8 @@ class ReleaseInstaller:
         try:
             scores = self._follow(target)
             reason = _drop(scores)
+            if target.version and not self._settings.data:
+                reason = "not compared, because this device has no data"
         except Superseded as superseded:
             self._give_way(target, superseded)
             return None

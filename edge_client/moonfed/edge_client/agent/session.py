@@ -34,6 +34,7 @@ from moonfed.errors import (
 )
 from moonfed.fleet.messages import read_assignment, read_check, read_evaluation, read_run_ended, read_target
 from moonfed.fleet.target_release import InstalledRelease
+from moonfed.labels import INFERENCE_ONLY
 from moonfed.transport.client import Backoff
 from moonfed.transport.identity import Identity, key_bytes
 from moonfed.v1 import fleet_pb2
@@ -74,7 +75,7 @@ class Session:
         """`window`: when the device is online and trains; None: always. `metrics`: written while the session lasts."""
         self._metrics = metrics
         self._state, self._connection, self._window = Path(settings.state), connection, window
-        self._platform = describe_platform(settings.accelerator, settings.threads)
+        self._platform = describe_platform(settings.accelerator, settings.threads, inference_only=not settings.data)
         self._labels = settings.labels
         self._worker, self._inbox = worker, Inbox()
         self._fingerprint = DeviceFingerprint(settings, self._platform)
@@ -90,6 +91,8 @@ class Session:
 
         In the last case, the state directory holds an identity with the new name, for another session.
         """
+        if INFERENCE_ONLY in self._platform:
+            log.info("no --data: this device is for inference only; it installs releases, and takes part in no run")
         try:
             self._check_worker()
             self._executor.start()

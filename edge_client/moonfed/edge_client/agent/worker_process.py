@@ -94,7 +94,8 @@ class WorkerProcess:
 
     def check(self) -> None:
         """Start the processes that check this device's settings, raise any error, and end them."""
-        self._reader.answer(encode("check"), "ready")
+        if self._settings.data:
+            self._reader.answer(encode("check"), "ready")
         if self._settings.accelerator != "cpu":  # importing torch takes two seconds; cpu does not need it
             self._trainer, self._manifest_file = self._new_trainer(FILE_HEADER, 0), ""
             self._memory = _trainer_memory(self._trainer.answer(encode("check"), "ready"))
@@ -198,7 +199,12 @@ class WorkerProcess:
             self._directory.clear()
 
     def read_samples(self, spec: InputSpec, classes: Sequence[str]) -> SampleCounts:
-        """Read the samples in a form; return their numbers, or raise the reason why they do not have it."""
+        """Read the samples in a form; return their numbers, or raise the reason why they do not have it.
+
+        A device for inference only has none.
+        """
+        if not self._settings.data:
+            return SampleCounts(samples=0, held_out=0, version=0)
         try:
             read = self._reader.answer(encode("read", **wanted_samples(spec, classes)), "read")
         except BaseException:

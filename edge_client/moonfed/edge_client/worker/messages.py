@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.errors import InvalidInput
 from moonfed.sandbox.policy import Level
 
 
@@ -24,7 +25,7 @@ class WorkerSettings:
 
     state: str  # the state directory
     device: str  # the device's name
-    data: str  # see moonfed.data.formats
+    data: str  # see moonfed.data.formats; empty: inference only
     accelerator: str  # cpu or cuda
     holdout: float  # fraction of the samples that only evaluate
     target: str = ""  # column of a table with the labels; empty: the bundle's
@@ -37,6 +38,11 @@ class WorkerSettings:
     max_memory: int | None = None  # bytes that local training may take
     sandbox: Level = "strict"  # of the trainer
     labels: Mapping[str, str] = field(default_factory=dict)  # by which runs select devices
+
+    def require_data(self) -> None:
+        """Raise InvalidInput if this device is for inference only."""
+        if not self.data:
+            raise InvalidInput("this device has no data; it runs for inference only")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ def write_samples(file: int, samples: DataSet, spec: InputSpec, holdout: float) 
 def map_samples(file: int, spec: InputSpec, samples: int, held_out: int) -> tuple[MappedSamples, MappedSamples]:
     """Map what `write_samples` wrote. The arrays are writable; changes stay in this process."""
     *parts, end = _parts(spec, samples, held_out)
-    memory = mmap.mmap(file, max(1, end[0]), access=mmap.ACCESS_COPY)
+    memory = mmap.mmap(file, end[0], access=mmap.ACCESS_COPY) if end[0] else mmap.mmap(-1, 1, access=mmap.ACCESS_COPY)
     arrays = [_array(memory, part) for part in parts]
     return MappedSamples(*arrays[:2]), MappedSamples(*arrays[2:4])
 

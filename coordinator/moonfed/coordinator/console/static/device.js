@@ -40,7 +40,7 @@ export async function show(root, name) {
         ["enrolled", moment(device.enrolled)],
         ["operators' labels", Object.keys(device.operator_labels).length > 0 && labels(device.operator_labels)],
         ["own labels", Object.keys(own).length > 0 && labels(own)],
-        ["now", current ? `${current.run}, round ${current.round}: ${Math.round(100 * current.fraction)} %` : device.online ? "idle" : null],
+        ["now", current ? `${current.run}, round ${current.round}: ${Math.round(100 * current.fraction)} %` : device.inference_only ? "inference only" : device.online ? "idle" : null],
         ["rounds counted", count(device.rounds)],
         ["moonfed", device.release],
       ].map(([key, value]) => [key, value || null])), h("details", {}, h("summary", {}, "Platform"), facts(platform))),

@@ -101,6 +101,7 @@ function modelText(models) {
 
 function activity(row) {
   const [current] = row.activity;
+  if (row.inference_only) return "inference only";
   if (current) return `${current.run} ${current.round}: ${Math.round(100 * current.fraction)} %`;
   return row.online ? "idle" : row.last_seen ? `seen ${ago(row.last_seen)}` : "–";
 }
