@@ -13,6 +13,7 @@ from moonfed.coordinator.aggregation.robust.reducers.multi_krum import MultiKrum
 from moonfed.coordinator.rounds.run_recipe import FLEET_KEYS, RUN_KEYS
 from moonfed.errors import InvalidInput
 from moonfed.experiments.simulation import TABLES, Simulation, from_document, read_simulation
+from moonfed.export.methods import METHODS
 from moonfed.registry import selection_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -59,11 +60,34 @@ def test_there_are_examples() -> None:
 def test_the_defaults_are_the_papers() -> None:
     simulation = Simulation(dataset="cifar10", method="moon")
     settings = simulation.method_settings
-    assert (simulation.rounds, simulation.parties, simulation.beta, simulation.projection) == (100, 10, 0.5, 256)
+    assert (simulation.rounds, simulation.parties, simulation.beta, simulation.head) == (100, 10, 0.5, 256)
     assert (settings.training.epochs, settings.training.batch_size) == (10, 64)
     assert settings.hyperparameters["learning_rate"] == 0.01
     assert simulation.augmentation_name == "crop-flip"
     assert Simulation(dataset="cifar10", method="solo").method_settings.training.epochs == 300
+
+
+@pytest.mark.parametrize(
+    ("document", "head"),
+    [
+        ({"method": "fedavg"}, 0),
+        ({"method": "pooled"}, 0),
+        ({"method": "fedproc"}, 256),
+        ({"method": "scaffold", "projection": 64}, 64),
+        ({"method": "moon", "projection": 0}, 0),
+    ],
+    ids=lambda value: None if isinstance(value, int) else "-".join(map(str, value.values())),
+)
+def test_a_recipe_records_the_head_that_its_method_needs_or_that_it_states(document: dict[str, Any], head: int) -> None:
+    simulation = from_document({"dataset": "digits", **document})
+    assert simulation.to_document()["projection"] == head
+    assert simulation.digest == from_document({"dataset": "digits", **document, "projection": head}).digest
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_comparison_on_cifar_trains_one_network_with_every_method(method: str) -> None:
+    changes = ["rounds=", f"method={method}"] if method == "solo" else [f"method={method}"]
+    assert read_simulation(EXAMPLES / "cifar10.toml", changes).head == 256
 
 
 def test_the_same_recipe_has_the_same_digest_however_it_is_written() -> None:
@@ -91,7 +115,7 @@ def test_the_same_recipe_has_the_same_digest_however_it_is_written() -> None:
         ({"rounds": "all"}, "rounds is 'all'; it must be a whole number"),
         ({"rounds": True}, "rounds is True; it must be a whole number"),
         ({"parties": 0}, "parties is 0"),
-        ({"projection": -1}, "projection is -1"),
+        ({"projection": -2}, "projection is -2"),
         ({"partition": "sorted"}, "partition is 'sorted'"),
         ({"beta": 0}, "beta is 0"),
         ({"cohort": "11", "parties": 10}, "cohort is '11'; it must be at most the number of parties, 10"),

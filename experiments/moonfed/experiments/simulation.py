@@ -30,7 +30,7 @@ from moonfed.experiments.attendance import Behaviour
 from moonfed.experiments.datasets import LOADERS, augmentation
 from moonfed.experiments.own_data import require_none
 from moonfed.experiments.partition import Kind, PartitionSettings
-from moonfed.export.bundle_recipe import MethodSettings, read_settings
+from moonfed.export.bundle_recipe import MethodSettings, default_projection, read_settings
 from moonfed.export.methods import METHODS
 from moonfed.server_rules import read_server_rule
 from moonfed.server_rules.server_rule import ServerRule
@@ -40,6 +40,7 @@ SOLO = "solo"  # every party trains alone
 POOLED = "pooled"  # all samples in one place, to compare with; no device's method
 ALONE = (SOLO, POOLED)  # the methods that exchange nothing
 OWN_SEED = -1  # partition_seed: the simulation's
+OF_METHOD = -1  # projection: a head if the method compares representations
 TABLES = ("settings", "server", "robust")
 OWN_DATA = ("target", "columns", "input", "classes")  # see moonfed.experiments.own_data
 OF_BUNDLE = ("model", "projection", "method", "settings", "augmentation", "server_rule", "server")  # a bundle has them
@@ -69,7 +70,7 @@ class Simulation:
     input: str = ""
     classes: str = ""
     model: str = "cnn"
-    projection: int = 256  # width of the projection head's output; 0: no head
+    projection: int = OF_METHOD  # width of the projection head's output; 0: no head
     method: str = "fedavg"
     settings: Mapping[str, Value] = field(default_factory=dict)
     augmentation: bool = True  # the data set's own, where MOON's authors have one
@@ -130,7 +131,8 @@ class Simulation:
     def _check_training(self) -> None:
         """Check what a bundle would contain."""
         _one_of("method", self.method, (*METHODS, POOLED))
-        _whole("projection", self.projection, 0)
+        if self.projection != OF_METHOD:
+            _whole("projection", self.projection, 0)
         if self.method_settings.training.views and self.augmentation_name == "none":
             raise InvalidInput(
                 f"views is {self.method_settings.training.views}; it must be 0, since nothing is augmented: "
@@ -251,6 +253,13 @@ class Simulation:
         return parse_encodings(self.downlink_encoding, self.uplink_encoding)
 
     @property
+    def head(self) -> int:
+        """The width of the projection head's output; 0: no head."""
+        if self.projection != OF_METHOD:
+            return self.projection
+        return default_projection(self.model, self.device_method) or 0
+
+    @property
     def augmentation_name(self) -> str:
         """The plan's augmentation, by `moonfed.export.augmentation`'s names."""
         return augmentation(self.dataset) if self.augmentation else "none"
@@ -262,7 +271,7 @@ class Simulation:
 
     def to_document(self) -> dict[str, Any]:
         """Return the recipe as JSON values, with numeric text converted to numbers."""
-        document = asdict(self)
+        document = asdict(self) | ({} if self.bundle else {"projection": self.head})
         for key in ENCODINGS:  # a recipe of before there were any is the same simulation
             if document[key] == str(PLAIN):
                 del document[key]

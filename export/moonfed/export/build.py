@@ -13,9 +13,9 @@ from moonfed.bundle.files import Bundle, require_output, write_bundle
 from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput
 from moonfed.export import bundle_builder
-from moonfed.export.bundle_recipe import BundleRecipe, Settings, read_classes, read_federated
+from moonfed.export.bundle_recipe import BundleRecipe, Projection, Settings, read_classes, read_federated
 from moonfed.export.bundle_signing import SigningOptions, sign_new
-from moonfed.export.model_zoo import PROJECTION, Parts
+from moonfed.export.model_zoo import Parts
 from moonfed.export.network import Network
 from moonfed.export.preprocessing import build_preprocessing
 from moonfed.export.self_checks import check_samples
@@ -41,7 +41,7 @@ def build_bundle(
     augmentation: str = "none",
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-    projection: int | None = PROJECTION,
+    projection: Projection = "default",
     seed: int = 0,
     replace: bool = False,
     sign: Sequence[Path] = (),

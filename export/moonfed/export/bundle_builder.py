@@ -104,7 +104,7 @@ def _network(recipe: BundleRecipe) -> Network:
         len(recipe.classes),
         mean=recipe.mean,
         deviation=recipe.deviation,
-        projection=recipe.projection,
+        projection=recipe.head,
         seed=recipe.seed,
     )
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from moonfed.bundle.manifest import InputSpec
 from moonfed.data.data_set import Inputs
@@ -16,7 +16,7 @@ from moonfed.data.source import IGNORED
 from moonfed.errors import InvalidInput
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import Method
-from moonfed.export.model_zoo import PROJECTION
+from moonfed.export.model_zoo import PROJECTION, has_own_head
 from moonfed.export.optimiser import Sgd
 from moonfed.export.table_description import read_description
 from moonfed.plan.training_spec import TrainingSpec
@@ -24,6 +24,7 @@ from moonfed.registry import Value, read_value
 from moonfed.server_rules.mean import MeanRule
 from moonfed.server_rules.server_rule import ServerRule
 
+Projection = int | None | Literal["default"]  # the head's output; None: no head; see `default_projection`
 Settings = Mapping[str, float | int | str]
 DEFAULT_BATCH_SIZE = 64  # Li, He, Song (CVPR 2021), section 4.1
 ADVICE = "`moonfed-export methods` lists them with their defaults"
@@ -42,10 +43,15 @@ class BundleRecipe:
     mean: tuple[float, ...] | None = None  # one per channel (of pixels in [0, 1]) or per feature, or a single one
     deviation: tuple[float, ...] | None = None
     augmentation: str = "none"
-    projection: int | None = PROJECTION  # the projection head's output; None: no head
+    projection: Projection = "default"
     server_rule: ServerRule = field(default_factory=MeanRule)
     seed: int = 0
     examples: Inputs | None = None  # raw samples, for the checks; None: random ones
+
+    @property
+    def head(self) -> int | None:
+        """The projection head's output; None: no head."""
+        return default_projection(self.model, self.method) if self.projection == "default" else self.projection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +76,11 @@ class MethodSettings:
         """The plan's hyperparameters: those of the optimiser and of the objective."""
         optimiser = {item.name: float(getattr(self.optimiser, item.name)) for item in fields(Sgd)}
         return optimiser | self.method.coefficients()
+
+
+def default_projection(model: str, method: str) -> int | None:
+    """Return the output of a network's projection head: a method that compares no representations needs none."""
+    return PROJECTION if has_own_head(model) or METHODS[method].compares_representations else None
 
 
 def read_settings(method: str, settings: Settings) -> MethodSettings:
@@ -191,8 +202,10 @@ def read_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
         raise InvalidInput(f"{name} is {text!r}; it must be numbers with commas between them") from error
 
 
-def read_projection(text: str) -> int | None:
-    """Parse the projection head's width, or `none` for no head."""
+def read_projection(text: str | None) -> Projection:
+    """Parse the projection head's width, or `none` for no head; None: the method's default."""
+    if text is None:
+        return "default"
     if text == "none":
         return None
     if text.isdecimal() and int(text) >= 1:

@@ -138,6 +138,11 @@ def _torchvision(name: str, sample: InputSpec) -> Encoder:
     return encoder, width
 
 
+def has_own_head(model: str) -> bool:
+    """Return whether a model is the user's `module:callable`, which returns its own head."""
+    return ":" in model and not model.startswith("torchvision:")
+
+
 def _custom_parts(model: str, sample: InputSpec, classes: int, projection: int | None) -> Parts:
     """Call the user's `module:callable` with shape and number of classes."""
     if projection != PROJECTION:

@@ -142,6 +142,11 @@ def test_the_papers_methods_as_the_rest_of_moonfed_reads_them(name: str, expecte
     assert (m.previous_models, m.frozen_encoders, m.exchanges, m.default_epochs, m.prototype_devices) == expected
 
 
+def test_methods_whose_loss_depends_on_representations_say_so() -> None:
+    comparing = {name for name, method in METHODS.items() if method.compares_representations}
+    assert comparing == {"moon", "l2", "fedproc", "fedssc", "fedssc-two-stage", "fedssc-local-contrast"}
+
+
 def test_solo_is_fedavg_on_the_device(new_plan: NewPlan) -> None:
     steps = batches(SMALL_IMAGE, 20, 8)
     solo = run_round(

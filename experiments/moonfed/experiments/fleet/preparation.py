@@ -172,7 +172,7 @@ def bundle_recipe(simulation: Simulation, data: SplitDataSet) -> BundleRecipe:
         mean=customary.mean,
         deviation=customary.deviation,
         seed=simulation.seed,
-        projection=simulation.projection or None,
+        projection=simulation.head or None,
         augmentation=simulation.augmentation_name,
         server_rule=simulation.rule,
     )

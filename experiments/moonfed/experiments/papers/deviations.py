@@ -133,7 +133,7 @@ DESCRIPTIONS: Mapping[str, Callable[[Simulation], str]] = {
     "data set": lambda simulation: DATA[simulation.dataset].title,
     "samples": _samples,
     NETWORK: lambda simulation: simulation.model,
-    HEAD: lambda simulation: str(simulation.projection) if simulation.projection else "no head",
+    HEAD: lambda simulation: str(simulation.head) if simulation.head else "no head",
     "rounds": lambda simulation: _federated(simulation, str(simulation.rounds)),
     EPOCHS: lambda simulation: _federated(simulation, str(simulation.method_settings.training.epochs)),
     EPOCHS_OF_SOLO: lambda simulation: (

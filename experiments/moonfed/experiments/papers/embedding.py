@@ -65,7 +65,7 @@ def hidden_vectors(result: SimulationResult, model_file: Path, data: SplitDataSe
         len(recipe.classes),
         mean=recipe.mean,
         deviation=recipe.deviation,
-        projection=recipe.projection,
+        projection=recipe.head,
     )
     manifest = read_bundle(result.bundle).manifest
     weights = split(open_model(model_file, manifest.tensors), manifest.tensors)

@@ -13,10 +13,10 @@ from moonfed.experiments.papers.presets import AUTHORS_SPLIT, DATA, paper_rounds
 from moonfed.experiments.papers.recipe import Cell
 from moonfed.experiments.papers.reproduce_options import Options
 from moonfed.experiments.simulation import POOLED, SOLO, Simulation, Value, from_document
+from moonfed.export.model_zoo import PROJECTION
 
 DEFAULTS: Mapping[str, Value] = {
     "beta": 0.5,
-    "projection": 256,
     "epochs": 10,
     "tau": 0.5,
     "previous_models": 1,
@@ -39,7 +39,8 @@ def simulation_of(cell: Cell, options: Options, *, seed: int, tuned: float | Non
     settings: dict[str, Value] = dict(cell.settings)
     server: dict[str, Value] = dict(cell.server)
     rounds = rounds_of(cell, options)
-    keys: dict[str, Any] = {"model": DATA[cell.dataset].model, "dataset": cell.dataset, **cell.keys, "rounds": rounds}
+    network = {"model": DATA[cell.dataset].model, "projection": PROJECTION}
+    keys: dict[str, Any] = {"dataset": cell.dataset, **network, **cell.keys, "rounds": rounds}
     if not DATA[cell.dataset].bundled and "partition" not in keys:
         keys |= AUTHORS_SPLIT
     if options.quick:

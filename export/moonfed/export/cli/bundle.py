@@ -41,8 +41,13 @@ def bundle(
         str, typer.Option(help="cnn, mlp, resnet18, resnet50, torchvision:NAME or your MODULE:CALLABLE.")
     ] = "cnn",
     projection: Annotated[
-        str, typer.Option(metavar="WIDTH|none", help="The projection head's output; none: no head.")
-    ] = "256",
+        str | None,
+        typer.Option(
+            metavar="WIDTH|none",
+            help="The projection head's output; none: no head. Default: 256 if the method compares representations, "
+            "as MOON does, or else none.",
+        ),
+    ] = None,
     method: Annotated[
         str, typer.Option(help=f"The local objective: {', '.join(name for name in METHODS if name not in LOCAL_ONLY)}.")
     ] = "fedavg",

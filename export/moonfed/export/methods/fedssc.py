@@ -14,6 +14,7 @@ Legend: B samples, C classes, D width of a representation, R references: the glo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -104,6 +105,8 @@ class SharedContrastive(Objective):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrototypeMethod(Method):
     """The settings of all methods with prototypes."""
+
+    compares_representations: ClassVar[bool] = True
 
     tau: float = 0.5  # temperature of all contrastive terms
     mu_start: float = 1.0  # weight of l_glob until round decay_start

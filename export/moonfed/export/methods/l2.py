@@ -12,6 +12,7 @@ Legend: B samples, C classes, D width of a representation, R references: one, th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -44,6 +45,8 @@ class Distance(Objective):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class L2(Method):
     """mu weighs the distance."""
+
+    compares_representations: ClassVar[bool] = True
 
     mu: float = 0.1
 

@@ -15,6 +15,7 @@ Legend: B samples, C classes, D width of a representation, R references: the glo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -85,6 +86,8 @@ def model_contrast(z_BD: torch.Tensor, differences_BKD: torch.Tensor) -> torch.T
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moon(Method):
     """MOON's hyperparameters: mu weighs the contrastive term, tau is its temperature, previous_models is k."""
+
+    compares_representations: ClassVar[bool] = True
 
     mu: float = 5.0
     tau: float = 0.5
