@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -142,6 +143,26 @@ def test_a_missing_version_is_a_reason_only_if_no_other_is_present(
         "at least one version must be available under the version policy of model 'linear'",
     ]
     assert states(loader)["1"][0] == "READY", "which stays in service"
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ([], ""),
+        (["01"], "; a version's directory is named by a whole number without leading zeros, not '01'"),
+        (["v1", "1.0"], "; a version's directory is named by a whole number without leading zeros, not '1.0', 'v1'"),
+        (["warmup", ".1"], ""),
+    ],
+    ids=["none", "leading-zero", "words", "others"],
+)
+def test_directories_that_are_no_versions_are_named_if_there_is_no_version(
+    names: list[str], said: str, refresh: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    write(tmp_path, 1)
+    shutil.rmtree(tmp_path / "linear" / "1")
+    for name in names:
+        (tmp_path / "linear" / name).mkdir()
+    assert refresh() == [f"at least one version must be available under the version policy of model 'linear'{said}"]
 
 
 def test_an_unloaded_version_finishes_its_requests(

@@ -58,6 +58,13 @@ from tests.support.model_repositories import (
         ),
         (BATCHED + INPUT.replace("FP32", "FP16") + OUTPUT, r"has FP32 \[-1,4\], the configuration FP16 \[-1,4\]"),
         (BATCHED + INPUT.replace("FP32", "BF16") + OUTPUT, "data_type is TYPE_BF16; it must be one of TYPE_BOOL"),
+        (BATCHED + INPUT.replace("data_type: TYPE_FP32", "") + OUTPUT, "model input 'inputs' must specify 'data_type'"),
+        (
+            BATCHED + INPUT + OUTPUT.replace("data_type: TYPE_FP32", ""),
+            "model output 'probabilities' must specify 'data_type'",
+        ),
+        (BATCHED + INPUT.replace('name: "inputs"', "") + OUTPUT, "model input must specify 'name'"),
+        (BATCHED + INPUT.replace("dims: 4", "dims: 0") + OUTPUT, "model input 'inputs' dimension must be integer >= 1"),
         (
             BATCHED + INPUT + INPUT.replace("inputs", "more") + OUTPUT,
             "configuration expects 2 inputs, model provides 1",

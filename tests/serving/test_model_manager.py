@@ -139,7 +139,10 @@ def test_unknown_models_and_versions_give_tritons_messages(tmp_path: Path) -> No
         (lambda model: put(model / "config.pbtxt", b'backend: "tensorflow"'), "backend is 'tensorflow'"),
         (lambda model: put(model / "config.pbtxt", b"max_batch_size: many"), "config.pbtxt of model 'broken' cannot"),
         (lambda model: put(model / "config.pbtxt", b'name: "\xff"'), "config.pbtxt of model 'broken' cannot be read"),
-        (lambda model: put(model / "config.pbtxt", b'input { name: "other" } output { }'), "'other', allowed inputs"),
+        (
+            lambda model: put(model / "config.pbtxt", b'input { name: "other" data_type: TYPE_FP32 }'),
+            "'other', allowed inputs",
+        ),
         (
             lambda model: put(model / "config.pbtxt", b"version_policy { specific { versions: 4 } }"),
             "version 4 is specified for model 'broken', but the version directory is not present",

@@ -51,7 +51,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> ModelManager:
         ),
         ({"a": ones(2, 2), "b": ones(1, 2)}, ASKED + "input 'b' batch size does not match other inputs for 'sum'$"),
         ({"a": ones(9, 2), "b": ones(9, 2)}, ASKED + "inference request batch-size must be <= 8 for 'sum'$"),
-        ({"a": ones(0, 1), "b": ones(0, 2)}, ASKED + ".* mismatch for input 'a' for model 'sum'. Expected 4, got 0$"),
+        (
+            {"a": ones(0, 1), "b": ones(0, 2)},
+            ASKED + ".* mismatch for input 'a' for model 'sum'. Expected 4, got 0 NOTE: the batch is empty; its "
+            "size must be from 1 to 8.$",
+        ),
         (
             {"a": ones(1, 2, dtype=np.int8), "b": ones(1, 2)},
             ASKED + "inference input 'a' data-type is 'INT8', but model 'sum' expects 'FP32'$",

@@ -20,6 +20,7 @@ from moonfed.serving.repository import Fingerprint, ScannedModel, select_version
 from moonfed.serving.version_files import VerifiedFiles, VersionFiles
 from moonfed.signing.release_signature import ReleaseKey
 
+IGNORED_NAMED = 3  # directories in a reason
 _LOG = logging.getLogger(__name__)
 READY, UNAVAILABLE, LOADING, UNLOADING = "READY", "UNAVAILABLE", "LOADING", "UNLOADING"
 
@@ -102,8 +103,7 @@ class Loader:
         reasons = [f"version {number} is at {UNAVAILABLE} state: {reason}" for number, reason in loaded if reason]
         absent = [self._record_missing(name, number) for number in missing]
         if not chosen:
-            reason = f"at least one version must be available under the version policy of model '{name}'"
-            return [*absent, self.record_failure(name, reason)]
+            return [*absent, self.record_failure(name, _without_versions(name, scanned.ignored))]
         with self._lock:
             self._failures.pop(name, None)
         if not reasons and not absent:
@@ -222,3 +222,11 @@ class Loader:
             self.ready = ready
         for version in before - set(ready.values()):
             version.flush()
+
+
+def _without_versions(name: str, ignored: Sequence[str]) -> str:
+    reason = f"at least one version must be available under the version policy of model '{name}'"
+    if not ignored:
+        return reason
+    listed = ", ".join(f"'{each}'" for each in ignored[:IGNORED_NAMED])
+    return f"{reason}; a version's directory is named by a whole number without leading zeros, not {listed}"

@@ -80,12 +80,27 @@ def _require_servable(config: Config, name: str) -> None:
     if config.max_batch_size < 0:
         raise InvalidInput(f"'max_batch_size' must be non-negative value for {name}")
     _reject(config, _UNSUPPORTED, name)
-    for tensor in (*config.input, *config.output):
-        _reject(tensor, _UNSUPPORTED_IN_TENSORS, name)
+    for kind, tensors in (("input", config.input), ("output", config.output)):
+        for tensor in tensors:
+            _reject(tensor, _UNSUPPORTED_IN_TENSORS, name)
+            _require_described(tensor, kind, name)
     for group in config.instance_group:
         _reject(group, _UNSUPPORTED_IN_GROUPS, name)
     _require_batching(config, name)
     _require_execution(config, name)
+
+
+def _require_described(tensor: Any, kind: str, name: str) -> None:  # noqa: ANN401
+    """Raise InvalidInput, in Triton's words, for an input or output without a name, type or possible size."""
+    subject = f"{CONFIG_FILE} of model '{name}': model {kind}"
+    if not tensor.name:
+        raise InvalidInput(f"{subject} must specify 'name'")
+    if tensor.data_type == model_config_pb2.DataType.TYPE_INVALID:
+        raise InvalidInput(f"{subject} '{tensor.name}' must specify 'data_type'")
+    if any(size < 1 and size != -1 for size in tensor.dims):
+        raise InvalidInput(
+            f"{subject} '{tensor.name}' dimension must be integer >= 1, or -1 to indicate a variable-size dimension"
+        )
 
 
 def _require_execution(config: Config, name: str) -> None:

@@ -141,6 +141,7 @@ class ModelSignature:
         name, array = next(iter(inputs.items()))
         count = math.prod(array.shape[1:])
         subject = f"input '{name}' for model '{self.model}'"
+        note = f"NOTE: the batch is empty; its size must be from 1 to {self.max_batch_size}."
         if array.dtype == np.object_:
-            return f"expected {count} string elements for inference {subject}, got 0"
-        return f"input byte size mismatch for {subject}. Expected {count * array.itemsize}, got 0"
+            return f"expected {count} string elements for inference {subject}, got 0 {note}"
+        return f"input byte size mismatch for {subject}. Expected {count * array.itemsize}, got 0 {note}"

@@ -22,6 +22,7 @@ class ScannedModel:
     path: Path
     config: Fingerprint  # of everything outside version directories: config.pbtxt, labels, warm-up data
     versions: dict[int, Fingerprint]
+    ignored: tuple[str, ...] = ()  # directories whose names are no versions
 
     def fingerprint(self, version: int) -> Fingerprint:
         """Return the fingerprint of all files that a version is loaded from."""
@@ -47,6 +48,7 @@ def scan_model(repository: Path, name: str) -> ScannedModel:
         path=path,
         config=_fingerprint(path, others),
         versions={version: _fingerprint(path, [versions[version]]) for version in sorted(versions)},
+        ignored=tuple(sorted(each.name for each in path.iterdir() if _is_ignored(each))),
     )
 
 
@@ -64,6 +66,12 @@ def select_versions(present: Iterable[int], policy: Any) -> tuple[list[int], lis
 def _is_version(path: Path) -> bool:
     """Return whether it is a version: as in Triton, a number without leading zeros."""
     return path.is_dir() and path.name.isascii() and path.name.isdigit() and str(int(path.name)) == path.name
+
+
+def _is_ignored(path: Path) -> bool:
+    """Return whether it is a directory that may have been meant as a version."""
+    is_other = _is_version(path) or path.name == WARM_UP_DIRECTORY or path.name.startswith(".")
+    return path.is_dir() and not is_other
 
 
 def _concerns_all_versions(path: Path) -> bool:
