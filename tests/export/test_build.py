@@ -85,6 +85,22 @@ def test_a_model_that_does_not_fit_is_named(model: Callable[[], nn.Module], told
         build_bundle(model=model(), shape=4, classes=3)
 
 
+AUTOENCODER = nn.Sequential(nn.Linear(6, 3), nn.ReLU(), nn.Linear(3, 6))
+
+
+def test_an_autoencoder_is_no_classifier_of_unnamed_classes() -> None:
+    with pytest.raises(InvalidInput, match="classes is 6, and a sample of model 'Sequential' has as many numbers"):
+        build_bundle(model=AUTOENCODER, shape=6, classes=6)
+    picture = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 1, 3, padding=1))
+    parts = (picture, nn.Identity(), nn.Identity())
+    with pytest.raises(InvalidInput, match=r"have shape \[2, 256\] .like an autoencoder's, but models here are class"):
+        build_bundle(model=parts, shape=(16, 16, 1), classes=3)
+
+
+def test_named_classes_may_be_as_many_as_features() -> None:
+    assert build_bundle(model=AUTOENCODER, shape=6, classes=tuple("abcdef")).manifest.classes == tuple("abcdef")
+
+
 def test_a_module_without_source_is_explained() -> None:
     namespace = {"nn": nn, "torch": torch}
     text = "class Unseen(nn.Sequential):\n    def forward(self, x: torch.Tensor) -> torch.Tensor:\n"

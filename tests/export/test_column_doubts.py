@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from moonfed.export.column_doubts import NumbersSeen
+from moonfed.export.column_doubts import NumbersSeen, several_question
 
 
 def seen(numbers: Sequence[float], size: int) -> NumbersSeen:
@@ -40,3 +40,22 @@ def test_what_need_not_be_a_code_is_none(numbers: list[float]) -> None:
 )
 def test_differences_that_32_bits_cannot_hold_are_too_fine(numbers: list[float], fine: bool) -> None:
     assert seen(numbers, 1).too_fine() == fine
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        ({"cat", "dog", "cat;dog"}, "cat;dog"),
+        ({"cat", "dog", "dog | cat", "bird"}, "dog | cat"),
+        ({"['cat', 'dog']", "['cat']"}, "['cat', 'dog']"),
+        ({"[1, 0, 1]", "[0, 1, 0]"}, "[0, 1, 0]"),
+        ({"cat", "bird, other"}, ""),
+        ({"(0, 10]", "(10, 20]", "[20, 30]"}, ""),
+        ({"North, East", "North, West"}, ""),
+        ({"A+", "A", "AB"}, ""),
+    ],
+    ids=["semicolon", "bar", "list", "multi-hot", "comma-in-a-name", "ranges", "shared-part", "sign"],
+)
+def test_cells_that_name_several_classes_are_told_from_names_with_separators(names: set[str], shown: str) -> None:
+    expected = f"names several classes in a cell, such as {shown!r}" if shown else ""
+    assert several_question(names) == expected

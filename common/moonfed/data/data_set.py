@@ -113,7 +113,12 @@ def check_data_set(
 
 def check_labels(labels: object, count: int, classes: Sequence[str], origin: str) -> Labels:
     """Convert a user's labels; InvalidInput if they are not positions in `classes`, one for each sample."""
-    targets = np.asarray(labels)
+    targets = label_array(labels, origin)
+    if targets.ndim > 1:
+        raise InvalidInput(
+            f"labels of {origin} have shape {list(targets.shape)}{_meaning(targets)}; there must be one for each of "
+            f"the {count} inputs, the number of its class"
+        )
     if targets.dtype.kind not in "iu":
         raise InvalidInput(f"labels of {origin} have dtype {targets.dtype}; they must be whole numbers")
     if targets.shape != (count,):
@@ -125,6 +130,29 @@ def check_labels(labels: object, count: int, classes: Sequence[str], origin: str
             f"the model has {len(classes)} classes, 0 to {len(classes) - 1}"
         )
     return targets.astype(np.int64)
+
+
+def label_array(labels: object, origin: str) -> npt.NDArray[Any]:
+    """Convert a user's labels to an array; InvalidInput for lists of different lengths."""
+    try:
+        return np.asarray(labels)
+    except ValueError as error:
+        raise InvalidInput(
+            f"labels of {origin} are lists of different lengths, as if samples had several classes; there must be one "
+            "whole number for each input"
+        ) from error
+
+
+def _meaning(targets: npt.NDArray[Any]) -> str:
+    """Say what labels with more than one value for each sample are, where that is certain."""
+    if targets.ndim > 2:
+        return ", like images to reproduce, but models here are classifiers"
+    if targets.dtype.kind not in "biuf" or targets.shape[1] < 2 or not np.isin(targets, (0, 1)).all():
+        return ""
+    ones = targets.sum(axis=1)
+    if (ones == 1).all():
+        return ", with a single 1 in each row (one-hot), for which labels.argmax(axis=1) has the classes"
+    return ", with several ones in a row (multi-label), but a model here predicts one class" if (ones > 1).any() else ""
 
 
 def check_inputs(inputs: object, spec: InputSpec, origin: str) -> Inputs:

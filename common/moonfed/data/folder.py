@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from moonfed.data.flaws import Flaw, Flaws, UnusableImage
 from moonfed.data.image_folder import ImageFolder
 from moonfed.data.images import decode_image, require_images, require_pillow
 from moonfed.data.source import IGNORED, REQUIRED, HeartbeatCallback, LabelUse, report
-from moonfed.data.spelling import Names
+from moonfed.data.spelling import NUMBER, Names
 from moonfed.errors import InvalidInput, NotFound
 
 SHOWN = 3  # folders that are no classes
@@ -123,8 +123,20 @@ def class_files(images: ImageFolder, classes: Sequence[str]) -> list[tuple[Path,
     for folder in folders:
         label = known.find(folder.name) or 0
         with _reading(images, folder):
-            found += [(file, label) for file in images.files(folder)]
+            files = list(images.files(folder))
+        _require_one_class(images, folder, {file.parent for file in files}, {*classes} - {classes[label]})
+        found += [(file, label) for file in files]
     return found
+
+
+def _require_one_class(images: ImageFolder, folder: Path, parents: Iterable[Path], others: Collection[str]) -> None:
+    """Raise InvalidInput if files of a class are in a folder that is named after another class, unless by a number."""
+    inner = {part for parent in parents for part in parent.relative_to(folder).parts}
+    if both := sorted(name for name in inner & set(others) if not NUMBER.fullmatch(name)):
+        raise InvalidInput(
+            f"{str(images.path)!r} has the folder {both[0]!r}, the name of a class, within the class {folder.name!r}; "
+            "a sample has one class: move or rename it"
+        )
 
 
 def _unreadable(images: ImageFolder, error: OSError) -> InvalidInput:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from moonfed.bundle.manifest import InputSpec
-from moonfed.data.data_set import DataSet, check_data_set
+from moonfed.data.data_set import DataSet, check_data_set, label_array
 from moonfed.data.source import IGNORED, REQUIRED, HeartbeatCallback, LabelUse
 from moonfed.errors import InvalidInput
 from moonfed.user_code import call_user_function, load_callable
@@ -47,5 +45,5 @@ class FunctionSource:
         result = call_user_function(self._option, self.text, function, spec, tuple(classes))
         if not isinstance(result, tuple) or len(result) != 2:
             raise InvalidInput(f"{self.text} returned {type(result).__name__}; it must return (inputs, labels)")
-        targets = None if labels == IGNORED else np.asarray(result[1])
+        targets = None if labels == IGNORED else label_array(result[1], self.text)
         return check_data_set(result[0], targets, spec, classes, self.text)

@@ -83,4 +83,4 @@ def _array(archive: np.lib.npyio.NpzFile, field: str, path: Path) -> object:
     try:
         return archive[field]
     except Exception as error:  # pickled objects or damage, reported as many kinds of errors
-        raise InvalidInput(f"{field} of {path} cannot be read: they are objects, or damaged") from error
+        raise InvalidInput(f"{field} of {path} cannot be read: they are objects, such as lists, or damaged") from error

@@ -19,12 +19,18 @@ from moonfed.export.augmentation import build_augmentation
 from moonfed.export.binding import bind
 from moonfed.export.bundle_recipe import BundleRecipe, MethodSettings, read_settings
 from moonfed.export.methods.method import ExchangeShapes
-from moonfed.export.model_zoo import build_network
+from moonfed.export.model_zoo import build_network, has_own_head
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
 from moonfed.export.onnx_graph import export_graph
 from moonfed.export.parity import BATCHES, BOUND, exceeds, largest_difference, predictions_of
 from moonfed.export.plan_builder import compile_plan, plan_bytes, require_allowed_operators
-from moonfed.export.self_checks import check_forward, check_samples, check_training, minimum_samples
+from moonfed.export.self_checks import (
+    check_forward,
+    check_samples,
+    check_training,
+    minimum_samples,
+    require_classifier,
+)
 from moonfed.export.written_state import require_exchanged_state
 from moonfed.plan.inspection.older_torch import minimum_torch
 from moonfed.plan.interface import Plan, load_plan
@@ -55,6 +61,8 @@ def build_bundle(
 
     # The network, which must accept the recipe's samples and batches.
     on_step(f"building model {recipe.model}")
+    if given or has_own_head(recipe.model):
+        require_classifier(recipe)
     network = given or _network(recipe)
     least = minimum_samples(network)
     if settings.training.batch_size < least:

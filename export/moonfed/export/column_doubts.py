@@ -18,6 +18,9 @@ NEARLY_ALL, MOST = 0.9, 0.5  # of the rows
 LEVELS = 64  # that 32 bits must tell apart between a column's least and greatest number
 MANY_NUMBERS = 20  # a target with more different numbers does not name classes
 ROW_NUMBER_NAMES = ("unnamed: 0", "__index_level_0__", "index", "level_0")  # of pandas, in lower case
+SEPARATORS = ",;|+&/"  # of several names in a cell
+# A list of quoted names, or of three items and more: [0, 1] is a range.
+LIST = re.compile(r"""[\[{]\s*(['"].*,.*|[^,]*,[^,]*,.*)[\]}]""", re.DOTALL)
 MISSING_CODES = re.compile(r"-1|[+-]?99+|-32768|-2147483648|2147483647", re.ASCII)
 
 
@@ -113,6 +116,15 @@ def target_question(different: set[str], rows: int) -> str:
         if fractions or len(different) > MANY_NUMBERS:
             return f"holds numbers, {len(different)} different ones"
     return f"has {len(different)} different values in {rows} rows" if _most(len(different), rows, MOST) else ""
+
+
+def several_question(different: set[str]) -> str:
+    """Return why a target may name several classes in a cell; empty unless the user has to say so."""
+    for name in sorted(different):
+        parts = {frozenset(part.strip() for part in name.split(separator)) for separator in SEPARATORS}
+        if any(len(each) > 1 and each <= different for each in parts) or LIST.fullmatch(name):
+            return f"names several classes in a cell, such as {name!r}"
+    return ""
 
 
 def _most(different: int, rows: int, share: float) -> bool:

@@ -79,8 +79,9 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
         ("logits", logits_BC, logits_BC.shape == (2, classes)),
     ):
         if not allowed:
+            why = " (like an autoencoder's, but models here are classifiers)" if _reproduces(logits_BC, recipe) else ""
             raise InvalidInput(
-                f"model is {recipe.model!r}, whose {name} of 2 inputs have shape {list(result.shape)}; "
+                f"model is {recipe.model!r}, whose {name} of 2 inputs have shape {list(result.shape)}{why}; "
                 f"it must be [2, {classes if name == 'logits' else 'width'}]"
             )
     _check_training_mode(network, recipe)
@@ -90,6 +91,21 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
             "what is random must depend on self.training, as nn.Dropout and F.dropout(h, p, self.training) do"
         )
     return int(z_BD.size(1))
+
+
+def _reproduces(logits_BC: torch.Tensor, recipe: BundleRecipe) -> bool:  # noqa: N803
+    """Return whether a model returns as many numbers as it gets."""
+    return logits_BC.numel() == len(logits_BC) * math.prod(recipe.input.shape)
+
+
+def require_classifier(recipe: BundleRecipe) -> None:
+    """Raise InvalidInput if a user's model has an output for each number of its input, and classes have no names."""
+    numbers = math.prod(recipe.input.shape)
+    if recipe.classes == tuple(map(str, range(numbers))):
+        raise InvalidInput(
+            f"classes is {numbers}, and a sample of model {recipe.model!r} has as many numbers, as if it were an "
+            "autoencoder; models here are classifiers: if these are classes, give their names"
+        )
 
 
 def _check_training_mode(network: Network, recipe: BundleRecipe) -> None:

@@ -27,6 +27,7 @@ from moonfed.export.column_doubts import (
     NumbersSeen,
     numeric_notes,
     numeric_question,
+    several_question,
     target_question,
     text_notes,
     text_question,
@@ -159,6 +160,12 @@ def _column(path: Path, name: str, seen: _Seen, choices: ColumnChoices) -> Colum
 
 def _classes(path: Path, seen: _Seen, choices: ColumnChoices) -> tuple[str, ...]:
     target = choices.target
+    several = several_question(set(seen.spellings.values()))
+    if several and target not in choices.categorical:
+        raise InvalidInput(
+            f"{path}, column {target}, the target, {several}; a model predicts one class for each row: choose another "
+            f"target, or confirm these classes with --categorical {target}"
+        )
     question = target_question(set(seen.spellings.values()), seen.texts)
     if question and target not in choices.categorical:
         raise InvalidInput(

@@ -122,6 +122,21 @@ def test_a_class_is_the_same_with_its_accents_decomposed(tmp_path: Path) -> None
     ).labels.tolist() == [1]
 
 
+@pytest.mark.parametrize("inner", ["dog", "indoors/dog"], ids=["directly", "deeper"])
+def test_a_folder_of_another_class_within_a_class_is_rejected(pictures: Path, inner: str) -> None:
+    (pictures / "cat" / inner).mkdir(parents=True)
+    (pictures / "dog" / "b.png").rename(pictures / "cat" / inner / "b.png")
+    with pytest.raises(InvalidInput, match="the folder 'dog', the name of a class, within the class 'cat'; a"):
+        read(FolderSource(pictures), COLOUR)
+
+
+@pytest.mark.parametrize("inner", ["2024", "cat", "puppies"])
+def test_a_folder_of_another_name_within_a_class_belongs_to_it(pictures: Path, inner: str) -> None:
+    (pictures / "cat" / inner).mkdir()
+    (pictures / "dog" / "b.png").rename(pictures / "cat" / inner / "b.png")
+    assert read(FolderSource(pictures), COLOUR).labels.tolist() == [0, 0, 0]
+
+
 def test_nothing_of_a_nas_counts(pictures: Path, caplog: pytest.LogCaptureFixture) -> None:
     for place in ("cat/@eaDir/a.png", "dog/@eaDir/b.png", "@eaDir", "#recycle", "lost+found"):
         draw(pictures / place / "SYNOPHOTO_THUMB_XL.jpg", (1, 2, 3))

@@ -24,6 +24,10 @@ def test_a_function_receives_the_input_spec_and_classes(tmp_path: Path, monkeypa
         ("return None", r"returned NoneType; it must return \(inputs, labels\)"),
         ("return 1, 2, 3", "returned tuple"),
         ("return np.zeros((2, 3), int), [0, 1]", "inputs of user_.*:load have dtype int64"),
+        (
+            "return np.zeros((2, 3), np.float32), [[0], [0, 1]]",
+            "are lists of different lengths",
+        ),
         ("raise RuntimeError(42)", r"user_.*:load', which raised RuntimeError in .*user_.*\.py, line [0-9]+: 42"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moonfed.command_line.programs import print_json
+from moonfed.errors import InvalidInput
 from moonfed.transport.operator_options import JsonOption
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ SHOWN = 8  # categories
 
 def columns(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="An example: a .csv or .parquet file.")],
-    target: Annotated[str, typer.Option("--target", metavar="COLUMN", help="The column that names each row's class.")],
+    targets: Annotated[
+        list[str], typer.Option("--target", metavar="COLUMN", help="The column that names each row's class.")
+    ],
     output: Annotated[Path, typer.Option(metavar="COLUMNS.json", help="Where to write the description.")],
     ignored: Annotated[
         list[str] | None,
@@ -46,7 +49,14 @@ def columns(
     from moonfed.export.table_description import write_description
     from moonfed.export.table_inference import ColumnChoices, infer_description
 
-    choices = ColumnChoices(target=target, ignored=ignored or (), categorical=categorical or (), numeric=numeric or ())
+    if len(targets) > 1:
+        raise InvalidInput(
+            f"target is {' and '.join(map(repr, targets))}; it must be one column, since a model predicts one class "
+            "for each row; leave the others out with --ignore"
+        )
+    choices = ColumnChoices(
+        target=targets[0], ignored=ignored or (), categorical=categorical or (), numeric=numeric or ()
+    )
     description = infer_description(table, choices)
     write_description(output, description)
     if as_json:
