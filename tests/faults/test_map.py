@@ -149,7 +149,7 @@ TESTS: dict[int, list[str]] = {
         "faults.test_attacks::test_an_expired_certificate_ends_its_connections",
         "coordinator.rpc.test_revocations::test_a_certificate_is_rejected_once_it_has_expired",
         "edge_client.agent.test_enrolment::test_an_expired_identity_is_enrolled_again_with_its_name_and_key",
-        "edge_client.agent.test_session::test_an_expired_certificate_is_detected_locally",
+        "edge_client.agent.test_session::test_a_certificate_has_expired_once_the_coordinator_has_rejected_it",
         "proto.transport.test_diagnosis::test_an_expired_certificate_is_final_and_noticed_locally",
     ],
     26: [
@@ -313,6 +313,11 @@ TESTS: dict[int, list[str]] = {
         "federation.test_evaluation::test_devices_count_what_the_graph_predicts_on_the_same_samples",
         "edge_client.agent.test_releases::"
         "test_a_device_without_data_installs_what_runs_and_says_that_it_did_not_compare",
+    ],
+    192: [
+        "edge_client.agent.test_session::test_a_clock_that_is_ahead_ends_no_device",
+        "edge_client.agent.test_session::test_a_certificate_has_expired_once_the_coordinator_has_rejected_it",
+        "proto.transport.test_diagnosis::test_a_wrong_clock_is_not_final",
     ],
     181: [
         "deploy.test_extras::test_an_extra_brings_the_onnx_runtime_that_its_name_says_and_no_other",

@@ -20,7 +20,11 @@ from moonfed.transport.proxy import open_tunnel, proxy_between
 
 PROBE_SECONDS = 5.0
 RECHECK_SECONDS = 1.0
-NOT_YET_VALID = 9  # what OpenSSL calls it: X509_V_ERR_CERT_NOT_YET_VALID
+# What OpenSSL calls X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED.
+WRONG_CLOCK = {
+    9: "before the certificates of the coordinator at {} become valid",
+    10: "after the certificates of the coordinator at {} have expired",
+}
 JOIN_TOKEN = "join token"  # noqa: S105 - the credential of a caller without a certificate
 
 T = TypeVar("T")
@@ -89,10 +93,11 @@ def _probe(
         except (ssl.SSLError, ConnectionResetError):
             answer = b""
     except ssl.SSLCertVerificationError as error:
-        if error.verify_code == NOT_YET_VALID:  # an unset clock, as after booting without a battery
+        if error.verify_code in WRONG_CLOCK:  # an unset clock, as after booting without a battery, or one that jumps
+            validity = WRONG_CLOCK[error.verify_code].format(address)
             return Unavailable(
-                f"this machine's clock says {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, which is before the "
-                f"certificates of the coordinator at {address} become valid; set the clock"
+                f"this machine's clock says {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, which is {validity}; "
+                "set the clock"
             )
         mine = "identity" if identity else JOIN_TOKEN
         return WrongServer(

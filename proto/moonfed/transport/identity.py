@@ -62,12 +62,26 @@ class Identity:
         """End of the certificate's validity (UTC)."""
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
 
+    @property
+    def has_expired(self) -> bool:
+        """True if the certificate has expired by this machine's clock, which may be wrong."""
+        return self.expires <= datetime.now(timezone.utc)
+
+    @property
+    def expiry(self) -> str:
+        """When the certificate expired by this machine's clock, and what to do."""
+        device = subject_of(self.certificate)[0] == "device"
+        advice = "enrol again with a new join token" if device else "ask an admin for a new identity"
+        now = datetime.now(timezone.utc)
+        return (
+            f"expired on {self.expires:%Y-%m-%d %H:%M} UTC, and this machine's clock says {now:%Y-%m-%d %H:%M} UTC; "
+            f"if that is right, {advice}"
+        )
+
     def require_valid(self) -> None:
-        """Raise Untrusted if the certificate has expired: no coordinator would accept it."""
-        if self.expires <= datetime.now(timezone.utc):
-            device = subject_of(self.certificate)[0] == "device"
-            advice = "enrol again with a new join token" if device else "ask an admin for a new identity"
-            raise Untrusted(f"the certificate of {self.name!r} expired on {self.expires:%Y-%m-%d %H:%M} UTC; {advice}")
+        """Raise Untrusted if the certificate has expired by this machine's clock."""
+        if self.has_expired:
+            raise Untrusted(f"the certificate of {self.name!r} {self.expiry}")
 
     @property
     def rejection(self) -> str | None:
@@ -77,7 +91,7 @@ class Identity:
             held.verify_directly_issued_by(authority)
         except (InvalidSignature, TypeError, ValueError):
             return "it is signed by another authority"
-        return "it has expired" if self.expires <= datetime.now(timezone.utc) else None
+        return f"it {self.expiry}" if self.has_expired else None
 
     @property
     def renewal(self) -> datetime:

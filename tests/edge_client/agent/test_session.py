@@ -6,6 +6,7 @@ forked.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -40,6 +41,7 @@ from tests.edge_client.conftest import PROGRAM, Bundle, Device, wait_until_gone,
 from tests.faults.fleet import until
 from tests.support.authority import DAY, Authority
 from tests.support.device_coordinator import PATIENCE, Coordinator
+from tests.support.forked_process import PATCHES
 from tests.support.signatures import signature
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty_programs")]
@@ -493,13 +495,38 @@ def test_a_certificate_of_another_authority_is_final(coordinator: Coordinator, d
     assert "rejected this certificate" in log.splitlines()[-1]
 
 
-def test_an_expired_certificate_is_detected_locally(coordinator: Coordinator, device: Device, samples: Path) -> None:
+def test_a_certificate_has_expired_once_the_coordinator_has_rejected_it(
+    coordinator: Coordinator, device: Device, samples: Path
+) -> None:
     device.enrol(left=-timedelta(minutes=1))
+    coordinator.stop()
     device.start(samples)
+    device.wait_for_log("the coordinator is unavailable; retrying")
+    coordinator.serve()
     code, log = device.finish()
     assert code == 5
-    assert "the certificate of 'cam-1' expired on" in log
+    assert "rejected this certificate: it expired on" in log.splitlines()[-1]
+    assert "if that is right, enrol again with a new join token" in log.splitlines()[-1]
     assert not coordinator.connect_requests
+
+
+@pytest.mark.parametrize("left", [pytest.param(DAY, id="fresh"), pytest.param(DAY / 24, id="due")])
+def test_a_clock_that_is_ahead_ends_no_device(
+    left: timedelta, coordinator: Coordinator, device: Device, samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PATCHES, f"{os.environ[PATCHES]},tests.support.clock_ahead")
+    device.enrol(left=left)
+    device.start(samples)
+    device.wait_for_log("but the coordinator accepts the certificate")
+    for _ in range(2):
+        coordinator.stop()
+        coordinator.serve()
+        device.wait_for_log("reconnected to the coordinator")
+    (renewed,) = coordinator.renewed
+    assert read_identity(device.state).certificate == renewed, "once, though it seems due for ever"
+    code, log = device.stop()
+    assert code == 0
+    assert "set the clock" in log
 
 
 @pytest.mark.parametrize(

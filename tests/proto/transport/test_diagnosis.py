@@ -73,9 +73,19 @@ def test_an_unreachable_coordinator_is_not_final(served: Served) -> None:
     assert "cannot be reached" in str(reason)
 
 
-def test_a_clock_that_is_not_set_yet_is_not_final(served: Served, tmp_path: Path) -> None:
-    """By this machine's clock, the certificates become valid in an hour."""
-    early = served.authority.issue("server", "server", begins=HOUR, life=2 * HOUR)
+@pytest.mark.parametrize(
+    ("begins", "life", "told"),
+    [
+        pytest.param(HOUR, 2 * HOUR, "before .* become valid", id="not set yet"),
+        pytest.param(-2 * HOUR, -HOUR, "after .* have expired", id="ahead"),
+        pytest.param(-datetime.timedelta(days=2000), -datetime.timedelta(days=1000), "after", id="years ahead"),
+    ],
+)
+def test_a_wrong_clock_is_not_final(
+    served: Served, begins: datetime.timedelta, life: datetime.timedelta, told: str
+) -> None:
+    """The coordinator's certificate is not valid now, by this machine's clock."""
+    early = served.authority.issue("server", "server", begins=begins, life=life)
     server = grpc.server(futures.ThreadPoolExecutor(1))
     port = server.add_secure_port(
         "127.0.0.1:0", grpc.ssl_server_credentials([early], served.authority.pem, require_client_auth=True)
@@ -85,5 +95,5 @@ def test_a_clock_that_is_not_set_yet_is_not_final(served: Served, tmp_path: Path
     reason = explain_unavailable(f"127.0.0.1:{port}", identity)
     server.stop(None).wait()
     assert isinstance(reason, errors.Unavailable)
-    told = rf"this machine's clock says {datetime.datetime.now(datetime.timezone.utc):%Y}-.*; set the clock"
-    assert re.search(told, str(reason))
+    clock = f"{datetime.datetime.now(datetime.timezone.utc):%Y}-"
+    assert re.search(rf"this machine's clock says {clock}.*{told}.*; set the clock", str(reason))

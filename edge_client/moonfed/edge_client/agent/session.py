@@ -49,6 +49,7 @@ RENEWAL_RETRY = 3600.0  # seconds between two attempts to renew a certificate
 # A shorter session does not reset the backoff: two devices with one name would evict each other in a tight loop.
 STEADY_SECONDS = 60.0
 MAX_TASK_BYTES = 1 << 14  # of a message; an assignment has about a thousand
+EXPIRED_ATTEMPTS = 3  # rejected ones, after which a certificate that seems to have expired has; the clock may jump
 FINAL = (Denied, InvalidInput, Untrusted, VersionMismatch)  # retrying is pointless
 SUBJECTS = {
     "assignment": "an assignment",
@@ -85,6 +86,9 @@ class Session:
         self._unreachable = False  # whether the log already says that the coordinator is unreachable
         self._outside_window = False  # whether the log already says that the window is closed
         self._renamed = False  # whether an operator has renamed this device
+        self._accepted = False  # whether the coordinator has accepted the certificate since this process started
+        self._rejected = 0  # connections in a row that the coordinator rejected, perhaps for an expired certificate
+        self._renew_at = 0.0  # not before, by the monotonic clock, if this machine's clock is ahead
 
     def run(self) -> None:
         """Stay online until a permanent error, which is raised, a signal's exception, or until the device is renamed.
@@ -168,12 +172,23 @@ class Session:
         if isinstance(reason, Renamed) and self._connection.identity:
             if self._try_to_renew(self._connection.identity):
                 return
-        elif isinstance(reason, FINAL) and not self._first_contact.may_retry(reason):
+        elif isinstance(reason, FINAL) and not self._may_retry(reason):
             raise reason
         self._log_unreachable(reason)
         if time.monotonic() - began > STEADY_SECONDS:
             self._backoff.reset()
         time.sleep(self._backoff.next())
+
+    def _may_retry(self, reason: MoonfedError) -> bool:
+        """Return whether to retry after a final error: another server answered, or this machine's clock may be wrong.
+
+        Only the coordinator knows whether the certificate has expired, but closes the connection without a reason.
+        """
+        if self._first_contact.may_retry(reason):
+            return True
+        identity = self._connection.identity
+        self._rejected += 1
+        return identity is not None and identity.has_expired and self._rejected < EXPIRED_ATTEMPTS
 
     def _inventory(self) -> list[InstalledRelease]:
         if not has_releases(self._state):
@@ -195,10 +210,15 @@ class Session:
 
     def _on_welcome(self, welcome: fleet_pb2.Welcome) -> None:
         self._first_contact.succeeded()
+        self._accepted, self._rejected = True, 0
         if not self._connection.online.is_set():
             again = "re" if self._unreachable else ""
             log.info("%sconnected to the coordinator at %s (moonfed %s) as %s", again, self._connection.address,
                      welcome.coordinator, self._connection.device)  # fmt: skip
+            if (identity := self._connection.identity) and identity.has_expired:
+                clock = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
+                log.warning("this machine's clock says %s, but the coordinator accepts the certificate, which is valid "
+                            "until %s; set the clock", clock, _expiry(identity))  # fmt: skip
         self._unreachable = False
         self._connection.online.set()
         self._note_connection()
@@ -223,21 +243,32 @@ class Session:
         now = datetime.now(timezone.utc)
         if now < identity.renewal:
             return min((identity.renewal - now).total_seconds(), MAX_SESSION_SECONDS)
+        if identity.has_expired or self._clock_is_ahead():
+            return RENEWAL_RETRY
         # several attempts fit, however short the certificate's life is
         return min(max((identity.expires - now).total_seconds() / 4, 1.0), RENEWAL_RETRY)
 
     def _renew_if_due(self) -> None:
-        """Renew the certificate if it is due; raise Untrusted if it has expired."""
+        """Renew the certificate if it is due; one that seems to have expired, once the coordinator has accepted it."""
         identity = self._connection.identity
-        if identity is None:
+        if identity is None or not identity.is_due_for_renewal() or self._clock_is_ahead():
             return
-        identity.require_valid()
-        if not identity.is_due_for_renewal():
+        if identity.has_expired and not self._accepted:
             return
         renewed = self._try_to_renew(identity)
         if renewed and not self._renamed:
             self._connection.reopen(renewed)
             log.info("renewed the certificate; it is valid until %s", _expiry(renewed))
+            self._note_clock(renewed)
+
+    def _note_clock(self, renewed: Identity) -> None:
+        """Plan the next renewal by the monotonic clock if by this machine's clock a fresh certificate is an old one."""
+        if renewed.is_due_for_renewal():
+            self._renew_at = time.monotonic() + (renewed.renewal - renewed.begins).total_seconds()
+
+    def _clock_is_ahead(self) -> bool:
+        """Return whether the certificate is not due for renewal, whatever this machine's clock says."""
+        return time.monotonic() < self._renew_at
 
     def _try_to_renew(self, identity: Identity) -> Identity | None:
         """Renew the certificate, which has a new name if an operator renamed this device; None if it must wait."""
@@ -247,6 +278,8 @@ class Session:
             log.debug("cannot renew the certificate yet: %s", error)
             return None
         except FINAL:
+            if identity.has_expired:  # or so it seems: the session decides
+                return None
             raise
         except (MoonfedError, OSError) as error:  # such as a full disk, here or there
             log.warning(
