@@ -17,7 +17,7 @@ import yaml
 from moonfed.bundle.files import write_bundle
 from moonfed.bundle.manifest import InputSpec
 from moonfed.export.bundle_recipe import BundleRecipe
-from moonfed.serving.api_keys import create_key
+from moonfed.serving.requests.api_keys import create_key
 from moonfed.signing.key_files import write_trust
 from tests.coordinator.conftest import new_bucket
 from tests.deploy.containers import Container, create

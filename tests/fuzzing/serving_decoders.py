@@ -10,13 +10,15 @@ from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
 from moonfed.errors import MoonfedError
-from moonfed.serving import grpc_codec, http_codec, http_compression
-from moonfed.serving.classification import parse_labels
-from moonfed.serving.http_json import parse_object
-from moonfed.serving.inference_request import Array, InferRequest, InferResponse, TensorMetadata
-from moonfed.serving.model_config import complete_config, read_config
-from moonfed.serving.repository import confined
-from moonfed.serving.tensor_codec import DTYPES, bytes_array, encode
+from moonfed.serving.grpc import codec as grpc_codec
+from moonfed.serving.http import codec as http_codec
+from moonfed.serving.http import compression as http_compression
+from moonfed.serving.http.json_fields import parse_object
+from moonfed.serving.models.classification import parse_labels
+from moonfed.serving.models.config import complete_config, read_config
+from moonfed.serving.models.inference_request import Array, InferRequest, InferResponse, TensorMetadata
+from moonfed.serving.models.repository import confined
+from moonfed.serving.models.tensor_codec import DTYPES, bytes_array, encode
 from tests.fuzzing import scratch
 from tests.fuzzing.decoder import Decoder
 

@@ -14,7 +14,7 @@ from moonfed.data.npz import NpzSource
 from moonfed.export.coordinator_client import connect
 from moonfed.release.follow import AccuracyGate, Decision, ReleaseFollower
 from moonfed.release.repository import ModelDirectory
-from moonfed.serving.model_manager import ModelManager, ServingSettings
+from moonfed.serving.models.manager import ModelManager, ServingSettings
 from tests.release.conftest import NOWHERE
 from tests.release.test_follow import good
 from tests.release.test_publish import published

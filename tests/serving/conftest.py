@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.serving import grpc_receiving, grpc_sending
-from moonfed.serving.model_manager import ModelManager
-from moonfed.serving.repeated_check import RepeatedCheck
-from moonfed.serving.thread_pool import ElasticThreadPool
+from moonfed.serving.grpc import receiving, sending
+from moonfed.serving.grpc.repeated_check import RepeatedCheck
+from moonfed.serving.models.manager import ModelManager
+from moonfed.serving.requests.thread_pool import ElasticThreadPool
 from tests.support.clock import Clock
 from tests.support.model_repositories import linear, serve, write_model
 
@@ -35,7 +35,7 @@ def one_call() -> Iterator[ElasticThreadPool]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock for the limits on gRPC calls; the checks are the test's, not a thread's."""
     clock = Clock(1000.0)
-    for module in (grpc_receiving, grpc_sending):
+    for module in (receiving, sending):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(RepeatedCheck, "_repeat", lambda _: None)
     return clock

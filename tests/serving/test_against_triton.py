@@ -22,7 +22,7 @@ import tritonclient.http as triton_http
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from moonfed.serving.inference_request import Array
+from moonfed.serving.models.inference_request import Array
 from tests.support.gates import until
 from tests.support.model_repositories import (
     INPUT,

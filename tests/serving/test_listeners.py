@@ -7,10 +7,10 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 
-from moonfed.serving.http_connections import Connections
-from moonfed.serving.http_protocol import BoundedProtocol
+from moonfed.serving.http.connections import Connections
+from moonfed.serving.http.protocol import BoundedProtocol
 from moonfed.serving.listeners import bind_socket, serve_http
-from moonfed.serving.request_limits import RequestLimits
+from moonfed.serving.requests.limits import RequestLimits
 from moonfed.serving.server_settings import ServerSettings
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 from moonfed.serving.metrics import exposition
-from moonfed.serving.statistics import Duration, VersionStatistics
+from moonfed.serving.models.statistics import Duration, VersionStatistics
 
 FOUND = VersionStatistics(
     name="cnn",

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from moonfed.export.cli.program import app
-from moonfed.serving.model_manager import ServingSettings
+from moonfed.serving.models.manager import ServingSettings
 from moonfed.serving.server import ServingPorts
 from moonfed.serving.server_settings import ServerSettings
 

@@ -24,7 +24,7 @@ import tritonclient.http as triton_http
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from moonfed.serving.inference_request import Array
+from moonfed.serving.models.inference_request import Array
 from tests.support.model_repositories import CLASSES, batch_of, linear, summing, write_model
 from tests.support.server_process import Server, answer_of, get, served, waits_for
 

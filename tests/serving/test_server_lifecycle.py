@@ -26,7 +26,7 @@ import tritonclient.http as triton_http
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from moonfed.serving.api_keys import create_key
+from moonfed.serving.requests.api_keys import create_key
 from tests.support.model_repositories import batch_of, linear, starts, write_model
 from tests.support.server_certificates import write_certificate
 from tests.support.server_process import ENVIRONMENT, FREE_PORTS, PROGRAM, Server, answer_of, get, served, waits_for

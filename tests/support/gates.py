@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from moonfed.serving.inference_request import Array
-from moonfed.serving.onnx_session import OnnxSession
+from moonfed.serving.models.inference_request import Array
+from moonfed.serving.models.onnx_session import OnnxSession
 
 FOR_EVER = 120.0  # seconds: a test that waits for that long has failed
 

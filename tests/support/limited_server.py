@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from moonfed.serving.request_limits import RequestLimits
+from moonfed.serving.requests.limits import RequestLimits
 from moonfed.serving.server import serve
 from moonfed.serving.server_settings import ServerSettings
 

@@ -11,8 +11,8 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from moonfed.serving.inference_request import Array, InferRequest
-from moonfed.serving.model_manager import ModelManager, ServingSettings
+from moonfed.serving.models.inference_request import Array, InferRequest
+from moonfed.serving.models.manager import ModelManager, ServingSettings
 
 FEATURES, CLASSES = 4, 3
 BATCHED = "max_batch_size: 8 "

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from moonfed.serving.inference_request import Array
+from moonfed.serving.models.inference_request import Array
 
 NUMBERS = {
     "BOOL": np.bool_,

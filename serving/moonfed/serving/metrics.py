@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
 from prometheus_client.registry import Collector
 
-from moonfed.serving.statistics import VersionStatistics
+from moonfed.serving.models.statistics import VersionStatistics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")

@@ -21,21 +21,21 @@ from tritonclient.grpc import service_pb2_grpc
 
 from moonfed.models.onnx_runtime import require_provider
 from moonfed.serving import metrics
-from moonfed.serving.access import AccessControl
-from moonfed.serving.api_keys import ApiKeys
-from moonfed.serving.grpc_health import HealthService
-from moonfed.serving.grpc_receiving import ReceivingCalls
-from moonfed.serving.grpc_routing import CONTROL, CONTROL_THREADS, HEALTH, INFERENCE, RoutingInterceptor, ThreadPools
-from moonfed.serving.grpc_sending import UnreadAnswers
-from moonfed.serving.grpc_service import InferenceService
-from moonfed.serving.http_app import InferenceApp, answer_errors
-from moonfed.serving.http_connections import Connections
-from moonfed.serving.http_protocol import BoundedProtocol
+from moonfed.serving.grpc.health import HealthService
+from moonfed.serving.grpc.receiving import ReceivingCalls
+from moonfed.serving.grpc.routing import CONTROL, CONTROL_THREADS, HEALTH, INFERENCE, RoutingInterceptor, ThreadPools
+from moonfed.serving.grpc.sending import UnreadAnswers
+from moonfed.serving.grpc.service import InferenceService
+from moonfed.serving.http.app import InferenceApp, answer_errors
+from moonfed.serving.http.connections import Connections
+from moonfed.serving.http.protocol import BoundedProtocol
 from moonfed.serving.listeners import SHUTDOWN_GRACE_SECONDS, bind_grpc, bind_socket, read_credentials, serve_http
-from moonfed.serving.model_manager import ModelManager
-from moonfed.serving.request_limits import open_file_limit
+from moonfed.serving.models.manager import ModelManager
+from moonfed.serving.requests.access import AccessControl
+from moonfed.serving.requests.api_keys import ApiKeys
+from moonfed.serving.requests.limits import open_file_limit
+from moonfed.serving.requests.thread_pool import ElasticThreadPool
 from moonfed.serving.server_settings import ServerSettings
-from moonfed.serving.thread_pool import ElasticThreadPool
 
 _LOG = logging.getLogger(__name__)
 THREADS = 2  # for requests that do not block; see `thread_pool`

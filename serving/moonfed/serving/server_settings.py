@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from moonfed.errors import InvalidInput
-from moonfed.serving.model_manager import ServingSettings
-from moonfed.serving.request_limits import RequestLimits
+from moonfed.serving.models.manager import ServingSettings
+from moonfed.serving.requests.limits import RequestLimits
 from moonfed.validate import require_port
 
 

@@ -27,7 +27,7 @@ def api_key(
 
     Example: moonfed-export api-key alice --file keys
     """
-    from moonfed.serving.api_keys import create_key
+    from moonfed.serving.requests.api_keys import create_key
 
     key = create_key(file, name, admin=admin)
     if as_json:

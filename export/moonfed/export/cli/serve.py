@@ -83,7 +83,7 @@ def serve(
     Example: moonfed-export serve models --host 0.0.0.0 --api-key-file keys
     """
     from moonfed.observability.logs import configure_logs
-    from moonfed.serving.model_manager import ServingSettings
+    from moonfed.serving.models.manager import ServingSettings
     from moonfed.serving.server import serve as run_server
     from moonfed.serving.server_settings import ServerSettings
     from moonfed.sizes import parse_size

@@ -1,0 +1,1 @@
+"""The inference protocol on HTTP: endpoints, bodies, and limits on connections."""
