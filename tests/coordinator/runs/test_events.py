@@ -10,8 +10,8 @@ import pytest
 
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.records import DeviceReport, RunEvent, RunView
-from moonfed.coordinator.rounds.events import STOPPED, Abandon, Assign, Discard, Lose, Open
-from moonfed.coordinator.rounds.state import OpenRound
+from moonfed.coordinator.rounds.events import STOPPED, Abandon, Assign, Discard, Lose, Open, Resumed
+from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.runs.events import EventPublisher
 from tests.support.store_records import FIRST, MODEL, RUN
 
@@ -100,18 +100,27 @@ def test_a_report_of_a_round_that_has_closed_waits_for_nobody() -> None:
 def test_commands_that_concern_operators_are_published_and_logged(
     command: Open | Lose | Discard | Abandon, expected: RunEvent, line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert published(lambda publisher: publisher.command(command)) == [expected]
+    assert published(lambda publisher: publisher.on_step(Resumed(online={}), State(), [command])) == [expected]
     assert [record.getMessage() for record in caplog.records] == [line]
 
 
 def test_other_commands_are_neither_published_nor_logged(caplog: pytest.LogCaptureFixture) -> None:
-    assert published(lambda publisher: publisher.command(Assign(round=1, attempt=1, device="a"))) == []
+    assert (
+        published(
+            lambda publisher: publisher.on_step(Resumed(online={}), State(), [Assign(round=1, attempt=1, device="a")])
+        )
+        == []
+    )
     assert caplog.records == []
 
 
 @pytest.mark.parametrize(("reason", "level"), [(STOPPED, logging.INFO), ("too few", logging.WARNING)])
 def test_only_an_operators_stop_is_no_warning(reason: str, level: int, caplog: pytest.LogCaptureFixture) -> None:
-    published(lambda publisher: publisher.command(Abandon(round=1, attempt=1, missing=(), reason=reason)))
+    published(
+        lambda publisher: publisher.on_step(
+            Resumed(online={}), State(), [Abandon(round=1, attempt=1, missing=(), reason=reason)]
+        )
+    )
     assert [record.levelno for record in caplog.records] == [level]
 
 

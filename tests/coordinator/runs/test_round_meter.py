@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moonfed.coordinator.records import NOT_MEASURED, AttemptId, DeviceReport
-from moonfed.coordinator.rounds.events import Abandon, Open, Reduce
+from moonfed.coordinator.rounds.events import Abandon, Open, Reduce, Resumed
 from moonfed.coordinator.rounds.phases import PHASES
 from moonfed.coordinator.rounds.state import NOBODY, OpenRound, State
 from moonfed.coordinator.runs.round_clock import RoundClock
@@ -27,7 +27,7 @@ def report(device: str, outcome: str, round_: int = 1) -> DeviceReport:
 
 def meter(time: Clock, *, asynchronous: bool = False) -> RoundMeter:
     opened = RoundMeter(RoundClock(time), lambda device: 0.5, asynchronous=asynchronous)
-    opened.perform(Open(round=1, attempt=1, cohort=("a", "b")))
+    opened.on_step(Resumed(online={}), STATE, [Open(round=1, attempt=1, cohort=("a", "b"))])
     return opened
 
 

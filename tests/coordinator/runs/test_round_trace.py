@@ -11,14 +11,17 @@ from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.rounds.events import (
     Abandon,
     Assign,
+    Command,
     Declined,
     End,
     Lose,
     Open,
     Progressed,
     Replace,
+    Resumed,
     UpdateAccepted,
 )
+from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.runs.round_trace import RoundTrace
 from moonfed.coordinator.support.trace_contexts import (
     assignment_context,
@@ -51,6 +54,10 @@ def traced(clock: Clock, *, reports_outlive_rounds: bool = False) -> RoundTrace:
     return RoundTrace(RUN, reports_outlive_rounds=reports_outlive_rounds, clock=clock)
 
 
+def command(trace: RoundTrace, command: Command) -> None:
+    trace.on_step(Resumed(online={}), State(), [command])
+
+
 def only(spans: list[Received], name: str, **attributes: object) -> Received:
     (found,) = (one for one in spans if one.name == name and one.attributes.items() >= attributes.items())
     return found
@@ -60,16 +67,16 @@ def test_a_round_is_a_trace_with_its_wait_its_assignments_and_its_reduction(coll
     clock = Clock(1000.0)
     trace = traced(clock)
     clock.now = 1010.0
-    trace.command(Open(round=1, attempt=1, cohort=("cam-1", "cam-2", "cam-3", "cam-4")))
+    command(trace, Open(round=1, attempt=1, cohort=("cam-1", "cam-2", "cam-3", "cam-4")))
     for number in (1, 2, 3, 4, 1):
-        trace.command(Assign(round=1, attempt=1, device=f"cam-{number}"))
-    trace.command(Replace(round=1, attempt=1, devices=("cam-5",)))
-    trace.event(UpdateAccepted(round=1, attempt=1, device="cam-1"))
-    trace.command(Lose(round=1, attempt=1, device="cam-1"))  # it has delivered
-    trace.command(Lose(round=1, attempt=1, device="cam-2"))
-    trace.command(Lose(round=1, attempt=1, device="cam-3"))
-    trace.event(Progressed(round=1, attempt=1, device="cam-3"))
-    trace.event(Declined(round=1, attempt=1, device="cam-3"))
+        command(trace, Assign(round=1, attempt=1, device=f"cam-{number}"))
+    command(trace, Replace(round=1, attempt=1, devices=("cam-5",)))
+    trace.on_step(UpdateAccepted(round=1, attempt=1, device="cam-1"), State(), [])
+    command(trace, Lose(round=1, attempt=1, device="cam-1"))  # it has delivered
+    command(trace, Lose(round=1, attempt=1, device="cam-2"))
+    command(trace, Lose(round=1, attempt=1, device="cam-3"))
+    trace.on_step(Progressed(round=1, attempt=1, device="cam-3"), State(), [])
+    trace.on_step(Declined(round=1, attempt=1, device="cam-3"), State(), [])
     with trace.reducing(FIRST), span("reduction"):
         pass
     clock.now = 1020.0
@@ -103,10 +110,10 @@ def test_a_round_is_a_trace_with_its_wait_its_assignments_and_its_reduction(coll
 def test_an_abandoned_attempt_and_the_next_one_are_two_traces(collector: Collector) -> None:
     clock = Clock(1000.0)
     trace = traced(clock)
-    trace.command(Open(round=1, attempt=1, cohort=("cam-1",)))
+    command(trace, Open(round=1, attempt=1, cohort=("cam-1",)))
     clock.now = 1005.0
-    trace.command(Abandon(round=1, attempt=1, missing=("cam-1",), reason="by the deadline; late: cam-1"))
-    trace.command(Open(round=1, attempt=2, cohort=("cam-1",)))
+    command(trace, Abandon(round=1, attempt=1, missing=("cam-1",), reason="by the deadline; late: cam-1"))
+    command(trace, Open(round=1, attempt=2, cohort=("cam-1",)))
     trace.committed(replace(FIRST, attempt=2), updates=1, incidents=0)
     spans = collector.until(lambda spans: sum(one.name == "round" for one in spans) == 2)
     first, second = (only(spans, "round", attempt=attempt) for attempt in (1, 2))
@@ -118,11 +125,11 @@ def test_an_abandoned_attempt_and_the_next_one_are_two_traces(collector: Collect
 
 def test_a_restarted_coordinator_ends_the_round_that_it_resumes(collector: Collector) -> None:
     before = traced(Clock(1000.0))
-    before.command(Open(round=1, attempt=1, cohort=("cam-1",)))
+    command(before, Open(round=1, attempt=1, cohort=("cam-1",)))
     after = traced(Clock(2000.0))
     after.resume(FIRST, opened=1001.0)
-    after.command(Assign(round=1, attempt=1, device="cam-1"))
-    after.event(UpdateAccepted(round=1, attempt=1, device="cam-1"))
+    command(after, Assign(round=1, attempt=1, device="cam-1"))
+    after.on_step(UpdateAccepted(round=1, attempt=1, device="cam-1"), State(), [])
     after.committed(FIRST, updates=1, incidents=0)
     spans = collector.until_named("round", "waiting")
     root = only(spans, "round")
@@ -132,13 +139,13 @@ def test_a_restarted_coordinator_ends_the_round_that_it_resumes(collector: Colle
 
 def test_assignments_of_an_asynchronous_run_outlive_their_round(collector: Collector) -> None:
     trace = traced(Clock(1000.0), reports_outlive_rounds=True)
-    trace.command(Open(round=1, attempt=1, cohort=()))
+    command(trace, Open(round=1, attempt=1, cohort=()))
     for device in ("cam-1", "cam-2"):
-        trace.command(Assign(round=1, attempt=1, device=device))
+        command(trace, Assign(round=1, attempt=1, device=device))
     trace.committed(FIRST, updates=1, incidents=0)
     collector.until_named("round")
-    trace.event(UpdateAccepted(round=1, attempt=1, device="cam-1"))
-    trace.command(End(status="finished"))
+    trace.on_step(UpdateAccepted(round=1, attempt=1, device="cam-1"), State(), [])
+    command(trace, End(status="finished"))
     spans = collector.until(lambda spans: sum(one.name == "assignment" for one in spans) == 2)
     within = children(spans, only(spans, "round"))
     assert only(within, "assignment", device="cam-1").attributes["outcome"] == "accepted"

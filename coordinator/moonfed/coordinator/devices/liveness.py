@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from moonfed.coordinator.rounds.events import Progressed, Stalled
-from moonfed.coordinator.rounds.state import NOBODY, OpenRound
+from moonfed.coordinator.rounds.events import Command, Event, Progressed, Stalled
+from moonfed.coordinator.rounds.state import NOBODY, OpenRound, State
 
 RECONNECT_SECONDS = 90.0  # devices wait up to a minute between connection attempts
 SHORTEST_CHECK_SECONDS = 0.05  # between two checks of a round's devices
@@ -96,15 +96,18 @@ class StallDetector:
         self._round = current
         self._recovered.clear()
         for device in current.lost - lost_before if current else ():
-            if (
-                self._liveness.last_heartbeat(device) + self._seconds > _now()
-            ):  # its heartbeat came just before it was declared lost
+            # Its heartbeat may have come just before it was declared lost.
+            if self._liveness.last_heartbeat(device) + self._seconds > _now():
                 self.on_heartbeat(device)
         if resumed and current:
             self._since = _now() + max(0.0, RECONNECT_SECONDS - self._seconds)
             self.on_revoked(self._liveness.revoked)
         if current and self._timer is None:
             self._check_at(max(self._since, _now()) + self._seconds)
+
+    def on_step(self, event: Event, state: State, commands: Sequence[Command]) -> None:
+        """Watch the round that is open after a step of the state machine."""
+        self.watch_round(state.open)
 
     def assigned(self, device: str, *, repeated: bool = False) -> None:
         """Record an assignment; a device without a heartbeat since its previous one gets no more time.

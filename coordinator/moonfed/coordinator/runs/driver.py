@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, 
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from moonfed.blobs.store import BlobRef
 from moonfed.bundle.manifest import MODEL
@@ -83,6 +84,13 @@ RoundObserver = Callable[[RoundRecord], object]  # called once an attempt has en
 CHECK_SECONDS = 60.0  # that a run waits at most for the answers of the devices online when it starts
 
 
+class StepListener(Protocol):
+    """A part of a driver that follows the state machine."""
+
+    def on_step(self, event: Event, state: State, commands: Sequence[Command]) -> None:
+        """Follow a step to `state`, whose commands are durable and about to be executed; neither raise nor block."""
+
+
 class RunDriver:
     """Driver of one run: state machine, timers, assignments and reductions."""
 
@@ -117,6 +125,13 @@ class RunDriver:
         )
         self._publisher = EventPublisher(record.run, observer)
         self._trace = RoundTrace(record, reports_outlive_rounds=self._protocol.reports_outlive_rounds)
+        self._listeners: Sequence[StepListener] = (
+            self._stall_detector,
+            self._trace,
+            self._eta,
+            self._publisher,
+            self._meter,
+        )
         eligibility = storage.store.eligibility
         self._devices = EligibleDevices(sessions, record, context.manifest, eligibility, driven=True)
         self._devices.load(context.eligibility)
@@ -385,16 +400,15 @@ class RunDriver:
                     await self._advance(event)
 
     async def _advance(self, event: Event) -> None:
-        """Make one step: record the commands, then publish the new state, then execute the commands.
+        """Make one step: record the commands, then tell the listeners, then execute the commands.
 
         The caller holds the lock.
         """
         state, commands = self._protocol.step(self.record.settings, self._draw, self.state, event)
         await self._recorder.record(commands, self._abandoning(commands))
         previous, self.state = self.state, state
-        self._stall_detector.watch_round(state.open)
-        self._trace.event(event)
-        self._eta.observe(state.open, commands)
+        for listener in self._listeners:
+            listener.on_step(event, state, commands)
         self._review_admissions(previous, event)
         for attempt in needed_attempts(self.record, previous) - needed_attempts(self.record, state):
             # Its admissions are withdrawn: a concurrent update that recreates the directory notices and deletes it.
@@ -432,9 +446,6 @@ class RunDriver:
             self._admissions.review_device(event.device)
 
     def _perform(self, command: Command) -> None:
-        self._publisher.command(command)
-        self._meter.perform(command)
-        self._trace.command(command)
         match command:
             case Assign():
                 self._assign(command)

@@ -10,8 +10,8 @@ from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.observer import SILENT, Observer
 from moonfed.coordinator.records import AttemptId, DeviceReport, EventKind, RunEvent, RunView, attempt_id
-from moonfed.coordinator.rounds.events import STOPPED, Abandon, Command, Discard, Lose, Open, Replace, SetPaused
-from moonfed.coordinator.rounds.state import OpenRound
+from moonfed.coordinator.rounds.events import STOPPED, Abandon, Command, Discard, Event, Lose, Open, Replace, SetPaused
+from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.runs.persistence import discarded
 from moonfed.coordinator.runs.subscribers import Subscribers
 from moonfed.coordinator.updates.receipts import KINDS
@@ -42,8 +42,12 @@ class EventPublisher:
         kind = KINDS[report.outcome]
         self.subscribers.publish(_event(kind, report.id, device=report.device, reason=report.reason, pending=pending))
 
-    def command(self, command: Command) -> None:
-        """Publish a command of the state machine, if it concerns operators."""
+    def on_step(self, event: Event, state: State, commands: Sequence[Command]) -> None:
+        """Publish the commands of a step of the state machine that concern operators."""
+        for command in commands:
+            self._command(command)
+
+    def _command(self, command: Command) -> None:
         match command:
             case Open():
                 self._opened(command)

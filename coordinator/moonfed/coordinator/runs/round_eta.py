@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from moonfed.coordinator.rounds.events import Command, RetryDue, StartTimer
+from moonfed.coordinator.rounds.events import Command, Event, RetryDue, StartTimer
 from moonfed.coordinator.rounds.state import OpenRound, State
 
 ROUNDS_REMEMBERED = 9
@@ -23,12 +23,16 @@ class RoundEta:
         self._open: tuple[int, int] | None = None
         self._opened = self._retry_at = clock()
 
-    def observe(self, current: OpenRound | None, commands: Sequence[Command] = ()) -> None:
-        """Update the estimate after a step that led to this open round with these commands."""
-        now = self._clock()
+    def on_step(self, event: Event, state: State, commands: Sequence[Command]) -> None:
+        """Update the estimate after a step of the state machine."""
         for command in commands:
             if isinstance(command, StartTimer) and isinstance(command.event, RetryDue):
-                self._retry_at = now + command.seconds
+                self._retry_at = self._clock() + command.seconds
+        self.observe(state.open)
+
+    def observe(self, current: OpenRound | None) -> None:
+        """Update the estimate: this round is open now."""
+        now = self._clock()
         attempt = (current.round, current.attempt) if current else None
         if attempt == self._open:
             return

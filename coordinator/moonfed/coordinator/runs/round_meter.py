@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from moonfed.coordinator.records import NOT_MEASURED, AttemptMeasurements, DeviceOutcome, DeviceReport
-from moonfed.coordinator.rounds.events import Abandon, Command, Open, Reduce
+from moonfed.coordinator.rounds.events import Abandon, Command, Event, Open, Reduce
 from moonfed.coordinator.rounds.phases import Moments, phase_seconds
 from moonfed.coordinator.rounds.state import Names, State
 from moonfed.coordinator.rounds.undelivered import undelivered
@@ -30,13 +30,14 @@ class RoundMeter:
         elif self._asynchronous:  # it may be about an earlier round
             self._failures[report.device] = report.outcome, report.reason
 
-    def perform(self, command: Command) -> None:
+    def on_step(self, event: Event, state: State, commands: Sequence[Command]) -> None:
         """Note the beginning of an attempt, or of its reduction."""
-        match command:
-            case Open():
-                self.clock.open((command.round, command.attempt))
-            case Reduce():
-                self.clock.close()
+        for command in commands:
+            match command:
+                case Open():
+                    self.clock.open((command.round, command.attempt))
+                case Reduce():
+                    self.clock.close()
 
     def reducing(
         self, state: State, command: Reduce, assigned_bytes: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from moonfed.coordinator.records import AttemptId, RunRecord, attempt_id
@@ -22,6 +22,7 @@ from moonfed.coordinator.rounds.events import (
     UpdateAccepted,
     UpdateRejected,
 )
+from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.support.trace_contexts import assignment_context, round_context
 from moonfed.observability import tracing
 from moonfed.observability.tracing import NO_SPAN, Span, Value, tracer
@@ -50,10 +51,14 @@ class RoundTrace:
         if tracer().on:
             self._begin(attempt, opened)
 
-    def command(self, command: Command) -> None:
-        """Follow a command of the state machine."""
-        if not tracer().on:
-            return
+    def on_step(self, event: Event, state: State, commands: Sequence[Command]) -> None:
+        """Follow a step of the state machine: its commands, and its event, which may end a device's assignment."""
+        self._event(event)
+        if tracer().on:
+            for command in commands:
+                self._command(command)
+
+    def _command(self, command: Command) -> None:
         match command:
             case Open():
                 self._open(command)
@@ -68,8 +73,7 @@ class RoundTrace:
             case End():
                 self._end_assignments("ended")
 
-    def event(self, event: Event) -> None:
-        """Follow an event of the state machine: a report ends its device's assignment."""
+    def _event(self, event: Event) -> None:
         match event:
             case UpdateAccepted():
                 self._reported(event, "accepted")

@@ -104,17 +104,7 @@ class Updates:
             # An earlier stream of the update, whose end we waited for, may have got the receipt.
             if not await self._is_counted(update):
                 self._require(update)
-                return _OpenUpdate(
-                    update,
-                    transfer,
-                    offsets,
-                    self._require,
-                    self._count,
-                    self._delete_orphans,
-                    self._background,
-                    self._observer,
-                    _receiving(update, traceparent),
-                )
+                return _OpenUpdate(self, update, transfer, offsets, _receiving(update, traceparent))
         except BaseException:
             await self._abandon(update, transfer)
             raise
@@ -273,58 +263,49 @@ class _CountedUpdate:
 
 
 class _OpenUpdate:
-    """The session of an update that is being received."""
+    """The session of an update that `updates` is receiving."""
 
     def __init__(
-        self,
-        update: _Admitted,
-        transfer: Transfer,
-        offsets: Mapping[str, int],
-        require: Callable[[_Admitted], None],
-        count: Callable[[_Admitted, Callable[[], Files]], Awaitable[DeviceReport]],
-        delete_orphans: Callable[[_Admitted], Awaitable[None]],
-        background: BackgroundTasks,
-        observer: Observer,
-        span: Span,
+        self, updates: Updates, update: _Admitted, transfer: Transfer, offsets: Mapping[str, int], span: Span
     ) -> None:
-        self.offsets, self._observer, self._span = offsets, observer, span
+        self._updates, self._update, self._transfer = updates, update, transfer
+        self.offsets, self._span = offsets, span
         self._encoding = str(update.run.record.settings.encodings.up)
-        self._update, self._transfer, self._require = update, transfer, require
-        self._count, self._delete_orphans, self._background = count, delete_orphans, background
 
     async def write(self, sha256: str, offset: int, data: bytes) -> None:
         try:
-            self._require(self._update)
+            self._updates._require(self._update)
             self._update.admission.charge(len(data))
             await self._transfer.append(sha256, offset, data)
         except Exception as error:
-            self._observer.update_refused(error)
+            self._updates._observer.update_refused(error)
             raise
-        self._observer.received(self._encoding, len(data))
+        self._updates._observer.received(self._encoding, len(data))
 
     async def commit(self) -> DeviceReport:
-        return await self._background.finish(self._commit())
+        return await self._updates._background.finish(self._commit())
 
     async def _commit(self) -> DeviceReport:
         try:
             async with self._transfer.held():
-                receipt = await self._count(self._update, self._transfer.finish)
+                receipt = await self._updates._count(self._update, self._transfer.finish)
                 self._span.set(outcome="accepted")
                 return receipt
         except Exception as error:
             self._span.fail(error.slug if isinstance(error, MoonfedError) else type(error).__name__)
-            self._observer.update_refused(error)
+            self._updates._observer.update_refused(error)
             if as_transient(error):  # an internal failure, after which the device sends everything again
                 self._update.admission.refund()
             raise
 
     async def close(self) -> None:
-        await self._background.finish(self._close())
+        await self._updates._background.finish(self._close())
 
     async def _close(self) -> None:
         await self._transfer.close()  # waits for a commit under way, which needs the admission
         self._update.admission.close()
-        await self._delete_orphans(self._update)  # its first part may have come just after the attempt was over
+        # Its first part may have come just after the attempt was over.
+        await self._updates._delete_orphans(self._update)
         self._span.end()
 
 
