@@ -20,8 +20,8 @@ from benchmarks.report import Figure, Tables, progress
 from moonfed.blobs.store import BlobDirectory, ref_of_bytes
 from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, InputSpec
 from moonfed.bundle.manifest import WEIGHTS_FILE as INITIAL_FILE
-from moonfed.edge_client import Predictor
 from moonfed.edge_client.inference.onnx_model import INPUT, OUTPUT, OnnxModel
+from moonfed.edge_client.predictor import Predictor
 from moonfed.edge_client.state import model_files
 from moonfed.edge_client.state.release_files import NewRelease
 from moonfed.edge_client.state.releases import RECORDS, ReleaseStore

@@ -15,7 +15,7 @@ from PIL import Image
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import write_model
 from moonfed.bundle.manifest import FILES, PLAN_FILE, InputSpec, Manifest
-from moonfed.edge_client import Predictor
+from moonfed.edge_client.predictor import Predictor
 from moonfed.edge_client.state import model_files
 from moonfed.edge_client.state.releases import ReleaseStore
 from moonfed.edge_client.state.trust import pin

@@ -527,8 +527,7 @@ TESTS: dict[int, list[str]] = {
     ],
     69: [
         "edge_client.agent.test_releases::test_a_version_that_is_found_damaged_gives_way_to_the_one_before",
-        "edge_client.inference.test_predictor::"
-        "test_the_previous_version_answers_where_the_current_one_cannot_be_loaded",
+        "edge_client.test_predictor::test_the_previous_version_answers_where_the_current_one_cannot_be_loaded",
         "edge_client.state.test_releases::test_a_damaged_version_gives_way_to_the_previous_one",
     ],
     80: [

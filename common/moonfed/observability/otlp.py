@@ -18,7 +18,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCod
 from opentelemetry.trace import Span as SdkSpan
 
 from moonfed.observability.trace_context import TraceContext
-from moonfed.observability.tracing import NO_ATTRIBUTES, Span, Tracer, Value
+from moonfed.spans import NO_ATTRIBUTES, Span, Tracer, Value
 from moonfed.version import RELEASE
 
 QUEUE = 4096  # spans that wait for the collector

@@ -310,8 +310,8 @@ def predict_command(
       moonfed-client predict pictures/ --model digits --json
       moonfed-client predict customers.csv --state /var/lib/moonfed
     """  # noqa: D301
-    from moonfed.edge_client.inference.predictor import Predictor
     from moonfed.edge_client.predict import predict, print_predictions
+    from moonfed.edge_client.predictor import Predictor
 
     with Predictor(state, model, device=device, threads=threads, sandbox=parse_level(sandbox)) as predictor:
         predictions = predict(paths or [], predictor, target)

@@ -19,7 +19,7 @@ from moonfed.data.images import decode_image, require_images, require_pillow
 from moonfed.data.open_source import open_source
 from moonfed.data.source import IF_PRESENT, report
 from moonfed.edge_client.inference.model import Probabilities
-from moonfed.edge_client.inference.predictor import Predictor
+from moonfed.edge_client.predictor import Predictor
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.formatting import count
 from moonfed.models.predictions import prediction_document

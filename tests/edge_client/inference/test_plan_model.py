@@ -9,9 +9,9 @@ import numpy as np
 import psutil
 import pytest
 
-from moonfed.edge_client import Predictor
 from moonfed.edge_client.agent import model_process
 from moonfed.edge_client.inference.plan_model import SandboxedModel
+from moonfed.edge_client.predictor import Predictor
 from moonfed.edge_client.state import model_files
 from moonfed.edge_client.state.releases import ReleaseStore
 from moonfed.models.release_manifest import PLAN_FILES

@@ -1,7 +1,7 @@
 // The frame of every page: who is logged in, where to go, and which page is shown.
 
 import { get, post, session } from "./api.js";
-import { h, link, replace } from "./dom.js";
+import { go, h, link, replace } from "./dom.js";
 import { notice } from "./dialog.js";
 import { icon } from "./icons.js";
 
@@ -45,12 +45,6 @@ async function show() {
   } catch (error) {
     if (turn === shown && error.status !== 401) replace(root, h("h1", {}, "This page cannot be shown"), h("p", { class: "problem" }, error.message));
   }
-}
-
-export function go(path) {
-  history.pushState(null, "", path);
-  show();
-  scrollTo(0, 0);
 }
 
 function drawHeader(place) {

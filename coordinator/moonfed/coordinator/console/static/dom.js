@@ -40,6 +40,13 @@ export function link(path, ...children) {
   return h("a", { href: path }, ...children);
 }
 
+// Shows another page of the console, as a click on a link does; app.js listens.
+export function go(path) {
+  history.pushState(null, "", path);
+  dispatchEvent(new PopStateEvent("popstate"));
+  scrollTo(0, 0);
+}
+
 export function path(...parts) {
   return "/" + parts.map((part) => encodeURIComponent(String(part))).join("/");
 }

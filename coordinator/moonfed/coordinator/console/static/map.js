@@ -2,10 +2,9 @@
 
 import { get, repeat } from "./api.js";
 import { colour } from "./charts.js";
-import { card, h, path, replace } from "./dom.js";
+import { card, go, h, path, replace } from "./dom.js";
 import { count, moment } from "./format.js";
 import { choice, outcomeBadge, tabs } from "./fleet.js";
-import { go } from "./app.js";
 import { OUTCOMES } from "./series.js";
 
 const ROW = 20; // pixels

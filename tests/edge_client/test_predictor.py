@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import moonfed.edge_client
-from moonfed.edge_client import Predictor
 from moonfed.edge_client.inference.onnx_model import OnnxModel
+from moonfed.edge_client.predictor import Predictor
 from moonfed.edge_client.state import model_files
 from moonfed.edge_client.state.releases import ReleaseStore
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, WrongState
@@ -66,8 +65,6 @@ def test_wrong_arguments_are_named(tmp_path: Path) -> None:
     predictor = Predictor(tmp_path, "digits")
     with pytest.raises(InvalidInput, match=r"inputs of the call have shape \[5, 5\]; the model takes \[N, 6\]"):
         predictor.predict(INPUTS[:, :5])
-    with pytest.raises(AttributeError, match="has no attribute 'Predictors'"):
-        _ = moonfed.edge_client.Predictors
 
 
 def test_a_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
