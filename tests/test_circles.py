@@ -1,4 +1,4 @@
-"""No circle of imports: neither of files nor of the console's scripts.
+"""No circle of imports: neither of files, nor of parts, nor of the console's scripts.
 
 Every import statement of our own modules counts, also those in functions and those for type checkers. Importing a
 module also runs its packages' `__init__`; that counts only where a name is imported from it.
@@ -17,6 +17,7 @@ import pytest
 from tests.test_mirroring import PARTS, ROOT
 
 Graph = dict[str, set[str]]
+CONTRACT = "proto"
 SCRIPTS = ROOT / "coordinator" / "moonfed" / "coordinator" / "console" / "static"
 SCRIPT_IMPORT = re.compile(r"""(?:\bfrom\s*|\bimport\s*\(?\s*)["']\./([^"']+)["']""")
 
@@ -51,6 +52,18 @@ def graph_of_files() -> Graph:
     return graph
 
 
+def part_of(module: str) -> str:
+    part = module.split(".")[1] if "." in module else CONTRACT
+    return part if part in PARTS else CONTRACT
+
+
+def graph_of_parts() -> Graph:
+    graph: Graph = {part: set() for part in PARTS}
+    for module, targets in graph_of_files().items():
+        graph[part_of(module)] |= {part_of(target) for target in targets} - {part_of(module)}
+    return graph
+
+
 def graph_of_scripts() -> Graph:
     return {path.name: set(SCRIPT_IMPORT.findall(path.read_text())) for path in SCRIPTS.glob("*.js")}
 
@@ -76,6 +89,6 @@ def test_the_graphs_have_every_kind_of_import() -> None:
     assert {"map.js", "dom.js"} <= of_scripts["app.js"]  # when the page is shown, and at once
 
 
-@pytest.mark.parametrize("graph", [graph_of_files, graph_of_scripts], ids=["files", "scripts"])
+@pytest.mark.parametrize("graph", [graph_of_files, graph_of_parts, graph_of_scripts], ids=["files", "parts", "scripts"])
 def test_no_circle(graph: Callable[[], Graph]) -> None:
     assert circle(graph()) == []

@@ -140,7 +140,7 @@ def test_the_object_store_reads_its_keys_from_the_credentials_of_the_coordinator
 
 
 def test_the_servers_image_asks_every_client_for_a_key() -> None:
-    from moonfed.export.cli.program import app as export_app
+    from moonfed.cli.program import app as export_app
 
     assert values("server", "ENTRYPOINT") == ['["moonfed-export", "serve"]']
     command: Any = typer.main.get_command(export_app).commands["serve"]  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from tools.build_release import build_wheel
 ROOT = Path(__file__).parents[2]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROGRAMS = sorted(SETTINGS["project"]["scripts"])
-OURS = ("client", "export", "coordinator", "edge_client", "experiments", "serving", "release", "common", "proto")
+OURS = ("cli", "client", "export", "coordinator", "edge_client", "experiments", "serving", "release", "common", "proto")
 NOT_OURS = (*OURS, "tests", "tools")
 
 pytestmark = [

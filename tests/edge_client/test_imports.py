@@ -17,9 +17,10 @@ from moonfed.blobs.store import BlobDirectory
 from moonfed.edge_client.worker.messages import WorkerSettings
 from tests.edge_client.conftest import Bundle, Device, check_of, job_maker, write_samples
 from tests.support.device_coordinator import Coordinator
+from tests.test_mirroring import PARTS
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_programs")]
-OTHER_PARTS = {f"moonfed.{part}" for part in ("client", "export", "serving", "release", "coordinator", "experiments")}
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_programs")]  # forked programs have imported everything
+OTHER_PARTS = {f"moonfed.{part}" for part in PARTS if part not in ("common", "proto", "edge_client")}
 PARENT = "moonfed.edge_client.agent.main, moonfed.edge_client.agent.session, moonfed.edge_client.agent.worker_process"
 READER = "moonfed.edge_client.worker.reader"
 TRAINER = "moonfed.sandbox.sandboxed, moonfed.edge_client.worker.trainer"

@@ -7,8 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from moonfed.cli.program import app
 from moonfed.export.bundle_recipe import read_settings
-from moonfed.export.cli.program import app
 from moonfed.export.methods import METHODS
 from moonfed.server_rules import SERVER_RULES, read_server_rule
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from moonfed.bundle.files import read_bundle
-from moonfed.export.cli.program import app
+from moonfed.cli.program import app
 from moonfed.server_rules import SERVER_RULES
 from moonfed.server_rules.fedavgm import FedAvgM
 

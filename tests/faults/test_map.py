@@ -294,7 +294,7 @@ TESTS: dict[int, list[str]] = {
     ],
     92: [
         "coordinator.cli.test_run_start::test_a_plan_that_attacks_the_operator_starts_no_run",
-        "export.cli.test_hostile_plans::test_a_plan_that_writes_a_file_is_rejected_and_writes_none",
+        "cli.test_hostile_plans::test_a_plan_that_writes_a_file_is_rejected_and_writes_none",
         "common.sandbox.test_plan_process::test_a_plan_that_devices_reject_is_rejected",
     ],
     180: [

@@ -220,7 +220,7 @@ def test_a_run_starts_from_given_weights(
 def test_the_programs_start_without_torch() -> None:
     """Help and operator commands must not import unused dependencies."""
     for program in (
-        "moonfed.export.cli.program",
+        "moonfed.cli.program",
         "moonfed.edge_client.cli",
         "moonfed.coordinator.cli.program",
         "moonfed.experiments.cli",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = {"client", "export", "serving", "release", "edge_client", "coordinator", "experiments"}
+PARTS = {"cli", "client", "export", "serving", "release", "edge_client", "coordinator", "experiments"}
 MESSAGES = {path.name for path in (ROOT / "proto" / "moonfed").iterdir() if path.is_dir()}
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from moonfed.data.npz import NpzSource
 from moonfed.export.coordinator_client import CoordinatorClient, connect
-from moonfed.export.model_file import CheckedModel, check_model
 from moonfed.release.model_facts import ModelFacts
+from moonfed.release.model_file import CheckedModel, check_model
 from moonfed.release.publish import candidate_of_run, gather_facts
 from moonfed.release.repository import ModelDirectory
 from tests.support.control_service import Control

@@ -14,9 +14,9 @@ from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 
 from moonfed.bundle.manifest import FILES
-from moonfed.export.model_file import CheckedModel
 from moonfed.release.bill_of_materials import bill_of_materials
 from moonfed.release.model_facts import ModelFacts
+from moonfed.release.model_file import CheckedModel
 from moonfed.release.publish import Candidate, gather_facts
 from tests.release.test_model_facts import results_of
 from tests.support.control_service import Control

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from moonfed.errors import InvalidInput, UntrustedRelease
-from moonfed.export.classifiers import FileClassifier, ServedClassifier, classify_paths
-from moonfed.export.model_file import CheckedModel
+from moonfed.release.classifiers import FileClassifier, ServedClassifier, classify_paths
+from moonfed.release.model_file import CheckedModel
 from moonfed.release.repository import ModelDirectory, ModelRelease
 from moonfed.release.signing import ReleaseSigner
 from moonfed.release.triton_config import read_interface

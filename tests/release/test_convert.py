@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 
-from moonfed.export.model_file import CheckedModel
 from moonfed.export.model_zoo import build_network
 from moonfed.export.onnx_graph import export_graph
 from moonfed.release.convert import to_int8
+from moonfed.release.model_file import CheckedModel
 from moonfed.release.simplify import simplify
 from tests.export.conftest import SMALL_IMAGE
 from tests.support.trained_model import Trained

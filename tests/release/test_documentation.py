@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from moonfed.export.cli.program import app
+from moonfed.cli.program import app
 from moonfed.release.signing import ReleaseSigner
 
 pytestmark = pytest.mark.slow

@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 from moonfed.blobs.store import BlobRef
 from moonfed.blobs.tensors import Vector
+from moonfed.cli.program import app
 from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput, NotFound, UntrustedRelease
 from moonfed.export.binding import read_metadata
-from moonfed.export.cli.program import app
 from moonfed.export.coordinator_client import CoordinatorClient, connect
 from moonfed.export.run_watcher import watch_run
 from moonfed.release.follow import AccuracyGate, Decision, ReleaseFollower
@@ -343,7 +343,7 @@ def test_the_command_prints_each_decision(control: Control, trained: Trained, tm
     control.commit(good(trained, 1))
     control.end()
     words = ["follow", "r", "--repository", tmp_path / "models", "--name", "digits", "--data", trained.test_file]
-    code = "from moonfed.export.cli.program import main; main()"
+    code = "from moonfed.cli.program import main; main()"
     where = ["--insecure", "--coordinator", control.address]
 
     told = []

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from moonfed.export.coordinator_client import CoordinatorClient
-from moonfed.export.model_file import CheckedModel
 from moonfed.export.scoring import Score
 from moonfed.release.model_card import model_card
 from moonfed.release.model_facts import CurvePoint, EvaluationResults, ModelFacts, TrainingHistory
+from moonfed.release.model_file import CheckedModel
 from moonfed.release.publish import candidate_of_run, gather_facts
 from moonfed.v1 import control_pb2
 from tests.proto.control.test_confusion_picture import score_of

@@ -15,10 +15,10 @@ from sklearn.metrics import precision_recall_fscore_support
 from moonfed.data.data_set import DataSet
 from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput
-from moonfed.export.model_file import CheckedModel
 from moonfed.release.bill_of_materials import bill_of_materials
 from moonfed.release.model_card import model_card
 from moonfed.release.model_facts import EvaluationResults, ModelFacts
+from moonfed.release.model_file import CheckedModel
 from moonfed.release.publish import Candidate, gather_facts
 from tests.support.markdown import rows
 from tests.support.trained_model import CLASSES, Trained

@@ -22,11 +22,11 @@ from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import bind, read_metadata
 from moonfed.export.coordinator_client import CoordinatorClient
-from moonfed.export.model_file import CheckedModel, check_model
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network
 from moonfed.export.onnx_graph import export_graph
 from moonfed.export.scoring import Predictor
+from moonfed.release.model_file import CheckedModel, check_model
 from moonfed.release.simplify import simplify
 from moonfed.version import RELEASE
 from tests.export.conftest import SMALL_IMAGE
@@ -139,7 +139,7 @@ def test_two_exports_in_two_processes_are_byte_identical(
         output = tmp_path / f"{seed}.onnx"
         arguments = ["onnx", "r", "--data", str(trained.test_file), "--output", str(output), "--insecure"]
         arguments += ["--coordinator", trained_run.address, "--embeddings"]
-        code = f"from moonfed.export.cli.program import app; app({arguments!r})"
+        code = f"from moonfed.cli.program import app; app({arguments!r})"
         environment = os.environ | {"PYTHONHASHSEED": seed}
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False

@@ -19,7 +19,7 @@ from tritonclient.grpc import model_config_pb2
 
 from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput
-from moonfed.export.model_file import CheckedModel
+from moonfed.release.model_file import CheckedModel
 from moonfed.release.publish import Candidate, gather_facts
 from tests.support.control_service import Control
 from tests.support.pet_models import graph
@@ -35,7 +35,7 @@ def program(*arguments: object, without: str = "") -> subprocess.CompletedProces
     absent = f"import sys; sys.modules[{without!r}] = None; " if without else ""
     path = os.pathsep.join([str(Path("common").absolute()), str(Path("proto").absolute()), str(Path.cwd())])
     return subprocess.run(
-        [sys.executable, "-c", f"{absent}from moonfed.export.cli.program import main; main()", *map(str, arguments)],
+        [sys.executable, "-c", f"{absent}from moonfed.cli.program import main; main()", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
@@ -126,7 +126,7 @@ def test_publishing_a_file_needs_no_torch(checked: CheckedModel, trained: Traine
     words = ["repository", str(tmp_path / "digits.onnx"), "--data", str(trained.test_file), "--name", "digits"]
     words += ["--output", str(tmp_path / "models")]
     code = (
-        f"import sys; from moonfed.export.cli.program import app; "
+        f"import sys; from moonfed.cli.program import app; "
         f"app({words!r}, standalone_mode=False);"
         "sys.exit('torch' in sys.modules)"
     )

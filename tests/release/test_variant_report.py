@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 from typer.testing import CliRunner
 
+from moonfed.cli.program import app
 from moonfed.export.binding import read_metadata
-from moonfed.export.cli.program import app
 from tests.support.control_service import Control
 from tests.support.trained_model import Trained
 from tests.support.variant_exports import exported

@@ -17,18 +17,18 @@ from onnx import TensorProto
 from typer.testing import CliRunner
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.cli.program import app
 from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.binding import read_metadata
-from moonfed.export.cli.program import app
 from moonfed.export.coordinator_client import CoordinatorClient
-from moonfed.export.model_file import CheckedModel, check_model
 from moonfed.export.model_zoo import build_network
 from moonfed.export.onnx_graph import export_graph
 from moonfed.export.scoring import Predictor
 from moonfed.release.calibration import read_calibration
 from moonfed.release.convert import to_int8
 from moonfed.release.float16 import to_float16
+from moonfed.release.model_file import CheckedModel, check_model
 from moonfed.release.simplify import simplify
 from moonfed.release.variants import Variant, VariantOptions, make_variants
 from tests.support.control_service import Control

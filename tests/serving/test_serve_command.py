@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from moonfed.export.cli.program import app
+from moonfed.cli.program import app
 from moonfed.serving.models.manager import ServingSettings
 from moonfed.serving.server import ServingPorts
 from moonfed.serving.server_settings import ServerSettings

@@ -495,7 +495,7 @@ def test_a_server_without_models_warns_about_the_expected_layout(
 
 def test_the_server_imports_no_training_code() -> None:
     program = (
-        "import sys, moonfed.export.cli.program, moonfed.export.cli.serve, moonfed.serving.server\n"
+        "import sys, moonfed.cli.program, moonfed.cli.serve, moonfed.serving.server\n"
         "print(sorted({'torch', 'onnx', 'moonfed.coordinator', "
         " 'moonfed.edge_client', 'torchvision'} & set(sys.modules)))"
     )

@@ -26,7 +26,7 @@ PROGRAMS = {
     "moonfed-client": "moonfed.edge_client.cli",
     "moonfed-experiments": "moonfed.experiments.cli",
     "moonfed-coordinator": "moonfed.coordinator.cli.program",
-    "moonfed-export": "moonfed.export.cli.program",
+    "moonfed-export": "moonfed.cli.program",
 }
 PATCHES = "PATCHES_OF_TESTS"  # names modules that change a program before it runs
 PATIENCE_FILE = "PATIENCE_OF_TESTS"  # the environment variable with the file for tests.support.impatient

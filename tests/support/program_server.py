@@ -51,7 +51,7 @@ LATER = (
     "moonfed.transport.diagnosis",
     "cryptography.hazmat.backends.openssl.backend",
     "grpc.experimental",
-    "moonfed.export.cli.serve",
+    "moonfed.cli.serve",
     "moonfed.serving.server",
     "moonfed.export.evaluator",
     "moonfed.export.bundle_builder",

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.support.forked_programs import ForkedPopen
 
-PROGRAM = [sys.executable, "-c", "from moonfed.export.cli.program import main; main()", "serve"]
+PROGRAM = [sys.executable, "-c", "from moonfed.cli.program import main; main()", "serve"]
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "common"), str(ROOT / "proto")])}
 FREE_PORTS = ["--grpc-port", "0", "--http-port", "0", "--metrics-port", "0"]

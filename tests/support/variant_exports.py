@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from moonfed.export.cli.program import app
+from moonfed.cli.program import app
 from tests.support.control_service import Control
 from tests.support.trained_model import Trained
 

@@ -15,7 +15,7 @@ from tools.reference.markdown import GENERATED, bullet, fence, prose
 PROGRAMS = {
     "moonfed-coordinator": "moonfed.coordinator.cli.program",
     "moonfed-client": "moonfed.edge_client.cli",
-    "moonfed-export": "moonfed.export.cli.program",
+    "moonfed-export": "moonfed.cli.program",
     "moonfed-experiments": "moonfed.experiments.cli",
 }
 EVERYWHERE = ("--help",)  # options of every command

@@ -15,7 +15,6 @@ from moonfed.data.data_set import DataSet
 from moonfed.data.source import Source
 from moonfed.errors import AlreadyExists, InvalidInput, UntrustedRelease, WrongState
 from moonfed.export.coordinator_client import CoordinatorClient, has_ended
-from moonfed.export.model_file import CheckedModel, check_model
 from moonfed.models.release_manifest import (
     BILL_FILE,
     CARD_FILE,
@@ -33,6 +32,7 @@ from moonfed.release.bill_of_materials import bill_of_materials
 from moonfed.release.calibration import Calibration, read_calibration
 from moonfed.release.model_card import model_card
 from moonfed.release.model_facts import EvaluationResults, ModelFacts
+from moonfed.release.model_file import CheckedModel, check_model
 from moonfed.release.publish import Candidate, candidate_of_run, gather_facts, require_runnable
 from moonfed.release.repository import INSTANCES, MAX_BATCH_SIZE
 from moonfed.release.triton_config import labels_text, new_config, to_text

@@ -16,10 +16,10 @@ from moonfed.data.source import Source
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.binding import read_metadata
 from moonfed.export.coordinator_client import CoordinatorClient, global_models, has_ended
-from moonfed.export.model_file import CheckedModel, check_model
 from moonfed.export.scoring import Predictor
 from moonfed.models.repository import MODEL_FILE
 from moonfed.release.model_facts import class_names, input_spec
+from moonfed.release.model_file import CheckedModel, check_model
 from moonfed.release.publish import candidate_of_run, publish
 from moonfed.release.repository import ModelDirectory
 from moonfed.signing.release_signature import ReleaseKey

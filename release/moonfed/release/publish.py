@@ -26,7 +26,7 @@ from moonfed.release.triton_config import ANY, GraphInterface, GraphTensor, read
 from moonfed.signing.release_signature import SIGNATURE_FILE
 
 if TYPE_CHECKING:  # it imports torch, which is not needed to publish a file
-    from moonfed.export.model_file import CheckedModel
+    from moonfed.release.model_file import CheckedModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

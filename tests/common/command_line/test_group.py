@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 import pytest
 import typer
 
+from moonfed.cli.program import app as export
 from moonfed.coordinator.cli.program import app as coordinator
 from moonfed.edge_client.cli import app as client
 from moonfed.experiments.cli import app as experiments
-from moonfed.export.cli.program import app as export
 
 Command: TypeAlias = Any  # of typer, or of click, by typer's release
 PROGRAMS = {

@@ -552,7 +552,7 @@ def test_serving_imports_no_torch_no_onnx_and_no_other_part() -> None:
 import pkgutil, sys, moonfed.serving
 for module in pkgutil.walk_packages(moonfed.serving.__path__, "moonfed.serving."):
     __import__(module.name)
-others = {f"moonfed.{part}" for part in ("export", "release", "coordinator", "edge_client", "experiments")}
+others = {f"moonfed.{part}" for part in ("cli", "export", "release", "coordinator", "edge_client", "experiments")}
 print(sorted(({"torch", "torchvision", "onnx"} | others) & set(sys.modules)))
 """
     found = subprocess.run(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from moonfed.cli.program import app
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound
-from moonfed.export.cli.program import app
 from moonfed.serving.requests import api_keys
 from moonfed.serving.requests.api_keys import ApiKeys, create_key, read_keys
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-OURS = ("common", "proto", "client", "export", "serving", "release", "edge_client", "coordinator", "experiments")
+OURS = ("common", "proto", "cli", "client", "export", "serving", "release", "edge_client", "coordinator", "experiments")
 PARTS = (*OURS, "examples", "tools")
 CALLS = {
     "torch.load",

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from moonfed.export.cli.program import app
+from moonfed.cli.program import app
 from moonfed.export.methods import METHODS
-from tests.export.cli.conftest import TABLE, program
+from tests.cli.conftest import TABLE, program
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 
@@ -27,7 +27,7 @@ def test_errors_are_one_sentence_on_stderr_with_an_exit_code(tmp_path: Path) -> 
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from moonfed.export.cli.program import app; "
+        "import sys; from moonfed.cli.program import app; "
         "app({!r}, standalone_mode=False); sys.exit('torch' in sys.modules)"
     )
     for arguments in (["--help"], ["bundle", "--help"]):

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line.programs import new_group, print_json
-from moonfed.data.formats import METAVAR
-from moonfed.export.cli.options import (
+from moonfed.cli.options import (
     ExpiresOption,
     IgnoreFolderOption,
     RunArgument,
@@ -17,6 +15,8 @@ from moonfed.export.cli.options import (
     TestDataOption,
     print_step,
 )
+from moonfed.command_line.programs import new_group, print_json
+from moonfed.data.formats import METAVAR
 from moonfed.formatting import iso_time
 from moonfed.transport.operator_options import (
     DEFAULT_IDENTITY,
@@ -84,8 +84,8 @@ def create(
 
     Example: moonfed-export release create my-run --round 40 --name digits --data test.npz
     """
+    from moonfed.cli.onnx import read_variants
     from moonfed.data.open_source import open_source
-    from moonfed.export.cli.onnx import read_variants
     from moonfed.export.coordinator_client import connect
     from moonfed.release.create import ReleaseOptions, create_release
     from moonfed.release.gate import read_keep

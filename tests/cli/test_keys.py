@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from moonfed.bundle.files import read_bundle
-from moonfed.export.cli.program import app
+from moonfed.cli.program import app
 from moonfed.signing.bundle_signature import signed_by
 from moonfed.signing.key_files import read_trust
-from tests.export.cli.conftest import TABLE
+from tests.cli.conftest import TABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 

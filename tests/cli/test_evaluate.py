@@ -10,14 +10,14 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from moonfed.blobs.store import ref_of_file
-from moonfed.export.cli.program import app
+from moonfed.cli.program import app
 from tests.support.control_service import Control
 
 
 def test_the_evaluator_needs_no_torch(control: Control, data_file: Path) -> None:
     arguments = ["evaluate", "r", "--data", str(data_file), "--insecure", "--coordinator", control.address]
     code = (
-        f"import sys; from moonfed.export.cli.program import app; app({arguments!r}, standalone_mode=False);"
+        f"import sys; from moonfed.cli.program import app; app({arguments!r}, standalone_mode=False);"
         "sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
-from moonfed.command_line.programs import print_json
-from moonfed.export.cli.options import (
+from moonfed.cli.options import (
     PROGRAM,
     IgnoreFolderOption,
     RunArgument,
@@ -18,6 +16,8 @@ from moonfed.export.cli.options import (
     TestDataOption,
     print_unavailable,
 )
+from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
+from moonfed.command_line.programs import print_json
 from moonfed.observability.logs import MESSAGE, configure_logs, report
 from moonfed.transport.operator_options import (
     DEFAULT_IDENTITY,

@@ -12,7 +12,7 @@ from moonfed.models.predictions import prediction_document
 from moonfed.transport.operator_options import JsonOption
 
 if TYPE_CHECKING:
-    from moonfed.export.classifiers import Classifier, ClientCredentials, Prediction
+    from moonfed.release.classifiers import Classifier, ClientCredentials, Prediction
 
 
 def classify(
@@ -59,7 +59,7 @@ def classify(
 
     Example: moonfed-export classify cat.jpg --server 127.0.0.1:8001 --model animals
     """
-    from moonfed.export.classifiers import ClientCredentials, classify_paths
+    from moonfed.release.classifiers import ClientCredentials, classify_paths
 
     credentials = ClientCredentials(tls_ca=tls_ca, tls_certificate=tls_certificate, tls_key=tls_key, api_key=api_key)
     classifier = _classifier(server, model, credentials, file, verify_key or [])
@@ -75,7 +75,7 @@ def _classifier(
     server: str | None, model: str | None, credentials: ClientCredentials, file: Path | None, verify_keys: list[Path]
 ) -> Classifier:
     from moonfed.errors import InvalidInput
-    from moonfed.export.classifiers import ClientCredentials, FileClassifier, ServedClassifier
+    from moonfed.release.classifiers import ClientCredentials, FileClassifier, ServedClassifier
 
     needed = "a model is needed: --server HOST:PORT with --model NAME, or --file MODEL.onnx"
     if file is not None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from moonfed.cli.program import app
 from moonfed.errors import InvalidInput
-from moonfed.export.cli.program import app
 from moonfed.export.table_description import read_description
 from tests.support.tables import TABLE, write_csv
 

@@ -16,9 +16,9 @@ from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput, MoonfedError, NotFound
 from moonfed.export.binding import read_metadata
 from moonfed.export.coordinator_client import connect
-from moonfed.export.model_file import write_onnx
 from moonfed.export.parity import load_model
 from moonfed.plan.interface import load_plan
+from moonfed.release.model_file import write_onnx
 from tests.export.conftest import NOWHERE, another_model, initial_model
 from tests.support.control_service import Control
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moonfed.cli.options import IgnoreFolderOption, RunArgument, TargetOption, print_step
 from moonfed.command_line.programs import print_json
 from moonfed.data.formats import METAVAR
 from moonfed.errors import InvalidInput
-from moonfed.export.cli.options import IgnoreFolderOption, RunArgument, TargetOption, print_step
 from moonfed.transport.operator_options import (
     DEFAULT_IDENTITY,
     CoordinatorOption,
@@ -23,7 +23,7 @@ from moonfed.transport.operator_options import (
 
 if TYPE_CHECKING:
     from moonfed.data.source import Source
-    from moonfed.export.model_file import CheckedModel
+    from moonfed.release.model_file import CheckedModel
     from moonfed.release.variant_report import ReportDocument
     from moonfed.release.variants import VariantOptions
 
@@ -90,9 +90,9 @@ def onnx(
     """
     from moonfed.data.open_source import open_source
     from moonfed.export.coordinator_client import connect
-    from moonfed.export.model_file import check_model, require_writable, written_model
     from moonfed.files import write_durably
     from moonfed.release.gate import read_keep
+    from moonfed.release.model_file import check_model, require_writable, written_model
     from moonfed.release.variant_report import table
     from moonfed.release.variants import VariantOptions
 

@@ -20,7 +20,7 @@ from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.errors import Unavailable
 from moonfed.sandbox.policy import available_level
 from moonfed.v1 import control_pb2, control_pb2_grpc
-from tests.export.cli.conftest import program
+from tests.cli.conftest import program
 from tests.support.coordinator import ask, coordinator_in_process, settings
 from tests.support.engineers_attacks import WRITERS, EngineersAttack, hostile
 from tests.support.forked_process import PATCHES

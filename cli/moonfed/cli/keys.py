@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moonfed.cli.options import BundleVersionOption, ExpiresOption, SignersOption, print_step
 from moonfed.command_line.programs import new_group, print_json
-from moonfed.export.cli.options import BundleVersionOption, ExpiresOption, SignersOption, print_step
 from moonfed.formatting import iso_time
 from moonfed.signing.key_files import KEYS_VARIABLE, TRUST_FILE, default_directory
 from moonfed.transport.operator_options import JsonOption

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import sys
 
+from moonfed.cli.api_key import api_key
+from moonfed.cli.bundle import bundle, inspect, methods
+from moonfed.cli.classify import classify
+from moonfed.cli.columns import columns
+from moonfed.cli.evaluate import evaluate
+from moonfed.cli.keys import keys_app, sign
+from moonfed.cli.onnx import onnx
+from moonfed.cli.options import PROGRAM
+from moonfed.cli.release import follow, repository, roll_back, sign_release
+from moonfed.cli.release_create import release_app
+from moonfed.cli.serve import serve
 from moonfed.command_line.programs import new_app, run_program
-from moonfed.export.cli.api_key import api_key
-from moonfed.export.cli.bundle import bundle, inspect, methods
-from moonfed.export.cli.classify import classify
-from moonfed.export.cli.columns import columns
-from moonfed.export.cli.evaluate import evaluate
-from moonfed.export.cli.keys import keys_app, sign
-from moonfed.export.cli.onnx import onnx
-from moonfed.export.cli.options import PROGRAM
-from moonfed.export.cli.release import follow, repository, roll_back, sign_release
-from moonfed.export.cli.release_create import release_app
-from moonfed.export.cli.serve import serve
 
 HELP = """Compile models for a fleet of devices, score a run's models, write them as ONNX, release and serve them.
 

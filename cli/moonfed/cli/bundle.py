@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moonfed.cli.options import BundleVersionOption, ExpiresOption, SignersOption, print_step
 from moonfed.command_line.programs import print_json
 from moonfed.data.formats import HELP, METAVAR
-from moonfed.export.cli.options import BundleVersionOption, ExpiresOption, SignersOption, print_step
 from moonfed.export.methods import LOCAL_ONLY, METHODS
 from moonfed.registry import read_pairs
 from moonfed.server_rules import SERVER_RULES, read_server_rule

@@ -14,11 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from moonfed.bundle.files import Bundle
+from moonfed.cli.program import app
+from moonfed.cli.release_create import _print
 from moonfed.coordinator.cli.control_client import Console
 from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable, UntrustedRelease, WrongState
-from moonfed.export.cli.program import app
-from moonfed.export.cli.release_create import _print
 from moonfed.export.coordinator_client import CoordinatorClient, connect
 from moonfed.models.release_manifest import ReleaseManifest, verify_manifest
 from moonfed.release.create import CreatedRelease

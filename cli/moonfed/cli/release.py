@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
-from moonfed.command_line.programs import print_json
-from moonfed.data.formats import METAVAR
-from moonfed.export.cli.options import (
+from moonfed.cli.options import (
     PROGRAM,
     IgnoreFolderOption,
     RunArgument,
@@ -21,6 +18,9 @@ from moonfed.export.cli.options import (
     TestDataOption,
     print_unavailable,
 )
+from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
+from moonfed.command_line.programs import print_json
+from moonfed.data.formats import METAVAR
 from moonfed.observability.logs import MESSAGE, configure_logs, report
 from moonfed.transport.operator_options import (
     DEFAULT_IDENTITY,
@@ -265,7 +265,7 @@ def _candidate(
     if data is None:
         raise InvalidInput("data is missing; it must name samples, on which a run's model is compared with its plan")
     from moonfed.export.coordinator_client import connect
-    from moonfed.export.model_file import check_model
+    from moonfed.release.model_file import check_model
 
     with connect(identity, insecure=insecure, address=coordinator, trust=trust) as runs:
         return candidate_of_run(runs, check_model(runs, source, data, round_number=round_number))

@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from moonfed.bundle.files import read_bundle
+from moonfed.cli.program import app
 from moonfed.errors import AlreadyExists, InvalidInput
-from moonfed.export.cli.program import app
 from moonfed.export.methods import LOCAL_ONLY, METHODS
 from moonfed.server_rules import SERVER_RULES
 from moonfed.signing.bundle_signature import signed_by
 from moonfed.signing.key_files import read_trust
-from tests.export.cli.conftest import TABLE, program
+from tests.cli.conftest import TABLE, program
 
 FEDERATED = ", ".join(name for name in METHODS if name not in LOCAL_ONLY)
 
