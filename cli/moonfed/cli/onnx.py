@@ -144,7 +144,7 @@ def _write_variants(
 
     from moonfed.data.open_source import open_source
     from moonfed.release.calibration import read_calibration
-    from moonfed.release.write_variants import write_variants
+    from moonfed.release.variant_report import write_variants
 
     manifest = checked.manifest
     samples = data.read(manifest.input, manifest.classes)

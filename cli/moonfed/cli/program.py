@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 
-from moonfed.cli.api_key import api_key
 from moonfed.cli.bundle import bundle, inspect, methods
 from moonfed.cli.classify import classify
 from moonfed.cli.columns import columns
@@ -17,7 +16,7 @@ from moonfed.cli.onnx import onnx
 from moonfed.cli.options import PROGRAM
 from moonfed.cli.release import follow, repository, roll_back, sign_release
 from moonfed.cli.release_create import release_app
-from moonfed.cli.serve import serve
+from moonfed.cli.serve import api_key, serve
 from moonfed.command_line.programs import new_app, run_program
 
 HELP = """Compile models for a fleet of devices, score a run's models, write them as ONNX, release and serve them.

@@ -1,4 +1,4 @@
-"""The command that serves a model repository."""
+"""The commands that serve a model repository, and create API keys for its clients."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
 from moonfed.command_line.programs import print_json
 from moonfed.errors import InvalidInput
+from moonfed.transport.operator_options import JsonOption
 
 if TYPE_CHECKING:
     from moonfed.serving.server import ServingPorts
@@ -123,3 +124,28 @@ def _print_ready(repository: Path, host: str, ports: ServingPorts, *, as_json: b
         print(
             f"serving {repository} on {host}: gRPC {ports.grpc}, HTTP {ports.http}, metrics {ports.metrics}", flush=True
         )
+
+
+def api_key(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The caller's name, shown in the file and in messages.")],
+    file: Annotated[
+        Path, typer.Option("--file", metavar="KEYS", help="The file of `serve --api-key-file`; created if absent.")
+    ],
+    admin: Annotated[
+        bool, typer.Option("--admin", help="Also permit loading and unloading models, and reading metrics.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Create an API key for a client of `serve`: print it, once, and add its hash to a file.
+
+    To revoke a key, delete its line; running servers notice within a second.
+
+    Example: moonfed-export api-key alice --file keys
+    """
+    from moonfed.serving.requests.api_keys import create_key
+
+    key = create_key(file, name, admin=admin)
+    if as_json:
+        print_json({"name": name, "key": key})
+    else:
+        print(key)

@@ -269,8 +269,7 @@ def doctor_command(
       moonfed-client doctor
       moonfed-client doctor --data pictures/ --device cuda --json
     """  # noqa: D301
-    from moonfed.edge_client.doctor.checks import DoctorSettings, checks
-    from moonfed.edge_client.doctor.report import document, healthy, line
+    from moonfed.edge_client.doctor.checks import DoctorSettings, checks, document, healthy, line
 
     found = []
     settings = DoctorSettings(

@@ -10,7 +10,6 @@ import typer
 from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
 from moonfed.command_line.programs import new_app, print_json, run_program
 from moonfed.data.formats import IGNORE_FOLDER_HELP, METAVAR, find_kind
-from moonfed.experiments.fleet.checkpoint_command import checkpoint_command
 from moonfed.experiments.fleet.simulate_command import simulate_command
 from moonfed.experiments.papers.reproduce_command import reproduce_command
 from moonfed.formatting import count
@@ -135,7 +134,30 @@ def new_command(
 
 
 app.command("simulate")(simulate_command)
-app.command("checkpoint")(checkpoint_command)
+
+
+@app.command()
+def checkpoint(
+    directory: Path = typer.Argument(..., help="The --output of a simulation.", metavar="DIRECTORY"),
+    output: Path = typer.Option(..., "--output", help="The file to write, such as moon.tar.zst."),
+    as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
+) -> None:
+    """Save an unfinished simulation, running or not, so that another machine can resume it.
+
+    The file leaves out the samples, the scored models of past rounds, and the work of the open round, which is
+    repeated. Resume it with simulate --checkpoint, the same recipe and the same data set.
+
+    Example: moonfed-experiments checkpoint build/digits-moon --output digits-moon.tar.zst
+    """
+    from moonfed.experiments.fleet.checkpoint import save_checkpoint
+
+    saved = save_checkpoint(directory, output)
+    if as_json:
+        print_json({"file": str(saved.file), "rounds": saved.rounds, "bytes": saved.size})
+    else:
+        typer.echo(f"{saved.file}: {count(saved.rounds, 'round')}, {saved.size / 1e6:.1f} MB")
+
+
 app.command("reproduce")(reproduce_command)
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from moonfed.edge_client.doctor import checks as doctor
-from moonfed.edge_client.doctor.checks import Check, DoctorSettings, checks
-from moonfed.edge_client.doctor.report import healthy, line
+from moonfed.edge_client.doctor.checks import Check, DoctorSettings, checks, healthy, line
 from moonfed.sandbox import sandboxed_process
 from moonfed.sandbox.sandboxed_process import START
 from moonfed.transport import diagnosis as connection_diagnosis

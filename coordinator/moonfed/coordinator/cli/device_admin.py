@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from moonfed.command_line.programs import new_group, print_json
+from moonfed.labels import INFERENCE_ONLY
 from moonfed.transport.operator_options import (
     DEFAULT_IDENTITY,
     CoordinatorOption,
@@ -24,6 +26,8 @@ Example: moonfed-coordinator device list
 """
 
 device_app = new_group(HELP)
+FORMATTED = frozenset({"memory", "accelerator", "cuda", "threads", "torch", "jetpack", "system", INFERENCE_ONLY})
+UNKNOWN = "-"  # a device that has never connected
 DeviceArgument = Annotated[str, typer.Argument(metavar="DEVICE", help="The device's name.")]
 
 
@@ -174,7 +178,6 @@ def _report(device: control_pb2.Device, text: str, *, json: bool) -> None:
 
 def device_details(device: control_pb2.Device) -> list[str]:
     """Format one device: a line for each fact."""
-    from moonfed.coordinator.cli.device_hardware import FORMATTED, hardware_rows
     from moonfed.coordinator.cli.devices import activity, last_result
     from moonfed.coordinator.cli.format import moment
     from moonfed.coordinator.devices.shared_identities import describe_shared
@@ -215,3 +218,37 @@ def _certificate_line(certificate: control_pb2.Certificate) -> str:
     if certificate.rejected:
         return f"{certificate.serial}, {certificate.reason} on {moment(certificate.rejected)}"
     return f"{certificate.serial}, valid until {moment(certificate.expires)}"
+
+
+def hardware_rows(platform: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return names and values."""
+    jetpack = platform.get("jetpack")
+    return [
+        ("hardware", _hardware(platform)),
+        ("memory", _memory(platform)),
+        ("trains on", _trains_on(platform)),
+        ("torch", platform.get("torch") or UNKNOWN),
+        ("system", f"JetPack {jetpack}" if jetpack else platform.get("system") or UNKNOWN),
+    ]
+
+
+def _hardware(platform: Mapping[str, str]) -> str:
+    """Format the training hardware: the GPU if the device trains on it, else the processor."""
+    processor = platform.get("processor") or platform.get("architecture") or UNKNOWN
+    return platform.get("gpu") or processor if platform.get("accelerator") == "cuda" else processor
+
+
+def _memory(platform: Mapping[str, str]) -> str:
+    """Format a size given in bytes."""
+    memory = platform.get("memory", "")
+    return f"{int(memory) / 1e9:.1f} GB" if memory.isdecimal() else UNKNOWN
+
+
+def _trains_on(platform: Mapping[str, str]) -> str:
+    if INFERENCE_ONLY in platform:
+        return "nothing: it is for inference only"
+    kind = platform.get("accelerator") or UNKNOWN
+    detail = platform.get("cuda") if kind == "cuda" else platform.get("threads")
+    if not detail:
+        return kind
+    return f"cuda {detail}" if kind == "cuda" else f"{kind}, {detail} thread{'s' if detail != '1' else ''}"

@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from importlib.metadata import distributions
 from importlib.util import find_spec
@@ -32,6 +32,7 @@ TASK = "moonfed.edge_client.doctor.task"
 Status = Literal["ok", "warning", "failed", "skipped"]
 MINIMUM_TORCH = (2, 4)
 LOW_MEMORY, LOW_DISK = 1 << 30, 2 << 30  # bytes
+MARKS = {"ok": "ok     ", "warning": "warning", "failed": "FAILED ", "skipped": "-      "}
 SOON = timedelta(days=7)
 CONNECT_SECONDS = 15.0
 ONNX_RUNTIMES = frozenset({"onnxruntime", "onnxruntime-gpu"})  # packages of the same files
@@ -222,3 +223,18 @@ def _coordinator(identity: Identity | None, proxy: str) -> tuple[Status, str]:
         timer.cancel()
         connection.close()
     return "failed", f"{identity.address} answers, but not like a coordinator"
+
+
+def line(check: Check) -> str:
+    """Return a check as a line of the report."""
+    return f"{check.name:<12} {MARKS[check.status]}  {check.detail}"
+
+
+def healthy(found: Sequence[Check]) -> bool:
+    """Return whether the device can participate: no check failed."""
+    return all(check.status != "failed" for check in found)
+
+
+def document(found: Sequence[Check]) -> dict[str, Any]:
+    """Return the report as JSON values."""
+    return {"healthy": healthy(found), "checks": [asdict(check) for check in found]}
