@@ -144,7 +144,7 @@ class Samples:
     pictures: Tensor
     labels: Tensor
 
-    def take(self, rows: Any) -> Samples:  # noqa: ANN401
+    def take(self, rows: Any) -> Samples:
         """Return the samples in these rows."""
         return Samples(pictures=self.pictures[rows], labels=self.labels[rows])
 

@@ -56,7 +56,7 @@ class Arguments:
         self._length = self._random.choice((1, 1, 2, 3, 4))  # of lists
         torch.manual_seed(seed)
 
-    def of(self, kind: str) -> Any:  # noqa: ANN401
+    def of(self, kind: str) -> Any:
         """Return an argument of a schema's type."""
         choose, chance = self._random.choice, self._random.random()
         if kind.startswith("Optional["):
@@ -116,7 +116,7 @@ def schemas() -> list[Any]:
     return [found[name] for name in sorted(found)]
 
 
-def call(schema: Any, seed: int) -> None:  # noqa: ANN401
+def call(schema: Any, seed: int) -> None:
     """Call an operator forwards, and sometimes backwards; any error is acceptable, except for a crash."""
     torch_c: Any = torch._C
     operator, _, _ = torch_c._get_operation_overload(schema.name, schema.overload_name)
@@ -140,7 +140,7 @@ def _is_affordable(given: dict[str, Any]) -> bool:
     return not ("step" in given and "end" in given and not isinstance(given.get("self"), torch.Tensor))
 
 
-def _kind(argument: Any) -> str:  # noqa: ANN401
+def _kind(argument: Any) -> str:
     """Return an argument's type; some operators declare a data type as an integer."""
     declared = str(argument.real_type)
     return declared.replace("int", "ScalarType") if argument.name == "dtype" else declared

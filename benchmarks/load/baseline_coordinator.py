@@ -38,7 +38,7 @@ class BaselineFleet(fleet_pb2_grpc.FleetServicer):
         async with self._turn:
             await self._turn.wait_for(lambda: self._received == self._devices)
 
-    async def Connect(  # noqa: N802
+    async def Connect(
         self, request: fleet_pb2.ConnectRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[fleet_pb2.ConnectReply]:
         sent = self._round
@@ -52,14 +52,14 @@ class BaselineFleet(fleet_pb2_grpc.FleetServicer):
                 assignment=fleet_pb2.Assignment(run="bare", round=sent, attempt=1, blobs=blobs)
             )
 
-    async def Fetch(  # noqa: N802
+    async def Fetch(
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[blob_pb2.Chunk]:
         with self._model.open("rb") as file:
             while data := file.read(PART_SIZE):
                 yield blob_pb2.Chunk(data=data)
 
-    async def Submit(  # noqa: N802
+    async def Submit(
         self, request_iterator: AsyncIterator[fleet_pb2.SubmitRequest], context: grpc.ServicerContext
     ) -> AsyncIterator[fleet_pb2.SubmitReply]:
         header = (await anext(request_iterator)).header

@@ -29,7 +29,7 @@ class OnnxModel(Model):  # type: ignore[misc]
     async def get_output_types(self) -> list[dict[str, Any]]:
         return [{"name": "probabilities", "datatype": "FP32", "shape": [-1, 10]}]
 
-    def predict(self, payload: Any, headers: Any = None, response_headers: Any = None) -> InferResponse:  # noqa: ANN401
+    def predict(self, payload: Any, headers: Any = None, response_headers: Any = None) -> InferResponse:
         (probabilities,) = self._session.run(None, {"inputs": payload.inputs[0].as_numpy()})
         output = InferOutput("probabilities", list(probabilities.shape), "FP32")
         output.set_data_from_numpy(probabilities)

@@ -27,13 +27,13 @@ class NoOpInference(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ign
         options.intra_op_num_threads = 1
         self._session = model and onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
-    def ModelMetadata(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ANN401, N802
+    def ModelMetadata(self, request: Any, context: grpc.ServicerContext) -> Any:
         pixels = service_pb2.ModelMetadataResponse.TensorMetadata(
             name="inputs", datatype="UINT8", shape=[-1, 32, 32, 3]
         )
         return service_pb2.ModelMetadataResponse(name=request.name, inputs=[pixels])
 
-    def ModelInfer(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ANN401, N802
+    def ModelInfer(self, request: Any, context: grpc.ServicerContext) -> Any:
         rows = request.inputs[0].shape[0]
         found = np.zeros((rows, CLASSES), np.float32)
         if self._session:

@@ -27,13 +27,13 @@ OUTCOMES = ("counted",) * 90 + ("late", "declined", "lost", "missing", "rejected
 class SyntheticControl(control_pb2_grpc.ControlServicer):
     """The calls that the console's pages read."""
 
-    def ListRuns(self, request: Any, context: Any) -> control_pb2.ListRunsReply:  # noqa: ANN401, N802
+    def ListRuns(self, request: Any, context: Any) -> control_pb2.ListRunsReply:
         return control_pb2.ListRunsReply(runs=[_run()])
 
-    def GetRun(self, request: Any, context: Any) -> control_pb2.Run:  # noqa: ANN401, N802
+    def GetRun(self, request: Any, context: Any) -> control_pb2.Run:
         return _run()
 
-    def ListRounds(self, request: Any, context: Any) -> Iterator[control_pb2.Round]:  # noqa: ANN401, N802
+    def ListRounds(self, request: Any, context: Any) -> Iterator[control_pb2.Round]:
         for number in range(ROUNDS - (request.last or ROUNDS) + 1, ROUNDS + 1):
             yield control_pb2.Round(
                 round=number,
@@ -50,10 +50,10 @@ class SyntheticControl(control_pb2_grpc.ControlServicer):
                 sent_bytes=1_000_000_000,
             )
 
-    def ListEvaluations(self, request: Any, context: Any) -> Iterator[control_pb2.Evaluation]:  # noqa: ANN401, N802
+    def ListEvaluations(self, request: Any, context: Any) -> Iterator[control_pb2.Evaluation]:
         return iter(())
 
-    def WatchRun(self, request: Any, context: Any) -> Iterator[control_pb2.RunEvent]:  # noqa: ANN401, N802
+    def WatchRun(self, request: Any, context: Any) -> Iterator[control_pb2.RunEvent]:
         yield control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_SNAPSHOT, run=_run())
         for number in itertools.count():
             if not context.is_active():
@@ -68,7 +68,7 @@ class SyntheticControl(control_pb2_grpc.ControlServicer):
             if number % 50 == 0:
                 time.sleep(50 / EVENTS)
 
-    def ListDevices(self, request: Any, context: Any) -> Iterator[control_pb2.Device]:  # noqa: ANN401, N802
+    def ListDevices(self, request: Any, context: Any) -> Iterator[control_pb2.Device]:
         if request.ineligible:
             return
         now = time.time()
@@ -85,14 +85,14 @@ class SyntheticControl(control_pb2_grpc.ControlServicer):
                 last_result=control_pb2.DeviceResult(run=RUN, round=ROUNDS, attempt=1, outcome="counted", time=now),
             )
 
-    def GetDevice(self, request: Any, context: Any) -> control_pb2.Device:  # noqa: ANN401, N802
+    def GetDevice(self, request: Any, context: Any) -> control_pb2.Device:
         return control_pb2.Device(device=request.device, online=True)
 
-    def ListDeviceHistory(self, request: Any, context: Any) -> Iterator[control_pb2.DeviceResult]:  # noqa: ANN401, N802
+    def ListDeviceHistory(self, request: Any, context: Any) -> Iterator[control_pb2.DeviceResult]:
         for number in range(request.last or ROUNDS, 0, -1):
             yield control_pb2.DeviceResult(run=RUN, round=number, attempt=1, outcome=OUTCOMES[number % 100], seconds=9)
 
-    def ListRoundOutcomes(self, request: Any, context: Any) -> Iterator[control_pb2.RoundOutcomes]:  # noqa: ANN401, N802
+    def ListRoundOutcomes(self, request: Any, context: Any) -> Iterator[control_pb2.RoundOutcomes]:
         draw = random.Random(1)
         for number in range(ROUNDS - (request.last or ROUNDS) + 1, ROUNDS + 1):
             outcomes = {name: draw.choice(OUTCOMES) for name in NAMES}
@@ -100,11 +100,11 @@ class SyntheticControl(control_pb2_grpc.ControlServicer):
                 round=number, attempt=1, status=control_pb2.ROUND_STATUS_COMMITTED, outcomes=outcomes
             )
 
-    def ListReleases(self, request: Any, context: Any) -> control_pb2.ListReleasesReply:  # noqa: ANN401, N802
+    def ListReleases(self, request: Any, context: Any) -> control_pb2.ListReleasesReply:
         release = control_pb2.Release(name="digits", version=1, run=RUN, round=ROUNDS, accuracy=0.97, samples=10_000)
         return control_pb2.ListReleasesReply(releases=[release])
 
-    def ListDeployments(self, request: Any, context: Any) -> control_pb2.ListDeploymentsReply:  # noqa: ANN401, N802
+    def ListDeployments(self, request: Any, context: Any) -> control_pb2.ListDeploymentsReply:
         deployment = control_pb2.Deployment(
             name="digits",
             number=1,
@@ -117,11 +117,11 @@ class SyntheticControl(control_pb2_grpc.ControlServicer):
         )
         return control_pb2.ListDeploymentsReply(deployments=[deployment])
 
-    def ListDeployedDevices(self, request: Any, context: Any) -> Iterator[control_pb2.DeployedDevice]:  # noqa: ANN401, N802
+    def ListDeployedDevices(self, request: Any, context: Any) -> Iterator[control_pb2.DeployedDevice]:
         for name in NAMES:
             yield control_pb2.DeployedDevice(device=name, deployment=1, target=1, installed=1, state="installed")
 
-    def ListAuditRecords(self, request: Any, context: Any) -> Iterator[control_pb2.AuditRecord]:  # noqa: ANN401, N802
+    def ListAuditRecords(self, request: Any, context: Any) -> Iterator[control_pb2.AuditRecord]:
         for number in range(request.newest):
             yield control_pb2.AuditRecord(number=number, name="ann", role="admin", call="StopRun", outcome="done")
 

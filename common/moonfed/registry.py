@@ -64,7 +64,9 @@ class Registry(Mapping[str, type[T]], Generic[T]):
             reserved: names that no setting may have.
         """
         self.field, self.group = field, group
-        self._base, self._entries, self._reserved = base, entries, reserved
+        self._base = base
+        self._entries = entries
+        self._reserved = reserved
         self._classes: dict[str, type[T]] = {}
         self._installed: tuple[EntryPoint, ...] | None = None
 
@@ -129,9 +131,13 @@ class Registry(Mapping[str, type[T]], Generic[T]):
     def _load(self, name: str) -> type[T]:
         entry = next((entry for entry in self._entry_points if entry.name == name), None)
         if name in self._entries:
-            origin, location, loaded = OURSELVES, self._entries[name], self._load_own(name)
+            origin = OURSELVES
+            location = self._entries[name]
+            loaded = self._load_own(name)
         elif entry is not None:
-            origin, location, loaded = _origin(entry), entry.value, self._load_installed(name, entry)
+            origin = _origin(entry)
+            location = entry.value
+            loaded = self._load_installed(name, entry)
         else:
             raise KeyError(name)
         if problem := find_problem(name, loaded, _import(self._base), self._reserved):

@@ -161,7 +161,7 @@ def compile_once() -> Callable[..., torch.jit.ScriptModule]:
     """Return a `compile_plan` for contenders that all have the same network."""
     plans: dict[tuple[type, type], torch.jit.ScriptModule] = {}
 
-    def compiled(network: Network, method: Method, names: Iterable[str], **more: Any) -> torch.jit.ScriptModule:  # noqa: ANN401
+    def compiled(network: Network, method: Method, names: Iterable[str], **more: Any) -> torch.jit.ScriptModule:
         key = type(method), type(more["augmentation"])
         if key not in plans:
             plans[key] = compile_plan(network, method, names, **more)
@@ -192,7 +192,7 @@ def test_the_cuda_code_path_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.Mo
 class FreshDevice(ForkedPopen):
     """A process that is forked unless it is the device, whose memory is measured."""
 
-    def _execute_child(self, args: Any, *details: Any) -> None:  # noqa: ANN401
+    def _execute_child(self, args: Any, *details: Any) -> None:
         is_device = [Path(args[0]).name, args[1]] == ["moonfed-client", "run"]
         (AnyPopen if is_device else ForkedPopen)._execute_child(self, args, *details)  # type: ignore[attr-defined]
 

@@ -63,7 +63,7 @@ class Blocking:
         self._client, self._loop = client, loop
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*words: object, **options: object) -> Any:  # noqa: ANN401
+        def call(*words: object, **options: object) -> Any:
             found = getattr(self._client, name)(*words, **options)
             return self._loop.run_until_complete(found) if isawaitable(found) else self._iterated(found)
 

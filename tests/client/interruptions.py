@@ -87,7 +87,7 @@ class Interruptions:
         """Assert that a broken download goes on where it stopped, and that wrong bytes are an error."""
         offsets = list[int]()
 
-        async def broken(blobs: BlobStore, request: blob_pb2.FetchRequest, slot: Any) -> AsyncIterator[bytes]:  # noqa: ANN401
+        async def broken(blobs: BlobStore, request: blob_pb2.FetchRequest, slot: Any) -> AsyncIterator[bytes]:
             offsets.append(request.offset)
             async for chunk in chunks(blobs, request, slot):
                 if len(offsets) > 1:
@@ -96,7 +96,7 @@ class Interruptions:
                 yield blob_pb2.Chunk(data=blob_pb2.Chunk.FromString(chunk).data[:10]).SerializeToString()
                 raise Unavailable("the first download breaks")
 
-        async def wrong(blobs: BlobStore, request: blob_pb2.FetchRequest, slot: Any) -> AsyncIterator[bytes]:  # noqa: ANN401
+        async def wrong(blobs: BlobStore, request: blob_pb2.FetchRequest, slot: Any) -> AsyncIterator[bytes]:
             yield blob_pb2.Chunk(data=b"wrong").SerializeToString()
 
         with in_process(tmp_path, self.kind) as (fleet, client):
@@ -112,7 +112,7 @@ class Interruptions:
         """Assert that an upload which nobody confirmed is sent again, and that what is final ends it."""
         attempts, store = list[int](), OperatorApi.store
 
-        async def unsure(api: OperatorApi, transfer: Any, refs: list[BlobRef]) -> None:  # noqa: ANN401
+        async def unsure(api: OperatorApi, transfer: Any, refs: list[BlobRef]) -> None:
             attempts.append(len(refs))
             if len(attempts) == 1:
                 raise Unavailable("the disk of the coordinator is away")

@@ -55,7 +55,7 @@ def test_the_guide_runs_as_one_program(
         for block in blocks()[:-1]:  # tests/export/test_build.py runs the last one
             if "coordinator.releases(" in block:
                 create(calls, signed_release("digits", fleet.bundle, name="digits"))
-            exec(compile(block, str(GUIDE), "exec"), names)  # noqa: S102 - our own document
+            exec(compile(block, str(GUIDE), "exec"), names)
     printed = capsys.readouterr().out
     assert "there is no run 'nothing'" in printed
     assert "round 3: 3 updates" in printed

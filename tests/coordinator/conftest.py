@@ -48,7 +48,7 @@ class Fleet:
         name: str = "run",
         rounds: int = 1,
         bundle: Bundle | None = None,
-        **fields: Any,  # noqa: ANN401
+        **fields: Any,
     ) -> control_pb2.Run:
         console = Console(self.operator.control, lambda: Unavailable("away"))
         chosen = run_settings(coordinator.settings(rounds, **fields))
@@ -56,7 +56,7 @@ class Fleet:
 
 
 @contextmanager
-def fleet_in(directory: Path, **fields: Any) -> Iterator[Fleet]:  # noqa: ANN401 - of ServeSettings
+def fleet_in(directory: Path, **fields: Any) -> Iterator[Fleet]:
     """Start a coordinator that resumes the previous one in that directory."""
     with ExitStack() as stack:
         state = directory / "state"
@@ -136,13 +136,13 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return new_bucket(s3_server, monkeypatch.setenv)
 
 
-def two_devices(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[DeviceSession]]:  # noqa: ANN401
+def two_devices(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[DeviceSession]]:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
     fleet.start(minimum_devices=2, **fields)
     return devices, [device.connect() for device in devices]
 
 
-def start(fleet: Fleet, **fields: Any) -> control_pb2.Run:  # noqa: ANN401
+def start(fleet: Fleet, **fields: Any) -> control_pb2.Run:
     request = control_pb2.StartRunRequest(**{"settings": coordinator.settings(), **fields})
     reply = ask(fleet.operator.control.StartRun, request)
     assert isinstance(reply, control_pb2.Run)

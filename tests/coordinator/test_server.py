@@ -164,9 +164,9 @@ def test_a_database_that_is_gone_or_damaged_is_not_replaced(programs: Programs) 
 
 
 def test_plaintext_is_for_this_machine_alone_and_needs_no_enrolment(programs: Programs) -> None:
-    told = programs.command("serve", "--state", str(programs.state), "--insecure", "--host", "0.0.0.0", code=2)  # noqa: S104
+    told = programs.command("serve", "--state", str(programs.state), "--insecure", "--host", "0.0.0.0", code=2)
     assert "host is '0.0.0.0'" in told
-    told = programs.command("serve", "--state", str(programs.state), "--host", "0.0.0.0", code=2)  # noqa: S104
+    told = programs.command("serve", "--state", str(programs.state), "--host", "0.0.0.0", code=2)
     assert "name is not given" in told
     ready = programs.serve("--insecure")
     assert ready["enrolment_port"] is None

@@ -145,7 +145,7 @@ def test_the_servers_image_asks_every_client_for_a_key() -> None:
     assert values("server", "ENTRYPOINT") == ['["moonfed-export", "serve"]']
     command: Any = typer.main.get_command(export_app).commands["serve"]  # type: ignore[attr-defined]
     with command.make_context("serve", json.loads(values("server", "CMD")[0])) as context:
-        assert (context.params["host"], context.params["api_key_file"]) == ("0.0.0.0", Path("/keys/api-keys"))  # noqa: S104
+        assert (context.params["host"], context.params["api_key_file"]) == ("0.0.0.0", Path("/keys/api-keys"))
 
 
 @pytest.mark.parametrize("image", IMAGES)

@@ -132,7 +132,7 @@ def test_the_inference_server_in_its_image_answers_only_holders_of_a_key(builder
     (tmp_path / "keys" / "api-keys").chmod(0o644)  # as the Dockerfile says
     server = create(builder, builder.build("server"))
     server = server.given({tmp_path / "models": "/models", tmp_path / "keys": "/keys"})
-    rejected = server.finish("/models", "--host", "0.0.0.0", code=2)  # noqa: S104 - it does not get there
+    rejected = server.finish("/models", "--host", "0.0.0.0", code=2)
     assert "it must be combined with --api-key-file" in rejected
     inputs = batch_of(2)
     tensor = {"name": "inputs", "shape": [2, 4], "datatype": "FP32", "data": inputs.ravel().tolist()}

@@ -138,7 +138,7 @@ class _Textfile(SimpleHTTPRequestHandler):
     def guess_type(self, path: object) -> str:
         return "text/plain; version=0.0.4"
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the standard library's name
+    def log_message(self, format: str, *args: object) -> None:
         pass
 
 

@@ -62,7 +62,7 @@ class Bundle:
         blobs.put_bytes(self.weights)
         return blobs.put_bytes(self.manifest.to_bytes())
 
-    def trained(self, blobs: BlobDirectory, **training: Any) -> Bundle:  # noqa: ANN401
+    def trained(self, blobs: BlobDirectory, **training: Any) -> Bundle:
         """Return the bundle with other training settings, stored in these blobs."""
         manifest = replace(self.manifest, training=replace(self.manifest.training, **training))
         changed = replace(self, manifest=manifest, signature=signature(manifest.to_bytes()).to_bytes())
@@ -74,7 +74,7 @@ class Bundle:
         """Return the manifest's digest."""
         return ref_of_bytes(self.manifest.to_bytes()).sha256
 
-    def assignment(self, *, run: str = "tested", **fields: Any) -> fleet_pb2.Assignment:  # noqa: ANN401
+    def assignment(self, *, run: str = "tested", **fields: Any) -> fleet_pb2.Assignment:
         """An assignment's message; `fields` are its own and those of its training."""
         spec = self.manifest.training.to_document()
         spec |= {name: fields.pop(name) for name in list(spec) if name in fields}
@@ -131,7 +131,7 @@ def new_bundle(directory: Path, name: str, method: Method) -> Bundle:
         "learning_rate": 0.02,
         "momentum": sgd.momentum,
         "weight_decay": sgd.weight_decay,
-        **method.coefficients(),
+        **method.hyperparameters(),
     }
     plan = cached_plan(network, method, hyperparameters)
     specs = tensor_specs(network)

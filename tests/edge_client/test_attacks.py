@@ -100,7 +100,7 @@ def test_a_device_survives_every_attack_and_trains_the_next_round(
         expected = mode.expected(attack)
         mode.expect(expected)
         coordinator.assign(plan.assignment(round=number, run="attack"))
-        coordinator.wait_for(lambda: len(coordinator.declined) + len(coordinator.updates) > declined + updates, name)  # noqa: B023
+        coordinator.wait_for(lambda: len(coordinator.declined) + len(coordinator.updates) > declined + updates, name)
         if expected:
             assert len(coordinator.declined) > declined, name
             assert re.search(expected, coordinator.declined[-1].reason), (name, coordinator.declined[-1].reason)

@@ -40,7 +40,7 @@ def shared_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def written(bundle: Bundle, tmp_path: Path) -> Callable[..., Path]:
-    def write(**fields: Any) -> Path:  # noqa: ANN401 - of the manifest
+    def write(**fields: Any) -> Path:
         contents = {PLAN_FILE: bundle.plan, WEIGHTS_FILE: bundle.weights, GRAPH_FILE: b"a graph"}
         files = {name: ref_of_bytes(content) for name, content in contents.items()}
         manifest = replace(bundle.manifest, files=files, **fields)

@@ -68,7 +68,7 @@ def new_plan(tmp_path: Path) -> NewPlan:
         **settings: float,
     ) -> TorchScriptPlan:
         chosen = METHODS[method](**settings)
-        names = [*hyperparameters(), *chosen.coefficients()]
+        names = [*hyperparameters(), *chosen.hyperparameters()]
         (tmp_path / "plan.pt").write_bytes(cached_plan(network, chosen, names))
         return load_plan(tmp_path / "plan.pt", device, precision=precision, memory_format=memory_format)
 

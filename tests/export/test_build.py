@@ -51,7 +51,7 @@ def test_the_guides_module_becomes_a_signed_bundle_with_its_weights(
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     block = BLOCK.findall(GUIDE.read_text())[-1]
-    exec(compile(block, str(GUIDE), "exec"), names)  # noqa: S102 - our own document
+    exec(compile(block, str(GUIDE), "exec"), names)
     bundle, model = names["bundle"], names["model"]
     assert isinstance(bundle, Bundle)
     assert isinstance(model, nn.Sequential)
@@ -104,7 +104,7 @@ def test_named_classes_may_be_as_many_as_features() -> None:
 def test_a_module_without_source_is_explained() -> None:
     namespace = {"nn": nn, "torch": torch}
     text = "class Unseen(nn.Sequential):\n    def forward(self, x: torch.Tensor) -> torch.Tensor:\n"
-    exec(text + "        return self[1](self[0](x))", namespace)  # noqa: S102 - as an interpreter without a file does
+    exec(text + "        return self[1](self[0](x))", namespace)
     unseen = namespace["Unseen"](nn.Linear(4, 5), nn.Linear(5, 3))  # type: ignore[operator]
     with pytest.raises(InvalidInput, match="source TorchScript cannot read; define its classes in a notebook's cells"):
         build_bundle(model=unseen, shape=4, classes=3)

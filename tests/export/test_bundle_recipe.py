@@ -102,14 +102,14 @@ class Heavy(FedAvg):
 class Weighted(FedAvg):
     weight: float = 0.5
 
-    def coefficients(self) -> dict[str, float]:
+    def hyperparameters(self) -> dict[str, float]:
         return {"learning_rate": self.weight}
 
 
 @pytest.mark.parametrize(("method", "name"), [(Heavy(), "momentum"), (Weighted(), "learning_rate")])
 def test_a_method_cannot_take_a_name_of_the_optimisers(method: Method, name: str) -> None:
     with pytest.raises(
-        InvalidInput, match=f"{type(method).__name__} has a setting or coefficient named '{name}', which"
+        InvalidInput, match=f"{type(method).__name__} has a setting or hyperparameter named '{name}', which"
     ):
         MethodSettings(method=method, optimiser=Sgd(), training=TrainingSpec(epochs=1, batch_size=8))
 

@@ -53,11 +53,11 @@ def test_an_objective_that_torchscript_cannot_compile_is_named_with_the_line(cnn
     class Unknown(Objective):
         def forward(
             self,
-            logits_BC: torch.Tensor,  # noqa: N803
-            z_BD: torch.Tensor,  # noqa: N803
-            labels_B: torch.Tensor,  # noqa: N803
-            references_BRD: torch.Tensor,  # noqa: N803
-            coefficients: dict[str, float],
+            logits_BC: torch.Tensor,
+            z_BD: torch.Tensor,
+            labels_B: torch.Tensor,
+            references_BRD: torch.Tensor,
+            hyperparameters: dict[str, float],
         ) -> torch.Tensor:
             return logits_BC * id(z_BD)
 

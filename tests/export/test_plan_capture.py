@@ -61,7 +61,7 @@ def fused_sgd_on_meta() -> Iterator[None]:
 
 def plan_on_meta(network: Network, method: str, augmentation: str, directory: Path, scale: float) -> TorchScriptPlan:
     chosen = METHODS[method]()
-    names = hyperparameters(**chosen.coefficients())
+    names = hyperparameters(**chosen.hyperparameters())
     compiled = compile_plan(
         network, chosen, names, augmentation=build_augmentation(augmentation, SMALL_IMAGE), model="tested"
     )

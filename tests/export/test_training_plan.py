@@ -182,7 +182,7 @@ def test_references_and_steps_augment_identically(cached: bool, tmp_path: Path) 
 def test_surveys_and_predictions_are_not_augmented(tmp_path: Path) -> None:
     network, (inputs, labels) = build_network("mlp", FEATURES, 10), batches(FEATURES, 1, 16)[0]
     method = METHODS["fedproc"](prototype_minimum=1)
-    settings = hyperparameters(**method.coefficients())
+    settings = hyperparameters(**method.hyperparameters())
     save_plan(tmp_path / "plan.pt", compile_plan(network, method, settings, augmentation=Scaled(), model="tested"))
     plan = load_plan(tmp_path / "plan.pt", "cpu")
     plan.begin_round(weights_of(network), [], {}, settings)

@@ -61,7 +61,7 @@ class Crash:
             self.step()  # it is durable, and nobody hears of it
 
         def counted(change: Callable[..., Any]) -> Callable[..., Any]:
-            def changed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            def changed(*args: Any, **kwargs: Any) -> Any:
                 self.step()
                 return change(*args, **kwargs)
 

@@ -60,7 +60,7 @@ class Fault:
             with lock:
                 return self.skip <= next(calls) < self.skip + self.times
 
-        def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def called(*args: Any, **kwargs: Any) -> Any:
             striking = due()
             if striking and self.when == "before":
                 self._strike()

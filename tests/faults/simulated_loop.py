@@ -52,7 +52,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     # What asyncio calls; its own signatures are looser than these
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # noqa: ANN401
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         future: asyncio.Future[Any] = self.create_future()
         self._pieces.append((future, partial(func, *args)))
         return future
@@ -61,7 +61,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self,
         when: float,
         callback: Callable[..., object],
-        *args: Any,  # noqa: ANN401
+        *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         handle = super().call_at(when, callback, *args, context=context)

@@ -102,7 +102,7 @@ def test_a_tensor_file_matches_its_schema_exactly_or_is_rejected(tmp_path: Path,
         ).all()
 
 
-def with_header(document: Any) -> bytes:  # noqa: ANN401
+def with_header(document: Any) -> bytes:
     text = json.dumps(document).encode()
     return len(text).to_bytes(8, "little") + text + MODEL_FILE[len(header_bytes(coordinator.SPECS)) :]
 
@@ -134,7 +134,7 @@ def test_a_manifest(content: bytes) -> None:
         assert Manifest.from_bytes(content).to_bytes() == content
 
 
-def canonical_bytes(document: Any) -> bytes:  # noqa: ANN401
+def canonical_bytes(document: Any) -> bytes:
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return text.encode(errors="surrogatepass")
 
@@ -157,7 +157,7 @@ def test_no_value_of_a_join_token_is_taken_on_trust(authority: Authority) -> Non
             parse_token(token_of(document))
 
 
-def token_of(document: Any) -> str:  # noqa: ANN401
+def token_of(document: Any) -> str:
     return PREFIX + base64.urlsafe_b64encode(json.dumps(document).encode()).decode()
 
 

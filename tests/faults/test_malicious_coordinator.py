@@ -121,14 +121,14 @@ def test_the_python_client_raises_and_returns_printable_text(
 # Exports
 
 
-def finished_run(**fields: Any) -> control_pb2.Run:  # noqa: ANN401
+def finished_run(**fields: Any) -> control_pb2.Run:
     """Return a run of the bundle."""
     settings = settings_message(RunSettings(rounds=1))
     usual = {"run": "digits", "status": control_pb2.RUN_STATUS_FINISHED, "method": "fedavg", "settings": settings}
     return control_pb2.Run(**(usual | fields))  # type: ignore[arg-type]
 
 
-def listed(release: Signed, **fields: Any) -> control_pb2.Release:  # noqa: ANN401
+def listed(release: Signed, **fields: Any) -> control_pb2.Release:
     usual: dict[str, Any] = {
         "name": release.manifest.name,
         "version": release.manifest.version,
@@ -199,7 +199,7 @@ def test_a_name_never_leads_an_export_out_of_its_directory(
     assert files_below(tmp_path) == set()
 
 
-def resigned(malicious: Malicious, release: Signed, **fields: Any) -> control_pb2.Release:  # noqa: ANN401
+def resigned(malicious: Malicious, release: Signed, **fields: Any) -> control_pb2.Release:
     """Return the release with another signature of the same manifest."""
     usual = {"name": "digits", "version": 1, "kind": RELEASE}
     content = signature(release.manifest.to_bytes(), **(usual | fields)).to_bytes()  # type: ignore[arg-type]

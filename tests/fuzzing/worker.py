@@ -28,7 +28,7 @@ _LIBRARIES = ("moonfed", "google.protobuf.text_format", "zipfile", "numpy.lib", 
 class Harness:
     """Feeds a decoder, and writes each new way of failing to a file."""
 
-    def __init__(self, decoder: Any, directory: Path) -> None:  # noqa: ANN401 - imported after the instrumentation
+    def __init__(self, decoder: Any, directory: Path) -> None:
         from tests.fuzzing.decoder import location
 
         self._decoder, self._location = decoder, location
@@ -59,7 +59,7 @@ def main() -> None:
     run(source, name, int(inputs), int(seconds), Path(directory))
 
 
-def _load(source: str, name: str) -> Any:  # noqa: ANN401
+def _load(source: str, name: str) -> Any:
     module, _, attribute = source.partition(":")
     return next(each for each in getattr(importlib.import_module(module), attribute) if each.name == name)
 

@@ -98,7 +98,7 @@ def test_the_code_in_the_card_runs(
     monkeypatch.chdir(tmp_path)
     with contextlib.redirect_stdout(io.StringIO()):
         names: dict[str, Any] = {}
-        exec("\n".join(lines), names)  # noqa: S102
+        exec("\n".join(lines), names)
     assert names["probabilities"].shape == (1, 10)
 
 

@@ -124,7 +124,7 @@ class Tensor:
     said: tuple[int, ...] | None = None  # the shape that it says; None: the array's
     empty: bool = False  # without data
 
-    def written(self, protocol: str) -> Any:  # noqa: ANN401 - tritonclient has no types
+    def written(self, protocol: str) -> Any:
         datatypes = {"float32": "FP32", "float64": "FP64", "int64": "INT64", "object": "BYTES"}
         made = CLIENTS[protocol].InferInput(self.name, list(self.array.shape), datatypes[self.array.dtype.name])
         if not self.empty:
@@ -289,7 +289,7 @@ def test_both_match_onnx_runtime_bit_for_bit(pair: Pair, protocol: str, count: i
 @pytest.mark.parametrize("model", ["linear", "whole"])
 @pytest.mark.parametrize("count", [1, 2, 3, 99])
 def test_both_return_the_same_class_strings(pair: Pair, protocol: str, model: str, count: int) -> None:
-    def classes(server: Server) -> Any:  # noqa: ANN401
+    def classes(server: Server) -> Any:
         library = CLIENTS[protocol]
         with library.InferenceServerClient(server.grpc if protocol == "grpc" else server.http) as client:
             wanted = [library.InferRequestedOutput("probabilities", class_count=count)]
@@ -307,10 +307,10 @@ def test_both_warm_up_before_they_are_ready(pair: Pair) -> None:
 
 
 def test_streams_continue_after_the_same_errors(pair: Pair) -> None:
-    def tensor(array: Array) -> Any:  # noqa: ANN401
+    def tensor(array: Array) -> Any:
         return service_pb2.ModelInferRequest.InferInputTensor(name="inputs", datatype="FP32", shape=array.shape)
 
-    def asked(id_: str, model: str, array: Array, version: str = "") -> Any:  # noqa: ANN401
+    def asked(id_: str, model: str, array: Array, version: str = "") -> Any:
         message = service_pb2.ModelInferRequest(model_name=model, model_version=version, id=id_)
         message.inputs.append(tensor(array))
         message.raw_input_contents.append(array.tobytes())
@@ -338,7 +338,7 @@ def test_streams_continue_after_the_same_errors(pair: Pair) -> None:
     assert [(id_, bool(error)) for id_, error, _ in ours] == [(str(n), n not in (1, 6)) for n in range(1, 7)]
 
 
-def body_of(*, tail: bytes = b"", outputs: Sequence[Any] = (), **changes: Any) -> bytes:  # noqa: ANN401
+def body_of(*, tail: bytes = b"", outputs: Sequence[Any] = (), **changes: Any) -> bytes:
     tensor = {"name": "inputs", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4], **changes}
     document: dict[str, Any] = {"inputs": [{key: value for key, value in tensor.items() if value is not None}]}
     return json.dumps(document | ({"outputs": list(outputs)} if outputs else {})).encode() + tail
@@ -444,7 +444,7 @@ def test_both_complete_a_config_identically(pair: Pair, model: str) -> None:
 
 
 def test_both_list_the_same_models(pair: Pair) -> None:
-    def index(server: Server) -> Any:  # noqa: ANN401
+    def index(server: Server) -> Any:
         with triton_grpc.InferenceServerClient(server.grpc) as client:
             found = client.get_model_repository_index().models
             return sorted((each.name, each.version, each.state, bool(each.reason)) for each in found)
@@ -457,7 +457,7 @@ def test_both_list_the_same_models(pair: Pair) -> None:
 
 
 def test_both_report_the_same_statistics(pair: Pair) -> None:
-    def counted(server: Server) -> Any:  # noqa: ANN401
+    def counted(server: Server) -> Any:
         before = statistics(server, "whole")
         answer_of(server.http, "/v2/models/whole/infer", json.loads(body_of()))
         answer_of(server.http, "/v2/models/whole/infer", json.loads(body_of(shape=[2, 4], data=[1] * 8)))
@@ -484,7 +484,7 @@ def executions(document: dict[str, Any]) -> int:
     return int(document["execution_count"])
 
 
-def fields(document: Any) -> Any:  # noqa: ANN401
+def fields(document: Any) -> Any:
     """Return the names in a document without its values."""
     if isinstance(document, dict):
         return {key: fields(value) for key, value in document.items()}
@@ -512,7 +512,7 @@ def ordered(metric: str) -> str:
 
 @pytest.mark.parametrize("action", ["load", "unload"])
 def test_both_reject_load_and_unload_in_poll_mode(pair: Pair, action: str) -> None:
-    def rejected(server: Server) -> Any:  # noqa: ANN401
+    def rejected(server: Server) -> Any:
         with triton_grpc.InferenceServerClient(server.grpc) as client:
             with pytest.raises(InferenceServerException) as caught:
                 getattr(client, f"{action}_model")("linear")
@@ -583,7 +583,7 @@ def test_both_batch_two_concurrent_requests(pair: Pair) -> None:
     expected = [directly(linear(), {"inputs": each})[0] for each in batches]
 
     def answers(server: Server) -> dict[str, Any]:
-        def ask(inputs: Array) -> Any:  # noqa: ANN401
+        def ask(inputs: Array) -> Any:
             with triton_grpc.InferenceServerClient(server.grpc) as client:
                 return client.infer("pair", [Tensor(array=inputs).written("grpc")]).as_numpy("probabilities")
 

@@ -388,7 +388,7 @@ def test_streams_answer_in_order_and_continue_after_an_error(repository: Path, s
     answers: list[tuple[Any, Any]] = []
     ended = threading.Event()
 
-    def take(result: Any, error: Any) -> None:  # noqa: ANN401 - tritonclient's callback
+    def take(result: Any, error: Any) -> None:
         answers.append((result, error))
         if len(answers) == 4:
             ended.set()
@@ -447,7 +447,7 @@ def test_incomplete_messages_do_not_block_other_requests(server: Server) -> None
 def test_requests_that_wait_for_each_other_all_succeed(repository: Path, server: Server) -> None:
     batches = [batch_of(1, seed=n) for n in range(32)]
 
-    def ask(inputs: Array) -> Any:  # noqa: ANN401
+    def ask(inputs: Array) -> Any:
         with triton_grpc.InferenceServerClient(server.grpc) as client:
             return client.infer("crowd", [input_of("grpc", inputs)]).as_numpy("probabilities")
 

@@ -68,12 +68,12 @@ def until_waiting(server: Server, model: str, count: int) -> None:
         threading.Event().wait(0.01)
 
 
-def health_of(stub: Any) -> Iterator[str]:  # noqa: ANN401
+def health_of(stub: Any) -> Iterator[str]:
     for update in stub.Watch(health_pb2.HealthCheckRequest(service="")):
         yield health_pb2.HealthCheckResponse.ServingStatus.Name(update.status)
 
 
-def infer_later(channel: grpc.Channel, gate: threading.Event) -> Any:  # noqa: ANN401
+def infer_later(channel: grpc.Channel, gate: threading.Event) -> Any:
     """Start a ModelInfer of "pair" that sends its message when the gate opens."""
     message = triton_grpc.service_pb2.ModelInferRequest(model_name="pair", raw_input_contents=[batch_of(1).tobytes()])
     message.inputs.add(name="inputs", datatype="FP32", shape=[1, 4])

@@ -10,11 +10,11 @@ import pytest
 from moonfed.errors import InvalidInput
 from moonfed.serving.server_settings import ServerSettings
 
-ANY_ADDRESS = "0.0.0.0"  # noqa: S104
+ANY_ADDRESS = "0.0.0.0"
 KEY = {"tls_key": Path("key.pem"), "tls_certificate": Path("certificate.pem")}
 
 
-def settings(**fields: Any) -> ServerSettings:  # noqa: ANN401
+def settings(**fields: Any) -> ServerSettings:
     return ServerSettings(repository=Path("models"), **fields)
 
 

@@ -42,7 +42,7 @@ def momentum_of(momentum: float) -> TrainingSpec:
     return TrainingSpec(epochs=1, batch_size=8, hyperparameters={"momentum": momentum})
 
 
-def make_manifest(**fields: Any) -> Manifest:  # noqa: ANN401
+def make_manifest(**fields: Any) -> Manifest:
     given: dict[str, Any] = {
         "name": "digits",
         "model": "mlp",
@@ -60,7 +60,7 @@ def make_manifest(**fields: Any) -> Manifest:  # noqa: ANN401
     return Manifest(**{**given, **fields})
 
 
-def scaffold(**fields: Any) -> Manifest:  # noqa: ANN401
+def scaffold(**fields: Any) -> Manifest:
     return make_manifest(
         **{
             "method": "scaffold",
@@ -71,7 +71,7 @@ def scaffold(**fields: Any) -> Manifest:  # noqa: ANN401
     )
 
 
-def fedssc(k: int, **fields: Any) -> Manifest:  # noqa: ANN401
+def fedssc(k: int, **fields: Any) -> Manifest:
     return make_manifest(
         **{
             "method": "fedssc",

@@ -63,7 +63,7 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": theme}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
-    def run(self, script: str, *values: object) -> Any:  # noqa: ANN401
+    def run(self, script: str, *values: object) -> Any:
         return self.driver.execute_script(script, *values)
 
     def text(self, selector: str = "body") -> str:

@@ -37,7 +37,7 @@ class ConsoleProcess:
         """The address by which a test connects, whatever the console's name is."""
         return f"{self.address.partition(':')[0]}://127.0.0.1:{self.address.rpartition(':')[2]}"
 
-    def client(self, **options: Any) -> httpx.Client:  # noqa: ANN401
+    def client(self, **options: Any) -> httpx.Client:
         self.clients.append(httpx.Client(base_url=self.local, timeout=30, trust_env=False, **options))
         return self.clients[-1]
 
@@ -77,7 +77,7 @@ class Page:
         return self.client.post(path, json=document or {}, headers={name: one for name, one in given.items() if one})
 
 
-def log_in(console: ConsoleProcess, token: str, **options: Any) -> Page:  # noqa: ANN401
+def log_in(console: ConsoleProcess, token: str, **options: Any) -> Page:
     client = console.client(**options)
     reply = client.post("/api/login", json={"token": token}, headers={"Origin": console.origin})
     assert reply.status_code == 200, reply.text

@@ -95,19 +95,17 @@ class Control(control_pb2_grpc.ControlServicer):
         for watcher in list(self.watchers):
             watcher.put(event)
 
-    def GetRun(  # noqa: N802
-        self, request: control_pb2.GetRunRequest, context: grpc.ServicerContext
-    ) -> control_pb2.Run:
+    def GetRun(self, request: control_pb2.GetRunRequest, context: grpc.ServicerContext) -> control_pb2.Run:
         if request.run != self.run.run:
             _abort(context, NotFound(f"there is no run {request.run!r}"))
         return self.run
 
-    def ListRounds(  # noqa: N802
+    def ListRounds(
         self, request: control_pb2.ListRoundsRequest, context: grpc.ServicerContext
     ) -> Iterator[control_pb2.Round]:
         yield from self.rounds
 
-    def WatchRun(  # noqa: N802
+    def WatchRun(
         self, request: control_pb2.WatchRunRequest, context: grpc.ServicerContext
     ) -> Iterator[control_pb2.RunEvent]:
         self.watched.put(None)
@@ -121,14 +119,12 @@ class Control(control_pb2_grpc.ControlServicer):
             if event.kind == control_pb2.EVENT_KIND_ENDED:
                 return
 
-    def Fetch(  # noqa: N802
-        self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
-    ) -> Iterator[blob_pb2.Chunk]:
+    def Fetch(self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext) -> Iterator[blob_pb2.Chunk]:
         content = self.blobs.read(self.blobs.find(request.sha256))
         for start in range(request.offset, len(content), CHUNK):
             yield blob_pb2.Chunk(data=content[start : start + CHUNK])
 
-    def RecordScore(  # noqa: N802
+    def RecordScore(
         self, request: control_pb2.RecordScoreRequest, context: grpc.ServicerContext
     ) -> control_pb2.RecordScoreReply:
         metrics = HeldOutScore.from_message(request.score).metrics
@@ -138,7 +134,7 @@ class Control(control_pb2_grpc.ControlServicer):
         self.recorded.put((request.round, metrics))
         return control_pb2.RecordScoreReply()
 
-    def ListEvaluations(  # noqa: N802
+    def ListEvaluations(
         self, request: control_pb2.ListEvaluationsRequest, context: grpc.ServicerContext
     ) -> Iterator[control_pb2.Evaluation]:
         for (round_, _), score in sorted(self.scores.items()):

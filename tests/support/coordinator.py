@@ -80,7 +80,7 @@ def make_bundle(
     interface: str = PLAN_INTERFACE,
     start: Vector | float = 0.0,
     plan: bytes = b"a plan that no coordinator opens",
-    **fields: Any,  # noqa: ANN401
+    **fields: Any,
 ) -> Bundle:
     """Make a signed bundle whose model is `start`, or filled with it if it is a number; `fields` are the manifest's."""
     contents = {
@@ -106,7 +106,7 @@ def make_bundle(
     return signed(Bundle(manifest, {MANIFEST_FILE: manifest.to_bytes(), **contents}))
 
 
-def bundle_directory(path: Path, **fields: Any) -> Path:  # noqa: ANN401
+def bundle_directory(path: Path, **fields: Any) -> Path:
     """Write a bundle with a plan that devices accept, as `run start` demands."""
     write_bundle(path, make_bundle(plan=harmless_plan(), **fields))
     return path
@@ -125,7 +125,7 @@ def harmless_plan() -> bytes:
 
 
 @contextmanager
-def coordinator_in_process(state: Path, **fields: Any) -> Iterator[Ports]:  # noqa: ANN401
+def coordinator_in_process(state: Path, **fields: Any) -> Iterator[Ports]:
     """A real coordinator on free loopback ports, on its own event loop."""
     ready: queue.Queue[Ports | BaseException] = queue.Queue()
     stop = threading.Event()
@@ -179,7 +179,7 @@ class OperatorCalls:
         assert isinstance(run, control_pb2.Run)
         return run
 
-    def devices(self, **conditions: Any) -> list[control_pb2.Device]:  # noqa: ANN401
+    def devices(self, **conditions: Any) -> list[control_pb2.Device]:
         request = control_pb2.ListDevicesRequest(**conditions)
         devices = ask(lambda asked, timeout: list(self.control.ListDevices(asked, timeout=timeout)), request)
         assert isinstance(devices, list)
@@ -201,7 +201,7 @@ class OperatorCalls:
         return b"".join(chunk.data for chunk in chunks)
 
 
-def ask(method: Any, request: Any) -> Any:  # noqa: ANN401
+def ask(method: Any, request: Any) -> Any:
     """A call with our errors."""
     try:
         return method(request, timeout=WAIT)
@@ -361,7 +361,7 @@ class Device:
             request.counts.CopyFrom(counts)
         ask(self.fleet.ReportEvaluation, request)
 
-    def header(self, work: fleet_pb2.Assignment, content: bytes, **fields: Any) -> fleet_pb2.SubmitHeader:  # noqa: ANN401
+    def header(self, work: fleet_pb2.Assignment, content: bytes, **fields: Any) -> fleet_pb2.SubmitHeader:
         given: dict[str, Any] = {
             "device": self.name,
             "run": work.run,
@@ -391,7 +391,7 @@ class Device:
         commit: bool = True,
         also: Mapping[str, bytes] | None = None,
         accepted: Callable[[], object] = lambda: None,
-        **fields: Any,  # noqa: ANN401
+        **fields: Any,
     ) -> list[fleet_pb2.SubmitReply]:
         """Submit an update and return the server's replies; `also`: the files other than the model, by role.
 
@@ -426,7 +426,7 @@ class Device:
             resume.put({})
         return replies
 
-    def begin_upload(self, work: fleet_pb2.Assignment, content: bytes, send: int = 1) -> Any:  # noqa: ANN401
+    def begin_upload(self, work: fleet_pb2.Assignment, content: bytes, send: int = 1) -> Any:
         """Send a header and the first bytes of an update, then nothing; return the call once they are accepted."""
         replied = threading.Event()
 
@@ -447,7 +447,7 @@ class Device:
         return call
 
 
-def settings(rounds: int = 1, **fields: Any) -> control_pb2.RunSettings:  # noqa: ANN401
+def settings(rounds: int = 1, **fields: Any) -> control_pb2.RunSettings:
     given: dict[str, Any] = {
         "rounds": rounds,
         "cohort": control_pb2.Amount(fraction=1.0),

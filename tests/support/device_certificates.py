@@ -28,7 +28,7 @@ def issued(key: str = "key", expires: float = LATER) -> Issued:
     return Issued(serial=f"{next(_serials):x}", key_sha256=key, expires=expires)
 
 
-def registry_view(**fields: Any) -> RegistryView:  # noqa: ANN401
+def registry_view(**fields: Any) -> RegistryView:
     """Return a view of an empty registry, with these fields."""
     nothing = dict.fromkeys(("operators", "known", "revoked"), frozenset[str]())
     return RegistryView(**{"version": 1, "devices": {}, "labels": {}, **nothing, **fields})

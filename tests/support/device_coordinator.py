@@ -121,7 +121,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             change()
             self._changed.notify_all()
 
-    def Connect(  # noqa: N802
+    def Connect(
         self, request: fleet_pb2.ConnectRequest, context: grpc.ServicerContext
     ) -> Iterator[fleet_pb2.ConnectReply]:
         self._require_present_name(request.device, context)
@@ -154,9 +154,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             self._changed.wait_for(lambda: len(self.assignments) > sent or not context.is_active())
         return context.is_active()
 
-    def Fetch(  # noqa: N802
-        self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
-    ) -> Iterator[blob_pb2.Chunk]:
+    def Fetch(self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext) -> Iterator[blob_pb2.Chunk]:
         self._stay_stuck(context)
         self.fetched.append((request.sha256, request.offset))
         try:
@@ -169,9 +167,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
                 _abort(context, Unavailable("the line broke"))
             yield blob_pb2.Chunk(data=content[start : start + CHUNK])
 
-    def Report(  # noqa: N802
-        self, request: fleet_pb2.ReportRequest, context: grpc.ServicerContext
-    ) -> fleet_pb2.ReportReply:
+    def Report(self, request: fleet_pb2.ReportRequest, context: grpc.ServicerContext) -> fleet_pb2.ReportReply:
         self._tell(lambda: self.reports.append(request))
         return fleet_pb2.ReportReply(
             stop=bool(self.stop_reason), reason=self.stop_reason, retry_after_seconds=self.retry_after_seconds
@@ -181,7 +177,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self.wait_for(lambda: len(self.answers) >= count, f"{count} answers")
         return self.answers[count - 1]
 
-    def ReportEligibility(  # noqa: N802
+    def ReportEligibility(
         self, request: fleet_pb2.ReportEligibilityRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.ReportEligibilityReply:
         self._tell(lambda: self.answers.append(request))
@@ -191,7 +187,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self.wait_for(lambda: len(self.evaluated) >= count, f"{count} evaluations")
         return self.evaluated[count - 1]
 
-    def ReportEvaluation(  # noqa: N802
+    def ReportEvaluation(
         self, request: fleet_pb2.ReportEvaluationRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.ReportEvaluationReply:
         self._tell(lambda: self.evaluated.append(request))
@@ -208,25 +204,21 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             assert self._changed.wait_for(lambda: len(found()) >= count, PATIENCE), self.outcomes
         return found()[-1]
 
-    def ReportRelease(  # noqa: N802
+    def ReportRelease(
         self, request: fleet_pb2.ReportReleaseRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.ReportReleaseReply:
         self._tell(lambda: self.outcomes.append(request))
         return fleet_pb2.ReportReleaseReply()
 
-    def Decline(  # noqa: N802
-        self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext
-    ) -> fleet_pb2.DeclineReply:
+    def Decline(self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext) -> fleet_pb2.DeclineReply:
         self._tell(lambda: self.declined.append(request))
         return fleet_pb2.DeclineReply()
 
-    def Leave(  # noqa: N802
-        self, request: fleet_pb2.LeaveRequest, context: grpc.ServicerContext
-    ) -> fleet_pb2.LeaveReply:
+    def Leave(self, request: fleet_pb2.LeaveRequest, context: grpc.ServicerContext) -> fleet_pb2.LeaveReply:
         self._tell(lambda: self.left.append(request.device))
         return fleet_pb2.LeaveReply()
 
-    def Renew(self, request: fleet_pb2.RenewRequest, context: grpc.ServicerContext) -> fleet_pb2.RenewReply:  # noqa: N802
+    def Renew(self, request: fleet_pb2.RenewRequest, context: grpc.ServicerContext) -> fleet_pb2.RenewReply:
         if self.renew_error:
             self.rejected += 1
             self._tell()
@@ -237,7 +229,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         self._tell(lambda: self.renewed.append(certificate))
         return fleet_pb2.RenewReply(certificate=certificate)
 
-    def Submit(  # noqa: N802
+    def Submit(
         self, request_iterator: Iterator[fleet_pb2.SubmitRequest], context: grpc.ServicerContext
     ) -> Iterator[fleet_pb2.SubmitReply]:
         problem = self.submit_problems.pop(0) if self.submit_problems else self.submit_error
@@ -286,7 +278,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self.stuck or not context.is_active())
 
-    def Enrol(self, request: enrolment_pb2.EnrolRequest, context: grpc.ServicerContext) -> enrolment_pb2.EnrolReply:  # noqa: N802
+    def Enrol(self, request: enrolment_pb2.EnrolRequest, context: grpc.ServicerContext) -> enrolment_pb2.EnrolReply:
         if self.enrol_error:
             _abort(context, self.enrol_error)
         key = requested_key(request.signing_request)

@@ -67,7 +67,7 @@ class SignedRelease:
             blobs.put_bytes(content)
         return self
 
-    def target(self, deployment: int = 1, **fields: Any) -> fleet_pb2.TargetRelease:  # noqa: ANN401
+    def target(self, deployment: int = 1, **fields: Any) -> fleet_pb2.TargetRelease:
         usual: dict[str, Any] = {"variant": FLOAT32, "max_drop": 1.0}
         return fleet_pb2.TargetRelease(
             name=self.manifest.name,

@@ -13,11 +13,11 @@ Parts = tuple[nn.Module, nn.Module, nn.Module]
 
 class _Sign(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - torch's
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         return torch.sign(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - torch's
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         return gradient
 
 

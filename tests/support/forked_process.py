@@ -160,7 +160,7 @@ def _exec(path: str, command: Sequence[str], env: Mapping[str, str]) -> NoReturn
 class ChildPopen(AnyPopen):
     """A process that a forked program starts: a fork as well, if it is to become one of ours."""
 
-    def _execute_child(self, args: Any, *details: Any) -> None:  # noqa: ANN401
+    def _execute_child(self, args: Any, *details: Any) -> None:
         if not module_of(args) or details[1] is not None:  # with something to do before it
             super()._execute_child(args, *details)  # type: ignore[misc]
             return
@@ -190,7 +190,7 @@ def streams_of(*given: int) -> list[int]:
 
 def request_of(
     args: Sequence[Any],
-    cwd: Any,  # noqa: ANN401
+    cwd: Any,
     env: Mapping[str, str] | None,
     files: Sequence[int],
 ) -> Request:

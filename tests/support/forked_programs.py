@@ -103,7 +103,7 @@ class ForkedPopen(AnyPopen):
 
     _exit_code: socket.socket | None = None
 
-    def _execute_child(self, args: Any, *details: Any) -> None:  # noqa: ANN401
+    def _execute_child(self, args: Any, *details: Any) -> None:
         if module_of(args) in ("", FORK_SERVER) or details[1] is not None:  # with something to do before it
             super()._execute_child(args, *details)  # type: ignore[misc]
             return
@@ -115,7 +115,7 @@ class ForkedPopen(AnyPopen):
             p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite
         )
 
-    def _internal_poll(self, *details: Any, **others: Any) -> int | None:  # noqa: ANN401
+    def _internal_poll(self, *details: Any, **others: Any) -> int | None:
         if self._exit_code is None:
             return super()._internal_poll(*details, **others)  # type: ignore[misc, no-any-return]
         return self._await_exit(0)

@@ -27,7 +27,7 @@ class SilentParent(ParentPipe):
     def __init__(self) -> None:
         self.stop_requested = threading.Event()
 
-    def send(self, kind: str, **fields: Any) -> None:  # noqa: ANN401
+    def send(self, kind: str, **fields: Any) -> None:
         """Send nothing."""
 
 

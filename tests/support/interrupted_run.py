@@ -39,6 +39,7 @@ class Left:
                 coordinator.settings(1, minimum_devices=2, quorum=control_pb2.Amount(fraction=self.quorum))
             ),
             manifest=bundle.ref,
+            signature=ref_of_bytes(b"signature"),
             method="fedavg",
             initial=bundle.manifest.files[WEIGHTS_FILE],
         )

@@ -11,13 +11,13 @@ from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRe
 INPUTS = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 
 
-def request(*, binary: bool, name: str = "linear") -> Any:  # noqa: ANN401
+def request(*, binary: bool, name: str = "linear") -> Any:
     tensor = InferInput("inputs", [2, 4], "FP32")
     tensor.set_data_from_numpy(INPUTS, binary_data=binary)
     return InferRequest(model_name=name, infer_inputs=[tensor], request_id="seven")
 
 
-def told(response: Any) -> dict[str, Any]:  # noqa: ANN401
+def told(response: Any) -> dict[str, Any]:
     output = response.outputs[0]
     return {
         "id": response.id,

@@ -78,7 +78,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     def __init__(self, malicious: Malicious) -> None:
         self._malicious = malicious
 
-    def service(self, details: grpc.HandlerCallDetails) -> Any:  # noqa: ANN401 - a handler of bytes
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
         method = SERVICE.methods_by_name[details.method.rpartition("/")[2]]
 
         def stream(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -115,7 +115,7 @@ def filled(kind: type[Message], text: str) -> Message:
     return message
 
 
-def _fill(message: Any, text: str) -> None:  # noqa: ANN401 - a generated message
+def _fill(message: Any, text: str) -> None:
     kind = message.DESCRIPTOR.full_name.removeprefix("moonfed.v1.")
     for part in message.DESCRIPTOR.fields:
         value, entry = getattr(message, part.name), part.message_type

@@ -83,7 +83,7 @@ def put(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
 
 
-def serve(repository: Path, **settings: Any) -> ModelManager:  # noqa: ANN401
+def serve(repository: Path, **settings: Any) -> ModelManager:
     return ModelManager(repository, ServingSettings(**settings))
 
 
@@ -95,7 +95,7 @@ def serve_linear(repository: Path, config: str, content: bytes | None = None) ->
     return models
 
 
-def ask(model: str, inputs: Array, **others: Any) -> InferRequest:  # noqa: ANN401
+def ask(model: str, inputs: Array, **others: Any) -> InferRequest:
     return InferRequest(model=model, inputs={"inputs": inputs}, **others)
 
 

@@ -15,7 +15,7 @@ from tests.support.plan_rounds import Round
 
 def values(method: str) -> dict[str, float]:
     """Train at a rate so small that a ResNet on batches of eight is not chaotic, so rounding does not dominate."""
-    return hyperparameters(**METHODS[method]().coefficients()) | {"learning_rate": 0.0003}
+    return hyperparameters(**METHODS[method]().hyperparameters()) | {"learning_rate": 0.0003}
 
 
 def update_of(found: Round, network: Network) -> torch.Tensor:

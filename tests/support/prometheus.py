@@ -83,7 +83,7 @@ class Prometheus:
 
     url: str
 
-    def ask(self, path: str, **query: str) -> Any:  # noqa: ANN401
+    def ask(self, path: str, **query: str) -> Any:
         """Return the data of a reply of the API; fails with the server's explanation."""
         address = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}"
         try:

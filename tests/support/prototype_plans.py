@@ -19,7 +19,7 @@ TAU, MU_MOON, MU_GLOB = 0.5, 5.0, 0.7
 
 
 def settings(method: str = "fedssc", **others: float) -> dict[str, float]:
-    return hyperparameters(**METHODS[method]().coefficients()) | {"mu_glob": MU_GLOB} | others
+    return hyperparameters(**METHODS[method]().hyperparameters()) | {"mu_glob": MU_GLOB} | others
 
 
 def prototypes(*absent: int) -> tuple[dict[str, Model], dict[int, torch.Tensor]]:
@@ -40,7 +40,7 @@ def check_against_eager(found: Round, steps: list[Batch], terms: list[Term]) -> 
 
 
 def manifest(method: Method) -> Manifest:
-    training = TrainingSpec(epochs=1, batch_size=1, hyperparameters=hyperparameters(**method.coefficients()))
+    training = TrainingSpec(epochs=1, batch_size=1, hyperparameters=hyperparameters(**method.hyperparameters()))
     return Manifest(
         name="n", model="cnn", method="m", training=training,
         previous_models=1, input=IMAGE, classes=("a", "b"), tensors=(),

@@ -18,16 +18,16 @@ def _keep(content: bytes) -> None:
         file.write(content + b"\n")
 
 
-def _deserialize_and_keep(content: bytes, deserializer: Any) -> Any:  # noqa: ANN401
+def _deserialize_and_keep(content: bytes, deserializer: Any) -> Any:
     _keep(content)
     return _deserialize(content, deserializer)
 
 
-def _handle_event_and_keep(event: Any, state: Any, deserializer: Any) -> Any:  # noqa: ANN401
+def _handle_event_and_keep(event: Any, state: Any, deserializer: Any) -> Any:
     found = _handle_event(event, state, deserializer)
     _keep(repr((state.initial_metadata, state.trailing_metadata, state.details)).encode())
     return found
 
 
-setattr(_common, "deserialize", _deserialize_and_keep)  # noqa: B010 - mypy knows both under other types
-setattr(_channel, "_handle_event", _handle_event_and_keep)  # noqa: B010
+setattr(_common, "deserialize", _deserialize_and_keep)
+setattr(_channel, "_handle_event", _handle_event_and_keep)

@@ -79,7 +79,7 @@ def stopped_run(calls: OperatorCalls, run: str) -> None:
     ask(calls.control.StopRun, control_pb2.StopRunRequest(run=run))
 
 
-def deploy(calls: OperatorCalls, version: int, percent: float = 100.0, **fields: Any) -> control_pb2.Deployment:  # noqa: ANN401
+def deploy(calls: OperatorCalls, version: int, percent: float = 100.0, **fields: Any) -> control_pb2.Deployment:
     request = control_pb2.DeployReleaseRequest(
         name=NAME, version=version, percent=percent, max_drop=1.0, allow_empty=True, **fields
     )
@@ -187,5 +187,5 @@ def stop_all(devices: Sequence[Installer]) -> None:
         device.stop()
 
 
-def connected(stack: ExitStack, identity: Any, name: str, port: int) -> Device:  # noqa: ANN401
+def connected(stack: ExitStack, identity: Any, name: str, port: int) -> Device:
     return Device(name, stack.enter_context(transport.open_channel(f"127.0.0.1:{port}", identity)))

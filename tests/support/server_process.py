@@ -81,7 +81,7 @@ def served(repository: Path, log_file: Path, *options: str) -> AbstractContextMa
     return started(command, log_file)
 
 
-def limited(repository: Path, log_file: Path, **settings: Any) -> AbstractContextManager[Server]:  # noqa: ANN401
+def limited(repository: Path, log_file: Path, **settings: Any) -> AbstractContextManager[Server]:
     """Serve with any ServerSettings; `limits` cannot be set by options."""
     return started(
         [sys.executable, "-m", "tests.support.limited_server", str(repository), json.dumps(settings)], log_file

@@ -5,4 +5,4 @@ from __future__ import annotations
 from moonfed.experiments.fleet import preparation
 from tests.support.compiled import device_bundle
 
-setattr(preparation, "build_bundle", device_bundle)  # noqa: B010 - mypy knows it under another type
+setattr(preparation, "build_bundle", device_bundle)

@@ -77,7 +77,7 @@ def signature(
     return sign(statement, [key(number) for number in keys], chain, kind)
 
 
-def signed(bundle: Bundle, **fields: Any) -> Bundle:  # noqa: ANN401
+def signed(bundle: Bundle, **fields: Any) -> Bundle:
     """Return the bundle with a signature; `fields`: see `signature`."""
     content = signature(bundle.manifest.to_bytes(), **{"name": bundle.manifest.name, **fields}).to_bytes()
     return replace(bundle, signature=content)

@@ -23,4 +23,4 @@ def _add_simulated_run(
     _add_run(store, record, bundle, other_state, draw or Simulation(seed=record.settings.seed).draw)
 
 
-setattr(Store, "add_run", _add_simulated_run)  # noqa: B010 - mypy rejects the assignment of a method
+setattr(Store, "add_run", _add_simulated_run)

@@ -14,6 +14,7 @@ RUN = RunRecord(
     status="running",
     settings=RunSettings(rounds=3, cohort=Amount(count=2), quorum=Amount(count=1), seed=2**64 - 1),
     manifest=ref_of_bytes(b"manifest"),
+    signature=ref_of_bytes(b"signature"),
     method="fedavg",
     initial=ref_of_bytes(b"initial"),
 )

@@ -95,33 +95,25 @@ class Fleet(fleet_pb2_grpc.FleetServicer):
         self.fetches: list[int] = []
         self.reports = 0
 
-    def Fetch(  # noqa: N802
-        self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
-    ) -> Iterator[blob_pb2.Chunk]:
+    def Fetch(self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext) -> Iterator[blob_pb2.Chunk]:
         self.fetches.append(request.offset)
         for start in range(request.offset, len(CONTENT), 1 << 20):
             if len(self.fetches) == 1 and start:
                 context.abort(grpc.StatusCode.UNAVAILABLE, "the line broke")
             yield blob_pb2.Chunk(data=CONTENT[start : start + (1 << 20)])
 
-    def Decline(  # noqa: N802
-        self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext
-    ) -> fleet_pb2.DeclineReply:
+    def Decline(self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext) -> fleet_pb2.DeclineReply:
         code, details, metadata = to_status(errors.SchemaMismatch("tensor 'a' is wrong"))
         context.set_trailing_metadata(metadata)
         context.abort(code, details)
 
-    def Report(  # noqa: N802
-        self, request: fleet_pb2.ReportRequest, context: grpc.ServicerContext
-    ) -> fleet_pb2.ReportReply:
+    def Report(self, request: fleet_pb2.ReportRequest, context: grpc.ServicerContext) -> fleet_pb2.ReportReply:
         self.reports += 1
         if self.reports < 3:
             context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
         return fleet_pb2.ReportReply(stop=True)
 
-    def Renew(  # noqa: N802
-        self, request: fleet_pb2.RenewRequest, context: grpc.ServicerContext
-    ) -> fleet_pb2.RenewReply:
+    def Renew(self, request: fleet_pb2.RenewRequest, context: grpc.ServicerContext) -> fleet_pb2.RenewReply:
         code, details, metadata = to_status(errors.Unavailable("the coordinator is stopping"))
         context.set_trailing_metadata(metadata)
         context.abort(code, details)

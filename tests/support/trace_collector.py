@@ -41,7 +41,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
     address: str = ""
     spans: list[Received] = field(default_factory=list)
 
-    def Export(  # noqa: N802
+    def Export(
         self, request: trace_service_pb2.ExportTraceServiceRequest, context: grpc.ServicerContext
     ) -> trace_service_pb2.ExportTraceServiceResponse:
         for part in request.resource_spans:

@@ -21,7 +21,7 @@ class TransientFailure:
     def __init__(self, patch: pytest.MonkeyPatch, place: type[object], name: str, error: Exception) -> None:
         self.lasts, method = threading.Event(), getattr(place, name)
 
-        def troubled(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def troubled(*args: Any, **kwargs: Any) -> Any:
             if not self.lasts.is_set():
                 return method(*args, **kwargs)
             if error is BROKEN:

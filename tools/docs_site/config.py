@@ -22,7 +22,7 @@ def site_config(config: dict[str, Any], repository: Path, pages: Path, site: Pat
     return changed
 
 
-def _expanded(entry: Any, pages: Path) -> Any:  # noqa: ANN401 - a tree of YAML
+def _expanded(entry: Any, pages: Path) -> Any:
     """Return an entry of the navigation in which the index of a series is followed by its pages."""
     if isinstance(entry, str):
         return entry
@@ -41,7 +41,7 @@ def title_of(page: Path) -> str:
     return page.read_text().split("\n", 1)[0].lstrip("# ").replace("`", "")
 
 
-def _with_paths(plugin: Any, repository: Path) -> Any:  # noqa: ANN401 - a name, or a name with settings
+def _with_paths(plugin: Any, repository: Path) -> Any:
     if not isinstance(plugin, dict) or "mkdocstrings" not in plugin:
         return plugin
     python = plugin["mkdocstrings"]["handlers"]["python"]
@@ -55,7 +55,7 @@ def read_config(file: Path) -> dict[str, Any]:
     return content
 
 
-def pages_in(nav: Any) -> set[str]:  # noqa: ANN401 - a tree of YAML
+def pages_in(nav: Any) -> set[str]:
     """Return the pages of a navigation."""
     if isinstance(nav, str):
         return {nav}

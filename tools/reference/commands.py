@@ -36,7 +36,7 @@ def program_page(name: str) -> str:
     )
 
 
-def _commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401 - typer's
+def _commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield the commands below a group, with their words."""
     for name, command in group.commands.items():
         if command.hidden:
@@ -47,11 +47,11 @@ def _commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
             yield (*path, name), command
 
 
-def _summary(command: Any) -> str:  # noqa: ANN401 - typer's
+def _summary(command: Any) -> str:
     return str(command.get_short_help_str(1000))
 
 
-def _section(program: str, path: tuple[str, ...], command: Any) -> str:  # noqa: ANN401 - typer's
+def _section(program: str, path: tuple[str, ...], command: Any) -> str:
     """Return what a page says about a command."""
     context = command.context_class(command, info_name=program)
     usage = " ".join([program, *path, *map(_piece, command.collect_usage_pieces(context))])

@@ -108,13 +108,13 @@ def _options(program: str, path: tuple[str, ...] | None = None) -> Iterator[Any]
     yield from _options_below(group)
 
 
-def _options_below(command: Any) -> Iterator[Any]:  # noqa: ANN401 - typer's
+def _options_below(command: Any) -> Iterator[Any]:
     for child in getattr(command, "commands", {}).values():
         yield from _options_below(child)
     yield from (param for param in command.params if param.param_type_name == "option")
 
 
-def _default(item: Any) -> Any:  # noqa: ANN401 - a dataclass's field
+def _default(item: Any) -> Any:
     return None if item.default is MISSING else item.default
 
 

@@ -45,7 +45,9 @@ def ref_of_file(path: Path) -> BlobRef:
 
 def _digest(path: Path) -> tuple[hashlib._Hash, int]:
     """Return a file's sha256 and length."""
-    digest, size, piece = hashlib.sha256(), 0, memoryview(bytearray(READ_SIZE))
+    digest = hashlib.sha256()
+    size = 0
+    piece = memoryview(bytearray(READ_SIZE))
     with path.open("rb", buffering=0) as file:
         while read := file.readinto(piece):
             digest.update(piece[:read])

@@ -40,10 +40,11 @@ VARIATE = "variate"  # down: SCAFFOLD's c
 VARIATE_CHANGE = "variate_change"  # up: c_i⁺ − c_i
 DEVICE_VARIATE = "device_variate"  # kept on the device: c_i
 PROTOTYPES = "prototypes"  # down: `prototypes` [C, D], and `present` [C], 1 for each class that has one
-CLASS_MEANS = (
-    "class_means"  # up: `means` [C, D] of a device's representations, and `mask` [C], 1 for each class that has one
-)
-DOWNLINK, UPLINK, DEVICE_STATE = (VARIATE, PROTOTYPES), (VARIATE_CHANGE, CLASS_MEANS), (DEVICE_VARIATE,)
+# Up: `means` [C, D] of a device's representations, and `mask` [C], 1 for each class that has one.
+CLASS_MEANS = "class_means"
+DOWNLINK = (VARIATE, PROTOTYPES)
+UPLINK = (VARIATE_CHANGE, CLASS_MEANS)
+DEVICE_STATE = (DEVICE_VARIATE,)
 
 Roles = Mapping[str, tuple[TensorSpec, ...]]  # the tensors of each role's file
 Schedule = tuple[tuple[int, float], ...]  # (round, value): linear between these points, constant outside
@@ -142,9 +143,8 @@ class Manifest:
     format: str = FORMAT
     server_rule: Selection = DEFAULT_RULE  # for the coordinator: `moonfed.server_rules`
     prototype_devices: int = 0  # devices whose class means form a prototype, drawn for each round; 0: all
-    schedules: Mapping[str, Schedule] = field(
-        default_factory=dict
-    )  # of hyperparameters that change from round to round
+    # Of hyperparameters that change from round to round.
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
     downlink: Roles = field(default_factory=dict)  # global state that a round starts from, besides the model
     uplink: Roles = field(default_factory=dict)  # what an update contains besides the model
     device_state: Roles = field(default_factory=dict)  # state that a device keeps from a round that counted its update

@@ -46,7 +46,9 @@ class BadCells:
     """The bad cells of one file."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._count, self._first = path, 0, list[Cell]()
+        self._path = path
+        self._count = 0
+        self._first = list[Cell]()
 
     def __len__(self) -> int:
         return self._count

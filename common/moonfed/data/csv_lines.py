@@ -25,7 +25,9 @@ def count_rows(path: Path, longest: int, notes: list[str]) -> int:
 
     `longest`: the characters that a row may have. Raises InvalidInput, naming the row, for a quote that is not closed.
     """
-    rows, separators, odd = 0, 0, list[int]()
+    rows = 0
+    separators = 0
+    odd = list[int]()
     with path.open(encoding="latin-1", newline="") as file:  # a byte is a character, so all bytes can be read
         lines = _lines(file, longest)
         for line in lines:
@@ -63,7 +65,9 @@ def _row(line: str, lines: Iterator[str], place: str, longest: int) -> list[str]
         if line.startswith('"', start):
             start += 1
             while (closed := _closing_quote(line, start)) == len(line):
-                line, start, broken = next(lines, ""), 0, True
+                line = next(lines, "")
+                start = 0
+                broken = True
                 row.append(line)
                 if not line or sum(map(len, row)) > longest:
                     raise InvalidInput(f"{place} has a quote that is not closed; {_ADVICE}")

@@ -30,7 +30,9 @@ class FolderSource:
 
     def __init__(self, path: Path, option: str = "data", ignored: Collection[str] = ()) -> None:
         """`option`: its name, for messages. `ignored`: names of folders to leave out."""
-        self.path, self._option, self._ignored = path, option, ignored
+        self.path = path
+        self._option = option
+        self._ignored = ignored
         self._reported: dict[Flaw, int] = {}
 
     def check(self) -> None:

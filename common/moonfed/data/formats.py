@@ -6,7 +6,11 @@ from pathlib import Path
 
 from moonfed.errors import InvalidInput, NotFound
 
-NPZ, CSV, PARQUET, FOLDER, FUNCTION = "npz", "csv", "parquet", "folder", "function"
+NPZ = "npz"
+CSV = "csv"
+PARQUET = "parquet"
+FOLDER = "folder"
+FUNCTION = "function"
 TABLES = (CSV, PARQUET)
 SUFFIXES = {".npz": NPZ, ".csv": CSV, ".parquet": PARQUET}
 METAVAR = "FOLDER|FILE|module:callable"  # on command lines

@@ -15,7 +15,7 @@ REQUIRED: LabelUse = "required"
 IF_PRESENT: LabelUse = "if present"
 IGNORED: LabelUse = "ignored"
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Source(Protocol):
@@ -47,4 +47,4 @@ def wants_labels(use: LabelUse, present: bool) -> bool:
 def report(notes: Sequence[str]) -> None:
     """Log what a reader has left out, or used only in part."""
     for note in notes:
-        log.warning("%s", note)
+        _log.warning("%s", note)

@@ -33,7 +33,9 @@ class TableSource:
 
     def __init__(self, path: Path, target: str = "", option: str = "data") -> None:
         """`target`: the column with the labels, if it is another one than the bundle names; `option`: for messages."""
-        self.path, self._target, self._option = path, target, option
+        self.path = path
+        self._target = target
+        self._option = option
         self._reported: list[str] = []
 
     def check(self) -> None:
@@ -109,7 +111,10 @@ class TableRows:
 
     def __init__(self, path: Path, table: TableSpec, target: str | None, classes: Sequence[str]) -> None:
         """`target`: the column with the labels; None: they are not read."""
-        self._path, self._table, self._target, self._classes = path, table, target, classes
+        self._path = path
+        self._table = table
+        self._target = target
+        self._classes = classes
         self.notes: list[str] = []  # sentences about odd rows, once they are read
 
     @property

@@ -11,7 +11,9 @@ import numpy as np
 from moonfed.blobs.schema import BFLOAT16
 from moonfed.encodings.number_format import Floats, NumberFormat, Numbers, TensorPart
 
-_INFINITY, _LARGEST_WORD, _SIGN = 0x7F80, 0x7F7F, 0x8000
+_INFINITY = 0x7F80
+_LARGEST_WORD = 0x7F7F
+_SIGN = 0x8000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,9 @@ from onnxruntime.datasets import get_example
 from moonfed.errors import InvalidInput, MoonfedError, Unavailable
 from moonfed.plan.inspection.graph import require_self_contained
 
-CPU, CUDA, TENSORRT = "cpu", "cuda", "tensorrt"
+CPU = "cpu"
+CUDA = "cuda"
+TENSORRT = "tensorrt"
 _PROVIDERS = {CPU: "CPUExecutionProvider", CUDA: "CUDAExecutionProvider", TENSORRT: "TensorrtExecutionProvider"}
 _FALLBACKS = {CPU: (), CUDA: (CPU,), TENSORRT: (CUDA, CPU)}  # for operators that a provider lacks
 _FATAL_ONLY = 4  # errors are raised instead of logged

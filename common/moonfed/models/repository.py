@@ -24,7 +24,9 @@ from typing import TypeVar
 from moonfed.errors import InvalidInput
 from moonfed.files import make_directories, new_directory, write_durably
 
-CONFIG_FILE, LABELS_FILE, MODEL_FILE = "config.pbtxt", "labels.txt", "model.onnx"
+CONFIG_FILE = "config.pbtxt"
+LABELS_FILE = "labels.txt"
+MODEL_FILE = "model.onnx"
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION = re.compile(r"[1-9][0-9]*")
 

@@ -41,7 +41,10 @@ class FloodLimit(Generic[T]):
         self, clock: Callable[[], float] = time.monotonic, max_causes: int = MAX_CAUSES, events: int = EVENTS
     ) -> None:
         """`events`: admitted per cause and period."""
-        self._clock, self._lock, self._max_causes, self._events = clock, threading.Lock(), max_causes, events
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._max_causes = max_causes
+        self._events = events
         self._causes: dict[str, _Cause[T]] = {}
 
     def admit(self, cause: str, event: T) -> bool:

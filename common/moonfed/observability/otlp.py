@@ -116,7 +116,9 @@ class _Queue(SpanProcessor):
     """
 
     def __init__(self, collector: SpanExporter, endpoint: str) -> None:
-        self._collector, self._endpoint, self._answers = collector, endpoint, True
+        self._collector = collector
+        self._endpoint = endpoint
+        self._answers = True
         self._spans: deque[ReadableSpan] = deque(maxlen=QUEUE)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tracing", daemon=True)

@@ -33,7 +33,7 @@ PENDING = 100  # messages; a child that sends more waits
 
 Fields = dict[str, Any]
 OnProgress = Callable[[Fields | None], bool]
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ class ChildProcess:
         if kind == "log" and (self._log_messages < OUTPUT_LINES or not self._program.log_output):
             self._log_messages += 1
             level = fields.get("level")
-            log.log(level if level in (logging.WARNING, logging.ERROR) else logging.INFO, "%s",
+            _log.log(level if level in (logging.WARNING, logging.ERROR) else logging.INFO, "%s",
                     _one_line(fields.get("text")))  # fmt: skip
 
     def _next_message(self, process: subprocess.Popen[bytes]) -> tuple[str, Fields] | None:
@@ -175,7 +175,9 @@ class _Deadline:
     """The time at which a child is killed: after silence, at its time limit, or soon after it was asked to stop."""
 
     def __init__(self, name: str, silence_seconds: float, seconds: float | None) -> None:
-        self._name, self._silence_seconds, self._seconds = name, silence_seconds, seconds
+        self._name = name
+        self._silence_seconds = silence_seconds
+        self._seconds = seconds
         now = time.monotonic()
         self._silent, self._end = now + silence_seconds, None if seconds is None else now + seconds
         self._stopped: float | None = None
@@ -236,7 +238,7 @@ class _LoggedOutput:
                 text = _one_line(line.decode(errors="replace"))
                 if text and self.lines_left > 0:
                     self.lines_left -= 1
-                    log.warning("%s: %s", self._name, text)
+                    _log.warning("%s: %s", self._name, text)
 
 
 def _start_thread(target: Callable[..., None], *arguments: object) -> None:

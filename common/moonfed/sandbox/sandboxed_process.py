@@ -39,7 +39,9 @@ class JobDirectory:
 
     def __init__(self, root: Path, *private: Path) -> None:
         """`private`: directories outside `root` that the process must not read, such as the device's state."""
-        self.root, self.input, self.output = root, root / "in", root / "out"
+        self.root = root
+        self.input = root / "in"
+        self.output = root / "out"
         self.private = (root, *(directory.absolute() for directory in private))
 
     def require_few_files(self, most: int) -> None:

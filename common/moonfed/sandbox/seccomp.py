@@ -24,11 +24,18 @@ _SET_MODE_FILTER = 1
 # In all threads, and with the processor's speculation left on, which kernels before 5.16 restrict in filtered
 # processes. That would protect a process's memory from its own code, but nothing in this process is secret from a plan.
 _FLAGS = 1 | 4
-_ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_ALLOW = 0x7FFF0000
+_KILL_PROCESS = 0x80000000
+_ERRNO = 0x00050000
 _IGNORED, _EPERM, _ENOSYS = 0, 1, 38  # error numbers; with 0 a call does nothing and seems to succeed
 _X32_BIT = 0x40000000  # numbers above are the x32 calls of an x86-64 kernel
 
-_LOAD_WORD, _JUMP_ALWAYS, _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _RETURN, _AND = 0x20, 0x05, 0x15, 0x35, 0x06, 0x54
+_LOAD_WORD = 0x20
+_JUMP_ALWAYS = 0x05
+_JUMP_EQUAL = 0x15
+_JUMP_GREATER_EQUAL = 0x35
+_RETURN = 0x06
+_AND = 0x54
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
 _ALL_BITS = 0xFFFFFFFF
 # Of ioctl: descriptors' flags, and whether one is a terminal. Others change files, file systems and terminals.

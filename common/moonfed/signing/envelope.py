@@ -18,7 +18,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from moonfed.errors import InvalidInput
 from moonfed.signing import canonical
 
-KEY_BYTES, SIGNATURE_BYTES, MAX_SIGNATURES = 32, 64, 16
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+MAX_SIGNATURES = 16
 KEY_ID = re.compile(r"[0-9a-f]{64}")
 ID_SHOWN = 12  # characters of a key's id in messages
 # The y coordinates of the curve's points of order 1, 2, 4 and 8, and the two that have a second encoding, beyond the

@@ -33,7 +33,9 @@ class Coordinator:
 
     def __init__(self, storage: Storage, observer: Observer = SILENT) -> None:
         self.storage = storage
-        self.sessions, self._liveness, self._background = Sessions(), Liveness(), BackgroundTasks()
+        self.sessions = Sessions()
+        self._liveness = Liveness()
+        self._background = BackgroundTasks()
         transfers = Transfers()
         self.runs = RunManager(storage, self.sessions, self._liveness, self._background, observer)
         self._evaluations = Evaluations(storage, self.sessions, self._background)

@@ -60,9 +60,9 @@ class RunRecord:
     status: RunStatus
     settings: RunSettings
     manifest: BlobRef
+    signature: BlobRef  # of the bundle
     method: str
     initial: BlobRef  # global model 0
-    signature: BlobRef | None = None  # of the bundle; None for a run of an earlier release
     reason: str = ""  # of a failed run
 
     @property
@@ -86,9 +86,8 @@ class RoundRecord:
     updates: int = 0  # accepted, once the round has ended: of an abandoned one, too
     metrics: Mapping[str, float] = field(default_factory=dict)  # of a committed round's model
     incidents: tuple[Incident, ...] = ()
-    bases: Mapping[str, int] = field(
-        default_factory=dict
-    )  # of an asynchronous round: device to the round it started from
+    # Of an asynchronous round: by device, the round that it started from.
+    bases: Mapping[str, int] = field(default_factory=dict)
     replacements: tuple[str, ...] = ()  # devices of the cohort that joined after the draw
     reused: Mapping[str, int] = field(default_factory=dict)  # device to the earlier attempt that its update is from
     reusable: Mapping[str, int] = field(default_factory=dict)  # the same, for the attempt after an abandoned one

@@ -119,7 +119,9 @@ def print_check(found: CheckResult, *, as_json: bool) -> None:
 
 def check_document(found: CheckResult) -> dict[str, Any]:
     """Return JSON values, in bytes; null for what was not found out."""
-    samples, need, capacity = found.samples, found.need, found.capacity
+    samples = found.samples
+    need = found.need
+    capacity = found.capacity
     return {
         "eligible": found.rejection is None,
         "reason": str(found.rejection) if found.rejection else "",

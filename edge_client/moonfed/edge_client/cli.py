@@ -77,7 +77,7 @@ def enrol_command(
     Examples:
       moonfed-client enrol moonfed-join-1.eyJ… --name camera-7
       moonfed-client enrol token.txt --state /var/lib/moonfed --trust engineer.json
-    """  # noqa: D301 - click's mark for text that is not to be wrapped
+    """
     from moonfed.edge_client.agent.enrolment import enrol, read_token
 
     if proxy:
@@ -90,7 +90,7 @@ def enrol_command(
         coordinator or None,
         proxy,
         trust,
-        say=lambda told: print(f"{NAME}: {told}", file=sys.stderr),
+        say=lambda line: print(f"{NAME}: {line}", file=sys.stderr),
     )
     if json:
         print_json(
@@ -122,7 +122,7 @@ def trust_command(
     Examples:
       moonfed-client trust
       moonfed-client trust engineer.json --state /var/lib/moonfed
-    """  # noqa: D301
+    """
     from moonfed.edge_client.state.trust import describe, load, replace_trust
     from moonfed.errors import NotFound
     from moonfed.signing.key_files import read_trust
@@ -219,7 +219,7 @@ def run_command(
       moonfed-client run --data samples.npz --label site=berlin --label camera=hd
       moonfed-client run --data samples.npz --insecure --coordinator localhost:7443 --name one
       moonfed-client run --label site=berlin
-    """  # noqa: D301
+    """
     settings = DeviceSettings(
         state=str(state.resolve()),
         data=data,
@@ -268,7 +268,7 @@ def doctor_command(
     Examples:
       moonfed-client doctor
       moonfed-client doctor --data pictures/ --device cuda --json
-    """  # noqa: D301
+    """
     from moonfed.edge_client.doctor.checks import DoctorSettings, checks, document, healthy, line
 
     found = []
@@ -308,7 +308,7 @@ def predict_command(
       moonfed-client predict picture.jpg
       moonfed-client predict pictures/ --model digits --json
       moonfed-client predict customers.csv --state /var/lib/moonfed
-    """  # noqa: D301
+    """
     from moonfed.edge_client.predict import predict, print_predictions
     from moonfed.edge_client.predictor import Predictor
 
@@ -349,7 +349,7 @@ def profile_command(
       moonfed-client profile digits-bundle
       moonfed-client profile bundle.zip --data pictures/
       moonfed-client profile bundle.zip --device cuda --samples 20000 --max-memory 4GB --json
-    """  # noqa: D301
+    """
     from moonfed.edge_client.profile.measure import ProfileSettings, profile
     from moonfed.edge_client.profile.report import print_profile, print_progress
 
@@ -397,7 +397,7 @@ def check_command(
     Examples:
       moonfed-client check digits-bundle --data pictures/
       moonfed-client check bundle.zip --data customers.csv --max-memory 2GB --json
-    """  # noqa: D301
+    """
     from moonfed.edge_client.check import CheckSettings, check_bundle, print_check
 
     settings = CheckSettings(

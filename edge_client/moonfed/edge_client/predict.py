@@ -26,7 +26,7 @@ from moonfed.models.predictions import prediction_document
 
 FILES = "a .npz, .csv or .parquet file"
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,5 +134,5 @@ def _read_file(path: Path, spec: InputSpec) -> ReadImages:
     except UnusableImage as error:
         raise InvalidInput(f"PATH is {str(path)!r}, which {error.problem}") from error
     for flaw in image.flaws:
-        log.warning("%s %s", path, flaw.one)
+        _log.warning("%s %s", path, flaw.one)
     return ReadImages(inputs=image.pixels[None], files=(path,))

@@ -30,7 +30,7 @@ from moonfed.sandbox.policy import Level, require_level, require_unreadable
 STATE_MARKERS = ("identity", "lock", REPOSITORY)  # a state directory has one of these at least
 ATTEMPTS = 3  # at loading what is being replaced meanwhile
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _Mark = tuple[int, int, int]  # of a file; another one has another
 
 
@@ -155,12 +155,12 @@ class Predictor:
             if version == self._loaded.version:
                 return
             if not version:
-                log.warning("model %s was removed from this device; this program keeps using version %d", self.name,
+                _log.warning("model %s was removed from this device; this program keeps using version %d", self.name,
                             self._loaded.version)  # fmt: skip
                 return
             loaded = self._load(version)
         except Exception as error:  # whatever a runtime raises; the version in use stays
-            log.warning("model %s: version %d stays in use, because the new one cannot be loaded: %s", self.name,
+            _log.warning("model %s: version %d stays in use, because the new one cannot be loaded: %s", self.name,
                         self._loaded.version, error)  # fmt: skip
             return
         before, self._loaded = self._loaded, loaded
@@ -190,7 +190,7 @@ class Predictor:
         previous = self._store.previous(self.name)
         if not previous:
             raise error
-        log.warning("model %s: using version %d, because version %d cannot be loaded: %s", self.name, previous,
+        _log.warning("model %s: using version %d, because version %d cannot be loaded: %s", self.name, previous,
                     version, error)  # fmt: skip
         return self._load(previous)
 

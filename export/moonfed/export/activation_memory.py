@@ -31,7 +31,7 @@ def _saved_bytes(network: Network, inputs: torch.Tensor) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
-        logits_BC = network(inputs)  # noqa: N806 - kept alive, so that no memory is reused
+        logits_BC = network(inputs)  # kept alive, so that no memory is reused
         loss = logits_BC.logsumexp(1).sum()
     del loss
     return sum(sizes.values())

@@ -39,14 +39,16 @@ class CropFlip(torch.nn.Module):
         super().__init__()
         self.draws = 3
 
-    def forward(self, pixels_BHWC: torch.Tensor, draws_BR: torch.Tensor) -> torch.Tensor:  # noqa: N803
+    def forward(self, pixels_BHWC: torch.Tensor, draws_BR: torch.Tensor) -> torch.Tensor:
         """Augment pixels [B, H, W, C] with draws [B, R]."""
-        height, width, device = pixels_BHWC.size(1), pixels_BHWC.size(2), pixels_BHWC.device
-        rows_BH = torch.arange(height, device=device) + offsets(draws_BR[:, :1])  # noqa: N806
-        columns_BW = flipped(torch.arange(width, device=device).unsqueeze(0), draws_BR[:, 2:3], width)  # noqa: N806
-        columns_BW = columns_BW + offsets(draws_BR[:, 1:2])  # noqa: N806
-        rows_BH, columns_BW = reflected(rows_BH, height), reflected(columns_BW, width)  # noqa: N806
-        places_BHW = in_batch(rows_BH.unsqueeze(2) * width + columns_BW.unsqueeze(1), height * width)  # noqa: N806
+        height = pixels_BHWC.size(1)
+        width = pixels_BHWC.size(2)
+        device = pixels_BHWC.device
+        rows_BH = torch.arange(height, device=device) + offsets(draws_BR[:, :1])
+        columns_BW = flipped(torch.arange(width, device=device).unsqueeze(0), draws_BR[:, 2:3], width)
+        columns_BW = columns_BW + offsets(draws_BR[:, 1:2])
+        rows_BH, columns_BW = reflected(rows_BH, height), reflected(columns_BW, width)
+        places_BHW = in_batch(rows_BH.unsqueeze(2) * width + columns_BW.unsqueeze(1), height * width)
         return pixels_BHWC.flatten(0, 2).index_select(0, places_BHW.flatten()).view(pixels_BHWC.size())
 
 
@@ -60,17 +62,19 @@ class CropFlipRotate(torch.nn.Module):
         super().__init__()
         self.draws = 4
 
-    def forward(self, pixels_BHWC: torch.Tensor, draws_BR: torch.Tensor) -> torch.Tensor:  # noqa: N803
+    def forward(self, pixels_BHWC: torch.Tensor, draws_BR: torch.Tensor) -> torch.Tensor:
         """Augment pixels [B, H, W, C] with draws [B, R]."""
         height, width = pixels_BHWC.size(1), pixels_BHWC.size(2)
         # coordinates are integers stored as float32, in which CPU arithmetic is three times as fast as in int64
-        down, right, flip = offsets(draws_BR[:, 0]).float(), offsets(draws_BR[:, 1]).float(), draws_BR[:, 2] < 0.5
+        down = offsets(draws_BR[:, 0]).float()
+        right = offsets(draws_BR[:, 1]).float()
+        flip = draws_BR[:, 2] < 0.5
         rows, columns = rotated(height, width, draws_BR[:, 3])  # in the crop, which is what gets rotated
         inside = within(rows, height, down) & within(columns, width, torch.where(flip, -right, right))
         rows = rows + down.view(-1, 1, 1)
         first, step = torch.where(flip, width - 1 + right, right), torch.where(flip, -1.0, 1.0)
         columns = first.view(-1, 1, 1) + step.view(-1, 1, 1) * columns
-        places_BHW = torch.where(inside, rows * width + columns, float(height * width))  # noqa: N806
+        places_BHW = torch.where(inside, rows * width + columns, float(height * width))
         # append one black pixel to each image
         table = torch.nn.functional.pad(pixels_BHWC.flatten(1, 2), [0, 0, 0, 1]).flatten(0, 1)
         places = in_batch(places_BHW, height * width + 1).flatten()
@@ -110,22 +114,22 @@ def reflected(places: torch.Tensor, size: int) -> torch.Tensor:
     return size - 1 - (size - 1 - places.abs()).abs()
 
 
-def within(places_BHW: torch.Tensor, size: int, offset_B: torch.Tensor) -> torch.Tensor:  # noqa: N803
+def within(places_BHW: torch.Tensor, size: int, offset_B: torch.Tensor) -> torch.Tensor:
     """Return a mask of the positions in [0, size) both before and after the offset."""
     least, most = (-offset_B).clamp(min=0).view(-1, 1, 1), (size - 1 - offset_B).clamp(max=size - 1).view(-1, 1, 1)
     return (places_BHW >= least) & (places_BHW <= most)
 
 
-def in_batch(places_BHW: torch.Tensor, pixels: int) -> torch.Tensor:  # noqa: N803
+def in_batch(places_BHW: torch.Tensor, pixels: int) -> torch.Tensor:
     """Convert positions within each image to positions within the batch's pixels."""
-    firsts_B = torch.arange(places_BHW.size(0), device=places_BHW.device, dtype=torch.int32) * pixels  # noqa: N806
+    firsts_B = torch.arange(places_BHW.size(0), device=places_BHW.device, dtype=torch.int32) * pixels
     return places_BHW.int() + firsts_B.view(-1, 1, 1)
 
 
 def rotated(
     height: int,
     width: int,
-    draws_B: torch.Tensor,  # noqa: N803
+    draws_B: torch.Tensor,
     largest_angle: float = LARGEST_ANGLE,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the source row and column [B, H, W] of each pixel; a draw above 1/2 rotates counter-clockwise."""

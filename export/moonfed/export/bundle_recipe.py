@@ -64,10 +64,10 @@ class MethodSettings:
 
     def __post_init__(self) -> None:
         taken = {item.name for owner in (Sgd, TrainingSpec) for item in fields(owner)}
-        for key in [*(item.name for item in fields(self.method)), *self.method.coefficients()]:  # type: ignore[arg-type]
+        for key in [*(item.name for item in fields(self.method)), *self.method.hyperparameters()]:  # type: ignore[arg-type]
             if key in taken:
                 raise InvalidInput(
-                    f"{type(self.method).__name__} has a setting or coefficient named {key!r}, which is the name of "
+                    f"{type(self.method).__name__} has a setting or hyperparameter named {key!r}, which is the name of "
                     "one of the optimiser's or training loop's; give it another name"
                 )
 
@@ -75,7 +75,7 @@ class MethodSettings:
     def hyperparameters(self) -> dict[str, float]:
         """The plan's hyperparameters: those of the optimiser and of the objective."""
         optimiser = {item.name: float(getattr(self.optimiser, item.name)) for item in fields(Sgd)}
-        return optimiser | self.method.coefficients()
+        return optimiser | self.method.hyperparameters()
 
 
 def default_projection(model: str, method: str) -> int | None:

@@ -45,7 +45,10 @@ class CoordinatorClient:
         check: Check,
     ) -> None:
         """`check`: verifies a bundle's signature before anything else of the bundle is fetched."""
-        self._control, self._blobs, self._explain, self._check = control, blobs, explain, check
+        self._control = control
+        self._blobs = blobs
+        self._explain = explain
+        self._check = check
 
     def get(self, run: str) -> control_pb2.Run:
         """Return a run's current state; raise NotFound."""
@@ -146,9 +149,8 @@ def has_ended(run: control_pb2.Run) -> bool:
 def global_models(run: control_pb2.Run, rounds: Sequence[control_pb2.Round], manifest: Manifest) -> list[GlobalModel]:
     """List the run's global models so far, oldest first."""
     models = [GlobalModel(0, _initial_model(run, manifest), dict(run.initial_metrics))]
-    committed = (
-        entry for entry in rounds if entry.HasField("model")
-    )  # other rounds' models were deleted or never existed
+    # Other rounds' models were deleted or never existed.
+    committed = (entry for entry in rounds if entry.HasField("model"))
     models += [
         GlobalModel(entry.round, transport.from_message(entry.model), dict(entry.metrics)) for entry in committed
     ]

@@ -111,7 +111,10 @@ class Evaluator:
         """`again`: whether to score models that have a score already, once."""
         self._again, self._done = again, set[int]()
         self._unconfirmed: dict[int, RoundScore] = {}  # a lost connection may have cut the receipt of the last one
-        self._runs, self._run, self._manifest, self._data = runs, run, manifest, data
+        self._runs = runs
+        self._run = run
+        self._manifest = manifest
+        self._data = data
         self._on_score, self._on_unavailable = on_score, on_unavailable
         self._graph = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
 

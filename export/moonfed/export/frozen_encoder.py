@@ -15,7 +15,7 @@ class MaxPool2x2(torch.nn.Module):
     torch's own always does, and compares element by element: this one is about ten times as fast on a CPU.
     """
 
-    def forward(self, images_BCHW: torch.Tensor) -> torch.Tensor:  # noqa: N803
+    def forward(self, images_BCHW: torch.Tensor) -> torch.Tensor:
         """Pool [B, C, H, W] to [B, C, H/2, W/2], rounded down; B may be absent."""
         height, width = images_BCHW.size(-2) // 2 * 2, images_BCHW.size(-1) // 2 * 2
         rows = torch.maximum(images_BCHW[..., 0:height:2, :], images_BCHW[..., 1:height:2, :])

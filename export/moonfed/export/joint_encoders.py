@@ -10,7 +10,7 @@ from enum import Enum, auto
 from itertools import chain
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import nn
 
 from moonfed.export.frozen_encoder import MaxPool2x2, frozen_encoder
@@ -39,8 +39,12 @@ class JointConv2d(nn.Module):
     def __init__(self, layer: nn.Conv2d, encoders: int, *, shared: bool) -> None:
         super().__init__()
         self.weight, self.bias = _stacked(layer.weight, encoders), _stacked(layer.bias, encoders)  # type: ignore[arg-type]
-        self.inputs, self.outputs, self.shared = layer.in_channels, layer.out_channels, shared
-        self.stride, self.padding, self.dilation = layer.stride, layer.padding, layer.dilation
+        self.inputs = layer.in_channels
+        self.outputs = layer.out_channels
+        self.shared = shared
+        self.stride = layer.stride
+        self.padding = layer.padding
+        self.dilation = layer.dilation
 
     def forward(self, x: torch.Tensor, encoders: int) -> torch.Tensor:
         """Compute [B, E·C', H', W']."""
@@ -87,7 +91,9 @@ class JointEncoders(nn.Module):
 
     def __init__(self, layers: list[nn.Module], places: list[int], encoders: int) -> None:
         super().__init__()
-        self.layers, self.places, self.encoders = nn.ModuleList(layers), places, encoders
+        self.layers = nn.ModuleList(layers)
+        self.places = places
+        self.encoders = encoders
         self.tensors = list(self.layers.parameters())
 
     def load(self, index: int, model: list[torch.Tensor]) -> None:

@@ -7,7 +7,9 @@ Source: Micikevicius et al., Mixed Precision Training (ICLR 2018), section 3.2, 
 
 import torch
 
-GROWTH, BACKOFF, PATIENCE = 2.0, 0.5, 2000
+GROWTH = 2.0
+BACKOFF = 0.5
+PATIENCE = 2000
 
 
 class LossScale(torch.nn.Module):

@@ -39,13 +39,13 @@ class Network(torch.nn.Module):
     def encode(self, samples: torch.Tensor) -> torch.Tensor:
         """Compute the representation z [B, D] of preprocessed samples."""
         features: torch.Tensor = self.encoder(samples)
-        z_BD: torch.Tensor = self.projection_head(features.flatten(1))  # noqa: N806
+        z_BD: torch.Tensor = self.projection_head(features.flatten(1))
         return z_BD
 
     @torch.jit.export
-    def classify(self, z_BD: torch.Tensor) -> torch.Tensor:  # noqa: N803
+    def classify(self, z_BD: torch.Tensor) -> torch.Tensor:
         """Compute the logits [B, C] of representations."""
-        logits_BC: torch.Tensor = self.output_layer(z_BD)  # noqa: N806
+        logits_BC: torch.Tensor = self.output_layer(z_BD)
         return logits_BC
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:

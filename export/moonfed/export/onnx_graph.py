@@ -38,7 +38,7 @@ class _Graph(torch.nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         features = self.encoder(self.preprocessing(inputs)).flatten(1)
-        z_BD = self.projection_head(features)  # noqa: N806
+        z_BD = self.projection_head(features)
         return torch.softmax(self.output_layer(z_BD), dim=1), z_BD
 
 

@@ -94,8 +94,8 @@ def require_allowed_operators(scripted: torch.jit.ScriptModule, content: bytes, 
         places = _refused(scripted)
         if not places:
             raise
-        told = "; ".join(f"{name} ({place})" for name, place in sorted(places.items()))
-        raise UnsafePlan(f"model is {model!r}, which uses operators that no plan may use: {told}") from error
+        listed = "; ".join(f"{name} ({place})" for name, place in sorted(places.items()))
+        raise UnsafePlan(f"model is {model!r}, which uses operators that no plan may use: {listed}") from error
 
 
 def _refused(scripted: torch.jit.ScriptModule) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput
@@ -33,7 +33,7 @@ class ImagePreprocessing(torch.nn.Module):
         self.factor = (1 / (255 * deviations)).to(torch.float32)
         self.shift = (-means / deviations).to(torch.float32)
 
-    def forward(self, pixels_BHWC: torch.Tensor, channels_last: bool = False) -> torch.Tensor:  # noqa: N803
+    def forward(self, pixels_BHWC: torch.Tensor, channels_last: bool = False) -> torch.Tensor:
         """Normalise, then resize sides that are too small; `channels_last` selects the result's memory layout."""
         if channels_last:
             # This is the pixels' own layout. Each image is treated as one long row, since broadcasting over channels
@@ -41,17 +41,17 @@ class ImagePreprocessing(torch.nn.Module):
             pixels = pixels_BHWC.size(1) * pixels_BHWC.size(2)
             rows = pixels_BHWC.flatten(1).to(torch.float32, copy=True)
             rows = rows.mul_(self.factor.repeat(pixels)).add_(self.shift.repeat(pixels))
-            images_BCHW = rows.view(pixels_BHWC.size()).permute(0, 3, 1, 2)  # noqa: N806
+            images_BCHW = rows.view(pixels_BHWC.size()).permute(0, 3, 1, 2)
         else:
-            images_BCHW = pixels_BHWC.permute(0, 3, 1, 2).contiguous().to(torch.float32)  # noqa: N806
-            images_BCHW = images_BCHW * self.factor.view(-1, 1, 1) + self.shift.view(-1, 1, 1)  # noqa: N806
+            images_BCHW = pixels_BHWC.permute(0, 3, 1, 2).contiguous().to(torch.float32)
+            images_BCHW = images_BCHW * self.factor.view(-1, 1, 1) + self.shift.view(-1, 1, 1)
         if self.resize:
             size = [self.height, self.width]
             if torch.jit.is_scripting():  # type: ignore[attr-defined]
                 # The operator itself: the source of `interpolate` names one that older releases of torch lack.
-                images_BCHW = torch.ops.aten.upsample_bilinear2d(images_BCHW, size, False)  # noqa: N806
+                images_BCHW = torch.ops.aten.upsample_bilinear2d(images_BCHW, size, False)
             else:  # which the ONNX exporter knows
-                images_BCHW = F.interpolate(images_BCHW, size, mode="bilinear", align_corners=False)  # noqa: N806
+                images_BCHW = F.interpolate(images_BCHW, size, mode="bilinear", align_corners=False)
         return images_BCHW
 
 
@@ -63,7 +63,7 @@ class FeaturePreprocessing(torch.nn.Module):
         self.mean = torch.tensor(list(mean), dtype=torch.float32)
         self.deviation = torch.tensor(list(deviation), dtype=torch.float32)
 
-    def forward(self, features_BF: torch.Tensor, channels_last: bool = False) -> torch.Tensor:  # noqa: N803
+    def forward(self, features_BF: torch.Tensor, channels_last: bool = False) -> torch.Tensor:
         """Normalise every feature; there are no channels."""
         return (features_BF - self.mean) / self.deviation
 

@@ -63,20 +63,22 @@ class Predictor:
     def score(self, inputs: Inputs, labels: Labels) -> Score:
         """Compute accuracy and loss over all samples, batch by batch."""
         correct, loss = 0, 0.0
-        for probabilities_BC, labels_B in self._batches(inputs, labels):  # noqa: N806
+        for probabilities_BC, labels_B in self._batches(inputs, labels):
             correct += int((probabilities_BC.argmax(axis=1) == labels_B).sum())
             loss += _summed_loss(probabilities_BC, labels_B)
         return Score(accuracy=correct / len(labels), loss=loss / len(labels))
 
     def held_out_score(self, data: HeldOutData, classes: Sequence[str]) -> HeldOutScore:
         """Compute all that is recorded of a model's predictions on a test set, batch by batch."""
-        predicted, bins, loss = list[npt.NDArray[np.int64]](), np.zeros((3, CALIBRATION_BINS)), 0.0
-        labels_N = data.samples.labels  # noqa: N806
-        for probabilities_BC, labels_B in self._batches(data.samples.inputs, labels_N):  # noqa: N806
+        predicted = list[npt.NDArray[np.int64]]()
+        bins = np.zeros((3, CALIBRATION_BINS))
+        loss = 0.0
+        labels_N = data.samples.labels
+        for probabilities_BC, labels_B in self._batches(data.samples.inputs, labels_N):
             predicted.append(probabilities_BC.argmax(axis=1))
             loss += _summed_loss(probabilities_BC, labels_B)
             bins += _by_confidence(probabilities_BC.max(axis=1), predicted[-1] == labels_B)
-        predicted_N, count = np.concatenate(predicted), len(classes)  # noqa: N806
+        predicted_N, count = np.concatenate(predicted), len(classes)
         places = labels_N * count + predicted_N if count <= MAX_CONFUSION else None
         correct = _counted(labels_N[predicted_N == labels_N], count)
         return HeldOutScore(
@@ -100,15 +102,15 @@ class Predictor:
             yield self.predict(inputs[start : start + BATCH]), labels[start : start + BATCH]
 
 
-def _summed_loss(probabilities_BC: npt.NDArray[np.float32], labels_B: Labels) -> float:  # noqa: N803
-    label_probabilities_B = probabilities_BC[np.arange(len(labels_B)), labels_B].astype(np.float64)  # noqa: N806
+def _summed_loss(probabilities_BC: npt.NDArray[np.float32], labels_B: Labels) -> float:
+    label_probabilities_B = probabilities_BC[np.arange(len(labels_B)), labels_B].astype(np.float64)
     return -float(np.log(np.maximum(label_probabilities_B, _SMALLEST)).sum())
 
 
-def _by_confidence(confidences_B: npt.NDArray[np.float32], correct_B: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:  # noqa: N803
+def _by_confidence(confidences_B: npt.NDArray[np.float32], correct_B: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
     """Return [3, bins]: samples, correct ones, and the sum of confidences; bin i is (i / bins, (i + 1) / bins]."""
     confidences = confidences_B.astype(np.float64)
-    bins_B = np.clip(np.ceil(confidences * CALIBRATION_BINS).astype(int) - 1, 0, CALIBRATION_BINS - 1)  # noqa: N806
+    bins_B = np.clip(np.ceil(confidences * CALIBRATION_BINS).astype(int) - 1, 0, CALIBRATION_BINS - 1)
     weights = (np.ones(len(confidences)), correct_B.astype(np.float64), confidences)
     return np.stack([np.bincount(bins_B, weight, CALIBRATION_BINS) for weight in weights])
 

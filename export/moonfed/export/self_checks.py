@@ -66,9 +66,9 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
         with torch.no_grad():
             if recipe.input.kind == "features":  # cheap, and more of them show whether the network takes all numbers
                 network.represent(torch.from_numpy(check_samples(recipe, MANY)))
-            z_BD = network.represent(inputs)  # noqa: N806
-            logits_BC = network.classify(z_BD)  # noqa: N806
-            again_BC = network(inputs)  # noqa: N806
+            z_BD = network.represent(inputs)
+            logits_BC = network.classify(z_BD)
+            again_BC = network(inputs)
     except Exception as error:  # user code may raise anything
         advice = "" if recipe.examples is not None else "; if it takes only certain inputs, give samples with --data"
         raise InvalidInput(
@@ -126,7 +126,9 @@ def check_training(plan: Plan, initial: Sequence[torch.Tensor], manifest: Manife
     There are two rounds, and one at the end of each schedule. Raises InvalidInput unless losses, metrics and results
     are finite, the results are those of the manifest, and the weights change.
     """
-    model, previous, received = list(initial), list[Model](), dict[str, Model]()
+    model = list(initial)
+    previous = list[Model]()
+    received = dict[str, Model]()
     inputs = torch.from_numpy(samples)
     for round_ in _rounds(manifest):
         results = _short_round(

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from moonfed.export.loss_scale import LossScale
 from moonfed.export.methods.method import Method
@@ -112,7 +112,7 @@ class TrainingPlan(torch.nn.Module):
         references = torch.zeros([samples.size(0), 0], device=samples.device)
         with torch.no_grad():
             if count > 0:
-                representations_BRD = self.frozen.encode(samples, count).to(torch.float32)  # noqa: N806
+                representations_BRD = self.frozen.encode(samples, count).to(torch.float32)
                 references = self.objective.references(representations_BRD, self.hyperparameters)
         return references
 
@@ -121,7 +121,7 @@ class TrainingPlan(torch.nn.Module):
         self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
     ) -> torch.Tensor:
         """Take one optimiser step; return the loss before it."""
-        logits_BC, z_BD, references_BRD = self.outputs(inputs, references, draws)  # noqa: N806
+        logits_BC, z_BD, references_BRD = self.outputs(inputs, references, draws)
         return self.learn(logits_BC, z_BD, labels, references_BRD)
 
     @torch.jit.export
@@ -132,16 +132,16 @@ class TrainingPlan(torch.nn.Module):
         samples = self.prepared(inputs, draws)
         if references.numel() == 0 and self.reference_count() > 0:
             references = self.frozen_references(samples)
-        z_BD = self.encode(samples)  # noqa: N806
+        z_BD = self.encode(samples)
         return self.network.classify(z_BD), z_BD, references
 
     @torch.jit.export
     def learn(
         self,
-        logits_BC: torch.Tensor,  # noqa: N803
-        z_BD: torch.Tensor,  # noqa: N803
+        logits_BC: torch.Tensor,
+        z_BD: torch.Tensor,
         labels: torch.Tensor,
-        references_BRD: torch.Tensor,  # noqa: N803
+        references_BRD: torch.Tensor,
     ) -> torch.Tensor:
         """Run a step's second half, in float32: compute the loss and descend its gradients."""
         loss: torch.Tensor = self.objective(
@@ -154,10 +154,10 @@ class TrainingPlan(torch.nn.Module):
     def encode(self, samples: torch.Tensor) -> torch.Tensor:
         """Compute z [B, D]: in train mode, or in eval mode if this round does not train encoder and head."""
         if self.objective.trains_encoder(self.previous, self.hyperparameters):
-            z_BD = self.network.encode(samples)  # noqa: N806
+            z_BD = self.network.encode(samples)
         else:
             with torch.no_grad():
-                z_BD = self.inference.encode(samples)  # noqa: N806
+                z_BD = self.inference.encode(samples)
         return z_BD
 
     def descend(self, loss: torch.Tensor) -> torch.Tensor:
@@ -185,8 +185,8 @@ class TrainingPlan(torch.nn.Module):
     @torch.jit.export
     def survey(self, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
         """Show the objective a batch in eval mode, with gradients, which a method may measure."""
-        z_BD = self.inference.represent(inputs)  # noqa: N806
-        logits_BC = self.inference.classify(z_BD)  # noqa: N806
+        z_BD = self.inference.represent(inputs)
+        logits_BC = self.inference.classify(z_BD)
         self.objective.survey(logits_BC, z_BD, labels, self.trained, steps)
 
     @torch.jit.export
@@ -207,7 +207,7 @@ class TrainingPlan(torch.nn.Module):
     def evaluate(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return [2]: the summed cross-entropy and the number of correct predictions."""
         with torch.no_grad():
-            logits_BC = self.inference(inputs)  # noqa: N806
+            logits_BC = self.inference(inputs)
             loss = F.cross_entropy(logits_BC, labels, reduction="sum")
             correct = (logits_BC.argmax(1) == labels).sum().to(loss.dtype)
             return torch.stack([loss, correct])

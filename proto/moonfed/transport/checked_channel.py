@@ -25,7 +25,9 @@ class _CheckedChannel:
     def __init__(self, channel: grpc.Channel) -> None:
         opened: Any = channel
         self._channel = opened
-        self.close, self.subscribe, self.unsubscribe = channel.close, channel.subscribe, channel.unsubscribe
+        self.close = channel.close
+        self.subscribe = channel.subscribe
+        self.unsubscribe = channel.unsubscribe
 
     def unary_unary(
         self,

@@ -1,4 +1,4 @@
-"""The bill of materials of a released model in CycloneDX JSON 1.6: the model, its sources and the packages used.
+"""The bill of materials (SBOM) of a released model in CycloneDX JSON 1.6: the model, its sources and the packages used.
 
 The same facts and installed packages give the same bytes: the serial number is derived from the model, and the
 timestamp, which the format does not require, is omitted.

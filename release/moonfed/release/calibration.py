@@ -30,7 +30,9 @@ def read_calibration(
     calibrated on test data would look better on it than it is.
     """
     samples = data.read(spec, classes, labels=IGNORED)
-    inputs, sha256, path = samples.inputs, samples.sha256(), samples.origin
+    inputs = samples.inputs
+    sha256 = samples.sha256()
+    path = samples.origin
     if len(inputs) == 0:
         raise InvalidInput(f"calibration is {path!r}, which holds no samples; at least one is needed")
     if sha256 == test_sha256:

@@ -26,7 +26,7 @@ from moonfed.validate import require_whole
 if TYPE_CHECKING:
     from tritonclient.utils import InferenceServerException
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 OUTPUT = "probabilities"
 _KINDS: dict[tuple[str, int], Literal["image", "features"]] = {("UINT8", 4): "image", ("FP32", 2): "features"}
@@ -87,7 +87,7 @@ def _classify_images(
             raise NotFound(f"there is no file {str(image)!r}")
         decoded = decode_image(image, classifier.sample)
         for flaw in decoded.flaws:
-            log.warning("%s %s", image, flaw.one)
+            _log.warning("%s %s", image, flaw.one)
         yield str(image), classifier.classify(decoded.pixels, top)
 
 

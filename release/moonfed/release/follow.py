@@ -89,8 +89,13 @@ class ReleaseFollower:
         """`verify_keys`: if any are given, one of them must have signed the served version and its configuration."""
         if kept < 2:
             raise InvalidInput(f"keep is {kept}; it must be at least 2, so that rolling back is possible")
-        self._runs, self._run, self._directory, self._gate = runs, run, directory, gate
-        self._on_decision, self._kept, self._key = on_decision, kept, key
+        self._runs = runs
+        self._run = run
+        self._directory = directory
+        self._gate = gate
+        self._on_decision = on_decision
+        self._kept = kept
+        self._key = key
         self._verify_keys = verify_keys
         self._judged = 0  # the newest round that was judged
 

@@ -158,10 +158,10 @@ def _parsed(metadata: Mapping[str, str], key: str, default: object) -> Any:  # n
 
 def _by_class(predictor: Predictor, samples: DataSet, classes: Sequence[str]) -> tuple[ClassScore, ...]:
     starts = range(0, len(samples), BATCH)
-    predicted_N = np.concatenate([predictor.predict(samples.inputs[i : i + BATCH]).argmax(axis=1) for i in starts])  # noqa: N806
-    predicted_C = np.bincount(predicted_N, minlength=len(classes))  # noqa: N806
-    present_C = np.bincount(samples.labels, minlength=len(classes))  # noqa: N806
-    correct_C = np.bincount(samples.labels[predicted_N == samples.labels], minlength=len(classes))  # noqa: N806
+    predicted_N = np.concatenate([predictor.predict(samples.inputs[i : i + BATCH]).argmax(axis=1) for i in starts])
+    predicted_C = np.bincount(predicted_N, minlength=len(classes))
+    present_C = np.bincount(samples.labels, minlength=len(classes))
+    correct_C = np.bincount(samples.labels[predicted_N == samples.labels], minlength=len(classes))
     return tuple(
         ClassScore(
             name=name,

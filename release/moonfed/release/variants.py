@@ -15,7 +15,9 @@ from moonfed.release.convert import describe_hardware, optimise, to_int8
 from moonfed.release.float16 import to_float16
 from moonfed.release.gate import KEEPS, MAX_DROP, Keep, Measurements, Verdict, accuracy_drop, judge, judge_optimised
 
-FLOAT32, FLOAT16, INT8 = "float32", "float16", "int8"
+FLOAT32 = "float32"
+FLOAT16 = "float16"
+INT8 = "int8"
 VARIANTS = (FLOAT32, FLOAT16, INT8)
 OPTIMISED = "-optimised"  # suffix of an optimised copy's name
 _NOT_INHERITED = ("parity_bound", "parity_data_sha256")  # hold for the float32 file only

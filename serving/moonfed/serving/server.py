@@ -37,7 +37,7 @@ from moonfed.serving.requests.limits import open_file_limit
 from moonfed.serving.requests.thread_pool import ElasticThreadPool
 from moonfed.serving.server_settings import ServerSettings
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 THREADS = 2  # for requests that do not block; see `thread_pool`
 METRICS_CONNECTIONS = 32
 _POLL_SECONDS = 0.01
@@ -153,7 +153,7 @@ class _Frontend:
             try:
                 ready()
                 await stop.wait()
-                _LOG.info("stopping")
+                _log.info("stopping")
                 self.inference.stop_accepting()
                 health.refresh()
                 await self._drain(hurry)
@@ -172,7 +172,7 @@ class _Frontend:
         until = time.monotonic() + self.settings.drain_seconds
         while self.inference.in_flight and not hurry.is_set():
             if time.monotonic() >= until:
-                _LOG.warning("stopping with %d inference requests in flight", self.inference.in_flight)
+                _log.warning("stopping with %d inference requests in flight", self.inference.in_flight)
                 return
             await asyncio.sleep(_POLL_SECONDS)
 

@@ -85,7 +85,7 @@ def test_a_stream_that_ends_too_early_is_followed_by_the_end() -> None:
     watch = Watch("r")
     events(watch.receive(snapshot(2)), nothing)
 
-    def answer(step: Ask) -> Any:  # noqa: ANN401
+    def answer(step: Ask) -> Any:
         return run_message(4, control_pb2.RUN_STATUS_STOPPED) if step.method == "GetRun" else ROUNDS
 
     found = events(watch.close(), answer)

@@ -24,7 +24,7 @@ CONTENT = MANIFEST.to_bytes()
 NOW = 1_800_000_000.0
 
 
-def signed(content: bytes = CONTENT, **fields: Any) -> bytes:  # noqa: ANN401
+def signed(content: bytes = CONTENT, **fields: Any) -> bytes:
     return signature(content, **{"name": "digits", "version": 1, "kind": RELEASE, **fields}).to_bytes()
 
 

@@ -31,7 +31,7 @@ class Kernel:
         self.handled, self.network, self.scopes, self.size = 0, 0, 0, 0
         self.rules: dict[str, int] = {}
 
-    def call(self, number: int, *arguments: Any) -> int:  # noqa: ANN401
+    def call(self, number: int, *arguments: Any) -> int:
         if number == 444 and arguments[0] is None:
             return self.version
         if number == 444:
@@ -128,7 +128,7 @@ def test_a_process_with_other_threads_is_rejected(monkeypatch: pytest.MonkeyPatc
 def test_a_rule_that_the_kernel_rejects_is_an_error(failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, opened = Kernel(6), open_files()
 
-    def call(number: int, *arguments: Any) -> int:  # noqa: ANN401
+    def call(number: int, *arguments: Any) -> int:
         if number == failing and arguments[0] is not None:
             ctypes.set_errno(errno.EPERM)
             return -1

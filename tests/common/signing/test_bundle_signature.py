@@ -16,12 +16,12 @@ DIGEST = hashlib.sha256(MANIFEST).hexdigest()
 NOW = 1_800_000_000.0
 
 
-def verified(given: BundleSignature | bytes, pinned: Trust | None = TRUST, **others: Any) -> Verified:  # noqa: ANN401
+def verified(given: BundleSignature | bytes, pinned: Trust | None = TRUST, **others: Any) -> Verified:
     content = given if isinstance(given, bytes) else given.to_bytes()
     return verify(content, DIGEST, trust=pinned, **{"now": NOW, **others})
 
 
-def signed(**changed: Any) -> BundleSignature:  # noqa: ANN401
+def signed(**changed: Any) -> BundleSignature:
     return signature(MANIFEST, **{"expires": NOW + 1, **changed})
 
 

@@ -12,7 +12,7 @@ from moonfed.signing.trust import Trust, TrustChain
 from tests.support.signatures import CHAIN, ROTATED, TRUST, issued, key, trust
 
 
-def chain(*envelopes: Any) -> TrustChain:  # noqa: ANN401
+def chain(*envelopes: Any) -> TrustChain:
     return TrustChain(tuple(envelopes))
 
 

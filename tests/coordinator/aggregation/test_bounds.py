@@ -47,7 +47,7 @@ def is_rejected(device: Device, session: DeviceSession, work: fleet_pb2.Assignme
         device.submit(work, model_bytes(float("nan")), samples=CLAIMED)
 
 
-def attacked_round(fleet: Fleet, number: int, absent: int, absence: Absence, **fields: Any) -> float:  # noqa: ANN401
+def attacked_round(fleet: Fleet, number: int, absent: int, absence: Absence, **fields: Any) -> float:
     """Play a round in which the last device of several is malicious and the first ones are absent; its largest change.
 
     Every device sends its update, or is absent, in that order.

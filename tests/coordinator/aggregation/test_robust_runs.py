@@ -93,7 +93,7 @@ def robust_run(fleet: Fleet, robust: Sent) -> tuple[F64, list[control_pb2.Round]
     return fetched(fleet, fleet.operator.run("run").model), fleet.operator.rounds("run"), lines
 
 
-def fetched(fleet: Fleet, blob: Any) -> F64:  # noqa: ANN401
+def fetched(fleet: Fleet, blob: Any) -> F64:
     return model_values(fleet.operator.model(blob)).astype(np.float64)
 
 

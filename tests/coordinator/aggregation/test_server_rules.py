@@ -29,7 +29,7 @@ F64 = npt.NDArray[np.float64]
 RULES: list[ServerRule] = [*(rule() for rule in SERVER_RULES.values()), FedAvgM(damped=True)]
 
 
-def rounds(directory: Path, rule: ServerRule | None = None, start: float = 0.5, **fields: Any) -> Rounds:  # noqa: ANN401
+def rounds(directory: Path, rule: ServerRule | None = None, start: float = 0.5, **fields: Any) -> Rounds:
     manifest = make_manifest(server_rule=rule or MeanRule())
     return Rounds(directory, manifest, np.full(SIZE, start, np.float32), **fields)
 

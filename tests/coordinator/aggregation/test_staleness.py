@@ -32,7 +32,7 @@ def write(path: Path, parameter: float, statistic: float) -> Path:
     return path
 
 
-def buffered_round(tmp_path: Path, **fields: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401
+def buffered_round(tmp_path: Path, **fields: Any) -> np.ndarray[Any, Any]:
     """Global models w0 = (1, 4), w3 = (3, 8), as parameter and statistic. Round 4 closes with two updates.
 
     a began with w3 and made (5, 6) of it with 10 samples; b began with w0 and made (9, 2) of it with 30: staleness 3.

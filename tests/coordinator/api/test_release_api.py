@@ -47,8 +47,8 @@ def api(storage: Storage, sessions: Sessions) -> ReleaseApi:
     return ReleaseApi(storage, sessions, BackgroundTasks())
 
 
-def run(call: Awaitable[Any]) -> Any:  # noqa: ANN401
-    async def awaited() -> Any:  # noqa: ANN401
+def run(call: Awaitable[Any]) -> Any:
+    async def awaited() -> Any:
         return await call
 
     return asyncio.run(awaited())

@@ -15,15 +15,15 @@ from tests.support.clock import Clock
 NAMES = [f"cam-{number:04}" for number in range(1000)]
 
 
-def event(kind: str, **fields: Any) -> control_pb2.RunEvent:  # noqa: ANN401 - of the message
+def event(kind: str, **fields: Any) -> control_pb2.RunEvent:
     return control_pb2.RunEvent(kind=control_pb2.EventKind.Value(f"EVENT_KIND_{kind.upper()}"), **fields)
 
 
-def in_round(kind: str, **fields: Any) -> control_pb2.RunEvent:  # noqa: ANN401
+def in_round(kind: str, **fields: Any) -> control_pb2.RunEvent:
     return event(kind, round=3, attempt=1, **fields)
 
 
-def run_of(**fields: Any) -> control_pb2.Run:  # noqa: ANN401
+def run_of(**fields: Any) -> control_pb2.Run:
     settings = settings_message(RunSettings(rounds=50, cohort=Amount(count=200), over_selection=0.1))
     running = {"run": "digits", "method": "moon", "status": control_pb2.RUN_STATUS_RUNNING, "round": 2}
     return control_pb2.Run(settings=settings, **{**running, **fields})

@@ -79,7 +79,7 @@ def test_errors_have_a_status_and_their_sentence(error: MoonfedError, status: in
         (whole, True, "x is True; it must be a whole number from 0"),
     ],
 )
-def test_fields_of_another_type_are_rejected(read: Any, value: object, problem: str) -> None:  # noqa: ANN401
+def test_fields_of_another_type_are_rejected(read: Any, value: object, problem: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         read({"x": value}, "x")
     assert str(caught.value) == problem

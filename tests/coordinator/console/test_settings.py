@@ -15,7 +15,7 @@ PASSWORDS = {"password_file": Path("passwords")}
 PROXY = {"trusted_proxy": "10.0.0.2", "user_header": "X-Remote-User", "proxy_secret_file": Path("secret")}
 
 
-def settings(**fields: Any) -> ConsoleSettings:  # noqa: ANN401
+def settings(**fields: Any) -> ConsoleSettings:
     return ConsoleSettings(identities=(Path("operator"),), **fields)
 
 

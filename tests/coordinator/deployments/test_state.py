@@ -134,6 +134,6 @@ def test_variants_of_a_version_differ() -> None:
         ("name", ""),
     ],
 )
-def test_wrong_fields_are_named(field: str, value: Any) -> None:  # noqa: ANN401
+def test_wrong_fields_are_named(field: str, value: Any) -> None:
     with pytest.raises(InvalidInput, match=field.replace("_", "-")):
         Deployment(**{"name": "digits", "version": 1, field: value})

@@ -87,7 +87,7 @@ def test_a_device_that_reconnects_with_other_data_as_its_round_opens_is_asked_fi
 ) -> None:
     opening, released, open_round = threading.Event(), threading.Event(), Store.open_round
 
-    def slow(self: Store, *details: Any) -> None:  # noqa: ANN401
+    def slow(self: Store, *details: Any) -> None:
         opening.set()
         assert released.wait(WAIT)
         open_round(self, *details)

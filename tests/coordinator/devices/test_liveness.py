@@ -258,7 +258,7 @@ def test_an_update_during_the_reduction_gets_retry_advice_and_does_not_count(
 ) -> None:
     reducing, go_on = threading.Event(), threading.Event()
 
-    def held(*work: Any, **more: Any) -> object:  # noqa: ANN401 - what `close_round` takes
+    def held(*work: Any, **more: Any) -> object:
         reducing.set()
         assert go_on.wait(WAIT)
         return close_round(*work, **more)

@@ -24,7 +24,7 @@ def info(device: str, fingerprint: str = "f") -> DeviceInfo:
     return DeviceInfo(device=device, fingerprint=fingerprint, **INFO)
 
 
-def target(version: int, number: int = 1, **fields: Any) -> TargetRelease:  # noqa: ANN401
+def target(version: int, number: int = 1, **fields: Any) -> TargetRelease:
     files = {"variant": "float32", "manifest": ref("m"), "signature": ref("s")} if version else {}
     return TargetRelease(name=NAME, deployment=number, version=version, **{**files, **fields})
 

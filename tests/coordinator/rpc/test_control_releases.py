@@ -42,7 +42,7 @@ def calls(fleet: Fleet) -> Fleet:
     return fleet
 
 
-def report(device: Device, target: fleet_pb2.TargetRelease, outcome: int, has: int = 0, **fields: Any) -> None:  # noqa: ANN401
+def report(device: Device, target: fleet_pb2.TargetRelease, outcome: int, has: int = 0, **fields: Any) -> None:
     installed = fleet_pb2.InstalledRelease(name=NAME, version=has, variant="float32" if has else "")
     request = fleet_pb2.ReportReleaseRequest(
         device=device.name,

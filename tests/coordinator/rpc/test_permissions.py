@@ -39,7 +39,7 @@ def _callers(least: int) -> dict[str, str]:
     return {role: "allowed" if rank >= least else "denied" for rank, role in enumerate(ROLES)} | {"device": "denied"}
 
 
-def outcome(stub: Any, method: Any) -> MoonfedError | None:  # noqa: ANN401
+def outcome(stub: Any, method: Any) -> MoonfedError | None:
     """Make a call with an empty message, which changes nothing; return its error."""
     call, request = getattr(stub, method.name), message_factory.GetMessageClass(method.input_type)()
     given = iter([request]) if method.client_streaming else request

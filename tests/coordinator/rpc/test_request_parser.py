@@ -95,7 +95,7 @@ def largest() -> Iterator[Message]:
 
 
 @pytest.mark.parametrize("message", list(largest()), ids=lambda message: type(message).__name__)
-def test_the_largest_honest_requests_are_parsed(message: Any) -> None:  # noqa: ANN401 - FromString is the class's
+def test_the_largest_honest_requests_are_parsed(message: Any) -> None:
     assert request_parser(type(message).FromString)(message.SerializeToString()) == message
 
 

@@ -37,7 +37,7 @@ def test_an_assignment_contains_the_schedules_values_and_the_views(fleet: Fleet)
     assert seen == [{"learning_rate": 0.1, "mu": mu} for mu in (1.0, 0.75, 0.5)]
 
 
-def built(bundle: Bundle, state: GlobalState, device: str = "a", **fields: Any) -> Assignment:  # noqa: ANN401
+def built(bundle: Bundle, state: GlobalState, device: str = "a", **fields: Any) -> Assignment:
     record = replace(RUN, manifest=bundle.ref, settings=RunSettings(rounds=3, seed=5, **fields))
     return build_assignment(SECOND, device, record, bundle.manifest, state)
 

@@ -31,7 +31,7 @@ def asynchronous(buffer: int, max_staleness: int = 20) -> control_pb2.Asynchrono
     return control_pb2.Asynchronous(buffer=buffer, max_staleness=max_staleness)
 
 
-def three(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[DeviceSession], list[fleet_pb2.Assignment]]:  # noqa: ANN401
+def three(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[DeviceSession], list[fleet_pb2.Assignment]]:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2", "cam-3")]
     fleet.start(minimum_devices=3, bundle=coordinator.make_bundle(**UNIFORM), **fields)
     sessions = [device.connect() for device in devices]

@@ -47,7 +47,7 @@ def class_means(*values: float) -> bytes:
     return model_bytes(np.array(values, np.float32), CLASS_MEANS)
 
 
-def scaffold_run(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[Any]]:  # noqa: ANN401
+def scaffold_run(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[Any]]:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
     fleet.start(minimum_devices=2, bundle=make_bundle(**SCAFFOLD), **fields)
     return devices, [device.connect() for device in devices]
@@ -233,7 +233,7 @@ def test_a_bad_file_is_rejected_by_role_and_tensor(fleet: Fleet, kind: str) -> N
         (make_bundle(**{**SCAFFOLD, "uplink": {}}), control_pb2.SAMPLING_UNIFORM, "must be declared together"),
     ],
 )
-def test_an_impossible_run_is_rejected_at_the_start(fleet: Fleet, bundle: Any, sampling: Any, told: str) -> None:  # noqa: ANN401
+def test_an_impossible_run_is_rejected_at_the_start(fleet: Fleet, bundle: Any, sampling: Any, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         fleet.start(bundle=bundle, sampling=sampling)
 

@@ -49,7 +49,7 @@ class Devices:
             self.devices[name] = Device(name, self.stack.enter_context(channel))
             self.sessions[name] = self.devices[name].connect()
 
-    def start(self, **fields: Any) -> None:  # noqa: ANN401
+    def start(self, **fields: Any) -> None:
         self.fleet.start(**{"rounds": 4, "minimum_devices": 4, "robust": CLIPPING, "exclude_after": 2, **fields})
 
     def run(self) -> control_pb2.Run:

@@ -27,7 +27,7 @@ class Database:
             raise LeaseLost(f"run {run!r} is now held by another coordinator")
 
 
-def record(database: Any) -> None:  # noqa: ANN401 - stands in for a Store
+def record(database: Any) -> None:
     asyncio.run(asyncio.wait_for(CommandRecorder(database, "run").record([END]), 10))
 
 

@@ -78,7 +78,7 @@ def test_only_internal_errors_have_a_traceback(caplog: pytest.LogCaptureFixture)
 def test_an_unavailable_database_is_logged_once_and_reported_to_the_caller(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def away(*_: Any) -> None:  # noqa: ANN401
+    def away(*_: Any) -> None:
         raise AWAY
 
     with monkeypatch.context() as broken:

@@ -26,6 +26,7 @@ RUN = RunRecord(
     status="running",
     settings=RunSettings(rounds=1),
     manifest=ref_of_bytes(b"manifest"),
+    signature=ref_of_bytes(b"signature"),
     method="fedavg",
     initial=ref_of_bytes(b"initial"),
 )

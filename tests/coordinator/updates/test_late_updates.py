@@ -31,7 +31,7 @@ class Outcomes:
         return offered if len(self.calls) <= self._open_for else {}
 
 
-def recorded(outcomes: Any, *batches: str) -> list[list[str]]:  # noqa: ANN401 - stands in for the table
+def recorded(outcomes: Any, *batches: str) -> list[list[str]]:
     """Offer the updates of several batches of devices, each recorded before the next; return those of each call."""
 
     async def offer() -> None:

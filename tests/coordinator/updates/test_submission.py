@@ -80,7 +80,7 @@ def test_all_the_bytes_without_a_commit_do_not_count(fleet: Fleet) -> None:
     assert fleet.operator.run("run").open_round.reported == ["cam-1"]
 
 
-def begun(device: Device, work: fleet_pb2.Assignment, content: bytes, send: int) -> Any:  # noqa: ANN401
+def begun(device: Device, work: fleet_pb2.Assignment, content: bytes, send: int) -> Any:
     """An upload that has sent some bytes and stays open: its call, its replies, and its next messages."""
     sha256, more = ref_of_bytes(content).sha256, queue.SimpleQueue[fleet_pb2.SubmitRequest | None]()
     more.put(fleet_pb2.SubmitRequest(header=device.header(work, content)))
@@ -318,7 +318,7 @@ def test_an_update_that_could_not_be_stored_does_not_count_against_its_device(
     work = sessions[0].assignment()
     put = Spool.put
 
-    def away(*arguments: Any) -> None:  # noqa: ANN401
+    def away(*arguments: Any) -> None:
         put(*arguments)
         raise Unavailable("the object store s3://models cannot be used: it does not answer")
 

@@ -18,7 +18,7 @@ from tests.coordinator.conftest import Fleet, two_devices
 from tests.support.coordinator import SIZE, SPECS, model_bytes, model_values
 
 
-def changed(index: int, **fields: Any) -> tuple[TensorSpec, ...]:  # noqa: ANN401
+def changed(index: int, **fields: Any) -> tuple[TensorSpec, ...]:
     """The model's tensors with one of them changed."""
     given = {"name": SPECS[index].name, "shape": SPECS[index].shape, "kind": SPECS[index].kind, **fields}
     return (*SPECS[:index], TensorSpec(**given), *SPECS[index + 1 :])

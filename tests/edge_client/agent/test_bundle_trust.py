@@ -39,7 +39,7 @@ def altered(bundle: Bundle) -> Bundle:
     return replace(bundle, signature=BundleSignature(envelope, found.chain).to_bytes())
 
 
-def assign(coordinator: Coordinator, bundle: Bundle, **fields: Any) -> None:  # noqa: ANN401
+def assign(coordinator: Coordinator, bundle: Bundle, **fields: Any) -> None:
     bundle.put_into(coordinator.blobs)
     coordinator.assign(bundle.assignment(**fields))
 

@@ -220,7 +220,7 @@ def test_the_digest_of_an_assignment_covers_all_that_a_trained_model_depends_on(
     assigned = read_assignment(bundle.assignment(round=4))
     values = assigned.training.hyperparameters
 
-    def training(**fields: Any) -> Assignment:  # noqa: ANN401
+    def training(**fields: Any) -> Assignment:
         return replace(assigned, training=replace(assigned.training, **fields))
 
     others = [

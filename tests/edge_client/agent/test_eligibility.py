@@ -25,7 +25,7 @@ from tests.support.signatures import TRUST, signature, trust
 TORCH = "the plan needs torch 99.0; this device has 2."
 
 
-def changed(bundle: Bundle, coordinator: Coordinator, **fields: Any) -> Bundle:  # noqa: ANN401 - of the manifest
+def changed(bundle: Bundle, coordinator: Coordinator, **fields: Any) -> Bundle:
     manifest = replace(bundle.manifest, **fields)
     other = replace(bundle, manifest=manifest, signature=signature(manifest.to_bytes()).to_bytes())
     other.put_into(coordinator.blobs)

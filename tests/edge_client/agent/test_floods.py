@@ -40,9 +40,7 @@ class Attacker(Coordinator):
         super().__init__(directory, authority)
         self.lies: dict[str, bytes] = {}
 
-    def Fetch(  # noqa: N802
-        self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
-    ) -> Iterator[blob_pb2.Chunk]:
+    def Fetch(self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext) -> Iterator[blob_pb2.Chunk]:
         if request.sha256 not in self.lies:
             yield from super().Fetch(request, context)
             return

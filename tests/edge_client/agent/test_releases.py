@@ -50,7 +50,7 @@ def samples(tmp_path: Path) -> Path:
 def deploy(coordinator: Coordinator) -> Callable[..., SignedRelease]:
     """Make a release and send it as the device's target; `fields`: the target's."""
 
-    def send(version: int, deployment: int, *, fields: dict[str, Any] | None = None, **made: Any) -> SignedRelease:  # noqa: ANN401
+    def send(version: int, deployment: int, *, fields: dict[str, Any] | None = None, **made: Any) -> SignedRelease:
         release = make_release(version, **made).put_into(coordinator.blobs)
         coordinator.assign(release.target(deployment, **(fields or {})))
         return release

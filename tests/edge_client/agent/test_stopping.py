@@ -76,7 +76,7 @@ class Listener(ParentPipe):
         self.stop_requested = threading.Event()
         self.fractions: list[float] = []
 
-    def send(self, kind: str, **fields: Any) -> None:  # noqa: ANN401
+    def send(self, kind: str, **fields: Any) -> None:
         self.fractions += [fields["fraction"]] if kind == "progress" else []
 
 

@@ -21,11 +21,11 @@ from tests.support.authority import Authority
 from tests.support.device_coordinator import Coordinator
 
 
-def found(state: Path, **fields: Any) -> dict[str, Check]:  # noqa: ANN401 - of DoctorSettings
+def found(state: Path, **fields: Any) -> dict[str, Check]:
     return {check.name: check for check in checks(DoctorSettings(state=state, **fields))}
 
 
-def test_a_healthy_device_passes_every_check(coordinator: Coordinator, device: Any, samples: Path) -> None:  # noqa: ANN401
+def test_a_healthy_device_passes_every_check(coordinator: Coordinator, device: Any, samples: Path) -> None:
     device.enrol()
     command = [str(PROGRAM), "doctor", "--state", str(device.state), "--data", str(samples)]
     reported = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
@@ -49,7 +49,7 @@ def test_a_device_that_is_not_enrolled_fails_and_is_told_what_to_do(tmp_path: Pa
 
 def test_a_coordinator_that_is_away_or_of_another_authority_fails(
     coordinator: Coordinator,
-    device: Any,  # noqa: ANN401
+    device: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connection_diagnosis, "RECHECK_SECONDS", 0.01)
@@ -62,7 +62,7 @@ def test_a_coordinator_that_is_away_or_of_another_authority_fails(
 
 
 def test_a_certificate_that_ends_soon_or_begins_later_is_reported(
-    device: Any,  # noqa: ANN401
+    device: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     device.enrol()
@@ -72,7 +72,7 @@ def test_a_certificate_that_ends_soon_or_begins_later_is_reported(
         moment = today
 
         @classmethod
-        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]  # noqa: ANN401
+        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
             return cls.moment
 
     monkeypatch.setattr(doctor, "datetime", Clock)

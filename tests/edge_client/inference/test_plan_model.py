@@ -57,7 +57,7 @@ def test_the_state_is_hidden_from_the_model(tmp_path: Path, bundle: Bundle, monk
     ReleaseStore(tmp_path / "state").install(make_release(1, plan=plan).files(tmp_path / "blobs", plan=True))
     private: list[Path] = []
 
-    def sandboxed(*given: Any) -> None:  # noqa: ANN401
+    def sandboxed(*given: Any) -> None:
         private.extend(given[3].private)
         raise InterruptedError
 

@@ -347,7 +347,7 @@ def test_the_state_is_hidden_from_the_plan(
 ) -> None:
     private: list[Path] = []
 
-    def sandboxed(*given: Any, **_: object) -> None:  # noqa: ANN401
+    def sandboxed(*given: Any, **_: object) -> None:
         private.extend(given[3].private)
         raise InterruptedError
 

@@ -53,7 +53,7 @@ def wanted(bundle: Bundle) -> dict[str, Any]:
 def new_reader(parent: FakeParent, shared: tuple[int, int], tmp_path: Path) -> Callable[..., SampleReader]:
     usual = WorkerSettings(state=str(tmp_path), device="cam-1", data="", accelerator="cpu", holdout=0.25)
 
-    def make(data: str | Path, **fields: Any) -> SampleReader:  # noqa: ANN401
+    def make(data: str | Path, **fields: Any) -> SampleReader:
         return SampleReader(replace(usual, data=str(data), **fields), shared[0], cast(ParentPipe, parent))
 
     return make

@@ -21,8 +21,8 @@ def output(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def with_workers(output: Path, number: int, work: Any) -> Any:  # noqa: ANN401 - a coroutine function of the workers
-    async def run() -> Any:  # noqa: ANN401
+def with_workers(output: Path, number: int, work: Any) -> Any:
+    async def run() -> Any:
         async with AsyncExitStack() as stack:
             return await work(await open_processes(stack, number, output, "cpu"))
 

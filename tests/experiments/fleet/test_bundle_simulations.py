@@ -54,7 +54,7 @@ def signed(recipe: BundleRecipe) -> Bundle:
     return sign_new(device_bundle(recipe), open_signer([], lambda _: None), SigningOptions()).bundle
 
 
-def simulate(bundle: Bundle, data: Path, output: Path, **keys: Any) -> SimulationResult:  # noqa: ANN401
+def simulate(bundle: Bundle, data: Path, output: Path, **keys: Any) -> SimulationResult:
     simulation = from_document({"name": "toy", **KEYS, **keys}, bundle=bundle)
     return run_simulation(simulation, output, data=data, bundle=bundle, engine=TWO)
 

@@ -73,7 +73,7 @@ def test_the_plan_follows_the_rounds_mu_glob(new_plan: NewPlan) -> None:
 
 def test_the_papers_settings_are_the_defaults() -> None:
     fedssc, fedproc = METHODS["fedssc"](), METHODS["fedproc"]()
-    assert fedssc.coefficients() == {"tau": 0.5, "mu_moon": 5.0, "mu_glob": 1.0, "prototype_minimum": 10.0}
+    assert fedssc.hyperparameters() == {"tau": 0.5, "mu_moon": 5.0, "mu_glob": 1.0, "prototype_minimum": 10.0}
     assert (fedssc.previous_models, fedssc.frozen_encoders, fedssc.prototype_devices) == (1, 2, 1)
     assert (fedproc.previous_models, fedproc.frozen_encoders, fedproc.prototype_devices) == (0, 0, 0)
     assert METHODS["fedssc"](mu_moon=0.0).frozen_encoders == 0

@@ -26,7 +26,7 @@ METHOD = "fedssc-two-stage"
 
 
 def settings(stage: float) -> dict[str, float]:
-    return hyperparameters(**METHODS[METHOD]().coefficients()) | {"stage": stage}
+    return hyperparameters(**METHODS[METHOD]().hyperparameters()) | {"stage": stage}
 
 
 def moved(network: Network, model: Model) -> set[str]:

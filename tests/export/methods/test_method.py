@@ -19,11 +19,11 @@ class Loss(Objective):
 
     def forward(
         self,
-        logits_BC: torch.Tensor,  # noqa: N803
-        z_BD: torch.Tensor,  # noqa: N803
-        labels_B: torch.Tensor,  # noqa: N803
-        references_BRD: torch.Tensor,  # noqa: N803
-        coefficients: dict[str, float],
+        logits_BC: torch.Tensor,
+        z_BD: torch.Tensor,
+        labels_B: torch.Tensor,
+        references_BRD: torch.Tensor,
+        hyperparameters: dict[str, float],
     ) -> torch.Tensor:
         return logits_BC.sum()
 
@@ -38,7 +38,7 @@ def test_a_method_without_settings_exchanges_the_model_alone() -> None:
     method = Plain()
     assert (method.downlink(SHAPES), method.uplink(SHAPES), method.device_state(SHAPES)) == ({}, {}, {})
     assert (method.previous_models, method.frozen_encoders, method.prototype_devices) == (0, 0, 0)
-    assert (method.coefficients(), method.schedules()) == ({}, {})
+    assert (method.hyperparameters(), method.schedules()) == ({}, {})
     assert method.exchanges
 
 

@@ -66,7 +66,7 @@ def test_class_means_are_of_the_trained_model_in_eval_mode_and_of_classes_with_e
 def test_the_minimum_of_samples_is_a_setting(new_plan: NewPlan) -> None:
     steps = [(batches(SMALL_IMAGE, 1, 6)[0][0], torch.tensor([0, 0, 0, 1, 1, 2]))]
     for minimum, mask in ((1, [1, 1, 1]), (2, [1, 1, 0]), (3, [1, 0, 0])):
-        values = METHODS["fedssc"](prototype_minimum=minimum).coefficients()
+        values = METHODS["fedssc"](prototype_minimum=minimum).hyperparameters()
         found = run_round(new_plan(SMOOTH, "fedssc"), weights_of(SMOOTH), steps, hyperparameters(**values))
         assert found.results["class_means"][0][:3].tolist() == mask
 

@@ -56,7 +56,7 @@ def test_no_two_methods_train_the_same_model(new_plan: NewPlan) -> None:
     for name, entry in METHODS.items():
         method = entry()
         models = other_models(SMOOTH, 1 + method.previous_models)
-        values = hyperparameters(**method.coefficients())
+        values = hyperparameters(**method.hyperparameters())
         found[name] = run_round(
             new_plan(SMOOTH, name),
             models[0],
@@ -75,7 +75,7 @@ def test_no_two_methods_train_the_same_model(new_plan: NewPlan) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_plan_holds_no_weights(name: str, cnn: Network) -> None:
     method = METHODS[name]()
-    content = plan_bytes(compile_plan(cnn, method, hyperparameters(**method.coefficients()), model="tested"))
+    content = plan_bytes(compile_plan(cnn, method, hyperparameters(**method.hyperparameters()), model="tested"))
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         tensors = sum(record.file_size for record in archive.infolist() if "/data/" in record.filename)
     weights = sum(4 * tensor.numel() for tensor in exchanged_tensors(cnn).values())
@@ -89,10 +89,10 @@ def test_results_are_those_that_the_method_announces(name: str, cnn: Network, ne
     downlink, uplink, state = method.downlink(shapes), method.uplink(shapes), method.device_state(shapes)
     for roles, known in ((downlink, DOWNLINK), (uplink, UPLINK), (state, DEVICE_STATE)):
         assert set(roles) <= set(known)
-    values = hyperparameters(**method.coefficients())
+    values = hyperparameters(**method.hyperparameters())
     found = run_round(new_plan(cnn, name), weights_of(cnn), batches(IMAGE, 2, 16), values)
     assert set(found.results) == {"model", *uplink, *state}
-    assert set(method.schedules()) <= set(method.coefficients())
+    assert set(method.schedules()) <= set(method.hyperparameters())
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -106,7 +106,7 @@ def test_a_plan_remembers_nothing_of_the_device_that_it_trained_before(
         if isinstance(module, torch.nn.BatchNorm2d):
             module.momentum = None  # its statistics then depend on how many batches it has seen
     received = received_roles(method, network)
-    values = hyperparameters(**method.coefficients())
+    values = hyperparameters(**method.hyperparameters())
     values |= {"measure_inexactness": 1.0} if "measure_inexactness" in values else {}
     used = new_plan(network, name)
     fresh = load_plan(tmp_path / "plan.pt", "cpu")

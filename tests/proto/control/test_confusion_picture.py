@@ -87,7 +87,7 @@ def test_names_of_classes_are_shown_as_they_are_and_shortened(tmp_path: Path, mo
     drawn: list[str] = []
     set_yticks = Axes.set_yticks
 
-    def draw(self: Axes, places: range, names: list[str], **options: Any) -> None:  # noqa: ANN401 - matplotlib's
+    def draw(self: Axes, places: range, names: list[str], **options: Any) -> None:
         drawn.extend(names)
         set_yticks(self, places, names, **options)
 

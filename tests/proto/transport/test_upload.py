@@ -31,9 +31,7 @@ class Uploads(control_pb2_grpc.ControlServicer):
         self.received: dict[str, bytearray] = {}
         self.sizes: list[int] = []
 
-    def Upload(  # noqa: N802
-        self, requests: Requests, context: grpc.ServicerContext
-    ) -> Iterator[control_pb2.UploadReply]:
+    def Upload(self, requests: Requests, context: grpc.ServicerContext) -> Iterator[control_pb2.UploadReply]:
         self.attempts += 1
         yield from (self.scripts.pop(0) if self.scripts else complete)(self, requests, context)
 

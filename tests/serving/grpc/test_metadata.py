@@ -14,13 +14,13 @@ from moonfed.serving.models.statistics import BatchStatistics, Duration, Version
 TENSOR = TensorMetadata(name="inputs", datatype="FP32", shape=(-1, 4))
 
 
-def document(message: Any) -> dict[str, Any]:  # noqa: ANN401
+def document(message: Any) -> dict[str, Any]:
     """A message as the JSON over HTTP has it: 64-bit numbers as numbers."""
     found = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
     return dict(numbers(found))
 
 
-def numbers(value: Any) -> Any:  # noqa: ANN401
+def numbers(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: numbers(each) if name not in ("name", "version") else each for name, each in value.items()}
     if isinstance(value, list):

@@ -75,7 +75,7 @@ def begin(receiving: ReceivingCalls, clock: Clock) -> Iterator[Begin]:
             context = cast(grpc.ServicerContext, call)
             thread = threading.Thread(target=receiving.receive, args=(call.messages(), context, kind))
             thread.start()
-            until(lambda: len(receiving._calls) > count)  # noqa: B023
+            until(lambda: len(receiving._calls) > count)
             clock.now += 0.001
             begun.append((call, thread))
             calls.append(call)

@@ -41,7 +41,7 @@ class Receiving:
     def __init__(self) -> None:
         self.kinds: list[str] = []
 
-    def receive(self, requests: Iterator[Any], context: object, kind: str) -> Any:  # noqa: ANN401
+    def receive(self, requests: Iterator[Any], context: object, kind: str) -> Any:
         self.kinds.append(kind)
         return next(requests, None)
 
@@ -107,7 +107,7 @@ def route(one_call: ElasticThreadPool, pools: ThreadPools, receiving: Receiving,
         f"{SERVICE}Unknown": None,
     }
 
-    def route(method: str, *metadata: tuple[str, str], keys: bool = False, local: bool = True) -> Any:  # noqa: ANN401
+    def route(method: str, *metadata: tuple[str, str], keys: bool = False, local: bool = True) -> Any:
         access = AccessControl(cast(ApiKeys, Keys()) if keys else None, local=local)
         interceptor = RoutingInterceptor(
             one_call, pools, access, cast(ReceivingCalls, receiving), cast(UnreadAnswers, unread)
@@ -119,7 +119,7 @@ def route(one_call: ElasticThreadPool, pools: ThreadPools, receiving: Receiving,
     return route
 
 
-def rejection(handler: Any) -> tuple[grpc.StatusCode, str] | None:  # noqa: ANN401
+def rejection(handler: Any) -> tuple[grpc.StatusCode, str] | None:
     """Return how a call is rejected on arrival; None if it is answered."""
     if handler.stream_stream is None:
         return None

@@ -37,7 +37,7 @@ def call(loaded: ModelManager, one_call: ElasticThreadPool) -> Call:
     return lambda method, request: getattr(service, method)(request, Context())
 
 
-def infer_request(model: str = "linear", id_: str = "7") -> Any:  # noqa: ANN401
+def infer_request(model: str = "linear", id_: str = "7") -> Any:
     request = service_pb2.ModelInferRequest(model_name=model, id=id_)
     request.inputs.add(name="inputs", datatype="FP32", shape=[2, 4])
     request.raw_input_contents.append(batch_of(2).tobytes())

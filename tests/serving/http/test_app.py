@@ -35,7 +35,7 @@ class Answer:
     content: bytes
 
     @property
-    def document(self) -> Any:  # noqa: ANN401
+    def document(self) -> Any:
         return json.loads(self.content)
 
     @property
@@ -81,7 +81,7 @@ class Caller:
             self.parts_read += 1
             return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
 
-        async def send(message: Any) -> None:  # noqa: ANN401
+        async def send(message: Any) -> None:
             sent.append(message)
 
         asyncio.run(self._application(scope, receive, send))
@@ -126,7 +126,7 @@ def test_a_length_that_is_no_number_is_rejected(length: str, app: Caller) -> Non
 
 
 @pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
-def test_bodies_are_compressed_both_ways(encoding: str, pack: Any, app: Caller) -> None:  # noqa: ANN401
+def test_bodies_are_compressed_both_ways(encoding: str, pack: Any, app: Caller) -> None:
     body = pack(json.dumps(request()).encode())
     found = app.post(INFER, body, content_encoding=encoding, accept_encoding=encoding)
     assert (found.status, found.headers["content-encoding"]) == (200, encoding)
@@ -167,7 +167,7 @@ def test_a_client_that_disconnects_within_its_body_costs_nothing(app: Caller) ->
 
     sent: list[Any] = []
 
-    async def send(message: Any) -> None:  # noqa: ANN401
+    async def send(message: Any) -> None:
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": INFER, "query_string": b"", "headers": []}

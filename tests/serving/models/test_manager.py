@@ -321,7 +321,7 @@ def test_a_load_retries_failures_and_a_poll_only_changed_files(tmp_path: Path, m
     write_model(tmp_path, "linear", 1, linear(seed=1))
     tried: list[int] = []
 
-    def without_a_gpu(*asked: Any) -> ModelVersion:  # noqa: ANN401
+    def without_a_gpu(*asked: Any) -> ModelVersion:
         tried.append(1)
         raise Unavailable("the GPU is away")
 
@@ -385,7 +385,7 @@ def test_loading_does_not_block_requests(tmp_path: Path, monkeypatch: pytest.Mon
     models = serve(tmp_path)
     reached, opened = threading.Event(), threading.Event()
 
-    def held(*asked: Any) -> ModelVersion:  # noqa: ANN401
+    def held(*asked: Any) -> ModelVersion:
         reached.set()
         assert opened.wait(FOR_EVER)
         return load_version(*asked)

@@ -213,7 +213,7 @@ def test_a_graph_is_read_once(directory: ModelDirectory, monkeypatch: pytest.Mon
     opened: list[str] = []
     original = builtins.open
 
-    def recorded(path: Path, *arguments: Any, **named: Any) -> object:  # noqa: ANN401
+    def recorded(path: Path, *arguments: Any, **named: Any) -> object:
         opened.append(Path(path).name)
         return original(path, *arguments, **named)
 

@@ -100,10 +100,10 @@ def test_grpc_needs_a_key_too(server: Server, keys: Keys) -> None:
         infer(client, triton_grpc, user)
         for wrong in (None, {"authorization": "Bearer moonfed_wrong"}):
             for call in (
-                lambda: infer(client, triton_grpc, wrong or {}),  # noqa: B023 - called at once
-                lambda: client.get_model_metadata("linear", headers=wrong),  # noqa: B023
-                lambda: client.is_model_ready("linear", headers=wrong),  # noqa: B023
-                lambda: client.unload_model("linear", headers=wrong),  # noqa: B023
+                lambda: infer(client, triton_grpc, wrong or {}),
+                lambda: client.get_model_metadata("linear", headers=wrong),
+                lambda: client.is_model_ready("linear", headers=wrong),
+                lambda: client.unload_model("linear", headers=wrong),
             ):
                 with pytest.raises(InferenceServerException) as caught:
                     call()
@@ -187,7 +187,7 @@ def test_clients_need_a_certificate_of_the_authority(repository: Path, tmp_path:
             assert caught.value.status() == "StatusCode.UNAVAILABLE"
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])  # noqa: S104 - it is rejected
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
 def test_a_server_that_others_can_reach_needs_authentication(host: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="it must be combined with --api-key-file, with --tls-client-ca, or with bo"):
         ServerSettings(repository=tmp_path, host=host)
@@ -200,7 +200,7 @@ def test_a_server_for_this_machine_needs_none(host: str, tmp_path: Path) -> None
 
 
 def test_the_refusal_is_one_sentence(repository: Path) -> None:
-    command = [*PROGRAM, str(repository), *FREE_PORTS, "--host", "0.0.0.0"]  # noqa: S104
+    command = [*PROGRAM, str(repository), *FREE_PORTS, "--host", "0.0.0.0"]
     ended = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
     assert ended.stderr.startswith("moonfed-export: host is '0.0.0.0', which other machines can reach; it must be")

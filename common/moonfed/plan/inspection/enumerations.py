@@ -18,7 +18,9 @@ import torch
 from moonfed.errors import UnsafePlan
 from moonfed.plan.inspection.functions import Use, nodes
 
-SCALAR_TYPE, LAYOUT, MEMORY_FORMAT = "ScalarType", "Layout", "MemoryFormat"
+SCALAR_TYPE = "ScalarType"
+LAYOUT = "Layout"
+MEMORY_FORMAT = "MemoryFormat"
 # c10's numbers: integers up to 64 bits, float16 to float64, bool and bfloat16; strided; all memory formats.
 VALID: Mapping[str, frozenset[int]] = {
     SCALAR_TYPE: frozenset({0, 1, 2, 3, 4, 5, 6, 7, 11, 15}),
@@ -107,7 +109,9 @@ class _Origins:
     """The values that a value may be, wherever in the plan they come from."""
 
     def __init__(self, graphs: Mapping[str, Any], used: Sequence[Use], entry: str) -> None:
-        self._graphs, self._used, self._entry = graphs, used, entry
+        self._graphs = graphs
+        self._used = used
+        self._entry = entry
         self._loops: dict[str, dict[str, tuple[Node, int]]] = {}  # by function and name: the loop, and the position
         self._calls: dict[str, list[tuple[Node, str]]] | None = None  # by what is called
 

@@ -135,7 +135,9 @@ class _Shape:
     """A reader of one shape; each method reads its production at the current position."""
 
     def __init__(self, text: str) -> None:
-        self._text, self._at, self._depth = text, 0, 0
+        self._text = text
+        self._at = 0
+        self._depth = 0
 
     def whole(self, production: Callable[[_Shape], str | None]) -> str:
         """Read a production that ends with the text; return what it returns."""

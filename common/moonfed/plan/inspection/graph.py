@@ -26,7 +26,10 @@ _CHILDREN: Mapping[int, Mapping[int, int]] = MappingProxyType(
     }
 )
 _NAME, _EXTERNAL_DATA, _DATA_LOCATION = 8, 13, 14  # of a tensor
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT = 0
+_FIXED64 = 1
+_BYTES = 2
+_FIXED32 = 5
 
 
 def require_self_contained(graph: bytes, where: str = "the graph") -> None:

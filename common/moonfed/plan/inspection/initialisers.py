@@ -56,7 +56,10 @@ def _entry(message: memoryview) -> tuple[str, str]:
 
 
 def _initialiser(message: memoryview) -> tuple[str, Initialiser]:
-    name, data, data_type, shape = b"", memoryview(b""), 0, list[int]()
+    name = b""
+    data = memoryview(b"")
+    data_type = 0
+    shape = list[int]()
     for number, value in fields_of(message):
         if number == _NAME and isinstance(value, memoryview):
             name = bytes(value)

@@ -29,11 +29,9 @@ _STORAGE_BYTES = {
     "ShortStorage": 2, "CharStorage": 1, "ByteStorage": 1, "BoolStorage": 1,
 }  # fmt: skip
 _TYPED_LISTS = {f"torch.jit._pickle.build_{kind}list" for kind in ("int", "double", "bool", "tensor")}
-_TAG, _TENSOR, _HOOKS = (
-    "torch.jit._pickle.restore_type_tag",
-    "torch._utils._rebuild_tensor_v2",
-    "collections.OrderedDict",
-)
+_TAG = "torch.jit._pickle.restore_type_tag"
+_TENSOR = "torch._utils._rebuild_tensor_v2"
+_HOOKS = "collections.OrderedDict"
 _GLOBALS = {*_TYPED_LISTS, _TAG, _TENSOR, _HOOKS, *(f"torch.{name}" for name in _STORAGE_BYTES)}
 _INTEGERS = {"BININT", "BININT1", "BININT2", "LONG1"}
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
@@ -119,8 +117,12 @@ class _Machine:
     """A stack machine that executes the instructions of a pickle."""
 
     def __init__(self, record: str, records: Mapping[str, bytes], attributes: DeclaredAttributes) -> None:
-        self._record, self._records, self._attributes = record, records, attributes
-        self._stack, self._marks, self._memo = list[Any](), list[int](), dict[int, Any]()
+        self._record = record
+        self._records = records
+        self._attributes = attributes
+        self._stack = list[Any]()
+        self._marks = list[int]()
+        self._memo = dict[int, Any]()
         self._depths: dict[int, tuple[int, object]] = {}  # by identity, with the value, so that it keeps that
         self._unfilled = dict[int, object]()  # by identity: lists and dictionaries that may still get their elements
         self._started = False

@@ -137,7 +137,9 @@ class _File:
         self._shapes = grammar.shapes(plain).split("\n")[:-1]
         self._module = name.removeprefix("code/").removesuffix(".py").replace("/", ".")
         self._name, self._text = name, plain
-        self._require_time, self._code, self._at = require_time, code, 0
+        self._require_time = require_time
+        self._code = code
+        self._at = 0
 
     def read(self) -> None:
         """Read the file's functions and classes into the code."""

@@ -71,7 +71,9 @@ def _write_next_model(
 ) -> tuple[Incident, ...]:
     """Move parameters by the rule; statistics are the weighted mean, or the reducer's result."""
     specs, updates = closed.manifest.tensors, reduce_robustly(closed, rule.weighting, slice_elements)
-    size, initial, weigh_steps = model_size(specs), rule.initial_memory, _mean_by_steps(closed, rule)
+    size = model_size(specs)
+    initial = rule.initial_memory
+    weigh_steps = _mean_by_steps(closed, rule)
     with writers(files, specs) as writing:
         for start, stop in updates.ranges:
             mean, parameter = updates.reduce(start, stop), is_parameter(specs, start, stop)

@@ -17,7 +17,9 @@ class AdminApi:
     """Devices and join tokens. A change is durable, and in effect at this replica, when the call returns."""
 
     def __init__(self, registry: DeviceRegistry, poll: RegistryPoll, sessions: Sessions) -> None:
-        self._registry, self._poll, self._sessions = registry, poll, sessions
+        self._registry = registry
+        self._poll = poll
+        self._sessions = sessions
 
     async def device(self, device: str) -> DeviceRecord:
         """Return one device with its certificates; raises NotFound."""

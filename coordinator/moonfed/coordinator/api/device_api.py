@@ -49,9 +49,15 @@ class DeviceApi:
         observer: Observer = SILENT,
     ) -> None:
         self._observer = observer
-        self.blobs, self.access, self._releases = blobs, access, releases
-        self._registry, self._runs, self._evaluations = registry, runs, evaluations
-        self._sessions, self._liveness, self._background = sessions, liveness, background
+        self.blobs = blobs
+        self.access = access
+        self._releases = releases
+        self._registry = registry
+        self._runs = runs
+        self._evaluations = evaluations
+        self._sessions = sessions
+        self._liveness = liveness
+        self._background = background
         self._answers = FloodLog(_log)
 
     @asynccontextmanager

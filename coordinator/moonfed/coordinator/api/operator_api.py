@@ -61,9 +61,14 @@ class OperatorApi:
         background: BackgroundTasks,
     ) -> None:
         self.blobs, self.outcomes = blobs, OutcomeApi(store)
-        self._store, self._budget, self._garbage_collector, self._runs = store, budget, garbage_collector, runs
+        self._store = store
+        self._budget = budget
+        self._garbage_collector = garbage_collector
+        self._runs = runs
         self._evaluations = evaluations
-        self._transfers, self._sessions, self._background = transfers, sessions, background
+        self._transfers = transfers
+        self._sessions = sessions
+        self._background = background
 
     # Blobs
 

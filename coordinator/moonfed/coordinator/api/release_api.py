@@ -25,7 +25,9 @@ class ReleaseApi:
     """Releases and deployments. A change is durable when the call returns. Lives on one event loop."""
 
     def __init__(self, storage: Storage, sessions: Sessions, background: BackgroundTasks) -> None:
-        self._storage, self._sessions, self._background = storage, sessions, background
+        self._storage = storage
+        self._sessions = sessions
+        self._background = background
         self._releases, self._deployments = storage.store.releases, storage.store.deployments
 
     # Releases

@@ -111,7 +111,9 @@ def follow_run(reader: RunReader, tracker: Tracker, sleep: Callable[[float], Non
     from moonfed.errors import Unavailable
     from moonfed.transport.client import Backoff
 
-    backoff, readings, limit = Backoff(first=POLL_SECONDS, limit=30.0), 0, float("inf")
+    backoff = Backoff(first=POLL_SECONDS, limit=30.0)
+    readings = 0
+    limit = float("inf")
     while monotonic() < limit:
         pause = POLL_SECONDS
         try:

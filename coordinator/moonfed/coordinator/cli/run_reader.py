@@ -50,7 +50,10 @@ class RunReader:
 
         `trust`: the keys that must have signed the files; None: files are left out.
         """
-        self._console, self._name, self._scratch, self._devices = console, run, scratch, devices
+        self._console = console
+        self._name = run
+        self._scratch = scratch
+        self._devices = devices
         self._trust = trust
         self._blobs = BlobDirectory(scratch / "blobs")
         self._rounds: dict[tuple[int, int], control_pb2.Round] = {}

@@ -130,8 +130,8 @@ def show(
             raise NotFound(f"run {run!r} has no round {round_number} that has ended")
         evaluations = [one for one in console.evaluations(run) if round_number in (None, one.round)]
     if json:
-        told = {"server_rule": rule, "rounds": [round_document(round_) for round_ in rounds]}
-        print_json(run_document(found) | told | evaluations_document(evaluations))
+        facts = {"server_rule": rule, "rounds": [round_document(round_) for round_ in rounds]}
+        print_json(run_document(found) | facts | evaluations_document(evaluations))
     else:
         width = None if everything else terminal_width()
         typer.echo("\n".join(run_lines(found, rule, rounds, width, evaluations)))

@@ -82,7 +82,7 @@ def create(
     with connect(identity, insecure=insecure, address=coordinator) as console:
         request = control_pb2.CreateTokenRequest(uses=uses, valid_seconds=valid_hours * 3600, device=device)
         reply = console.ask(console.control.CreateToken, request)
-    chain = given or ensure_keys(default_directory(), lambda told: typer.echo(f"{PROGRAM}: {told}", err=True))
+    chain = given or ensure_keys(default_directory(), lambda line: typer.echo(f"{PROGRAM}: {line}", err=True))
     chain.verify()
     token = str(replace(parse_token(reply.token), trust=chain))
     if output:

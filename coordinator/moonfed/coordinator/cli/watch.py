@@ -172,7 +172,9 @@ class WatchedRun:
         return []
 
     def _committed(self, event: control_pb2.RunEvent) -> list[str]:
-        current, self.open, self._next_waiting = self._at(event), None, -float("inf")
+        current = self._at(event)
+        self.open = None
+        self._next_waiting = -float("inf")
         self._shown = {event.round: dict(event.metrics)}
         number = f"{len(event.devices):,}"
         parts = [f"{number} updates" if number != "1" else "1 update"]
@@ -195,7 +197,9 @@ class WatchedRun:
         return [f"round {event.round} scored: {metrics_text(event.metrics)}"]
 
     def _ended(self, event: control_pb2.RunEvent) -> list[str]:
-        self.run, self.open, self.waiting = event.run, None, ""
+        self.run = event.run
+        self.open = None
+        self.waiting = ""
         return self._state(event.run)
 
     def _state(self, run: control_pb2.Run) -> list[str]:

@@ -62,7 +62,9 @@ class Guard:
     def __init__(
         self, application: Application, hosts: Iterable[str], *, secure: bool = False, proxy: Proxy | None = None
     ) -> None:
-        self._application, self._secure, self._proxy = application, secure, proxy
+        self._application = application
+        self._secure = secure
+        self._proxy = proxy
         self._errors = FloodLog(_log)
         self._hosts = frozenset(host.lower() for host in hosts)  # with the port, or for any port without
 

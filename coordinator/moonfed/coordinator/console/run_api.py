@@ -17,7 +17,9 @@ from moonfed.errors import InvalidInput, NotFound, ResourceExhausted
 from moonfed.v1 import control_pb2
 
 MOST_STREAMS = 64  # live runs that browsers follow at once
-MOST_ROUNDS, MOST_MAPPED, MOST_ROUND = 10_000, 500, 2**31 - 1
+MOST_ROUNDS = 10_000
+MOST_MAPPED = 500
+MOST_ROUND = 2**31 - 1
 
 
 class RunApi:

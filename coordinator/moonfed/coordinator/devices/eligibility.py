@@ -60,7 +60,10 @@ class EligibleDevices:
         driven: bool,
     ) -> None:
         """`driven`: whether this coordinator drives the run or follows it."""
-        self._sessions, self._record, self._manifest, self._store = sessions, record, manifest, store
+        self._sessions = sessions
+        self._record = record
+        self._manifest = manifest
+        self._store = store
         self._check = EligibilityCheck(run=record.run, manifest=record.manifest, signature=record.signature)
         self._driven = driven
         self._reports: dict[str, EligibilityReport] = {}

@@ -81,7 +81,9 @@ class StallDetector:
     """
 
     def __init__(self, liveness: Liveness, seconds: float, deliver: Callable[[Stalled | Progressed], object]) -> None:
-        self._liveness, self._seconds, self._deliver = liveness, seconds, deliver
+        self._liveness = liveness
+        self._seconds = seconds
+        self._deliver = deliver
         self._round: OpenRound | None = None
         self._since = 0.0  # silence before it does not count; by the loop's clock
         self._assigned: dict[str, float] = {}  # time of the assignment from which each device's silence counts
@@ -173,7 +175,9 @@ class StallDetector:
 
     def _check(self) -> None:
         """Deliver the devices that have stalled, and check again when the next one may have."""
-        current, now, self._timer = self._round, _now(), None
+        current = self._round
+        now = _now()
+        self._timer = None
         if current is None:
             return
         ends = {device: self._silent_since(device) + self._seconds for device in current.outstanding}

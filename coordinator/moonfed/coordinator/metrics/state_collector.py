@@ -40,7 +40,10 @@ class StateCollector(Collector):
         disk_budget: int | None,
     ) -> None:
         """`fleet`, `storage`: read the state, blocking. `expiries`: of certificates, in seconds since the epoch."""
-        self._fleet, self._storage, self._expiries, self._budget = fleet, storage, expiries, disk_budget
+        self._fleet = fleet
+        self._storage = storage
+        self._expiries = expiries
+        self._budget = disk_budget
         self._readable = True
 
     def describe(self) -> Iterable[Metric]:

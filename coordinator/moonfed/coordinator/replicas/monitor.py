@@ -51,7 +51,9 @@ class ReplicaMonitor:
     """One replica's heartbeats and polling. Lives on one event loop."""
 
     def __init__(self, store: Store, runs: Runs, presence: Presence) -> None:
-        self._online_devices, self._runs, self._presence = store.online_devices, runs, presence
+        self._online_devices = store.online_devices
+        self._runs = runs
+        self._presence = presence
         self._leases: Leases = store.leases
         self._run_summaries: RunSummaries = store.run_summaries
         self._seen: dict[str, RunSummary] = {}

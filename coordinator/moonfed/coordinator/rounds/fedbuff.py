@@ -256,9 +256,8 @@ def _abandon_buffer(state: FedBuffState) -> tuple[Command, ...]:
 
 def _open(settings: RunSettings, draw: Draw, state: FedBuffState) -> Next:
     oldest = state.number - asynchronous(settings).max_staleness
-    tasks = {
-        device: begun for device, begun in state.tasks.items() if begun >= oldest
-    }  # updates from older models would be rejected
+    # Updates from older models would be rejected.
+    tasks = {device: begun for device, begun in state.tasks.items() if begun >= oldest}
     state = replace(
         state,
         open=OpenRound(round=state.number, attempt=ATTEMPT, cohort=()),

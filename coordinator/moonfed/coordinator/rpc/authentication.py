@@ -53,7 +53,9 @@ class Authenticator:
     def __init__(
         self, *, insecure: bool, connections: Connections, rejection: Callable[[Certificate], Untrusted | None]
     ) -> None:
-        self._insecure, self._connections, self._rejection = insecure, connections, rejection
+        self._insecure = insecure
+        self._connections = connections
+        self._rejection = rejection
         self._warnings = FloodLog(_audit)
 
     def device(self, context: grpc.ServicerContext, claimed: str) -> str:

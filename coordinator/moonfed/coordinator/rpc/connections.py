@@ -87,7 +87,9 @@ class ConnectionGuard:
         rejection: Callable[[Certificate], Untrusted | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._file_limit, self._rejection, self._clock = file_limit, rejection, clock
+        self._file_limit = file_limit
+        self._rejection = rejection
+        self._clock = clock
         self._ports: Collection[int] = ()
         self._established: dict[Peer, _Established] = {}
         self._pending: dict[Peer, None] = {}  # the oldest first

@@ -27,13 +27,13 @@ class DeviceCalls(ControlCalls):
         ControlCalls.__init__(self, authenticator, auditor)
         self._admin, self._enrolment = admin, enrolment
 
-    async def GetDevice(  # noqa: N802, D102 - named and described in the .proto
+    async def GetDevice(
         self, request: control_pb2.GetDeviceRequest, context: grpc.ServicerContext
     ) -> control_pb2.Device:
         self._require(context, "GetDevice")
         return convert.device(await self._admin.device(request.device))
 
-    async def RevokeDevice(  # noqa: N802, D102
+    async def RevokeDevice(
         self, request: control_pb2.RevokeDeviceRequest, context: grpc.ServicerContext
     ) -> control_pb2.Device:
         async with self._change(context, "RevokeDevice", f"revoke device {request.device!r}") as change:
@@ -42,21 +42,21 @@ class DeviceCalls(ControlCalls):
             change.details += f": certificates {', '.join(found.serial for found in device.certificates) or 'none'}"
         return convert.device(device)
 
-    async def RemoveDevice(  # noqa: N802, D102
+    async def RemoveDevice(
         self, request: control_pb2.RemoveDeviceRequest, context: grpc.ServicerContext
     ) -> control_pb2.RemoveDeviceReply:
         async with self._change(context, "RemoveDevice", f"remove device {request.device!r}"):
             await self._admin.remove_device(request.device)
         return control_pb2.RemoveDeviceReply()
 
-    async def RenameDevice(  # noqa: N802, D102
+    async def RenameDevice(
         self, request: control_pb2.RenameDeviceRequest, context: grpc.ServicerContext
     ) -> control_pb2.Device:
         async with self._change(context, "RenameDevice", f"rename device {request.device!r} to {request.name!r}"):
             self._require_certificates("rename")
             return convert.device(await self._admin.rename_device(request.device, request.name))
 
-    async def LabelDevice(  # noqa: N802, D102
+    async def LabelDevice(
         self, request: control_pb2.LabelDeviceRequest, context: grpc.ServicerContext
     ) -> control_pb2.Device:
         added, removed = write_labels(request.labels), ", ".join(request.removed)
@@ -66,7 +66,7 @@ class DeviceCalls(ControlCalls):
             device = await self._admin.label_device(request.device, dict(request.labels), list(request.removed))
         return convert.device(device)
 
-    async def CreateToken(  # noqa: N802, D102
+    async def CreateToken(
         self, request: control_pb2.CreateTokenRequest, context: grpc.ServicerContext
     ) -> control_pb2.CreateTokenReply:
         devices = f"device {request.device!r}" if request.device else count(request.uses, "device")
@@ -85,13 +85,13 @@ class DeviceCalls(ControlCalls):
             change.details += f": {record.id}"
         return control_pb2.CreateTokenReply(token=str(token), expires=record.expires, id=record.id)
 
-    async def ListTokens(  # noqa: N802, D102
+    async def ListTokens(
         self, request: control_pb2.ListTokensRequest, context: grpc.ServicerContext
     ) -> control_pb2.ListTokensReply:
         self._require(context, "ListTokens")
         return control_pb2.ListTokensReply(tokens=[convert.token(token) for token in await self._admin.tokens()])
 
-    async def RevokeToken(  # noqa: N802, D102
+    async def RevokeToken(
         self, request: control_pb2.RevokeTokenRequest, context: grpc.ServicerContext
     ) -> control_pb2.Token:
         async with self._change(context, "RevokeToken", f"revoke the join token {request.id!r}"):

@@ -22,7 +22,7 @@ class EvaluationCalls(ControlCalls):
         ControlCalls.__init__(self, authenticator, auditor)
         self._evaluations = operators
 
-    async def RecordScore(  # noqa: N802, D102 - named and described in the .proto
+    async def RecordScore(
         self, request: control_pb2.RecordScoreRequest, context: grpc.ServicerContext
     ) -> control_pb2.RecordScoreReply:
         test_set = request.score.test_set
@@ -32,7 +32,7 @@ class EvaluationCalls(ControlCalls):
             await self._evaluations.record_score(request.run, request.round, score)
         return control_pb2.RecordScoreReply()
 
-    async def EvaluateRun(  # noqa: N802, D102
+    async def EvaluateRun(
         self, request: control_pb2.EvaluateRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.DeviceEvaluation:
         round_ = request.round if request.HasField("round") else None
@@ -45,7 +45,7 @@ class EvaluationCalls(ControlCalls):
             change.details += f": evaluation {record.number} of model {record.round}"
         return convert.device_evaluation(record)
 
-    async def ListEvaluations(  # noqa: N802, D102
+    async def ListEvaluations(
         self, request: control_pb2.ListEvaluationsRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.Evaluation]:
         self._require(context, "ListEvaluations")

@@ -33,7 +33,7 @@ class OperatorCalls(ControlCalls):
         ControlCalls.__init__(self, authenticator, auditor)
         self._api, self._identities = operators, identities
 
-    async def CreateOperator(  # noqa: N802, D102 - named and described in the .proto
+    async def CreateOperator(
         self, request: control_pb2.CreateOperatorRequest, context: grpc.ServicerContext
     ) -> control_pb2.CreateOperatorReply:
         caller = self._require(context, "CreateOperator")
@@ -47,13 +47,13 @@ class OperatorCalls(ControlCalls):
             change.details += f": certificate {signed.serial}"
         return control_pb2.CreateOperatorReply(certificate=signed.certificate, address=issuer.address)
 
-    async def ListOperators(  # noqa: N802, D102
+    async def ListOperators(
         self, request: control_pb2.ListOperatorsRequest, context: grpc.ServicerContext
     ) -> control_pb2.ListOperatorsReply:
         self._require(context, "ListOperators")
         return control_pb2.ListOperatorsReply(operators=[_operator(found) for found in await self._api.operators()])
 
-    async def RevokeOperator(  # noqa: N802, D102
+    async def RevokeOperator(
         self, request: control_pb2.RevokeOperatorRequest, context: grpc.ServicerContext
     ) -> control_pb2.RevokeOperatorReply:
         async with self._change(context, "RevokeOperator", f"revoke operator {request.operator!r}") as change:
@@ -61,7 +61,7 @@ class OperatorCalls(ControlCalls):
             change.details += f": certificates {', '.join(found.serial for found in revoked) or 'none'}"
         return control_pb2.RevokeOperatorReply(operators=[_operator(found) for found in revoked])
 
-    async def ListAuditRecords(  # noqa: N802, D102
+    async def ListAuditRecords(
         self, request: control_pb2.ListAuditRecordsRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.AuditRecord]:
         self._require(context, "ListAuditRecords")

@@ -23,7 +23,7 @@ class OutcomeCalls(ControlCalls):
         ControlCalls.__init__(self, authenticator, auditor)
         self._outcomes = outcomes
 
-    async def ListRoundOutcomes(  # noqa: N802, D102 - named and described in the .proto
+    async def ListRoundOutcomes(
         self, request: control_pb2.ListRoundOutcomesRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.RoundOutcomes]:
         self._require(context, "ListRoundOutcomes")
@@ -31,7 +31,7 @@ class OutcomeCalls(ControlCalls):
             async for found in attempts:
                 yield round_outcomes(found)
 
-    async def ListDeviceHistory(  # noqa: N802, D102
+    async def ListDeviceHistory(
         self, request: control_pb2.ListDeviceHistoryRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.DeviceResult]:
         self._require(context, "ListDeviceHistory")

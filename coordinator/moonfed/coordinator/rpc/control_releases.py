@@ -24,7 +24,7 @@ class ReleaseCalls(ControlCalls):
         ControlCalls.__init__(self, authenticator, auditor)
         self._releases = releases
 
-    async def CreateRelease(  # noqa: N802, D102 - named and described in the .proto
+    async def CreateRelease(
         self, request: control_pb2.CreateReleaseRequest, context: grpc.ServicerContext
     ) -> control_pb2.Release:
         details = f"create a release of manifest {request.manifest[:12]!r}"
@@ -38,20 +38,20 @@ class ReleaseCalls(ControlCalls):
             )
         return convert.release(record)
 
-    async def ListReleases(  # noqa: N802, D102
+    async def ListReleases(
         self, request: control_pb2.ListReleasesRequest, context: grpc.ServicerContext
     ) -> control_pb2.ListReleasesReply:
         self._require(context, "ListReleases")
         found = await self._releases.releases(request.name)
         return control_pb2.ListReleasesReply(releases=[convert.release(record) for record in found])
 
-    async def GetRelease(  # noqa: N802, D102
+    async def GetRelease(
         self, request: control_pb2.GetReleaseRequest, context: grpc.ServicerContext
     ) -> control_pb2.Release:
         self._require(context, "GetRelease")
         return convert.release(await self._releases.release(request.name, request.version))
 
-    async def DeployRelease(  # noqa: N802, D102
+    async def DeployRelease(
         self, request: control_pb2.DeployReleaseRequest, context: grpc.ServicerContext
     ) -> control_pb2.Deployment:
         percent = number_text(request.percent)
@@ -65,7 +65,7 @@ class ReleaseCalls(ControlCalls):
             change.details += f": deployment {view.deployment.number}, {view.chosen} devices"
         return convert.deployment(view)
 
-    async def WidenDeployment(  # noqa: N802, D102
+    async def WidenDeployment(
         self, request: control_pb2.WidenDeploymentRequest, context: grpc.ServicerContext
     ) -> control_pb2.Deployment:
         details = f"widen the deployment of release {request.name!r} to {number_text(request.percent)} %"
@@ -74,7 +74,7 @@ class ReleaseCalls(ControlCalls):
             change.details += f": {_which(view.deployment)}, {view.chosen} devices"
         return convert.deployment(view)
 
-    async def PauseDeployment(  # noqa: N802, D102
+    async def PauseDeployment(
         self, request: control_pb2.PauseDeploymentRequest, context: grpc.ServicerContext
     ) -> control_pb2.Deployment:
         async with self._change(context, "PauseDeployment", f"pause release {request.name!r}") as change:
@@ -82,7 +82,7 @@ class ReleaseCalls(ControlCalls):
             change.details += f": {_which(view.deployment)}"
         return convert.deployment(view)
 
-    async def ResumeDeployment(  # noqa: N802, D102
+    async def ResumeDeployment(
         self, request: control_pb2.ResumeDeploymentRequest, context: grpc.ServicerContext
     ) -> control_pb2.Deployment:
         async with self._change(context, "ResumeDeployment", f"resume release {request.name!r}") as change:
@@ -90,7 +90,7 @@ class ReleaseCalls(ControlCalls):
             change.details += f": {_which(view.deployment)}"
         return convert.deployment(view)
 
-    async def RollBackDeployment(  # noqa: N802, D102
+    async def RollBackDeployment(
         self, request: control_pb2.RollBackDeploymentRequest, context: grpc.ServicerContext
     ) -> control_pb2.Deployment:
         details = f"roll back release {request.name!r}"
@@ -104,14 +104,14 @@ class ReleaseCalls(ControlCalls):
                 change.details += f": withdrew {_which(view.deployment)}, {view.chosen} devices"
         return convert.deployment(view)
 
-    async def ListDeployments(  # noqa: N802, D102
+    async def ListDeployments(
         self, request: control_pb2.ListDeploymentsRequest, context: grpc.ServicerContext
     ) -> control_pb2.ListDeploymentsReply:
         self._require(context, "ListDeployments")
         found = await self._releases.deployments(request.name)
         return control_pb2.ListDeploymentsReply(deployments=[convert.deployment(view) for view in found])
 
-    async def ListDeployedDevices(  # noqa: N802, D102
+    async def ListDeployedDevices(
         self, request: control_pb2.ListDeployedDevicesRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.DeployedDevice]:
         self._require(context, "ListDeployedDevices")

@@ -56,7 +56,7 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
         self._operators = operators
         self._downlink, self._uplink = FlowControl(stalled_part=SMALL_PART), FlowControl()
 
-    async def Upload(  # noqa: N802, D102 - named and described in the .proto
+    async def Upload(
         self, request_iterator: AsyncIterator[control_pb2.UploadRequest], context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.UploadReply]:
         self._require(context, "Upload")
@@ -76,7 +76,7 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
                     await transfer.close()
             yield convert.stored(refs)
 
-    async def Fetch(  # type: ignore[override]  # noqa: N802, D102 - serialized already
+    async def Fetch(  # type: ignore[override]  # serialized already
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[bytes]:
         self._require(context, "Fetch")
@@ -89,9 +89,7 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
             async for part in parts:
                 yield part
 
-    async def StartRun(  # noqa: N802, D102
-        self, request: control_pb2.StartRunRequest, context: grpc.ServicerContext
-    ) -> control_pb2.Run:
+    async def StartRun(self, request: control_pb2.StartRunRequest, context: grpc.ServicerContext) -> control_pb2.Run:
         details = f"start run {request.name!r} of bundle {request.manifest[:12]!r}"
         async with self._change(context, "StartRun", details) as change:
             new = NewRun(
@@ -106,20 +104,18 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
             change.details = f"start run {view.record.run!r} of bundle {request.manifest[:12]}"
         return convert.run(view)
 
-    async def ListRuns(  # noqa: N802, D102
+    async def ListRuns(
         self, request: control_pb2.ListRunsRequest, context: grpc.ServicerContext
     ) -> control_pb2.ListRunsReply:
         self._require(context, "ListRuns")
         views = await self._operators.runs()
         return control_pb2.ListRunsReply(runs=[convert.run(view) for view in views])
 
-    async def GetRun(  # noqa: N802, D102
-        self, request: control_pb2.GetRunRequest, context: grpc.ServicerContext
-    ) -> control_pb2.Run:
+    async def GetRun(self, request: control_pb2.GetRunRequest, context: grpc.ServicerContext) -> control_pb2.Run:
         self._require(context, "GetRun")
         return convert.run(await self._operators.run(request.run))
 
-    async def ListRounds(  # noqa: N802, D102
+    async def ListRounds(
         self, request: control_pb2.ListRoundsRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.Round]:
         self._require(context, "ListRounds")
@@ -132,28 +128,22 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
             async for found in rounds:
                 yield convert.round_message(found)
 
-    async def StopRun(  # noqa: N802, D102
-        self, request: control_pb2.StopRunRequest, context: grpc.ServicerContext
-    ) -> control_pb2.Run:
+    async def StopRun(self, request: control_pb2.StopRunRequest, context: grpc.ServicerContext) -> control_pb2.Run:
         async with self._change(context, "StopRun", f"stop run {request.run!r}"):
             view = await self._operators.stop_run(request.run)
         return convert.run(view)
 
-    async def PauseRun(  # noqa: N802, D102
-        self, request: control_pb2.PauseRunRequest, context: grpc.ServicerContext
-    ) -> control_pb2.Run:
+    async def PauseRun(self, request: control_pb2.PauseRunRequest, context: grpc.ServicerContext) -> control_pb2.Run:
         async with self._change(context, "PauseRun", f"pause run {request.run!r}"):
             view = await self._operators.pause_run(request.run)
         return convert.run(view)
 
-    async def ResumeRun(  # noqa: N802, D102
-        self, request: control_pb2.ResumeRunRequest, context: grpc.ServicerContext
-    ) -> control_pb2.Run:
+    async def ResumeRun(self, request: control_pb2.ResumeRunRequest, context: grpc.ServicerContext) -> control_pb2.Run:
         async with self._change(context, "ResumeRun", f"resume run {request.run!r}"):
             view = await self._operators.resume_run(request.run)
         return convert.run(view)
 
-    async def DeleteRun(  # noqa: N802, D102
+    async def DeleteRun(
         self, request: control_pb2.DeleteRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.DeleteRunReply:
         async with self._change(context, "DeleteRun", f"delete run {request.run!r}") as change:
@@ -161,7 +151,7 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
             change.details += f", freeing {human(freed)}"
         return control_pb2.DeleteRunReply(bytes=freed)
 
-    async def PruneRun(  # noqa: N802, D102
+    async def PruneRun(
         self, request: control_pb2.PruneRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.PruneRunReply:
         kept = request.retention
@@ -172,7 +162,7 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
             change.details += f": {count(models, 'model')}, freeing {human(freed)}"
         return control_pb2.PruneRunReply(models=models, bytes=freed)
 
-    async def WatchRun(  # noqa: N802, D102
+    async def WatchRun(
         self, request: control_pb2.WatchRunRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.RunEvent]:
         self._require(context, "WatchRun")
@@ -181,7 +171,7 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
                 if request.progress or not (isinstance(event, RunEvent) and event.kind == "progress"):
                     yield convert.event(event)
 
-    async def RecordMetrics(  # noqa: N802, D102
+    async def RecordMetrics(
         self, request: control_pb2.RecordMetricsRequest, context: grpc.ServicerContext
     ) -> control_pb2.RecordMetricsReply:
         details = f"record metrics of model {request.round} of run {request.run!r}"
@@ -189,7 +179,7 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
             await self._operators.record_metrics(request.run, request.round, dict(request.metrics))
         return control_pb2.RecordMetricsReply()
 
-    async def ListDevices(  # noqa: N802, D102
+    async def ListDevices(
         self, request: control_pb2.ListDevicesRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.Device]:
         self._require(context, "ListDevices")

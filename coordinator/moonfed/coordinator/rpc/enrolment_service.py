@@ -25,10 +25,12 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
     """Enrols devices, and tells them the `fleet_port`."""
 
     def __init__(self, enrolment: Enrolment, fleet_port: int, auditor: Auditor) -> None:
-        self._enrolment, self._fleet_port, self._auditor = enrolment, fleet_port, auditor
+        self._enrolment = enrolment
+        self._fleet_port = fleet_port
+        self._auditor = auditor
         self._audit = FloodLog(_audit)
 
-    async def Enrol(  # noqa: N802, D102 - named and described in the .proto
+    async def Enrol(
         self, request: enrolment_pb2.EnrolRequest, context: grpc.ServicerContext
     ) -> enrolment_pb2.EnrolReply:
         require_contract(request.contract_version, f"device {request.device!r}")

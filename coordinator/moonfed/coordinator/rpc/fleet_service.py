@@ -49,16 +49,16 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         observer: Observer = SILENT,
     ) -> None:
         self._observer = observer
-        self._devices, self._updates, self._auditor = devices, updates, auditor
+        self._devices = devices
+        self._updates = updates
+        self._auditor = auditor
         self._authenticator, self._enrolment = authenticator, enrolment
-        self._downlink, self._uplink = (
-            FlowControl(stalled_part=SMALL_PART),
-            FlowControl(of_one=2),
-        )  # a newer upload takes over from a stuck one
+        self._downlink = FlowControl(stalled_part=SMALL_PART)
+        self._uplink = FlowControl(of_one=2)  # a newer upload takes over from a stuck one
         self._renewals = FloodLog(_audit)
         self._peers: dict[str, str] = {}  # of the devices that are online
 
-    async def Connect(  # noqa: N802, D102 - named and described in the .proto
+    async def Connect(
         self, request: fleet_pb2.ConnectRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[fleet_pb2.ConnectReply]:
         device = self._authenticator.device(context, request.device)
@@ -89,7 +89,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         if self._peers.get(device) != peer:
             self._authenticator.close_former(peer)
 
-    async def Fetch(  # type: ignore[override]  # noqa: N802, D102 - serialized already
+    async def Fetch(  # type: ignore[override]  # serialized already
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[bytes]:
         device = self._authenticator.device(context, request.device)
@@ -114,13 +114,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 sent(len(part))
                 self._devices.heartbeat(device)
 
-    async def Report(  # noqa: N802, D102
-        self, request: fleet_pb2.ReportRequest, context: grpc.ServicerContext
-    ) -> fleet_pb2.ReportReply:
+    async def Report(self, request: fleet_pb2.ReportRequest, context: grpc.ServicerContext) -> fleet_pb2.ReportReply:
         device = self._authenticator.device(context, request.device)
         return convert.report_reply(await self._devices.report(convert.attempt(request), device, request.fraction))
 
-    async def Submit(  # noqa: N802, D102
+    async def Submit(
         self, request_iterator: AsyncIterator[fleet_pb2.SubmitRequest], context: grpc.ServicerContext
     ) -> AsyncIterator[fleet_pb2.SubmitReply]:
         caller = caller_of(context)
@@ -156,7 +154,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             await session.write(request.part.sha256, request.part.offset, request.part.data)
         raise InvalidInput("the stream ended without a commit; the parts received are kept and can be resumed")
 
-    async def ReportEligibility(  # noqa: N802, D102
+    async def ReportEligibility(
         self, request: fleet_pb2.ReportEligibilityRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.ReportEligibilityReply:
         device = self._authenticator.device(context, request.device)
@@ -166,36 +164,30 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         await self._devices.report_eligibility(request.run, request.manifest, report)
         return fleet_pb2.ReportEligibilityReply()
 
-    async def ReportEvaluation(  # noqa: N802, D102
+    async def ReportEvaluation(
         self, request: fleet_pb2.ReportEvaluationRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.ReportEvaluationReply:
         device = self._authenticator.device(context, request.device)
         await self._devices.report_evaluation(convert_evaluations.report(device, request))
         return fleet_pb2.ReportEvaluationReply()
 
-    async def Decline(  # noqa: N802, D102
-        self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext
-    ) -> fleet_pb2.DeclineReply:
+    async def Decline(self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext) -> fleet_pb2.DeclineReply:
         device = self._authenticator.device(context, request.device)
         await self._devices.decline(convert.attempt(request), device, request.reason, permanent=request.permanent)
         return fleet_pb2.DeclineReply()
 
-    async def ReportRelease(  # noqa: N802, D102
+    async def ReportRelease(
         self, request: fleet_pb2.ReportReleaseRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.ReportReleaseReply:
         device = self._authenticator.device(context, request.device)
         await self._devices.report_release(read_release_report(device, request))
         return fleet_pb2.ReportReleaseReply()
 
-    async def Leave(  # noqa: N802, D102
-        self, request: fleet_pb2.LeaveRequest, context: grpc.ServicerContext
-    ) -> fleet_pb2.LeaveReply:
+    async def Leave(self, request: fleet_pb2.LeaveRequest, context: grpc.ServicerContext) -> fleet_pb2.LeaveReply:
         await self._devices.leave(self._authenticator.device(context, request.device))
         return fleet_pb2.LeaveReply()
 
-    async def Renew(  # noqa: N802, D102
-        self, request: fleet_pb2.RenewRequest, context: grpc.ServicerContext
-    ) -> fleet_pb2.RenewReply:
+    async def Renew(self, request: fleet_pb2.RenewRequest, context: grpc.ServicerContext) -> fleet_pb2.RenewReply:
         if self._enrolment is None:
             raise WrongState("this coordinator runs with --insecure: there are no certificates to renew")
         certificate = self._authenticator.renewing_device(context, request.device)

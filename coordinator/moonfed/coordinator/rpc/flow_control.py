@@ -49,7 +49,9 @@ class FlowControl:
         self, slots: int = SLOTS, slow_bytes: int = SLOW_BYTES, of_one: int = 1, stalled_part: int = PART_SIZE
     ) -> None:
         """`of_one`: streams of one caller that may proceed at a time; `stalled_part`: bytes of a stalled one's part."""
-        self.free, self.slow_bytes, self._of_one = slots, slow_bytes, of_one
+        self.free = slots
+        self.slow_bytes = slow_bytes
+        self._of_one = of_one
         self._places = slots + slow_bytes // stalled_part  # capacity: stalled streams that can be under way
         self._under_way: Counter[Hashable] = Counter()  # streams with a slot, or a slow part, by caller
         self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}  # by caller; the first one is next
@@ -193,8 +195,12 @@ class StreamSlot:
         suspended: Suspended,
         stalled: Abort | None,
     ) -> None:
-        self._control, self._caller, self._loop = control, caller, asyncio.get_running_loop()
-        self._smallest, self._suspended, self._stalled = smallest, suspended, stalled
+        self._control = control
+        self._caller = caller
+        self._loop = asyncio.get_running_loop()
+        self._smallest = smallest
+        self._suspended = suspended
+        self._stalled = stalled
         self._turn_ends, self._processor_time = 0.0, 0.0
         self._timer: asyncio.TimerHandle | None = None  # runs during a turn
         self._slow = self._last_part = False

@@ -47,7 +47,9 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
     def __init__(self, limiter: RateLimiter, auditor: Auditor, observer: Observer = SILENT) -> None:
         self._observer = observer
-        self._limiter, self._auditor, self._errors = limiter, auditor, ErrorLog()
+        self._limiter = limiter
+        self._auditor = auditor
+        self._errors = ErrorLog()
 
     async def intercept_service(
         self,
@@ -76,7 +78,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
                 )
         return handler
 
-    async def _abort(self, method: str, context: Any, error: Exception) -> NoReturn:  # noqa: ANN401
+    async def _abort(self, method: str, context: Any, error: Exception) -> NoReturn:
         if isinstance(error, grpc.aio.AbortError):
             raise error
         if isinstance(error, (Denied, Untrusted)) and not method.startswith(ENROLMENT):  # which records its own
@@ -93,11 +95,11 @@ def _serialize(serialize: Callable[[Any], bytes], reply: object) -> bytes:
     return reply if isinstance(reply, bytes) else serialize(reply)
 
 
-def _admit(limiter: RateLimiter, context: Any) -> AbstractContextManager[None]:  # noqa: ANN401
+def _admit(limiter: RateLimiter, context: Any) -> AbstractContextManager[None]:
     return limiter.call(caller_of(context))
 
 
-def _admit_enrolment(limiter: RateLimiter, context: Any) -> AbstractContextManager[None]:  # noqa: ANN401
+def _admit_enrolment(limiter: RateLimiter, context: Any) -> AbstractContextManager[None]:
     """Admit a caller that has no certificate yet: by address, since a guesser of tokens would reconnect."""
     kind, _, address = unquote(host_of(context.peer())).partition(":")
     return limiter.call(f"{kind}:{network_of(address)}")
@@ -112,7 +114,7 @@ def _unlimited(_context: object) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def _status_of(error: Exception, context: Any) -> str:  # noqa: ANN401
+def _status_of(error: Exception, context: Any) -> str:
     """Return the name of the status that a failed call ends with."""
     if isinstance(error, grpc.aio.AbortError):  # by a servicer that is not ours, such as the health check's
         code = context.code()
@@ -123,7 +125,7 @@ def _status_of(error: Exception, context: Any) -> str:  # noqa: ANN401
 def _wrapped_call(
     method: Callable[..., Awaitable[Any]], parse: Parse, admit: Admit, abort: Abort, ended: Ended
 ) -> Callable[..., Awaitable[Any]]:
-    async def call(request: Any, context: Any) -> Any:  # noqa: ANN401 - any method's messages
+    async def call(request: Any, context: Any) -> Any:
         began, status = time.perf_counter(), CANCELLED
         try:
             with admit(context):
@@ -142,7 +144,7 @@ def _wrapped_call(
 def _wrapped_stream(
     method: Callable[..., Any], parse: Parse, admit: Admit, abort: Abort, ended: Ended
 ) -> Callable[..., AsyncIterator[Any]]:
-    async def stream(request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: ANN401
+    async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
         began, status = time.perf_counter(), CANCELLED
         try:
             with admit(context):

@@ -26,7 +26,7 @@ def request_parser(deserialize: Callable[[bytes], M]) -> Callable[[bytes], M]:
     return partial(_parse, deserialize, message.DESCRIPTOR)
 
 
-def _parse(deserialize: Callable[[bytes], M], descriptor: Any, content: bytes) -> M:  # noqa: ANN401 - without type hints
+def _parse(deserialize: Callable[[bytes], M], descriptor: Any, content: bytes) -> M:
     """Parse a request; InvalidInput if it has too many fields or is malformed."""
     try:
         _require_few_fields(content, descriptor)
@@ -62,7 +62,7 @@ class ParsedRequests(Generic[M]):
         return message
 
 
-def _require_few_fields(content: bytes, descriptor: Any) -> None:  # noqa: ANN401
+def _require_few_fields(content: bytes, descriptor: Any) -> None:
     """Raise InvalidInput if a message has too many fields, IndexError or DecodeError if it cannot be one."""
     fields = 0
     pending = [(0, len(content), descriptor)]

@@ -21,9 +21,8 @@ class GlobalState:
     """A run's global state. The server rule's memory is part of it, and never leaves the coordinator."""
 
     blobs: Mapping[str, BlobRef]  # by role: the model, its encoded form if any, and the method's files
-    counted: Mapping[str, AttemptId] = field(
-        default_factory=dict
-    )  # by device: the latest attempt with its update, if devices keep state
+    # By device: the latest attempt with its update, if devices keep state.
+    counted: Mapping[str, AttemptId] = field(default_factory=dict)
 
     def successor(self, counted: Mapping[str, AttemptId], blobs: Mapping[str, BlobRef]) -> GlobalState:
         """Return the global state after a commit; `counted`: the attempts of its devices, if they keep state."""

@@ -51,9 +51,7 @@ class RoundResult:
     """The outcome of a reduced round."""
 
     devices: tuple[str, ...]  # whose updates it contains
-    blobs: Mapping[
-        str, BlobRef
-    ]  # the new global state, by role: the model, and the other files that the next round needs
+    blobs: Mapping[str, BlobRef]  # the new global state, by role: the model, and what else the next round needs
     incidents: tuple[Incident, ...]  # found by the run's robust aggregation
     excluded: tuple[str, ...]  # devices that no further round is to include
     metrics: dict[str, float]  # of the round's training

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import uuid4
 
-from moonfed.blobs.store import BlobRef, ref_of_file
+from moonfed.blobs.store import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.bundle.manifest import GRAPH_FILE, WEIGHTS_FILE, Manifest
 from moonfed.coordinator.aggregation.compatibility import require_consistent, require_robust_aggregation
 from moonfed.coordinator.deployments.selection import require_any
@@ -27,6 +27,8 @@ from moonfed.server_rules import SERVER_RULES
 from moonfed.signing.bundle_signature import MAX_BYTES, require_name, verify
 from moonfed.signing.statement import Statement
 from moonfed.transport.identity import require_name as require_run_name
+
+UNSIGNED = b""  # in place of a signature; `verify` rejects it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,19 +59,19 @@ def add_run(storage: Storage, new: NewRun) -> RunRecord:
         manifest = Manifest.from_bytes(storage.blobs.read(ref))
         require_name(statement, manifest.name)
         storage.pins.add(owner, [blob.sha256 for blob in manifest.files.values()])
-        record = replace(_new_record(storage, new, ref, manifest), signature=signature)
+        record = _new_record(storage, new, ref, signature, manifest)
         storage.store.add_run(record, manifest.files, _encoded(storage, owner, record, manifest), new.draw)
     finally:
         storage.pins.drop(owner)
     return record
 
 
-def _signature(storage: Storage, new: NewRun) -> tuple[BlobRef | None, Statement]:
+def _signature(storage: Storage, new: NewRun) -> tuple[BlobRef, Statement]:
     """Check that the signature agrees with its own trust file; whom to trust is up to the devices."""
-    ref = storage.blobs.find(new.signature) if new.signature else None
-    if ref and ref.size > MAX_BYTES:
+    ref = storage.blobs.find(new.signature) if new.signature else ref_of_bytes(UNSIGNED)
+    if ref.size > MAX_BYTES:
         raise UntrustedBundle(f"the bundle's signature has {ref.size} bytes; it must be at most {MAX_BYTES}")
-    return ref, verify(storage.blobs.read(ref) if ref else b"", new.manifest, now=time.time()).statement
+    return ref, verify(storage.blobs.read(ref) if new.signature else UNSIGNED, new.manifest, now=time.time()).statement
 
 
 def _encoded(storage: Storage, owner: object, record: RunRecord, manifest: Manifest) -> dict[str, BlobRef]:
@@ -85,7 +87,7 @@ def _encoded(storage: Storage, owner: object, record: RunRecord, manifest: Manif
     return refs
 
 
-def _new_record(storage: Storage, new: NewRun, ref: BlobRef, manifest: Manifest) -> RunRecord:
+def _new_record(storage: Storage, new: NewRun, ref: BlobRef, signature: BlobRef, manifest: Manifest) -> RunRecord:
     blobs = storage.blobs
     settings = new.settings.settings(manifest) if isinstance(new.settings, RunRecipe) else new.settings
     for file, blob in manifest.files.items():
@@ -104,6 +106,7 @@ def _new_record(storage: Storage, new: NewRun, ref: BlobRef, manifest: Manifest)
         status="running",
         settings=settings,
         manifest=ref,
+        signature=signature,
         method=manifest.method,
         initial=initial,
     )

@@ -108,10 +108,14 @@ class RunDriver:
         observer: Observer = SILENT,
     ) -> None:
         self._observer = observer
-        self.record, self.manifest, self.state = record, context.manifest, context.state
+        self.record = record
+        self.manifest = context.manifest
+        self.state = context.state
         self._protocol, self._global_states = round_protocol(record.settings), context.global_states
         self._draw = context.draw
-        self._storage, self._store, self._sessions = storage, storage.store, sessions
+        self._storage = storage
+        self._store = storage.store
+        self._sessions = sessions
         self._background, self._restart = background, restart
         self._replicas_report = storage.store.reports.shared and not self._protocol.leaseholder_only
         self._lock = asyncio.Lock()

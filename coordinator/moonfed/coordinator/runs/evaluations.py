@@ -45,7 +45,9 @@ class Evaluations:
     """The open evaluations of all runs. Lives on one event loop."""
 
     def __init__(self, storage: Storage, sessions: Sessions, background: BackgroundTasks) -> None:
-        self._storage, self._records, self._sessions = storage, storage.store.evaluations, sessions
+        self._storage = storage
+        self._records = storage.store.evaluations
+        self._sessions = sessions
         self._background = background
         self._tasks: dict[Key, _Task] = {}
         self._problems: dict[Key, str] = {}  # logged already

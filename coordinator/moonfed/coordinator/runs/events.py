@@ -25,7 +25,9 @@ class EventPublisher:
     """Publishes the events of one run."""
 
     def __init__(self, run: str, observer: Observer = SILENT) -> None:
-        self._run, self._observer, self._about_run = run, observer, {"run": run}
+        self._run = run
+        self._observer = observer
+        self._about_run = {"run": run}
         self._waiting = ""  # the latest reason published
         self.subscribers = Subscribers()
 

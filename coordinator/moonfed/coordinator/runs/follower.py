@@ -60,8 +60,12 @@ class RunFollower:
         liveness: Liveness,
         background: BackgroundTasks,
     ) -> None:
-        self.record, self.manifest, self.state = record, manifest, round_protocol(record.settings).first
-        self._store, self._blobs, self._spool = storage.store, storage.blobs, storage.spool
+        self.record = record
+        self.manifest = manifest
+        self.state = round_protocol(record.settings).first
+        self._store = storage.store
+        self._blobs = storage.blobs
+        self._spool = storage.spool
         self._sessions, self._background = sessions, background
         self._devices = EligibleDevices(sessions, record, manifest, storage.store.eligibility, driven=False)
         self._liveness, self._protocol = liveness, round_protocol(record.settings)

@@ -46,8 +46,12 @@ class RunManager:
         observer: Observer = SILENT,
     ) -> None:
         self._observer = observer
-        self._storage, self._store, self._blobs = storage, storage.store, storage.blobs
-        self._sessions, self._liveness, self._background = sessions, liveness, background
+        self._storage = storage
+        self._store = storage.store
+        self._blobs = storage.blobs
+        self._sessions = sessions
+        self._liveness = liveness
+        self._background = background
         self._served: dict[str, RunHandle] = {}
         self.round_observers: list[RoundObserver] = []  # of the attempts that this coordinator drives to their end
         self.suspended = SuspendedRuns(storage.store, storage.spool)

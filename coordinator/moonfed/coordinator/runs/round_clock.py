@@ -55,7 +55,9 @@ class RoundClock:
 
     def counted(self, device: str, attempt: Attempt) -> None:
         """Record that a device's update is accepted; one that another coordinator received has no earlier moments."""
-        now, upload, assigned = self._clock(), self._uploads.pop(device, None), self._assigned.get(device)
+        now = self._clock()
+        upload = self._uploads.pop(device, None)
+        assigned = self._assigned.get(device)
         began = upload.time if upload and upload.attempt == attempt else now
         if upload and assigned and upload.attempt == assigned.attempt == attempt:
             self._training[device] = began - assigned.time

@@ -20,7 +20,9 @@ class RoundMeter:
     """
 
     def __init__(self, clock: RoundClock, trained: Callable[[str], float], *, asynchronous: bool) -> None:
-        self.clock, self._trained, self._asynchronous = clock, trained, asynchronous
+        self.clock = clock
+        self._trained = trained
+        self._asynchronous = asynchronous
         self._failures: dict[str, tuple[DeviceOutcome, str]] = {}  # of an asynchronous run, since its newest model
 
     def report(self, report: DeviceReport) -> None:

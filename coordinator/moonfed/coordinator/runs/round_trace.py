@@ -41,7 +41,9 @@ class RoundTrace:
     def __init__(
         self, record: RunRecord, *, reports_outlive_rounds: bool, clock: Callable[[], float] = time.time
     ) -> None:
-        self._record, self._outlived, self._clock = record, reports_outlive_rounds, clock
+        self._record = record
+        self._outlived = reports_outlive_rounds
+        self._clock = clock
         self._waiting_since = clock()
         self._rounds: dict[AttemptId, Span] = {}
         self._assignments: dict[tuple[AttemptId, str], Span] = {}

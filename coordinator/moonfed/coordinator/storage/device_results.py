@@ -17,7 +17,9 @@ from moonfed.coordinator.records import MAX_REASON, AttemptId, AttemptMeasuremen
 from moonfed.coordinator.storage import device_outcomes
 from moonfed.coordinator.storage.db import row_mapping, tables
 
-_devices, _reports, _participants = tables.devices.c, tables.reports.c, tables.participants.c
+_devices = tables.devices.c
+_reports = tables.reports.c
+_participants = tables.participants.c
 _of_devices = _devices.device.in_(sql.bindparam("of_devices", expanding=True))
 _of_attempt = row_mapping.of_attempt(tables.reports)
 _COHORT = sql.select(tables.rounds.c.cohort, tables.rounds.c.reused).where(row_mapping.of_attempt(tables.rounds))

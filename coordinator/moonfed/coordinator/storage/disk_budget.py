@@ -22,7 +22,9 @@ class DiskBudget:
     """The bytes of all files below a directory, and those admitted since the last measurement. Blocking."""
 
     def __init__(self, root: Path, limit: int | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._root, self._limit, self._clock = root, limit, clock
+        self._root = root
+        self._limit = limit
+        self._clock = clock
         self._lock = threading.Lock()
         self._used, self._measured = 0, -MEASURED_SECONDS
         self._warned = self._rejecting = False

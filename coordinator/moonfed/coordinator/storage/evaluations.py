@@ -21,7 +21,9 @@ from moonfed.coordinator.storage.db.upsert import insert_or_ignore, insert_or_re
 from moonfed.coordinator.storage.metrics import put_metrics
 from moonfed.errors import NotFound, WrongState
 
-_columns, _answers, _devices = tables.evaluations.c, tables.evaluation_devices.c, tables.devices.c
+_columns = tables.evaluations.c
+_answers = tables.evaluation_devices.c
+_devices = tables.devices.c
 _PENDING = {"outcome": "pending", "reason": "", "samples": 0, "correct": 0, "local_correct": None}
 _Evaluation = tuple[str, int]
 

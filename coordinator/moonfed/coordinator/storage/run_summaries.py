@@ -79,13 +79,11 @@ def fulfil(connection: sql.Connection, run: str) -> None:
 
 
 def _running() -> sql.Select[tuple[object, ...]]:
-    runs, rounds, reports, leases, requests = (
-        tables.runs,
-        tables.rounds,
-        tables.reports,
-        tables.leases,
-        tables.operator_requests,
-    )
+    runs = tables.runs
+    rounds = tables.rounds
+    reports = tables.reports
+    leases = tables.leases
+    requests = tables.operator_requests
     newest = (
         sql.select(
             rounds.c.round,

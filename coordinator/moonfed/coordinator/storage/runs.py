@@ -21,11 +21,11 @@ _columns = tables.runs.c
 
 
 def _with_signature() -> sql.Select[Any]:
-    """Select runs with the two columns of their bundle's signature, which a run of an earlier release lacks."""
+    """Select runs with the two columns of their bundle's signature."""
     blobs = tables.blob_references.c
     of_bundle = sql.and_(blobs.run == _columns.run, blobs.round == tables.BUNDLE, blobs.role == SIGNATURE_FILE)
     columns = (blobs.sha256.label("signature_sha256"), blobs.size.label("signature_size"))
-    return sql.select(tables.runs, *columns).select_from(tables.runs.outerjoin(tables.blob_references, of_bundle))
+    return sql.select(tables.runs, *columns).select_from(tables.runs.join(tables.blob_references, of_bundle))
 
 
 _ALL = _with_signature().order_by(_columns.created, _columns.run)
@@ -57,8 +57,8 @@ def add(
     except sql.exc.IntegrityError as error:
         raise AlreadyExists(f"there is already a run {record.run!r}; give another name") from error
     connection.execute(sql.insert(tables.draws).values(run=record.run, secret=draw.secret))
-    signature = {SIGNATURE_FILE: record.signature} if record.signature else {}
-    references.add(connection, record.run, tables.BUNDLE, {MANIFEST_FILE: record.manifest, **signature, **bundle})
+    files = {MANIFEST_FILE: record.manifest, SIGNATURE_FILE: record.signature, **bundle}
+    references.add(connection, record.run, tables.BUNDLE, files)
     references.add(connection, record.run, tables.INITIAL, {MODEL: record.initial, **other_state})
 
 

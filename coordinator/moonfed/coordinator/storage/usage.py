@@ -35,7 +35,9 @@ class UsageMeter:
         self, root: Path, totals: Callable[[], tuple[int, int]], clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`totals`: returns the number of blobs and their bytes."""
-        self._root, self._totals, self._clock = root, totals, clock
+        self._root = root
+        self._totals = totals
+        self._clock = clock
         self._found: Usage | None = None
         self._valid_until = 0.0
 

@@ -35,7 +35,9 @@ class TableFiles:
     """One file, or a directory of them. Every file is replaced as a whole."""
 
     def __init__(self, target: Path, suffix: str, write_table: WriteTable) -> None:
-        self._target, self._suffix, self._write_table = target, suffix, write_table
+        self._target = target
+        self._suffix = suffix
+        self._write_table = write_table
 
     @property
     def place(self) -> str:

@@ -56,7 +56,9 @@ class WandbTracker:
             resume=None if offline else "allow",
             settings=settings,
         )
-        self._offline, self._written, self._ended = offline, Written(), ""
+        self._offline = offline
+        self._written = Written()
+        self._ended = ""
         self._files = set[str]()
         self._run.define_metric(ROUND)
         self._run.define_metric("*", step_metric=ROUND)

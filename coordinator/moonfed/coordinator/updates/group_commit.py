@@ -42,7 +42,9 @@ class GroupCommit:
     """
 
     def __init__(self, reports: DeviceReports, spool: Spool, *, late_reports: bool) -> None:
-        self._reports, self._spool, self._late_reports = reports, spool, late_reports
+        self._reports = reports
+        self._spool = spool
+        self._late_reports = late_reports
         self._pending: list[PendingUpdate] = []
 
     def __bool__(self) -> bool:

@@ -19,7 +19,9 @@ KINDS: Mapping[Outcome, EventKind] = {
 
 def event_of(report: DeviceReport) -> Answered:
     """Convert a report to an event of the state machine."""
-    round_, attempt, device = report.id.round, report.id.attempt, report.device
+    round_ = report.id.round
+    attempt = report.id.attempt
+    device = report.device
     match report.outcome:
         case "accepted":
             return UpdateAccepted(round=round_, attempt=attempt, device=device, samples=report.samples)

@@ -80,8 +80,13 @@ class Updates:
         observer: Observer = SILENT,
     ) -> None:
         self._observer = observer
-        self._find_run, self._reports, self._spool, self._blobs = find_run, reports, spool, blobs
-        self._budget, self._transfers, self._background = budget, transfers, background
+        self._find_run = find_run
+        self._reports = reports
+        self._spool = spool
+        self._blobs = blobs
+        self._budget = budget
+        self._transfers = transfers
+        self._background = background
         self._checking, self._late = asyncio.Semaphore(CHECKED_AT_ONCE), late
 
     async def admit(self, header: UpdateHeader, traceparent: str = "") -> UpdateSession:
@@ -269,7 +274,9 @@ class _OpenUpdate:
     def __init__(
         self, updates: Updates, update: _Admitted, transfer: Transfer, offsets: Mapping[str, int], span: Span
     ) -> None:
-        self._updates, self._update, self._transfer = updates, update, transfer
+        self._updates = updates
+        self._update = update
+        self._transfer = transfer
         self.offsets, self._span = offsets, span
         self._encoding = str(update.run.record.settings.encodings.up)
 

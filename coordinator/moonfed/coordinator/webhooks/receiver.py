@@ -18,7 +18,9 @@ PREFIX = "whsec_"
 SECRET_BYTES = (24, 64)
 SECRETS = 2  # the new one and the old one, while it is being replaced
 FILE_BYTES = 4096
-ID_HEADER, TIME_HEADER, SIGNATURE_HEADER = "webhook-id", "webhook-timestamp", "webhook-signature"
+ID_HEADER = "webhook-id"
+TIME_HEADER = "webhook-timestamp"
+SIGNATURE_HEADER = "webhook-signature"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,18 +14,22 @@ from moonfed.edge_client.resources.board_sensors import SYSFS, powers, temperatu
 
 WRITE_SECONDS = 15.0  # between two writes, if nothing happens
 MODE = 0o644  # node_exporter is another user
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class DeviceMetrics:
     """Counts rounds, and rewrites the file after each of them and every WRITE_SECONDS, in a thread."""
 
     def __init__(self, path: Path, *, sysfs: Path = SYSFS, write_seconds: float = WRITE_SECONDS) -> None:
-        self._path, self._sysfs, self._seconds = path, sysfs, write_seconds
+        self._path = path
+        self._sysfs = sysfs
+        self._seconds = write_seconds
         self._rounds: dict[RoundOutcome, int] = dict.fromkeys(OUTCOMES, 0)
         self._last: LastRound | None = None
         self._connected: Callable[[], bool] = _never
-        self._due, self._stopping, self._writing = threading.Event(), threading.Event(), threading.Lock()
+        self._due = threading.Event()
+        self._stopping = threading.Event()
+        self._writing = threading.Lock()
         self._failing = False
         self._thread: threading.Thread | None = None
 
@@ -73,7 +77,7 @@ class DeviceMetrics:
                 self._failing = False
             except OSError as error:
                 if not self._failing:
-                    log.warning("cannot write the metrics file %s: %s", self._path, error)
+                    _log.warning("cannot write the metrics file %s: %s", self._path, error)
                 self._failing = True
 
     def _state(self) -> DeviceState:

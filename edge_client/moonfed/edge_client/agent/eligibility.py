@@ -31,7 +31,7 @@ LOOK_SHARE = 0.02  # of the time, at most, that looks take
 INELIGIBLE_KEPT = 256  # runs; those beyond are checked again when the device connects
 Fetched = TypeVar("Fetched")
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class _Unchecked(Exception):
@@ -52,7 +52,9 @@ class EligibilityChecks:
         transfers: BlobTransfers,
         fingerprint: DeviceFingerprint,
     ) -> None:
-        self._settings, self._connection, self._worker = settings, connection, worker
+        self._settings = settings
+        self._connection = connection
+        self._worker = worker
         self._transfers, self._fingerprint = transfers, fingerprint
         self._blobs = BlobDirectory(Path(settings.state) / "blobs")
         self._ineligible: dict[str, tuple[EligibilityCheck, bool]] = {}  # by run; True: as it is, it may yet succeed
@@ -66,15 +68,15 @@ class EligibilityChecks:
         try:
             reason = self._reason(check)
             if fingerprint != self._fingerprint.announced:
-                log.info("%s: the data or limits have changed during the check; the coordinator asks again", check)
+                _log.info("%s: the data or limits have changed during the check; the coordinator asks again", check)
             if not self._transfers.ending.is_set():
-                told = without_paths(reason, [self._settings.data, self._settings.state])
-                self._transfers.call(lambda: self._connection.report_eligibility(check, fingerprint, told))
+                public = without_paths(reason, [self._settings.data, self._settings.state])
+                self._transfers.call(lambda: self._connection.report_eligibility(check, fingerprint, public))
         except (Superseded, WindowClosed) as error:  # after that, the coordinator asks again
-            log.info("%s: not checked: %s", check, error)
+            _log.info("%s: not checked: %s", check, error)
         except UNANSWERED as error:
             self._note(check, may_succeed=True)
-            log.info("%s: not checked; retrying later: %s", check, error)
+            _log.info("%s: not checked; retrying later: %s", check, error)
 
     def is_outdated(self) -> bool:
         """Return True if the coordinator holds answers for other data or limits; the device then connects again."""
@@ -133,21 +135,21 @@ class EligibilityChecks:
             self._note(check, may_succeed=may_succeed)
             return reason
         self._ineligible.pop(check.run, None)
-        log.info("%s: this device is eligible, with %d samples to train on", check, counts.samples)
+        _log.info("%s: this device is eligible, with %d samples to train on", check, counts.samples)
         return ""
 
     def _explained(self, check: EligibilityCheck, error: Exception) -> tuple[str, bool]:
         """Log why this device is ineligible; return the reason, and whether another check may succeed as things are."""
         reason, crashed = str(error), isinstance(error, TrainingFailed)
         if isinstance(error, UntrustedBundle):
-            log.error("%s: %s: %s", check, REJECTED, explained(error), extra={"docs": error.docs})
+            _log.error("%s: %s: %s", check, REJECTED, explained(error), extra={"docs": error.docs})
             return reason, False
         if not isinstance(error, MoonfedError):
             reason, crashed = f"unexpected error on the device: {type(error).__name__}", True
             if not self._transfers.ending.is_set():
-                log.exception("%s: unexpected error on this device", check)
+                _log.exception("%s: unexpected error on this device", check)
         elif not self._transfers.ending.is_set():
-            log.warning("%s: this device is not eligible: %s", check, error)
+            _log.warning("%s: this device is not eligible: %s", check, error)
         return reason, crashed or not self._fingerprint.covers_data
 
     def _check(self, check: EligibilityCheck) -> SampleCounts:

@@ -265,7 +265,9 @@ class _EnrolmentService:
 
     def __init__(self, token: JoinToken, address: str, proxy: str) -> None:
         transport.parse_address(address)
-        self._token, self._address, self._proxy = token, address, proxy
+        self._token = token
+        self._address = address
+        self._proxy = proxy
 
     def require_reachable(self) -> None:
         """Raise Unavailable, or Untrusted, unless the coordinator's server answers a call."""

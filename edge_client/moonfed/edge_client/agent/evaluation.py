@@ -26,7 +26,7 @@ from moonfed.errors import InvalidInput, MoonfedError, UntrustedBundle
 from moonfed.fleet.evaluation import EvaluationTask, HoldoutCounts
 from moonfed.signing.bundle_signature import require_name
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Evaluations:
@@ -41,7 +41,9 @@ class Evaluations:
         inbox: Inbox,
     ) -> None:
         state = Path(settings.state)
-        self._settings, self._connection, self._worker = settings, connection, worker
+        self._settings = settings
+        self._connection = connection
+        self._worker = worker
         self._transfers, self._inbox = transfers, inbox
         self._blobs, self._models = BlobDirectory(state / "blobs"), BlobDirectory(state / "models")
 
@@ -54,35 +56,35 @@ class Evaluations:
         try:
             counts = self._score(task)
         except WindowClosed as reason:
-            log.info("%s: not now: %s", task, reason)
+            _log.info("%s: not now: %s", task, reason)
             return
         except Superseded as reason:
             if self._inbox.has_more_urgent():
                 self._inbox.put_back(task)
-            log.info("%s: interrupted: %s", task, reason)
+            _log.info("%s: interrupted: %s", task, reason)
             return
         except MoonfedError as error:
             self._decline(task, str(error), logging.WARNING if isinstance(error, UntrustedBundle) else logging.INFO)
         except Exception as error:
             if not self._transfers.ending.is_set():
-                log.exception("%s: unexpected error on this device", task)
+                _log.exception("%s: unexpected error on this device", task)
             self._decline(task, f"unexpected error on the device: {type(error).__name__}")
         else:
-            log.info("%s: %s", task, _described(counts))
+            _log.info("%s: %s", task, _described(counts))
             self._report(task, counts)
 
     def _decline(self, task: EvaluationTask, reason: str, level: int = logging.INFO) -> None:
         if not self._transfers.ending.is_set():
-            log.log(level, "%s: declined: %s", task, reason)
+            _log.log(level, "%s: declined: %s", task, reason)
             self._report(task, without_paths(reason, [self._settings.data, self._settings.state]))
 
     def _report(self, task: EvaluationTask, answer: HoldoutCounts | str) -> None:
         try:
             self._transfers.call(lambda: self._connection.report_evaluation(task, answer))
         except Superseded as reason:  # the coordinator asks again
-            log.info("%s: not reported: %s", task, reason)
+            _log.info("%s: not reported: %s", task, reason)
         except REJECTIONS as error:
-            log.info("%s: the coordinator did not accept the answer: %s", task, error)
+            _log.info("%s: the coordinator did not accept the answer: %s", task, error)
 
     def _score(self, task: EvaluationTask) -> HoldoutCounts:
         """Return the counts; raises MoonfedError, Superseded or WindowClosed."""

@@ -66,7 +66,7 @@ VALUE_BYTES = 5  # at most, in any encoding of a file
 UNFIT = (InvalidInput, VersionMismatch)  # the device's data or software do not fit the run
 IDLE_SECONDS = 5 * 60.0  # without work, after which the worker exits to free its memory
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Executor:
@@ -89,7 +89,9 @@ class Executor:
         self._runs = state / "runs"
         self._blobs = BlobDirectory(state / "blobs")  # manifests and plans, small; fetched once
         self._globals = BlobDirectory(state / "models")  # global models and state, each used in one round
-        self._connection, self._worker, self._inbox = connection, worker, inbox
+        self._connection = connection
+        self._worker = worker
+        self._inbox = inbox
         self._transfers = BlobTransfers(connection, inbox, window)
         self._checks = EligibilityChecks(settings, connection, worker, self._transfers, fingerprint)
         self._evaluations = Evaluations(settings, connection, worker, self._transfers, inbox)
@@ -129,7 +131,7 @@ class Executor:
             self._work()
         except BaseException as error:
             if not self._transfers.ending.is_set():
-                log.exception("the executor ended unexpectedly")
+                _log.exception("the executor ended unexpectedly")
             self._failure = error
             self._connection.close()  # ends the session's stream; the session then calls require_running
 
@@ -181,7 +183,7 @@ class Executor:
             with tracing.span("device round", context, device=self._settings.device, **assignment.log_fields):
                 self._deliver(assignment)
         except Superseded as reason:
-            log.info("%s: dropped: %s", assignment, reason)
+            _log.info("%s: dropped: %s", assignment, reason)
             self._count("dropped")
         except (UntrustedBundle, UnsafePlan) as error:
             self._reject(assignment, error)
@@ -191,7 +193,7 @@ class Executor:
             self._decline(assignment, str(error))
         except Exception as error:  # the next round may succeed
             if not self._transfers.ending.is_set():
-                log.exception("%s: unexpected error on this device", assignment)
+                _log.exception("%s: unexpected error on this device", assignment)
             self._decline(assignment, f"unexpected error on the device: {type(error).__name__}")
 
     def _end_run(self, ended: RunEnded) -> None:
@@ -199,14 +201,14 @@ class Executor:
         try:
             keep_local_model(self._runs.parent, ended.run)
         except (MoonfedError, OSError) as error:
-            log.warning("cannot keep this device's model of run %s for evaluations: %s", ended.run, error)
+            _log.warning("cannot keep this device's model of run %s for evaluations: %s", ended.run, error)
         try:
             self._delete_other_globals([])
             drop_run(self._runs, ended.run, self._blobs.root)
         except (InvalidInput, OSError) as error:
-            log.warning("run %s has ended; its files cannot be removed: %s", ended.run, error)
+            _log.warning("run %s has ended; its files cannot be removed: %s", ended.run, error)
         else:
-            log.info("run %s has ended; deleted its files, except for this device's latest model", ended.run)
+            _log.info("run %s has ended; deleted its files, except for this device's latest model", ended.run)
 
     def _deliver(self, assignment: Assignment) -> None:
         began = time.monotonic()
@@ -214,7 +216,7 @@ class Executor:
         run.delete_foreign_rounds(assignment.id.round, assignment.id.attempt)
         stored = self._find(assignment, run)
         if stored:
-            log.info("%s: assigned again; it is already trained", assignment)
+            _log.info("%s: assigned again; it is already trained", assignment)
         else:
             stored = self._train(assignment, run)
         outcome = self._submit(assignment, stored)
@@ -249,7 +251,7 @@ class Executor:
         stored = self._find(assignment, run)
         if stored is None:
             raise Corrupt("the trained model cannot be read back; the disk may be damaged")
-        log.info("%s: trained on %d samples in %d steps, loss %.4f", assignment, stored.update.samples,
+        _log.info("%s: trained on %d samples in %d steps, loss %.4f", assignment, stored.update.samples,
                  stored.update.steps, stored.update.metrics["loss"])  # fmt: skip
         return stored
 
@@ -268,7 +270,7 @@ class Executor:
         """
         self._settings.require_data()
         statement = self._verify(assignment.signature, assignment.manifest)
-        log.info("%s: assigned", assignment)
+        _log.info("%s: assigned", assignment)
         manifest_file = self._transfers.fetch(assignment.manifest, self._blobs)
         os.utime(manifest_file)  # for collect_garbage
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
@@ -312,15 +314,15 @@ class Executor:
             with tracing.span("upload", bytes=sum(ref.size for ref, _ in stored.outgoing.values())):
                 self._transfers.submit(assignment, stored)
         except TooLate as error:
-            log.info("%s: too late: %s", assignment, with_reference(f"{error}{retry_advice(error)}", error.slug),
+            _log.info("%s: too late: %s", assignment, with_reference(f"{error}{retry_advice(error)}", error.slug),
                      extra={"docs": error.docs})  # fmt: skip
             return "late"
         except REJECTIONS as error:
             if not self._transfers.ending.is_set():
-                log.warning("%s: the coordinator rejected the update: %s", assignment, explained(error),
+                _log.warning("%s: the coordinator rejected the update: %s", assignment, explained(error),
                             extra={"docs": error.docs})  # fmt: skip
             return "rejected"
-        log.info("%s: submitted", assignment)
+        _log.info("%s: submitted", assignment)
         return "counted"
 
     def _reject(self, assignment: Assignment, error: MoonfedError) -> None:
@@ -328,33 +330,33 @@ class Executor:
         reason = str(error)
         if (assignment.run, reason) not in self._rejected and not self._transfers.ending.is_set():
             self._rejected.append((assignment.run, reason))
-            log.error("run %s: %s: %s", assignment.run, REJECTED, explained(error), extra={"docs": error.docs})
+            _log.error("run %s: %s: %s", assignment.run, REJECTED, explained(error), extra={"docs": error.docs})
         self._report_decline(assignment, reason, permanent=True)
 
     def _decline(self, assignment: Assignment, reason: str, *, permanent: bool = False) -> None:
         if not self._transfers.ending.is_set():
-            log.warning("%s: declined: %s", assignment, reason)
+            _log.warning("%s: declined: %s", assignment, reason)
         self._report_decline(assignment, reason, permanent=permanent)
 
     def _report_decline(self, assignment: Assignment, reason: str, *, permanent: bool) -> None:
         if self._transfers.ending.is_set():
             return
         self._count("declined")
-        told = without_paths(reason, [self._settings.data, self._settings.state])
+        public = without_paths(reason, [self._settings.data, self._settings.state])
         outdated = self._checks.is_outdated()  # then it declines this round only, and is asked about the run again
         if permanent and not outdated:
             self._checks.declined(assignment)
         try:
-            self._connection.decline(assignment, told, permanent=permanent and not outdated)
+            self._connection.decline(assignment, public, permanent=permanent and not outdated)
         except Exception as error:  # the round then ends without this device, at its deadline
-            log.warning("%s: cannot tell the coordinator that this device declined: %s", assignment, error)
+            _log.warning("%s: cannot tell the coordinator that this device declined: %s", assignment, error)
 
     def _collect_garbage(self) -> None:
         try:
             collect_garbage(self._runs, self._blobs.root)
             remove_partial_local_models(self._runs.parent)
         except OSError as error:
-            log.warning("cannot remove unused files: %s", error)
+            _log.warning("cannot remove unused files: %s", error)
 
     def _delete_other_globals(self, kept: Iterable[BlobRef]) -> None:
         keep_only(self._globals.root, {ref.sha256 for ref in kept})

@@ -17,7 +17,7 @@ from moonfed.transport.identity import Identity
 FILE = "connected-to"  # in the state directory: the sha256 of the answering coordinator's authority
 ATTEMPTS = 3  # attempts before the first contact
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class FirstContact:
@@ -36,7 +36,7 @@ class FirstContact:
             try:
                 write_durably(self._file, self._authority, mode=0o600)
             except OSError as error:  # for example a full disk: the next start then counts as a first contact again
-                log.debug("cannot write %s: %s", self._file, error)
+                _log.debug("cannot write %s: %s", self._file, error)
 
     def may_retry(self, reason: MoonfedError) -> bool:
         """Return whether to retry after a final error: only if another server answered; limited at first contact."""

@@ -13,7 +13,7 @@ WORK = 100  # lines of a kind per minute about work; more than rounds take place
 LENGTH = 1000  # characters of a line
 _VALUE = re.compile(r"%[-+ #0-9.]*[a-zA-Z]")
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class FloodFilter(logging.Filter):
@@ -40,4 +40,4 @@ class FloodFilter(logging.Filter):
         """Log the number of omitted lines of each kind whose minute is over."""
         for limit in (self._warnings, self._work):
             for found in limit.pop_omitted():
-                log.warning("%s: %d more such lines in %.0f s", found.cause, found.events, found.seconds)
+                _log.warning("%s: %d more such lines in %.0f s", found.cause, found.events, found.seconds)

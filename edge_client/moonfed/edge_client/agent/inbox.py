@@ -12,7 +12,7 @@ from moonfed.fleet.target_release import TargetRelease
 Task = Assignment | EligibilityCheck | EvaluationTask | RunEnded | TargetRelease
 MAX_WAITING = 256  # tasks
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _Key = tuple[int, str, int]  # urgency, run or release, and the global model that is evaluated
 
 
@@ -40,7 +40,7 @@ class Inbox:
             if task == self._current and not isinstance(task, EligibilityCheck):
                 return
             if _key(task) not in self._waiting and len(self._waiting) >= MAX_WAITING:
-                log.warning("there are already %d tasks of this device; dropped: %s", MAX_WAITING, task)
+                _log.warning("there are already %d tasks of this device; dropped: %s", MAX_WAITING, task)
                 return
             self._waiting[_key(task)] = task
             self._changed.notify_all()

@@ -14,14 +14,16 @@ from moonfed.fleet.assignment import Assignment
 REPORT_SECONDS = 2.0  # between two reports to the coordinator
 FETCH_REPORT_SECONDS = 10.0  # between two reports while fetching, when each chunk is a heartbeat
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class ProgressReporter:
     """Reports progress while files are fetched and at each heartbeat, and learns whether to continue."""
 
     def __init__(self, assignment: Assignment, connection: FleetConnection, inbox: Inbox) -> None:
-        self._assignment, self._connection, self._inbox = assignment, connection, inbox
+        self._assignment = assignment
+        self._connection = connection
+        self._inbox = inbox
         self._epoch = 0
         self._next_report = time.monotonic() + FETCH_REPORT_SECONDS
         self._stopped = False
@@ -43,7 +45,7 @@ class ProgressReporter:
         if heartbeat.epoch > self._epoch:
             self._epoch = heartbeat.epoch
             loss = "" if heartbeat.loss is None else f", loss {heartbeat.loss:.4f}"
-            log.info("%s: epoch %d of %d%s", self._assignment, heartbeat.epoch, self._assignment.training.epochs, loss)
+            _log.info("%s: epoch %d of %d%s", self._assignment, heartbeat.epoch, self._assignment.training.epochs, loss)
         return self._report(heartbeat.fraction, REPORT_SECONDS)
 
     def _report(self, fraction: float, pause_seconds: float) -> bool:
@@ -56,10 +58,10 @@ class ProgressReporter:
         except (WrongState, NotFound) as error:  # the round has closed, or the run has ended
             reason = error
         except MoonfedError as error:
-            log.debug("a report failed: %s", error)
+            _log.debug("a report failed: %s", error)
             return True
         if reason:
-            log.info("%s: the coordinator cancelled it: %s%s", self._assignment, reason, retry_advice(reason))
+            _log.info("%s: the coordinator cancelled it: %s%s", self._assignment, reason, retry_advice(reason))
             self._stopped = True
         return not self._stopped
 

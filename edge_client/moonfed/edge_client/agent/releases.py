@@ -45,7 +45,7 @@ UNDELIVERABLE: tuple[type[Exception], ...] = (Superseded, *REJECTIONS)  # report
 DECLINED = (InvalidInput, UnsafePlan, UntrustedBundle, UntrustedRelease, VersionMismatch)
 Fetched = TypeVar("Fetched")
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class _FetchFailed(MoonfedError):
@@ -65,8 +65,12 @@ class ReleaseInstaller:
         fingerprint: DeviceFingerprint,
     ) -> None:
         state = Path(settings.state)
-        self._settings, self._connection, self._worker = settings, connection, worker
-        self._inbox, self._transfers, self._fingerprint = inbox, transfers, fingerprint
+        self._settings = settings
+        self._connection = connection
+        self._worker = worker
+        self._inbox = inbox
+        self._transfers = transfers
+        self._fingerprint = fingerprint
         self._store = ReleaseStore(state)
         self._blobs = BlobDirectory(state / "release-blobs")  # until they are installed
         self._unreported: list[ReleaseReport] = []
@@ -78,14 +82,14 @@ class ReleaseInstaller:
             for name in self._store.names():
                 self._repair(name)
         except OSError as error:
-            log.warning("cannot check the installed releases: %s", error)
+            _log.warning("cannot check the installed releases: %s", error)
 
     def _repair(self, name: str) -> None:
         deployment, version = self._store.deployment(name), self._store.installed(name).version
         if damage := self._store.repair(name):
             found = self._store.installed(name)
             now = f"version {found.version} is in use again" if found.version else "no version is left"
-            log.error("model %s: version %d is damaged (%s); %s", name, version, damage, now)
+            _log.error("model %s: version %d is damaged (%s); %s", name, version, damage, now)
             self._unreported.append(self._report(name, deployment, version, "fell-back", reason=damage))
 
     def report_repairs(self) -> None:
@@ -114,17 +118,19 @@ class ReleaseInstaller:
             self._give_way(target, superseded)
             return None
         except WindowClosed as closed:
-            log.info("%s: fetching it later: %s", target, closed)
+            _log.info("%s: fetching it later: %s", target, closed)
             return None
         except _Worse as worse:
-            outcome, reason, scores = "declined", str(worse), worse.scores
+            outcome = "declined"
+            reason = str(worse)
+            scores = worse.scores
         except DECLINED as error:
             outcome, reason = "declined", str(error)
         except (MoonfedError, OSError) as error:
             outcome, reason = "failed", str(error)
         except Exception as error:
             if not self._transfers.ending.is_set():
-                log.exception("%s: unexpected error on this device", target)
+                _log.exception("%s: unexpected error on this device", target)
             outcome, reason = "failed", f"unexpected error on the device: {type(error).__name__}"
         if not self._transfers.ending.is_set():
             self._conclude(target, outcome, reason, scores)
@@ -133,15 +139,15 @@ class ReleaseInstaller:
     def _give_way(self, target: TargetRelease, reason: Superseded) -> None:
         """Let more urgent work go first, or drop the target for a newer one."""
         if self._inbox.superseded() or self._transfers.ending.is_set():
-            log.info("%s: dropped: %s", target, reason)
+            _log.info("%s: dropped: %s", target, reason)
         else:
-            log.info("%s: postponed; more urgent work goes first", target)
+            _log.info("%s: postponed; more urgent work goes first", target)
             self._inbox.put_back(target)
 
     def _conclude(self, target: TargetRelease, outcome: Outcome, reason: str, scores: Comparison | None) -> None:
         level = logging.INFO if outcome == "installed" else logging.WARNING
         done = "done" if outcome == "installed" and not target.version else outcome
-        log.log(level, "%s: %s%s", target, done, f": {reason}" if reason else "")
+        _log.log(level, "%s: %s%s", target, done, f": {reason}" if reason else "")
         report = self._report(target.name, target.deployment, target.version, outcome, reason=reason, scores=scores)
         if self._send(report):
             self._store.note_reported(target.name, target.deployment)
@@ -232,7 +238,7 @@ class ReleaseInstaller:
             return self._worker.score_release(files_of(current), counts)
         except (MoonfedError, OSError) as error:
             if not self._transfers.ending.is_set():
-                log.warning("version %d of %s cannot be compared: %s", current.manifest.version,
+                _log.warning("version %d of %s cannot be compared: %s", current.manifest.version,
                             current.manifest.name, error)  # fmt: skip
             return None
 
@@ -266,14 +272,14 @@ class ReleaseInstaller:
         reason: str = "",
         scores: Comparison | None = None,
     ) -> ReleaseReport:
-        told = without_paths(reason, [self._settings.data, self._settings.state])
+        public = without_paths(reason, [self._settings.data, self._settings.state])
         return ReleaseReport(
             device=self._connection.device,
             name=name,
             deployment=deployment,
             version=version,
             outcome=outcome,
-            reason=told[:REASON_LENGTH],
+            reason=public[:REASON_LENGTH],
             score=scores.score if scores else None,
             current_score=scores.current_score if scores else None,
             samples=scores.samples if scores else 0,
@@ -287,7 +293,7 @@ class ReleaseInstaller:
             self._transfers.call(lambda: self._connection.report_release(report))
         except UNDELIVERABLE as error:
             if not self._transfers.ending.is_set():
-                log.info("release %s: cannot report to the coordinator: %s", report.name, error)
+                _log.info("release %s: cannot report to the coordinator: %s", report.name, error)
             return False
         return True
 
@@ -300,7 +306,7 @@ class ReleaseInstaller:
             for ref in self._blobs.unused_since(UNUSED_SECONDS):
                 self._blobs.delete(ref.sha256)
         except OSError as error:
-            log.warning("%s: cannot remove its temporary files: %s", target, error)
+            _log.warning("%s: cannot remove its temporary files: %s", target, error)
 
 
 class _Worse(InvalidInput):

@@ -59,7 +59,7 @@ SUBJECTS = {
     "target": "a target release",
 }
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Session:
@@ -75,7 +75,9 @@ class Session:
     ) -> None:
         """`window`: when the device is online and trains; None: always. `metrics`: written while the session lasts."""
         self._metrics = metrics
-        self._state, self._connection, self._window = Path(settings.state), connection, window
+        self._state = Path(settings.state)
+        self._connection = connection
+        self._window = window
         self._platform = describe_platform(settings.accelerator, settings.threads, inference_only=not settings.data)
         self._labels = settings.labels
         self._worker, self._inbox = worker, Inbox()
@@ -96,7 +98,7 @@ class Session:
         In the last case, the state directory holds an identity with the new name, for another session.
         """
         if INFERENCE_ONLY in self._platform:
-            log.info("no --data: this device is for inference only; it installs releases, and takes part in no run")
+            _log.info("no --data: this device is for inference only; it installs releases, and takes part in no run")
         try:
             self._check_worker()
             self._executor.start()
@@ -122,7 +124,7 @@ class Session:
         try:
             self._worker.check()
         except NotFound as error:
-            log.warning("%s; waiting for it", error)
+            _log.warning("%s; waiting for it", error)
 
     def _is_renamed(self) -> bool:
         """Renew the certificate if it is due; return whether this device has another name now."""
@@ -141,7 +143,7 @@ class Session:
         seconds = self._window.seconds_until_open(now())
         if not self._outside_window:
             back = (now() + timedelta(seconds=seconds)).astimezone(self._window.zone)
-            log.info("outside the training window %s; connecting on %s", self._window, f"{back:%Y-%m-%d at %H:%M}")
+            _log.info("outside the training window %s; connecting on %s", self._window, f"{back:%Y-%m-%d at %H:%M}")
             self._outside_window = True
         time.sleep(min(seconds, self._session_seconds(), MAX_WAIT_SECONDS))
 
@@ -206,18 +208,18 @@ class Session:
             self._inbox.put(_read(reply))
         except InvalidInput as error:
             subject = SUBJECTS.get(reply.WhichOneof("reply") or "", "a message")
-            log.warning("%s is invalid and ignored: %s", subject, error)
+            _log.warning("%s is invalid and ignored: %s", subject, error)
 
     def _on_welcome(self, welcome: fleet_pb2.Welcome) -> None:
         self._first_contact.succeeded()
         self._accepted, self._rejected = True, 0
         if not self._connection.online.is_set():
             again = "re" if self._unreachable else ""
-            log.info("%sconnected to the coordinator at %s (moonfed %s) as %s", again, self._connection.address,
+            _log.info("%sconnected to the coordinator at %s (moonfed %s) as %s", again, self._connection.address,
                      welcome.coordinator, self._connection.device)  # fmt: skip
             if (identity := self._connection.identity) and identity.has_expired:
                 clock = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
-                log.warning("this machine's clock says %s, but the coordinator accepts the certificate, which is valid "
+                _log.warning("this machine's clock says %s, but the coordinator accepts the certificate, which is valid "
                             "until %s; set the clock", clock, _expiry(identity))  # fmt: skip
         self._unreachable = False
         self._connection.online.set()
@@ -232,7 +234,7 @@ class Session:
         if not self._unreachable:
             refusal = "rejects this device" if isinstance(reason, FINAL) else "cannot serve this device now"
             problem = "is unavailable" if isinstance(reason, Unavailable | WrongServer) else refusal
-            log.warning("the coordinator %s; retrying: %s", problem, reason)
+            _log.warning("the coordinator %s; retrying: %s", problem, reason)
             self._unreachable = True
 
     def _session_seconds(self) -> float:
@@ -258,7 +260,7 @@ class Session:
         renewed = self._try_to_renew(identity)
         if renewed and not self._renamed:
             self._connection.reopen(renewed)
-            log.info("renewed the certificate; it is valid until %s", _expiry(renewed))
+            _log.info("renewed the certificate; it is valid until %s", _expiry(renewed))
             self._note_clock(renewed)
 
     def _note_clock(self, renewed: Identity) -> None:
@@ -275,19 +277,19 @@ class Session:
         try:
             renewed = self._renew(identity)
         except (Unavailable, WrongServer) as error:  # the session logs it, once
-            log.debug("cannot renew the certificate yet: %s", error)
+            _log.debug("cannot renew the certificate yet: %s", error)
             return None
         except FINAL:
             if identity.has_expired:  # or so it seems: the session decides
                 return None
             raise
         except (MoonfedError, OSError) as error:  # such as a full disk, here or there
-            log.warning(
+            _log.warning(
                 "retrying later to renew the certificate, which is valid until %s: %s", _expiry(identity), error
             )
             return None
         if renewed.name != identity.name:
-            log.info("an operator renamed this device from %s to %s; continuing under that name", identity.name,
+            _log.info("an operator renamed this device from %s to %s; continuing under that name", identity.name,
                      renewed.name)  # fmt: skip
             self._renamed = True
         return renewed

@@ -36,7 +36,7 @@ CONNECTION_ERRORS: ErrorTypes = (Unavailable, Untrusted)  # the session logs it 
 REJECTIONS: ErrorTypes = (AlreadyExists, Denied, InvalidInput, NotFound, VersionMismatch, WrongState)
 # A fetch may also fail because of corrupt bytes, or because this device's disk is full.
 FETCH_ERRORS: ErrorTypes = (*REJECTIONS, Corrupt, ResourceExhausted)
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Superseded(Exception):
@@ -53,7 +53,9 @@ class BlobTransfers:
     def __init__(self, connection: FleetConnection, inbox: Inbox, window: TrainingWindow | None = None) -> None:
         """`window`: when to fetch; trained updates are submitted at any time."""
         self.ending = threading.Event()  # set when the device shuts down
-        self._connection, self._inbox, self._window = connection, inbox, window
+        self._connection = connection
+        self._inbox = inbox
+        self._window = window
 
     def fetch(
         self,
@@ -99,7 +101,7 @@ class BlobTransfers:
         try:
             return self._retry(attempt, FETCH_ERRORS)
         except Corrupt as error:  # in transit or on this disk: a fresh copy fixes both
-            log.warning("%s; fetching it again", error)
+            _log.warning("%s; fetching it again", error)
             discard()
             return self._retry(attempt, FETCH_ERRORS)
 
@@ -141,7 +143,7 @@ class BlobTransfers:
             except MoonfedError as error:
                 if not isinstance(error, CONNECTION_ERRORS) and str(error) != logged:
                     logged = str(error)
-                    log.warning("retrying; the coordinator is temporarily unable to serve this device: %s", logged)
+                    _log.warning("retrying; the coordinator is temporarily unable to serve this device: %s", logged)
             self._wait(backoff.next())
             while not self._connection.online.is_set():
                 self._wait(1.0)

@@ -75,7 +75,9 @@ class WorkerProcess:
         silence_seconds: float = SILENCE_SECONDS,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
-        self._settings, self._silence_seconds, self._grace = settings, silence_seconds, grace_seconds
+        self._settings = settings
+        self._silence_seconds = silence_seconds
+        self._grace = grace_seconds
         self._directory = JobDirectory(Path(settings.state, "job").absolute())
         samples, self._readable_samples = shared_file()
         self._version = 0  # of the samples
@@ -402,7 +404,9 @@ def _hits(packed: bytes | bytearray, samples: int) -> int:
 def _heartbeat(fields: Mapping[str, Any]) -> Heartbeat:
     """Convert a heartbeat; raise TrainingFailed unless its values are numbers within range."""
     try:
-        fraction, epoch, loss = float(fields["fraction"]), int(fields["epoch"]), fields["loss"]
+        fraction = float(fields["fraction"])
+        epoch = int(fields["epoch"])
+        loss = fields["loss"]
         heartbeat = Heartbeat(fraction, epoch, None if loss is None else float(loss))
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise TrainingFailed(f"{NAME} sent an invalid heartbeat") from error

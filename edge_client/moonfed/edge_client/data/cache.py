@@ -17,7 +17,7 @@ from moonfed.data.source import HeartbeatCallback, Source, report
 from moonfed.errors import InvalidInput
 from moonfed.files import sync_file
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Reader:
@@ -60,7 +60,7 @@ def _read_cached(file: Path, spec: InputSpec, classes: tuple[str, ...]) -> DataS
         with np.load(file, allow_pickle=False) as arrays:
             return replace(samples, notes=tuple(arrays["notes"].tolist()))
     except InvalidInput as error:
-        log.warning("rebuilding the damaged cache: %s", error)
+        _log.warning("rebuilding the damaged cache: %s", error)
         return None
 
 
@@ -78,4 +78,4 @@ def _write_cached(file: Path, samples: DataSet) -> None:
                 old.unlink(missing_ok=True)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        log.warning("cannot cache the decoded samples: %s", error)
+        _log.warning("cannot cache the decoded samples: %s", error)

@@ -81,7 +81,9 @@ def measure(settings: MeasureSettings, report: Callable[[str], None]) -> Times:
         data = _random_samples(manifest, samples).to(device)
         draws = torch.rand(samples, plan.draws_per_sample(), device=device)
         batch = slice(0, min(settings.batch_size, samples))
-        inputs, labels, some_draws = data.inputs[batch], data.labels[batch], draws[batch]
+        inputs = data.inputs[batch]
+        labels = data.labels[batch]
+        some_draws = draws[batch]
         references = nothing = torch.empty(len(labels), 0, device=device)
 
         def launched(given: torch.Tensor) -> Callable[[], object]:

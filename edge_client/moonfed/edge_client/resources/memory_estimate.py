@@ -25,13 +25,17 @@ MIXED_BYTES = 16_000_000  # more kernels, in mixed precision
 CUDA_HOST_BYTES, CUDA_BYTES = 850_000_000, 110_000_000  # CUDA's libraries, and their working memory on the accelerator
 # Relative to the backward pass's needs in float32; gradients of activations are transient. Mixed precision halves most.
 # On CUDA, convolutions in float32 take more working memory.
-ACTIVATIONS, CUDA_ACTIVATIONS, MIXED_ACTIVATIONS = 1.5, 2.2, 1.0
+ACTIVATIONS = 1.5
+CUDA_ACTIVATIONS = 2.2
+MIXED_ACTIVATIONS = 1.0
 # Heap fragmentation, unless pieces are large enough to be mapped on their own: a multiple of the activations and the
 # model, up to a limit in bytes.
 HEAP_ACTIVATIONS, HEAP_ACTIVATIONS_AT_MOST = 2.5, 128_000_000
 HEAP_MODEL, HEAP_MODEL_AT_MOST = 6, 64_000_000
 OPTIMISER = {"learning_rate", "momentum", "weight_decay"}  # hyperparameters that every plan has
-TORCH, SAMPLES, REFERENCES = "torch and plan", "samples", "references"
+TORCH = "torch and plan"
+SAMPLES = "samples"
+REFERENCES = "references"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,9 @@ def round_bytes(
     """
     model, trained = _bytes(manifest.tensors), _bytes(manifest.parameters)
     received, kept = _roles_bytes(manifest.downlink), _roles_bytes(manifest.device_state)
-    batch, mixed, cuda = min(batch_size, max(samples, 1)), precision != "float32", accelerator != "cpu"
+    batch = min(batch_size, max(samples, 1))
+    mixed = precision != "float32"
+    cuda = accelerator != "cpu"
     activations = manifest.plan.activation_bytes * batch
     passes = MIXED_ACTIVATIONS if mixed else CUDA_ACTIVATIONS if cuda else ACTIVATIONS
     training = {
@@ -154,7 +160,7 @@ def _anchors(manifest: Manifest) -> int:
     """Return the copies of the parameters that a method may hold besides those received.
 
     SCAFFOLD keeps the round's initial parameters; FedProx does, too, and sums two gradients. A method without
-    coefficients and roles, such as FedAvg, keeps none.
+    hyperparameters and roles, such as FedAvg, keeps none.
     """
     if set(manifest.training.hyperparameters) - OPTIMISER:
         return 3

@@ -19,7 +19,7 @@ from moonfed.files import link_or_copy, new_directory
 LOCAL_KEPT = 2  # runs that have ended
 MODEL_FILE, FACTS_FILE = "model.safetensors", "local.json"
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def find_local_model(state: Path, run: str, *, manifest: str, seed: int) -> Path | None:
@@ -37,7 +37,7 @@ def find_local_model(state: Path, run: str, *, manifest: str, seed: int) -> Path
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, InvalidInput) as error:
-        log.warning("ignoring the damaged %s: %s", directory, error)
+        _log.warning("ignoring the damaged %s: %s", directory, error)
         return None
     return directory / MODEL_FILE if whole else None
 

@@ -33,7 +33,7 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
 _ROUND = re.compile(r"([1-9][0-9]*)-([1-9][0-9]*)")
 
 Write = Callable[[Path], None]  # writes one file
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class RunState:
         stored = self._at((round_number, attempt))
         if stored is not None and _is_whole(stored, roles):
             return {role: stored.file(role) for role in roles}
-        log.warning("this device's state of round %d (attempt %d) is lost; starting without it", round_number, attempt)
+        _log.warning("this device's state of round %d (attempt %d) is lost; starting without it", round_number, attempt)
         return {}
 
     @contextmanager
@@ -137,7 +137,7 @@ class RunState:
         """Delete rounds of another run with the same name, and rounds after the assigned one."""
         for stored in read_rounds(self.directory):
             if not self._owns(stored) or stored.key > (round_number, attempt):
-                log.warning(
+                _log.warning(
                     "deleting %s: its run is another one of this name, or its round is later than the one assigned",
                     stored.directory,
                 )
@@ -247,7 +247,7 @@ def _read_update(directory: Path) -> Update | None:
         refs = {key: {role: BlobRef(**ref) for role, ref in fields[key].items()} for key in ("blobs", "kept")}
         return Update(**(fields | refs))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, InvalidInput) as error:
-        log.warning("skipping the damaged %s: %s", directory, error)
+        _log.warning("skipping the damaged %s: %s", directory, error)
         return None
 
 
@@ -259,6 +259,6 @@ def _is_whole(stored: StoredRound, roles: Collection[str]) -> bool:
         except OSError:
             whole = False
         if not whole:
-            log.warning("skipping the damaged %s: its %s differs from what was written", stored.directory, role)
+            _log.warning("skipping the damaged %s: its %s differs from what was written", stored.directory, role)
             return False
     return True

@@ -89,7 +89,11 @@ class _AugmentedCopies:
         heartbeat: Callable[[], None],
         in_time: Callable[[], bool],
     ) -> None:
-        self._plan, self._data, self._settings, self._device, self._heartbeat = plan, data, settings, device, heartbeat
+        self._plan = plan
+        self._data = data
+        self._settings = settings
+        self._device = device
+        self._heartbeat = heartbeat
         self._memory, self._in_time = memory, in_time
         self._per_sample = plan.draws_per_sample()
         self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}

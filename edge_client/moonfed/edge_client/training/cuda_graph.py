@@ -25,7 +25,7 @@ _WAITED = "called a synchronizing CUDA operation"  # how torch's sync debug mode
 Run = Callable[[], object]  # one step on buffers at fixed addresses
 
 _broken: list[torch.cuda.CUDAGraph] = []  # torch's allocator keeps querying a graph whose capture did not end
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class StepCapture:
@@ -61,7 +61,7 @@ class StepCapture:
 
     def _fail(self, reason: str) -> None:
         self._failed = True
-        log.warning("launching steps kernel by kernel, because a CUDA graph cannot capture them: %s", reason)
+        _log.warning("launching steps kernel by kernel, because a CUDA graph cannot capture them: %s", reason)
 
 
 class Launcher:
@@ -69,7 +69,9 @@ class Launcher:
 
     def __init__(self, run: Run, graphs: StepCapture | None = None, limiter: LaunchLimiter | None = None) -> None:
         """Without `graphs`, steps are launched kernel by kernel; without `limiter`, the host may run ahead freely."""
-        self._run, self._graphs, self._limiter = run, graphs, limiter
+        self._run = run
+        self._graphs = graphs
+        self._limiter = limiter
         self._launched = 0
 
     def __call__(self) -> None:

@@ -42,7 +42,7 @@ from moonfed.plan.interface import Plan
 
 LOSS, HOLDOUT = "loss", "holdout_"  # the device's own metrics: `loss`, `holdout_accuracy`, `_loss` and `_samples`
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def train_job(
@@ -184,7 +184,7 @@ def _metrics(trained: Trained) -> dict[str, float]:
         if math.isfinite(value):
             metrics[name] = value
         else:
-            log.warning("the plan's metric %r is %r and is ignored", name, value)
+            _log.warning("the plan's metric %r is %r and is ignored", name, value)
     return metrics
 
 

@@ -24,7 +24,7 @@ from moonfed.edge_client.worker.shared_samples import write_samples
 from moonfed.errors import InvalidInput
 from moonfed.sandbox.ipc import LogForwarder, ParentPipe, die_with, serve
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class SampleReader:
@@ -32,7 +32,9 @@ class SampleReader:
 
     def __init__(self, settings: WorkerSettings, file: int, parent: ParentPipe) -> None:
         """`file`: the descriptor for `write_samples`."""
-        self._settings, self._file, self._parent = settings, file, parent
+        self._settings = settings
+        self._file = file
+        self._parent = parent
         self._reader: Reader | None = None
         self._counts = (0, 0)  # to train on, held out
 
@@ -54,11 +56,11 @@ class SampleReader:
         try:
             raw = source.read_if_changed(form, tuple(classes), heartbeats.work)
         except UnusableTable as error:  # the coordinator is told the reason, which must not quote data
-            log.warning("%s", error)
+            _log.warning("%s", error)
             raise InvalidInput(error.public) from error
         if raw is not None:
             self._counts = write_samples(self._file, raw, form, self._settings.holdout)
-            log.info("%d samples to train on, %d held out", *self._counts)
+            _log.info("%d samples to train on, %d held out", *self._counts)
         self._reader = source
         return {
             "samples": self._counts[0],

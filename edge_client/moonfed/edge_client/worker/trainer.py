@@ -36,7 +36,9 @@ class Trainer:
         self.runtime = resident_memory()  # with torch, and nothing of a round yet
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
-        self._settings, self._file, self._output = settings, file, output
+        self._settings = settings
+        self._file = file
+        self._output = output
         self._plan: Plan | None = None
         self._accelerator = torch.device(settings.accelerator)
         self._placement = DataPlacement(self._accelerator)

@@ -39,7 +39,9 @@ class Clock:
 
     def __init__(self, layout: Layout) -> None:
         self._file = layout.clock
-        self._round, self._before, self._started = 0, 0.0, time.monotonic()
+        self._round = 0
+        self._before = 0.0
+        self._started = time.monotonic()
         self._party_seconds = 0.0
 
     def start(self, round_: int) -> None:
@@ -84,7 +86,9 @@ class Scorer:
         scored: Callable[[SimulatedRound], None],
     ) -> None:
         self._simulation, self._layout = simulation, layout
-        self._directory, self._coordinator, self._engine = directory, coordinator, engine
+        self._directory = directory
+        self._coordinator = coordinator
+        self._engine = engine
         self._environment, self._scored = asdict(environment), scored
         self._environments = {entry.round: entry.environment for entry in _written(layout)}  # of earlier starts
         self._results: dict[int, SimulatedRound] = {}

@@ -136,13 +136,17 @@ class SimulationReporter:
 
     def __init__(self, report: ReportProgress, rounds: int = 1) -> None:
         self._report, self._rounds = report, rounds
-        self._round, self._cohort, self._done = 1, 1, 0
+        self._round = 1
+        self._cohort = 1
+        self._done = 0
         self._scored = 0  # the newest round whose model is scored; an older model may be scored later
         self._accuracy: float | None = None
 
     def opened(self, round_: int, cohort: int) -> None:
         """Record that a round has started."""
-        self._round, self._cohort, self._done = round_, cohort, 0
+        self._round = round_
+        self._cohort = cohort
+        self._done = 0
         self._say()
 
     def delivered(self) -> None:

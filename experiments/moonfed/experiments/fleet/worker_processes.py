@@ -24,7 +24,7 @@ from typing import Any
 from moonfed import errors
 from moonfed.sandbox.messages import decode, encode
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 STDERR = 2
 
 
@@ -110,7 +110,10 @@ class ProcessWorker:
     def __init__(
         self, server: ForkServer, pid: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        self._server, self._pid, self._reader, self._writer = server, pid, reader, writer
+        self._server = server
+        self._pid = pid
+        self._reader = reader
+        self._writer = writer
         self._code: int | None = None
 
     async def do(self, kind: str, fields: Mapping[str, Any]) -> Mapping[str, float]:
@@ -124,7 +127,7 @@ class ProcessWorker:
                 return found
             if answer == "failed":
                 raise errors.error_from_process(found["error"], found["reason"])
-            log.log(int(found["level"]), "%s", found["text"])
+            _log.log(int(found["level"]), "%s", found["text"])
         raise errors.TrainingFailed(f"a worker process {_ending(await self._wait())}")
 
     async def end(self) -> None:

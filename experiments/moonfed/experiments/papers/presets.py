@@ -65,8 +65,13 @@ THREE = (CIFAR10, CIFAR100, TINY)
 
 AUTHORS_CODE, OUR_CHOICE = "authors' code", "our choice"
 TRIALS, AUGMENTATION, EPOCHS = "trials (seeds)", "augmentation", "local epochs"  # names of conditions
-EPOCHS_OF_SOLO, SPLIT, SPLIT_SEED, MU = "epochs of SOLO", "split", "seed of the split", "mu"
-PARTIES, COHORT, NETWORK = "parties", "parties in a round", "network"
+EPOCHS_OF_SOLO = "epochs of SOLO"
+SPLIT = "split"
+SPLIT_SEED = "seed of the split"
+MU = "mu"
+PARTIES = "parties"
+COHORT = "parties in a round"
+NETWORK = "network"
 TEMPERATURE, HEAD = "tau", "output of the projection head"
 UNSTATED: Mapping[str, str] = {  # MOON's table 1 states everything else
     AUGMENTATION: AUTHORS_CODE,

@@ -15,7 +15,9 @@ class TrialsBar:
     """A progress bar over a recipe's trials, each of equal length."""
 
     def __init__(self, bar: Progress, task: TaskID) -> None:
-        self._bar, self._task, self._done = bar, task, 0
+        self._bar = bar
+        self._task = task
+        self._done = 0
 
     def show(self, progress: SimulationProgress) -> None:
         """Show the progress of the current trial."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from moonfed.export.methods.method import Method, Objective
 
@@ -22,11 +22,11 @@ class CrossEntropy(Objective):
 
     def forward(
         self,
-        logits_BC: torch.Tensor,  # noqa: N803
-        z_BD: torch.Tensor,  # noqa: N803
-        labels_B: torch.Tensor,  # noqa: N803
-        references_BRD: torch.Tensor,  # noqa: N803
-        coefficients: dict[str, float],
+        logits_BC: torch.Tensor,
+        z_BD: torch.Tensor,
+        labels_B: torch.Tensor,
+        references_BRD: torch.Tensor,
+        hyperparameters: dict[str, float],
     ) -> torch.Tensor:
         """Return the batch's loss, a scalar."""
         return F.cross_entropy(logits_BC, labels_B)

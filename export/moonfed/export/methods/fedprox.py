@@ -22,7 +22,7 @@ Legend: B samples, C classes, D width of a representation.
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from moonfed.errors import InvalidInput
 from moonfed.export.methods.fedavg import CrossEntropy
@@ -40,18 +40,20 @@ class Proximal(CrossEntropy):
 
     def __init__(self) -> None:
         super().__init__()
-        self.anchor, self.sums_before, self.sums_after = [], [], []
+        self.anchor = []
+        self.sums_before = []
+        self.sums_after = []
         self.samples = 0  # that the second survey has seen
 
     def begin(
         self,
         parameters: list[torch.Tensor],
         received: dict[str, list[torch.Tensor]],
-        coefficients: dict[str, float],
+        hyperparameters: dict[str, float],
     ) -> None:
         """Store the global model."""
         self.anchor = [parameter.clone() for parameter in parameters]
-        measured = parameters if coefficients["measure_inexactness"] > 0 else parameters[:0]
+        measured = parameters if hyperparameters["measure_inexactness"] > 0 else parameters[:0]
         self.sums_before = [torch.zeros_like(parameter) for parameter in measured]
         self.sums_after = [torch.zeros_like(parameter) for parameter in measured]
         self.samples = 0
@@ -61,25 +63,25 @@ class Proximal(CrossEntropy):
         loss: torch.Tensor,
         gradients: list[torch.Tensor | None],
         parameters: list[torch.Tensor],
-        coefficients: dict[str, float],
+        hyperparameters: dict[str, float],
     ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
         """Add mu/2 · ‖w_i − w‖² to the loss and mu · (w_i − w) to the gradients."""
-        mu = coefficients["mu"]
+        mu = hyperparameters["mu"]
         aways = difference(parameters, self.anchor)
         found: list[torch.Tensor | None] = []
         for gradient, away in zip(gradients, aways):  # noqa: B905 - not in scripts
             found.append(None if gradient is None else gradient.add(away, alpha=mu))
         return loss + mu / 2 * squared_norm(aways), found
 
-    def wants_survey(self, trained: bool, coefficients: dict[str, float]) -> bool:
+    def wants_survey(self, trained: bool, hyperparameters: dict[str, float]) -> bool:
         """Request surveys before and after the steps if inexactness is measured."""
-        return coefficients["measure_inexactness"] > 0
+        return hyperparameters["measure_inexactness"] > 0
 
     def survey(
         self,
-        logits_BC: torch.Tensor,  # noqa: N803
-        z_BD: torch.Tensor,  # noqa: N803
-        labels_B: torch.Tensor,  # noqa: N803
+        logits_BC: torch.Tensor,
+        z_BD: torch.Tensor,
+        labels_B: torch.Tensor,
         parameters: list[torch.Tensor],
         steps: int,
     ) -> None:
@@ -88,12 +90,12 @@ class Proximal(CrossEntropy):
         add_gradients(loss, parameters, self.sums_before if steps == 0 else self.sums_after)
         self.samples += labels_B.size(0) if steps > 0 else 0
 
-    def metrics(self, parameters: list[torch.Tensor], coefficients: dict[str, float]) -> dict[str, float]:
+    def metrics(self, parameters: list[torch.Tensor], hyperparameters: dict[str, float]) -> dict[str, float]:
         """Return `inexactness`, if both surveys were made and w was not a solution yet."""
         found: dict[str, float] = {}
         if self.samples > 0:
             aways = difference(parameters, self.anchor)
-            weight = coefficients["mu"] * float(self.samples)  # N · ∇h on both sides of the fraction
+            weight = hyperparameters["mu"] * float(self.samples)  # N · ∇h on both sides of the fraction
             after = squared_norm([total + weight * away for total, away in zip(self.sums_after, aways)])  # noqa: B905
             before = squared_norm(self.sums_before)
             if float(before) > 0.0:
@@ -122,7 +124,7 @@ class FedProx(Method):
         if self.measure_inexactness > 1:
             raise InvalidInput(f"measure_inexactness is {self.measure_inexactness}; it must be 0 or 1")
 
-    def coefficients(self) -> dict[str, float]:
+    def hyperparameters(self) -> dict[str, float]:
         """Return both settings as numbers."""
         return {"mu": self.mu, "measure_inexactness": float(self.measure_inexactness)}
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from moonfed.bundle.manifest import Roles, Schedule
 from moonfed.errors import InvalidInput
@@ -39,56 +39,56 @@ class SharedContrastive(Objective):
         self,
         parameters: list[torch.Tensor],
         received: dict[str, list[torch.Tensor]],
-        coefficients: dict[str, float],
+        hyperparameters: dict[str, float],
     ) -> None:
         """Store the prototypes."""
         self.prototypes.begin(received, parameters[0].device)
         self.class_means.begin()
 
-    def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
+    def reference_count(self, previous: int, hyperparameters: dict[str, float]) -> int:
         """Count MOON's references; none if l_con has no weight."""
-        return 0 if previous == 0 or coefficients["mu_moon"] == 0.0 else 1 + previous
+        return 0 if previous == 0 or hyperparameters["mu_moon"] == 0.0 else 1 + previous
 
-    def references(self, representations_BRD: torch.Tensor, coefficients: dict[str, float]) -> torch.Tensor:  # noqa: N803
+    def references(self, representations_BRD: torch.Tensor, hyperparameters: dict[str, float]) -> torch.Tensor:
         """Return MOON's references."""
-        return differences(representations_BRD, coefficients["tau"])
+        return differences(representations_BRD, hyperparameters["tau"])
 
     def contrast(
         self,
-        z_BD: torch.Tensor,  # noqa: N803
-        labels_B: torch.Tensor,  # noqa: N803
-        references_BRD: torch.Tensor,  # noqa: N803
-        coefficients: dict[str, float],
+        z_BD: torch.Tensor,
+        labels_B: torch.Tensor,
+        references_BRD: torch.Tensor,
+        hyperparameters: dict[str, float],
     ) -> torch.Tensor:
         """mu_moon · l_con + mu_glob · l_glob, as far as there is something to compare with; else 0."""
-        tau = coefficients["tau"]
+        tau = hyperparameters["tau"]
         loss = torch.zeros([], device=z_BD.device)
         if references_BRD.numel() > 0:
-            loss = loss + coefficients["mu_moon"] * model_contrast(z_BD, references_BRD)
+            loss = loss + hyperparameters["mu_moon"] * model_contrast(z_BD, references_BRD)
         if self.prototypes.any():
-            loss = loss + coefficients["mu_glob"] * self.prototypes(z_BD, labels_B, tau)
+            loss = loss + hyperparameters["mu_glob"] * self.prototypes(z_BD, labels_B, tau)
         return loss
 
     def forward(
         self,
-        logits_BC: torch.Tensor,  # noqa: N803
-        z_BD: torch.Tensor,  # noqa: N803
-        labels_B: torch.Tensor,  # noqa: N803
-        references_BRD: torch.Tensor,  # noqa: N803
-        coefficients: dict[str, float],
+        logits_BC: torch.Tensor,
+        z_BD: torch.Tensor,
+        labels_B: torch.Tensor,
+        references_BRD: torch.Tensor,
+        hyperparameters: dict[str, float],
     ) -> torch.Tensor:
         """Return the batch's loss, a scalar."""
-        return F.cross_entropy(logits_BC, labels_B) + self.contrast(z_BD, labels_B, references_BRD, coefficients)
+        return F.cross_entropy(logits_BC, labels_B) + self.contrast(z_BD, labels_B, references_BRD, hyperparameters)
 
-    def wants_survey(self, trained: bool, coefficients: dict[str, float]) -> bool:
+    def wants_survey(self, trained: bool, hyperparameters: dict[str, float]) -> bool:
         """Request a survey after the last step, for the class means."""
         return trained
 
     def survey(
         self,
-        logits_BC: torch.Tensor,  # noqa: N803
-        z_BD: torch.Tensor,  # noqa: N803
-        labels_B: torch.Tensor,  # noqa: N803
+        logits_BC: torch.Tensor,
+        z_BD: torch.Tensor,
+        labels_B: torch.Tensor,
         parameters: list[torch.Tensor],
         steps: int,
     ) -> None:
@@ -96,10 +96,10 @@ class SharedContrastive(Objective):
         self.class_means.add(z_BD, labels_B, logits_BC.size(1))
 
     def results(
-        self, parameters: list[torch.Tensor], steps: int, coefficients: dict[str, float]
+        self, parameters: list[torch.Tensor], steps: int, hyperparameters: dict[str, float]
     ) -> dict[str, list[torch.Tensor]]:
         """Return the class means."""
-        return {"class_means": self.class_means.shared(coefficients["prototype_minimum"])}
+        return {"class_means": self.class_means.shared(hyperparameters["prototype_minimum"])}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ class PrototypeMethod(Method):
         if self.decay_end <= self.decay_start:
             raise InvalidInput(f"decay_end is {self.decay_end}; it must be above decay_start, {self.decay_start}")
 
-    def coefficients(self) -> dict[str, float]:
+    def hyperparameters(self) -> dict[str, float]:
         """Return mu_glob as in the first round, without l_con."""
         return {
             "tau": self.tau,
@@ -170,6 +170,6 @@ class FedSsc(PrototypeMethod):
         """The number of MOON's frozen encoders; 0 if l_con has no weight."""
         return 1 + self.previous_models if self.mu_moon > 0 else 0
 
-    def coefficients(self) -> dict[str, float]:
+    def hyperparameters(self) -> dict[str, float]:
         """Return the weights of both terms and the settings that they need."""
-        return {**PrototypeMethod.coefficients(self), "mu_moon": self.mu_moon}
+        return {**PrototypeMethod.hyperparameters(self), "mu_moon": self.mu_moon}

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from moonfed.export.methods.fedssc import FedSsc, SharedContrastive
 from moonfed.export.methods.method import Objective
@@ -28,26 +28,26 @@ class LocalContrast(SharedContrastive):
 
     def forward(
         self,
-        logits_BC: torch.Tensor,  # noqa: N803
-        z_BD: torch.Tensor,  # noqa: N803
-        labels_B: torch.Tensor,  # noqa: N803
-        references_BRD: torch.Tensor,  # noqa: N803
-        coefficients: dict[str, float],
+        logits_BC: torch.Tensor,
+        z_BD: torch.Tensor,
+        labels_B: torch.Tensor,
+        references_BRD: torch.Tensor,
+        hyperparameters: dict[str, float],
     ) -> torch.Tensor:
         """Return the batch's loss, a scalar."""
-        loss = F.cross_entropy(logits_BC, labels_B) + self.contrast(z_BD, labels_B, references_BRD, coefficients)
-        return loss + coefficients["local_contrast"] * supervised_contrast(z_BD, labels_B, coefficients["tau"])
+        loss = F.cross_entropy(logits_BC, labels_B) + self.contrast(z_BD, labels_B, references_BRD, hyperparameters)
+        return loss + hyperparameters["local_contrast"] * supervised_contrast(z_BD, labels_B, hyperparameters["tau"])
 
 
-def supervised_contrast(z_BD: torch.Tensor, labels_B: torch.Tensor, tau: float) -> torch.Tensor:  # noqa: N803
+def supervised_contrast(z_BD: torch.Tensor, labels_B: torch.Tensor, tau: float) -> torch.Tensor:
     """l_sup, a scalar."""
-    directions_BD = F.normalize(z_BD, dim=1)  # noqa: N806
-    itself_BB = torch.eye(z_BD.size(0), dtype=torch.bool, device=z_BD.device)  # noqa: N806
+    directions_BD = F.normalize(z_BD, dim=1)
+    itself_BB = torch.eye(z_BD.size(0), dtype=torch.bool, device=z_BD.device)
     # Not −inf: a batch of one would have no denominator at all.
-    similarities_BB = (directions_BD.matmul(directions_BD.t()) / tau).masked_fill(itself_BB, -1e9)  # noqa: N806
-    logarithms_BB = torch.log_softmax(similarities_BB, dim=1)  # noqa: N806
-    positives_BB = (labels_B.unsqueeze(0) == labels_B.unsqueeze(1)) & ~itself_BB  # noqa: N806
-    summed_B = (logarithms_BB * positives_BB).sum(1)  # noqa: N806
+    similarities_BB = (directions_BD.matmul(directions_BD.t()) / tau).masked_fill(itself_BB, -1e9)
+    logarithms_BB = torch.log_softmax(similarities_BB, dim=1)
+    positives_BB = (labels_B.unsqueeze(0) == labels_B.unsqueeze(1)) & ~itself_BB
+    summed_B = (logarithms_BB * positives_BB).sum(1)
     return -(summed_B / positives_BB.sum(1).clamp(min=1)).mean()
 
 
@@ -61,9 +61,9 @@ class FedSscLocalContrast(FedSsc):
         FedSsc.__post_init__(self)
         require_at_least("local_contrast", self.local_contrast, 0.0)
 
-    def coefficients(self) -> dict[str, float]:
-        """Return FedSSC's coefficients and the weight."""
-        return {**FedSsc.coefficients(self), "local_contrast": self.local_contrast}
+    def hyperparameters(self) -> dict[str, float]:
+        """Return FedSSC's hyperparameters and the weight."""
+        return {**FedSsc.hyperparameters(self), "local_contrast": self.local_contrast}
 
     def objective(self) -> Objective:
         """FedSSC's loss and the contrast among a batch's samples."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from moonfed.bundle.manifest import Schedule
 from moonfed.export.methods.fedssc import FedSsc, SharedContrastive
@@ -26,27 +26,27 @@ from moonfed.validate import require_whole
 class TwoStage(SharedContrastive):
     """The contrastive terms in stage 1, cross-entropy in stage 2."""
 
-    def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
+    def reference_count(self, previous: int, hyperparameters: dict[str, float]) -> int:
         """Count MOON's references in stage 1, none in stage 2."""
-        unused = coefficients["stage"] > 1.0 or previous == 0 or coefficients["mu_moon"] == 0.0
+        unused = hyperparameters["stage"] > 1.0 or previous == 0 or hyperparameters["mu_moon"] == 0.0
         return 0 if unused else 1 + previous
 
-    def trains_encoder(self, previous: int, coefficients: dict[str, float]) -> bool:
+    def trains_encoder(self, previous: int, hyperparameters: dict[str, float]) -> bool:
         """Return True in stage 1 if there is something to compare with."""
-        comparable = self.prototypes.any() or self.reference_count(previous, coefficients) > 0
-        return comparable and coefficients["stage"] == 1.0
+        comparable = self.prototypes.any() or self.reference_count(previous, hyperparameters) > 0
+        return comparable and hyperparameters["stage"] == 1.0
 
     def forward(
         self,
-        logits_BC: torch.Tensor,  # noqa: N803
-        z_BD: torch.Tensor,  # noqa: N803
-        labels_B: torch.Tensor,  # noqa: N803
-        references_BRD: torch.Tensor,  # noqa: N803
-        coefficients: dict[str, float],
+        logits_BC: torch.Tensor,
+        z_BD: torch.Tensor,
+        labels_B: torch.Tensor,
+        references_BRD: torch.Tensor,
+        hyperparameters: dict[str, float],
     ) -> torch.Tensor:
         """Return the batch's loss, a scalar."""
-        if coefficients["stage"] == 1.0:
-            return self.contrast(z_BD, labels_B, references_BRD, coefficients)
+        if hyperparameters["stage"] == 1.0:
+            return self.contrast(z_BD, labels_B, references_BRD, hyperparameters)
         return F.cross_entropy(logits_BC, labels_B)
 
 
@@ -60,9 +60,9 @@ class FedSscTwoStage(FedSsc):
         FedSsc.__post_init__(self)
         require_whole("first_stage_rounds", self.first_stage_rounds, 1)
 
-    def coefficients(self) -> dict[str, float]:
-        """Return FedSSC's coefficients and the stage."""
-        return {**FedSsc.coefficients(self), "stage": 1.0}
+    def hyperparameters(self) -> dict[str, float]:
+        """Return FedSSC's hyperparameters and the stage."""
+        return {**FedSsc.hyperparameters(self), "stage": 1.0}
 
     def schedules(self) -> dict[str, Schedule]:
         """Return FedSSC's schedules and the stage's: 1, then 2."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from moonfed.export.methods.method import Method, Objective
 from moonfed.validate import require_at_least
@@ -24,22 +24,22 @@ from moonfed.validate import require_at_least
 class Distance(Objective):
     """Cross-entropy and the distance between two representations."""
 
-    def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
+    def reference_count(self, previous: int, hyperparameters: dict[str, float]) -> int:
         """Count the frozen encoders: always one, the global model."""
         return 1
 
     def forward(
         self,
-        logits_BC: torch.Tensor,  # noqa: N803
-        z_BD: torch.Tensor,  # noqa: N803
-        labels_B: torch.Tensor,  # noqa: N803
-        references_BRD: torch.Tensor,  # noqa: N803
-        coefficients: dict[str, float],
+        logits_BC: torch.Tensor,
+        z_BD: torch.Tensor,
+        labels_B: torch.Tensor,
+        references_BRD: torch.Tensor,
+        hyperparameters: dict[str, float],
     ) -> torch.Tensor:
         """Return the batch's loss, a scalar."""
-        distances_B: torch.Tensor = torch.linalg.vector_norm(z_BD - references_BRD[:, 0], dim=1)  # noqa: N806
+        distances_B: torch.Tensor = torch.linalg.vector_norm(z_BD - references_BRD[:, 0], dim=1)
         loss = F.cross_entropy(logits_BC, labels_B)
-        return loss + coefficients["mu"] * distances_B.mean()
+        return loss + hyperparameters["mu"] * distances_B.mean()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class L2(Method):
         """The number of frozen encoders: the global model's."""
         return 1
 
-    def coefficients(self) -> dict[str, float]:
+    def hyperparameters(self) -> dict[str, float]:
         """Return mu."""
         return {"mu": self.mu}
 

@@ -27,7 +27,7 @@ class ExchangeShapes:
 class Objective(torch.nn.Module):
     """A round's local objective: scripted hooks, in the order of their calls.
 
-    `parameters`: the model's trained tensors, in the manifest's order. `coefficients`: the round's hyperparameters, the
+    `parameters`: the model's trained tensors, in the manifest's order. `hyperparameters`: the round's, both the
     optimiser's and the method's. State that a hook keeps for a later one is created in `begin`, so that the saved plan
     holds no tensors of the model's size.
     """
@@ -36,32 +36,32 @@ class Objective(torch.nn.Module):
         self,
         parameters: list[torch.Tensor],
         received: dict[str, list[torch.Tensor]],
-        coefficients: dict[str, float],
+        hyperparameters: dict[str, float],
     ) -> None:
         """Begin a round: `parameters` hold the global model; an absent role of `received` counts as zeros."""
 
-    def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
+    def reference_count(self, previous: int, hyperparameters: dict[str, float]) -> int:
         """Return the number of references per sample, given the previous models: 0 or 1 + previous."""
         return 0
 
-    def references(self, representations_BRD: torch.Tensor, coefficients: dict[str, float]) -> torch.Tensor:  # noqa: N803
+    def references(self, representations_BRD: torch.Tensor, hyperparameters: dict[str, float]) -> torch.Tensor:
         """Return the loss's inputs from the frozen encoders' representations [B, R, D]; kept for a round.
 
         Without gradients. By default the representations themselves.
         """
         return representations_BRD
 
-    def trains_encoder(self, previous: int, coefficients: dict[str, float]) -> bool:
+    def trains_encoder(self, previous: int, hyperparameters: dict[str, float]) -> bool:
         """Return whether this round trains encoder and head; if not, they are in eval mode and get no gradients."""
         return True
 
     def forward(
         self,
-        logits_BC: torch.Tensor,  # noqa: N803
-        z_BD: torch.Tensor,  # noqa: N803
-        labels_B: torch.Tensor,  # noqa: N803
-        references_BRD: torch.Tensor,  # noqa: N803
-        coefficients: dict[str, float],
+        logits_BC: torch.Tensor,
+        z_BD: torch.Tensor,
+        labels_B: torch.Tensor,
+        references_BRD: torch.Tensor,
+        hyperparameters: dict[str, float],
     ) -> torch.Tensor:
         """Return the batch's loss, a scalar; without gradients if it depends on no parameter."""
         raise NotImplementedError
@@ -71,41 +71,41 @@ class Objective(torch.nn.Module):
         loss: torch.Tensor,
         gradients: list[torch.Tensor | None],
         parameters: list[torch.Tensor],
-        coefficients: dict[str, float],
+        hyperparameters: dict[str, float],
     ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
         """Return the loss and gradients with the terms of the parameters alone; None where there is no gradient."""
         return loss, gradients
 
     def after_step(
-        self, parameters: list[torch.Tensor], coefficients: dict[str, float], skip: torch.Tensor | None
+        self, parameters: list[torch.Tensor], hyperparameters: dict[str, float], skip: torch.Tensor | None
     ) -> None:
         """Change the parameters in place after each of the optimiser's steps, outside its momentum.
 
         `skip`: a scalar that is 1 if the optimiser skipped the step and 0 if not; None if it skips none.
         """
 
-    def wants_survey(self, trained: bool, coefficients: dict[str, float]) -> bool:
+    def wants_survey(self, trained: bool, hyperparameters: dict[str, float]) -> bool:
         """Return whether `survey` must see all samples before the first step (False) or after the last (True)."""
         return False
 
     def survey(
         self,
-        logits_BC: torch.Tensor,  # noqa: N803
-        z_BD: torch.Tensor,  # noqa: N803
-        labels_B: torch.Tensor,  # noqa: N803
+        logits_BC: torch.Tensor,
+        z_BD: torch.Tensor,
+        labels_B: torch.Tensor,
         parameters: list[torch.Tensor],
         steps: int,
     ) -> None:
         """See a batch in eval mode, without augmentation; `steps` is 0 before training. Gradients can be taken."""
 
     def results(
-        self, parameters: list[torch.Tensor], steps: int, coefficients: dict[str, float]
+        self, parameters: list[torch.Tensor], steps: int, hyperparameters: dict[str, float]
     ) -> dict[str, list[torch.Tensor]]:
         """Return the round's results other than the model, by role; `steps` is the number that the optimiser took."""
         nothing: dict[str, list[torch.Tensor]] = {}
         return nothing
 
-    def metrics(self, parameters: list[torch.Tensor], coefficients: dict[str, float]) -> dict[str, float]:
+    def metrics(self, parameters: list[torch.Tensor], hyperparameters: dict[str, float]) -> dict[str, float]:
         """Return the objective's measurements of the round, by name."""
         nothing: dict[str, float] = {}
         return nothing
@@ -138,7 +138,7 @@ class Method(ABC):
         """The number of devices drawn each round for a class's prototype; 0: all, or there are no prototypes."""
         return 0
 
-    def coefficients(self) -> dict[str, float]:
+    def hyperparameters(self) -> dict[str, float]:
         """Return the hyperparameters that the objective reads, by name; schedules may change them by the round."""
         return {}
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from moonfed.export.methods.method import Method, Objective
 from moonfed.validate import require_at_least, require_positive, require_whole
@@ -29,57 +29,57 @@ MOST_PREVIOUS_MODELS = 1000  # each is a frozen encoder in the plan; the paper t
 class ModelContrastive(Objective):
     """Cross-entropy and MOON's model-contrastive loss, averaged over a batch."""
 
-    def reference_count(self, previous: int, coefficients: dict[str, float]) -> int:
+    def reference_count(self, previous: int, hyperparameters: dict[str, float]) -> int:
         """Count the frozen encoders: the global model's and each previous model's, or none before there is one."""
         return 0 if previous == 0 else 1 + previous
 
-    def references(self, representations_BRD: torch.Tensor, coefficients: dict[str, float]) -> torch.Tensor:  # noqa: N803
+    def references(self, representations_BRD: torch.Tensor, hyperparameters: dict[str, float]) -> torch.Tensor:
         """Differences of directions [B, previous, D]."""
-        return differences(representations_BRD, coefficients["tau"])
+        return differences(representations_BRD, hyperparameters["tau"])
 
     def forward(
         self,
-        logits_BC: torch.Tensor,  # noqa: N803
-        z_BD: torch.Tensor,  # noqa: N803
-        labels_B: torch.Tensor,  # noqa: N803
-        references_BRD: torch.Tensor,  # noqa: N803
-        coefficients: dict[str, float],
+        logits_BC: torch.Tensor,
+        z_BD: torch.Tensor,
+        labels_B: torch.Tensor,
+        references_BRD: torch.Tensor,
+        hyperparameters: dict[str, float],
     ) -> torch.Tensor:
         """Return the batch's loss, a scalar."""
         loss = F.cross_entropy(logits_BC, labels_B)
         if references_BRD.numel() > 0:
-            loss = loss + coefficients["mu"] * model_contrast(z_BD, references_BRD)
+            loss = loss + hyperparameters["mu"] * model_contrast(z_BD, references_BRD)
         return loss
 
 
-def differences(representations_BRD: torch.Tensor, tau: float) -> torch.Tensor:  # noqa: N803
+def differences(representations_BRD: torch.Tensor, tau: float) -> torch.Tensor:
     """Reduce the frozen representations [B, 1 + k, D] to the differences that l_con needs: [B, k, D].
 
     d_j = (z_prev^j/|z_prev^j| − z_glob/|z_glob|)/tau is constant in a round, and so is taken out of its steps. As in
     torch, a norm counts as 1e-8 at least.
     """
-    lengths_BR1 = torch.linalg.vector_norm(representations_BRD, dim=2, keepdim=True)  # noqa: N806
-    directions_BRD = representations_BRD / lengths_BR1.clamp_min(1e-8)  # noqa: N806
-    differences_BKD: torch.Tensor = (directions_BRD[:, 1:] - directions_BRD[:, :1]) / tau  # noqa: N806
+    lengths_BR1 = torch.linalg.vector_norm(representations_BRD, dim=2, keepdim=True)
+    directions_BRD = representations_BRD / lengths_BR1.clamp_min(1e-8)
+    differences_BKD: torch.Tensor = (directions_BRD[:, 1:] - directions_BRD[:, :1]) / tau
     return differences_BKD
 
 
-def model_contrast(z_BD: torch.Tensor, differences_BKD: torch.Tensor) -> torch.Tensor:  # noqa: N803
+def model_contrast(z_BD: torch.Tensor, differences_BKD: torch.Tensor) -> torch.Tensor:
     """l_con, averaged over a batch, as log(1 + Σ_j exp(x_j)) with x_j = d_j·z/|z|.
 
     Its gradient is written out too: autograd would launch twice as many kernels, and the whole term takes about as long
     as launching them. With p_j = exp(x_j)/(1 + Σ_i exp(x_i)) it is (Σ_j p_j·d_j − (Σ_j p_j·x_j)·z/|z|)/|z|.
     """
     with torch.no_grad():
-        lengths_B1 = torch.linalg.vector_norm(z_BD, dim=1, keepdim=True).clamp_min_(1e-8)  # noqa: N806
-        exponents_BK = (differences_BKD * z_BD.unsqueeze(1)).sum(2).div_(lengths_B1)  # noqa: N806
+        lengths_B1 = torch.linalg.vector_norm(z_BD, dim=1, keepdim=True).clamp_min_(1e-8)
+        exponents_BK = (differences_BKD * z_BD.unsqueeze(1)).sum(2).div_(lengths_B1)
         one = exponents_BK.size(1) == 1
-        losses_B1 = F.softplus(exponents_BK if one else torch.logsumexp(exponents_BK, 1, keepdim=True))  # noqa: N806
-        shares_BK = torch.exp(exponents_BK - losses_B1)  # noqa: N806
-        along_B1 = (shares_BK * exponents_BK).sum(1, keepdim=True).div_(lengths_B1)  # noqa: N806
-        away_BD = (shares_BK.unsqueeze(2) * differences_BKD).sum(1)  # noqa: N806
-        gradient_BD = away_BD.addcmul_(along_B1, z_BD, value=-1.0).div_(lengths_B1 * z_BD.size(0))  # noqa: N806
-    nothing_BD = z_BD - z_BD.detach()  # noqa: N806 - zero, with z's gradient
+        losses_B1 = F.softplus(exponents_BK if one else torch.logsumexp(exponents_BK, 1, keepdim=True))
+        shares_BK = torch.exp(exponents_BK - losses_B1)
+        along_B1 = (shares_BK * exponents_BK).sum(1, keepdim=True).div_(lengths_B1)
+        away_BD = (shares_BK.unsqueeze(2) * differences_BKD).sum(1)
+        gradient_BD = away_BD.addcmul_(along_B1, z_BD, value=-1.0).div_(lengths_B1 * z_BD.size(0))
+    nothing_BD = z_BD - z_BD.detach()  # zero, with z's gradient
     return losses_B1.mean() + torch.dot(gradient_BD.flatten(), nothing_BD.flatten())
 
 
@@ -103,7 +103,7 @@ class Moon(Method):
         """The number of frozen encoders: the global model's and one for each previous model."""
         return 1 + self.previous_models
 
-    def coefficients(self) -> dict[str, float]:
+    def hyperparameters(self) -> dict[str, float]:
         """Return mu and tau."""
         return {"mu": self.mu, "tau": self.tau}
 

@@ -15,7 +15,7 @@ Legend: B samples, C classes, P classes with a prototype, D width of a represent
 """
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from moonfed.blobs.tensors import TensorSpec
 from moonfed.bundle.manifest import CLASS_MEANS, PROTOTYPES, Roles
@@ -34,7 +34,7 @@ class Prototypes(torch.nn.Module):
         """Store the received tensors: `present` [C] and `prototypes` [C, D], or none."""
         self.directions_PD = torch.empty(0, device=device)
         if "prototypes" in received:
-            present_C = received["prototypes"][0].to(device) > 0  # noqa: N806
+            present_C = received["prototypes"][0].to(device) > 0
             self.directions_PD = F.normalize(received["prototypes"][1].to(device)[present_C], dim=1)
             self.places_C = torch.where(
                 present_C, present_C.cumsum(0) - 1, torch.full_like(present_C, -1, dtype=torch.int64)
@@ -44,9 +44,9 @@ class Prototypes(torch.nn.Module):
         """Return True if any class has a prototype."""
         return self.directions_PD.numel() > 0
 
-    def forward(self, z_BD: torch.Tensor, labels_B: torch.Tensor, tau: float) -> torch.Tensor:  # noqa: N803
+    def forward(self, z_BD: torch.Tensor, labels_B: torch.Tensor, tau: float) -> torch.Tensor:
         """l_glob, averaged over a batch; at least one class must have a prototype."""
-        similarities_BP = F.normalize(z_BD, dim=1).matmul(self.directions_PD.t())  # noqa: N806
+        similarities_BP = F.normalize(z_BD, dim=1).matmul(self.directions_PD.t())
         # l_glob is a cross-entropy in which the sample's own prototype is the right answer
         summed = F.cross_entropy(similarities_BP / tau, self.places_C[labels_B], ignore_index=-1, reduction="sum")
         return summed / labels_B.size(0)
@@ -65,7 +65,7 @@ class ClassMeans(torch.nn.Module):
         self.sums_CD = torch.empty(0)
         self.counts_C = torch.empty(0)
 
-    def add(self, z_BD: torch.Tensor, labels_B: torch.Tensor, classes: int) -> None:  # noqa: N803
+    def add(self, z_BD: torch.Tensor, labels_B: torch.Tensor, classes: int) -> None:
         """Add a batch."""
         if self.counts_C.numel() == 0:
             self.sums_CD = torch.zeros([classes, z_BD.size(1)], dtype=torch.float64, device=z_BD.device)
@@ -77,9 +77,9 @@ class ClassMeans(torch.nn.Module):
         """Return `mask` [C], 1 for classes with at least the minimum of samples, and `means` [C, D], 0 for others."""
         if self.counts_C.numel() == 0:
             raise ValueError("class means need a survey of all samples after the last step")
-        qualifies_C = self.counts_C >= minimum  # noqa: N806
-        means_CD = self.sums_CD / self.counts_C.clamp(min=1.0).unsqueeze(1)  # noqa: N806
-        shared_CD = torch.where(qualifies_C.unsqueeze(1), means_CD, torch.zeros_like(means_CD))  # noqa: N806
+        qualifies_C = self.counts_C >= minimum
+        means_CD = self.sums_CD / self.counts_C.clamp(min=1.0).unsqueeze(1)
+        shared_CD = torch.where(qualifies_C.unsqueeze(1), means_CD, torch.zeros_like(means_CD))
         return [qualifies_C.to(torch.float32), shared_CD.to(torch.float32)]
 
 

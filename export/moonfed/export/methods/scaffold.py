@@ -31,13 +31,15 @@ class Controlled(CrossEntropy):
 
     def __init__(self) -> None:
         super().__init__()
-        self.anchor, self.own, self.correction = [], [], []
+        self.anchor = []
+        self.own = []
+        self.correction = []
 
     def begin(
         self,
         parameters: list[torch.Tensor],
         received: dict[str, list[torch.Tensor]],
-        coefficients: dict[str, float],
+        hyperparameters: dict[str, float],
     ) -> None:
         """Store the global model and the variates."""
         self.anchor = [parameter.clone() for parameter in parameters]
@@ -45,21 +47,21 @@ class Controlled(CrossEntropy):
         self.correction = difference(variate(received, "variate", parameters), self.own)
 
     def after_step(
-        self, parameters: list[torch.Tensor], coefficients: dict[str, float], skip: torch.Tensor | None
+        self, parameters: list[torch.Tensor], hyperparameters: dict[str, float], skip: torch.Tensor | None
     ) -> None:
         """w_i ← w_i − lr · (c − c_i)."""
         correction = self.correction
         if skip is not None:
             correction = torch._foreach_mul(correction, 1.0 - skip)  # type: ignore[assignment]
-        torch._foreach_add_(parameters, correction, alpha=-coefficients["learning_rate"])
+        torch._foreach_add_(parameters, correction, alpha=-hyperparameters["learning_rate"])
 
     def results(
-        self, parameters: list[torch.Tensor], steps: int, coefficients: dict[str, float]
+        self, parameters: list[torch.Tensor], steps: int, hyperparameters: dict[str, float]
     ) -> dict[str, list[torch.Tensor]]:
         """c_i⁺ − c_i to send and c_i⁺ to keep; without a step c_i stays as it is."""
         new = [tensor.clone() for tensor in self.own]
         if steps > 0:
-            work = steps * coefficients["learning_rate"]
+            work = steps * hyperparameters["learning_rate"]
             slopes = [drift / work for drift in difference(self.anchor, parameters)]
             new = difference(slopes, self.correction)
         return {"variate_change": difference(new, self.own), "device_variate": new}

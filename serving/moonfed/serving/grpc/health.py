@@ -26,7 +26,7 @@ class HealthService(health.HealthServicer):
         for name in ("", INFERENCE_SERVICE):
             self.set(name, status.SERVING if self._is_ready() else status.NOT_SERVING)
 
-    def Check(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ANN401, N802
+    def Check(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Return the present health of a service."""
         self.refresh()
         return super().Check(request, context)

@@ -35,7 +35,7 @@ class ReceivingCalls:
         self._idle_memory = 0  # the process's memory when no message was late
         self._checks = RepeatedCheck(self._check, self._calls, seconds=CHECK_SECONDS, thread_name="receiving")
 
-    def receive(self, requests: Iterator[Any], context: Context, kind: str) -> Any:  # noqa: ANN401
+    def receive(self, requests: Iterator[Any], context: Context, kind: str) -> Any:
         """Return the next message, None after the last one."""
         if not self._idle_memory:  # the first call may be late at the first check
             self._idle_memory = _resident_bytes()

@@ -11,7 +11,9 @@ class RepeatedCheck:
     """A check of `pending`, every so many seconds while it is not empty. `wake` must follow each addition."""
 
     def __init__(self, check: Callable[[], None], pending: Sized, *, seconds: float, thread_name: str) -> None:
-        self._check, self._pending, self._seconds = check, pending, seconds
+        self._check = check
+        self._pending = pending
+        self._seconds = seconds
         self._some = threading.Event()
         threading.Thread(target=self._repeat, name=thread_name, daemon=True).start()
 

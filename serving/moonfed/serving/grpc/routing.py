@@ -57,11 +57,13 @@ class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # g
         receiving: ReceivingCalls,
         unread: UnreadAnswers,
     ) -> None:
-        self._inference, self._pools, self._access = inference, pools, access
+        self._inference = inference
+        self._pools = pools
+        self._access = access
         self._receiving, self._unread = receiving, unread
         self._handlers: dict[str, Handler] = {}  # by method
 
-    def intercept_service(self, continuation: Callable[..., Any], handler_call_details: Any) -> Handler:  # noqa: ANN401
+    def intercept_service(self, continuation: Callable[..., Any], handler_call_details: Any) -> Handler:
         """Return the method's handler with its pool, or one that rejects the call."""
         method = handler_call_details.method
         try:
@@ -79,7 +81,7 @@ class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # g
                 self._handlers[method] = handler
         return handler
 
-    def _require_permission(self, method: str, metadata: Any) -> None:  # noqa: ANN401
+    def _require_permission(self, method: str, metadata: Any) -> None:
         authorization = next((value for key, value in metadata if key == _AUTHORIZATION), None)
         if method in _ADMIN:
             self._access.require_admin(authorization)
@@ -112,7 +114,7 @@ class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # g
         receive, answer = self._receiving.receive, handler.unary_unary
         sent, serialize = self._unread.add, handler.response_serializer
 
-        def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:  # noqa: ANN401
+        def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             message = receive(requests, context, kind)
             if message is None:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message; it must have one")
@@ -126,7 +128,7 @@ class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # g
         receive, answer = self._receiving.receive, handler.stream_stream
         sent, serialize = self._unread.each, handler.response_serializer
 
-        def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:  # noqa: ANN401
+        def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             answers = answer(iter(lambda: receive(requests, context, STREAM), None), context)
             return sent(context, map(serialize, answers))
 
@@ -137,7 +139,7 @@ class RoutingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # g
         """Return a handler for streams of health checks, which occupy a thread only until their message has arrived."""
         receive, answer = self._receiving.receive, handler.unary_stream
 
-        def call(requests: Iterator[Any], context: Any, send_response_callback: Any) -> None:  # noqa: ANN401
+        def call(requests: Iterator[Any], context: Any, send_response_callback: Any) -> None:
             if (message := receive(requests, context, HEALTH)) is not None:
                 answer(message, context, send_response_callback=send_response_callback)
 
@@ -164,7 +166,7 @@ class _CountingPool(ThreadPoolExecutor):
         self.count = 0
         self._count_lock = threading.Lock()
 
-    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:  # noqa: ANN401
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         self._change(1)
         future = super().submit(function, *arguments, **named)
         future.add_done_callback(lambda _: self._change(-1))

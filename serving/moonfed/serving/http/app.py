@@ -49,7 +49,9 @@ class InferenceApp:
     def __init__(
         self, models: ModelManager, inference: ElasticThreadPool, max_request_bytes: int, access: AccessControl
     ) -> None:
-        self._models, self._inference, self._limit = models, inference, max_request_bytes
+        self._models = models
+        self._inference = inference
+        self._limit = max_request_bytes
         self._access, self._pacer = access, BodyPacer()
 
     def application(self) -> Starlette:

@@ -136,7 +136,9 @@ class _BinaryData:
 
 
 def _input(tensor: Json, name: str, raw: _BinaryData, model: str, request_id: str) -> Array:
-    datatype, dims, options = text(tensor, "datatype"), shape(tensor), parameters(tensor)
+    datatype = text(tensor, "datatype")
+    dims = shape(tensor)
+    options = parameters(tensor)
     if datatype not in DTYPES:
         raise InvalidInput(f"invalid datatype for input {name}: {datatype!r}; it must be one of {', '.join(DTYPES)}")
     _require_one_source(tensor, options)

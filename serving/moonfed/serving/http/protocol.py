@@ -19,7 +19,12 @@ from moonfed.serving.http.connections import Body, Connections
 
 _DISCARDED_BYTES = 1 << 20  # of a body beyond four times the largest one; its client reads the response only at the end
 LINGER_SECONDS = 10.0  # without progress, in sending the rest of an answered request or in reading a response
-_BAD_REQUEST, _TIMEOUT, _BODY_TOO_LARGE, _TOO_MANY, _HEADERS_TOO_LARGE, _UNAVAILABLE = 400, 408, 413, 429, 431, 503
+_BAD_REQUEST = 400
+_TIMEOUT = 408
+_BODY_TOO_LARGE = 413
+_TOO_MANY = 429
+_HEADERS_TOO_LARGE = 431
+_UNAVAILABLE = 503
 _REASONS: Mapping[int, str] = MappingProxyType(
     {
         _BAD_REQUEST: "the request is not HTTP",
@@ -35,18 +40,22 @@ _REASONS: Mapping[int, str] = MappingProxyType(
 class BoundedProtocol(HttpToolsProtocol):
     """A connection whose requests are bounded."""
 
-    def __init__(self, *arguments: Any, shared: Connections[BoundedProtocol], **named: Any) -> None:  # noqa: ANN401
+    def __init__(self, *arguments: Any, shared: Connections[BoundedProtocol], **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._shared, self._limits, self._application = shared, shared.limits, self.app
+        self._shared = shared
+        self._limits = shared.limits
+        self._application = self.app
         self._unparsed = 0  # bytes since the parser's last event
         self._header_bytes = self._header_count = 0
         self._begun = self._in_body = False
-        self._body_bytes, self._body_began, self._body = 0, 0.0, Body()
+        self._body_bytes = 0
+        self._body_began = 0.0
+        self._body = Body()
         self._timer: asyncio.TimerHandle | None = None
         self._reading_timer: asyncio.TimerHandle | None = None  # runs while the client has a response to read
         self._rejection = _BAD_REQUEST
 
-    def connection_made(self, transport: Any) -> None:  # noqa: ANN401
+    def connection_made(self, transport: Any) -> None:
         """Admit the connection, and wait for its first request."""
         super().connection_made(transport)
         self._start_timer(self._limits.header_seconds)
@@ -235,7 +244,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer = self.loop.call_later(LINGER_SECONDS, self._abort_unless_read, left)
 
 
-async def _run(application: Any, finish: Callable[[], None], scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+async def _run(application: Any, finish: Callable[[], None], scope: Any, receive: Any, send: Any) -> None:
     """Run the application, and record that it has finished with a request, even if the connection was lost."""
     try:
         await application(scope, receive, send)

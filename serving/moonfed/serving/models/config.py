@@ -120,7 +120,7 @@ def _require_execution(config: Config, name: str) -> None:
             raise InvalidInput(f"{CONFIG_FILE} of model '{name}' sets {word}, which this server lacks")
 
 
-def _reject(message: Any, fields: Sequence[str], name: str) -> None:  # noqa: ANN401
+def _reject(message: Any, fields: Sequence[str], name: str) -> None:
     for descriptor, _ in message.ListFields():
         if descriptor.name in fields:
             raise InvalidInput(f"{CONFIG_FILE} of model '{name}' sets {descriptor.name}, which this server lacks")
@@ -177,7 +177,7 @@ def _complete_batching(completed: Config, tensors: Sequence[TensorMetadata]) -> 
         completed.dynamic_batching.SetInParent()
 
 
-def _complete_tensors(written: Any, tensors: Sequence[TensorMetadata], *, batched: bool) -> None:  # noqa: ANN401
+def _complete_tensors(written: Any, tensors: Sequence[TensorMetadata], *, batched: bool) -> None:
     if written:
         return
     for each in tensors:
@@ -220,7 +220,7 @@ def _require_same(name: str, written: TensorMetadata, there: TensorMetadata) -> 
         )
 
 
-def tensor_metadata(tensor: Any, *, batched: bool) -> TensorMetadata:  # noqa: ANN401
+def tensor_metadata(tensor: Any, *, batched: bool) -> TensorMetadata:
     """Convert a ModelInput or ModelOutput to what clients see."""
     datatype = from_config_type(model_config_pb2.DataType.Name(tensor.data_type))
     return TensorMetadata(name=tensor.name, datatype=datatype, shape=((-1,) if batched else ()) + tuple(tensor.dims))

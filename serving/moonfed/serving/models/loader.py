@@ -21,8 +21,11 @@ from moonfed.serving.models.version_files import VerifiedFiles, VersionFiles
 from moonfed.signing.release_signature import ReleaseKey
 
 IGNORED_NAMED = 3  # directories in a reason
-_LOG = logging.getLogger(__name__)
-READY, UNAVAILABLE, LOADING, UNLOADING = "READY", "UNAVAILABLE", "LOADING", "UNLOADING"
+_log = logging.getLogger(__name__)
+READY = "READY"
+UNAVAILABLE = "UNAVAILABLE"
+LOADING = "LOADING"
+UNLOADING = "UNLOADING"
 
 
 @dataclass(slots=True)
@@ -50,7 +53,10 @@ class _VersionSlot:
     def retire(self) -> None:
         """Unload the loaded version, if any."""
         if self.loaded is not None:
-            self.retired, self.loaded, self.reason, self.seen = self.loaded, None, "unloaded", None
+            self.retired = self.loaded
+            self.loaded = None
+            self.reason = "unloaded"
+            self.seen = None
 
 
 class Loader:
@@ -114,7 +120,7 @@ class Loader:
         reason = f"version {number} is specified for model '{name}', but the version directory is not present"
         slot = self._slot(name, number)
         if slot.reason != reason:
-            _LOG.warning("%s", reason)
+            _log.warning("%s", reason)
         slot.reason = reason
         return reason
 
@@ -122,7 +128,7 @@ class Loader:
         """Record and return the reason why a model cannot be loaded at all; its loaded versions stay in service."""
         with self._lock:
             if self._failures.get(name) != reason:
-                _LOG.warning("model %s cannot be loaded: %s", name, reason)
+                _log.warning("model %s cannot be loaded: %s", name, reason)
             self._failures[name] = reason
         return reason
 
@@ -160,13 +166,13 @@ class Loader:
         reason, version = "", None
         try:
             version = load_version(self._files(scanned, number, config), config, self._settings)
-            _LOG.info("model %s version %d is loaded", name, number)
+            _log.info("model %s version %d is loaded", name, number)
         except MoonfedError as error:
             reason = str(error)
-            _LOG.warning("model %s version %d cannot be loaded: %s", name, number, reason)
+            _log.warning("model %s version %d cannot be loaded: %s", name, number, reason)
         except Exception as error:  # one broken model must not affect the others
             reason = f"{type(error).__name__}: {error}"
-            _LOG.exception("model %s version %d cannot be loaded", name, number)
+            _log.exception("model %s version %d cannot be loaded", name, number)
         self._install(slot, version, reason, fingerprint)
         return reason
 
@@ -177,7 +183,9 @@ class Loader:
 
     def _install(self, slot: _VersionSlot, version: ModelVersion | None, reason: str, fingerprint: Fingerprint) -> None:
         with self._lock:
-            slot.loading, slot.reason, slot.seen = False, reason, fingerprint
+            slot.loading = False
+            slot.reason = reason
+            slot.seen = fingerprint
             if version is not None:
                 self._replaced = [each for each in self._replaced if each.busy()]
                 if slot.loaded is not None:
@@ -196,7 +204,7 @@ class Loader:
                     if slot.retired is not None and slot.is_leaving():
                         self._replaced.append(slot.retired)
                     if slot.loaded is not None:
-                        _LOG.info("model %s version %d is unloaded", name, number)
+                        _log.info("model %s version %d is unloaded", name, number)
                     slot.retire()
         self._publish()
 

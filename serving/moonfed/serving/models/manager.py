@@ -21,7 +21,7 @@ from moonfed.serving.models.statistics import VersionStatistics
 from moonfed.serving.models.version import ModelVersion
 from moonfed.signing.release_signature import read_release_key
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class ModelManager:
         if not settings.explicit:
             self.poll()
             if not self._loader.ready:
-                _LOG.warning("%s has no model that can be served; it must contain NAME/VERSION/model.onnx", repository)
+                _log.warning("%s has no model that can be served; it must contain NAME/VERSION/model.onnx", repository)
         if settings.poll_seconds:
             threading.Thread(target=self._poll_repeatedly, name="repository-poll", daemon=True).start()
 
@@ -212,4 +212,4 @@ class ModelManager:
         try:
             self.poll()
         except OSError as error:
-            _LOG.warning("the model repository cannot be read: %s", error)
+            _log.warning("the model repository cannot be read: %s", error)

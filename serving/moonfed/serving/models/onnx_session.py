@@ -32,7 +32,7 @@ class OnnxSession:
         return [_as_bytes(array) for array in found]
 
 
-def _spec(node: Any) -> TensorMetadata:  # noqa: ANN401
+def _spec(node: Any) -> TensorMetadata:
     if not node.type.startswith("tensor("):
         advice = "; convert scikit-learn's classifiers with zipmap=False" if "map(" in node.type else ""
         raise InvalidInput(f"'{node.name}' of the graph has ONNX type {node.type!r}; it must be a tensor{advice}")

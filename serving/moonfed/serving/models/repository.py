@@ -52,7 +52,7 @@ def scan_model(repository: Path, name: str) -> ScannedModel:
     )
 
 
-def select_versions(present: Iterable[int], policy: Any) -> tuple[list[int], list[int]]:  # noqa: ANN401
+def select_versions(present: Iterable[int], policy: Any) -> tuple[list[int], list[int]]:
     """Return the versions to serve under a ModelVersionPolicy, ascending, and those it names that are missing."""
     known = sorted(present)
     if policy.HasField("specific"):

@@ -145,7 +145,10 @@ class _Sums:
     __slots__ = ("count", "infer", "input", "output")
 
     def __init__(self) -> None:
-        self.count, self.input, self.infer, self.output = 0, 0, 0, 0
+        self.count = 0
+        self.input = 0
+        self.infer = 0
+        self.output = 0
 
     def add(self, durations: tuple[int, int, int]) -> None:
         self.count += 1

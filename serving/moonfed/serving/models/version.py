@@ -26,7 +26,7 @@ from moonfed.serving.models.version_files import VersionFiles
 from moonfed.serving.models.warm_up import warm_up
 
 _US, _clock = 1000, time.monotonic_ns
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class ModelVersion:
@@ -176,9 +176,9 @@ def _completed(config: Config, written: WrittenConfig, session: OnnxSession) -> 
     if asked or completed.max_batch_size == 0:
         return completed
     if problem := batching_problem(session):
-        _LOG.info("model %s is not batched: %s", config.name, problem)
+        _log.info("model %s is not batched: %s", config.name, problem)
         return complete_config(config, config.name, session.inputs, session.outputs, batching=False)
-    _LOG.info("model %s is batched, up to %d requests: its answers are the same", config.name, completed.max_batch_size)
+    _log.info("model %s is batched, up to %d requests: its answers are the same", config.name, completed.max_batch_size)
     return completed
 
 

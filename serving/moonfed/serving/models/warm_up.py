@@ -38,7 +38,7 @@ def _repeated(one: Array, batch_size: int, *, batched: bool) -> Array:
     return np.repeat(one[np.newaxis], batch_size, axis=0) if batched else one
 
 
-def _sample(written: Any, name: str, config: Config, read: ReadFile) -> Array:  # noqa: ANN401
+def _sample(written: Any, name: str, config: Config, read: ReadFile) -> Array:
     """Return one sample of an input, without the batch dimension."""
     datatype = _datatype(written, name, config)
     dims = tuple(written.dims)
@@ -54,7 +54,7 @@ def _sample(written: Any, name: str, config: Config, read: ReadFile) -> Array:  
     return np.zeros(dims, dtype)
 
 
-def _datatype(written: Any, name: str, config: Config) -> str:  # noqa: ANN401
+def _datatype(written: Any, name: str, config: Config) -> str:
     from_config = {each.name: each.data_type for each in config.input}
     if name not in from_config:
         raise InvalidInput(f"model_warmup of '{config.name}' has input '{name}'; it must be one of {list(from_config)}")

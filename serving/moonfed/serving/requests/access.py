@@ -9,7 +9,7 @@ import time
 from moonfed.errors import Denied, Untrusted
 from moonfed.serving.requests.api_keys import ApiKeys
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _SCHEME = "bearer "
 _LOG_SECONDS = 60.0  # between two log lines about rejected calls
 
@@ -61,5 +61,5 @@ class AccessControl:
             self._rejected += 1
             now = time.monotonic()
             if now - self._logged >= _LOG_SECONDS:
-                _LOG.warning("rejected %d calls without a valid API key", self._rejected)
+                _log.warning("rejected %d calls without a valid API key", self._rejected)
                 self._rejected, self._logged = 0, now

@@ -19,7 +19,7 @@ from moonfed.errors import AlreadyExists, InvalidInput, MoonfedError, NotFound
 from moonfed.files import read_regular, write_durably
 from moonfed.formatting import count
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 USER, ADMIN = "user", "admin"  # an admin may also load and unload models, and read metrics
 PREFIX = "moonfed_"  # recognised by scanners of repositories and logs
 _ALGORITHM = "sha256:"
@@ -98,9 +98,9 @@ class ApiKeys:
             self._state = state
             try:
                 self._keys = read_keys(self._path)
-                _LOG.info("%s was changed; it has %s now", self._path, count(len(self._keys), "key"))
+                _log.info("%s was changed; it has %s now", self._path, count(len(self._keys), "key"))
             except MoonfedError as error:
-                _LOG.error("%s; the previous %d keys stay valid", error, len(self._keys))
+                _log.error("%s; the previous %d keys stay valid", error, len(self._keys))
 
 
 def _read(path: Path) -> str:

@@ -9,7 +9,7 @@ import grpc
 from moonfed import errors
 from moonfed.serving.requests.features import UnsupportedFeature
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 _STATUSES: dict[type[errors.MoonfedError], tuple[grpc.StatusCode, int]] = {
@@ -31,5 +31,5 @@ def status_of(error: Exception) -> tuple[grpc.StatusCode, int, str]:
     for kind in type(error).__mro__:
         if kind in _STATUSES:
             return *_STATUSES[kind], str(error)
-    _LOG.error("unexpected error in a request", exc_info=error)
+    _log.error("unexpected error in a request", exc_info=error)
     return grpc.StatusCode.INTERNAL, 500, "internal error; the server's log has the details"

@@ -68,7 +68,7 @@ class ElasticThreadPool:
         """Make `require_capacity` reject every call from now on; calls in flight continue."""
         self.accepting = False
 
-    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:  # noqa: ANN401
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
         """Call the function on one of the threads."""
         future: Future[Any] = Future()
         with self._lock:
@@ -78,7 +78,7 @@ class ElasticThreadPool:
             self._submitted.set()
         return future
 
-    async def call(self, function: Callable[..., Any], /, *arguments: Any) -> Any:  # noqa: ANN401
+    async def call(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
         """Call the function on one of the threads, and await its result.
 
         Unlike asyncio.wrap_future, this leaves no reference cycle, which would keep requests and answers in memory

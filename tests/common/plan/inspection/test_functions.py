@@ -30,7 +30,7 @@ class Nested(torch.nn.Module):
         return x if len(squares) > 2 else x.tan()
 
 
-def exhaustive(block: Any) -> Iterator[Any]:  # noqa: ANN401 - torch's bindings are untyped
+def exhaustive(block: Any) -> Iterator[Any]:
     for node in block.nodes():
         yield node
         for inner in node.blocks():

@@ -69,7 +69,9 @@ class RobustReduction:
 
     def _weighted_mean(self, indices: Indices, start: int, stop: int) -> Float64Array:
         """(Σ a_i·s_i·y_i + Σ a_i·(1 − s_i)·w) / Σ a_i, which is the weighted mean of the clipped models."""
-        a, s, length = self.weights, self.scales, stop - start
+        a = self.weights
+        s = self.scales
+        length = stop - start
         of_models = (
             _spread({kind: a[kind][i] * s[kind][i] for kind, _ in indices}, indices, length)
             for i in range(len(self.devices))

@@ -34,7 +34,7 @@ class LengthBounds:
     usual: float
 
 
-def length_bounds(vectors_ND: Float64Array, clip_factor: float) -> LengthBounds:  # noqa: N803
+def length_bounds(vectors_ND: Float64Array, clip_factor: float) -> LengthBounds:
     """Return the bounds on the vectors' lengths."""
     norms = _norms(vectors_ND)
     return LengthBounds(
@@ -42,7 +42,7 @@ def length_bounds(vectors_ND: Float64Array, clip_factor: float) -> LengthBounds:
     )
 
 
-def reduce_vectors(reducer: Reducer, vectors_ND: Float64Array, bounds: LengthBounds) -> ReducedVectors:  # noqa: N803
+def reduce_vectors(reducer: Reducer, vectors_ND: Float64Array, bounds: LengthBounds) -> ReducedVectors:
     """Reduce vectors of equal weight, after scaling down those that are too long."""
     norms = _norms(vectors_ND)
     scales = norm_clip.scales(norms, bounds.longest)
@@ -51,6 +51,6 @@ def reduce_vectors(reducer: Reducer, vectors_ND: Float64Array, bounds: LengthBou
     return ReducedVectors(result=result, clipped=clipped, outliers=outliers)
 
 
-def _norms(vectors_ND: Float64Array) -> Float64Array:  # noqa: N803
+def _norms(vectors_ND: Float64Array) -> Float64Array:
     norms: Float64Array = np.sqrt(np.einsum("nd,nd->n", vectors_ND, vectors_ND))
     return norms

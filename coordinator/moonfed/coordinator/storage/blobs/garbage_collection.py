@@ -23,7 +23,10 @@ class GarbageCollector:
     """Deletes unreferenced blobs. Blocking."""
 
     def __init__(self, store: Store, blobs: BlobStore, pins: Pins, budget: DiskBudget) -> None:
-        self._store, self._blobs, self._pins, self._budget = store, blobs, pins, budget
+        self._store = store
+        self._blobs = blobs
+        self._pins = pins
+        self._budget = budget
 
     def collect(self, candidates: Iterable[BlobRef]) -> int:
         """Delete the unreferenced ones of the blobs, and return the bytes freed."""

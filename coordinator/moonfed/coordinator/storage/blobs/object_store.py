@@ -29,7 +29,9 @@ class ObjectBlobStore:
         copies_bytes: int = COPIES_BYTES,
         copy_seconds: float = COPY_SECONDS,
     ) -> None:
-        self._objects, self._copies_bytes, self._copy_seconds = objects, copies_bytes, copy_seconds
+        self._objects = objects
+        self._copies_bytes = copies_bytes
+        self._copy_seconds = copy_seconds
         self._copies, self._incoming = root / "copies", root / "incoming"
         for directory in (self._copies, self._incoming):
             directory.mkdir(parents=True, exist_ok=True)

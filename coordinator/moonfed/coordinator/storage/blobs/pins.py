@@ -23,7 +23,9 @@ class SharedPins:
     """The pins of all coordinators on one database. PostgreSQL only. Blocking."""
 
     def __init__(self, transactions: Transactions, replica: str, seconds: float = PIN_SECONDS) -> None:
-        self._transactions, self._replica, self._seconds = transactions, replica, seconds
+        self._transactions = transactions
+        self._replica = replica
+        self._seconds = seconds
 
     def add(self, digests: Collection[str]) -> None:
         """Pin blobs for this replica, after any deletion of one of them that is in progress on any replica."""

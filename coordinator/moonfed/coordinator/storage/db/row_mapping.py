@@ -70,7 +70,7 @@ def run_record(row: sql.RowMapping) -> RunRecord:
         manifest=_ref(row, "manifest"),
         method=row["method"],
         initial=_ref(row, "initial"),
-        signature=_ref(row, "signature") if row["signature_sha256"] else None,
+        signature=_ref(row, "signature"),
         reason=row["reason"],
     )
 

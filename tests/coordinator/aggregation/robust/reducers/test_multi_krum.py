@@ -12,7 +12,7 @@ from tests.support.aggregation_rounds import PARAMETERS, SIZE, robust_settings
 from tests.support.robust_rounds import F64, SLICES, assert_close, rounds, updates
 
 
-def by_kind(expected: Any) -> F64:  # noqa: ANN401 - a function of some columns
+def by_kind(expected: Any) -> F64:
     """Apply a reference to parameters and statistics separately."""
     result = np.empty(SIZE)
     for columns in (PARAMETERS, ~PARAMETERS):

@@ -24,5 +24,5 @@ def test_too_few_updates_make_no_model(tmp_path: Path, robust: RobustSettings) -
 
 @pytest.mark.parametrize("reducer", ["median", "geometric_median"])
 @pytest.mark.parametrize("f", [0, 1, 3])
-def test_a_majority_must_be_honest(reducer: Any, f: int) -> None:  # noqa: ANN401
+def test_a_majority_must_be_honest(reducer: Any, f: int) -> None:
     assert robust_settings(reducer=reducer, byzantine=f).build_reducer().updates_needed == 2 * f + 1

@@ -46,7 +46,7 @@ class GeometricMedian(WeightingReducer):
         """A majority of honest devices."""
         return majority(self.byzantine)
 
-    def weigh(self, gram_NN: Float64Array, weights_N: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
+    def weigh(self, gram_NN: Float64Array, weights_N: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:
         """Return the β, whose sum is 1."""
         smoothing = max(SMOOTHING * float(np.sqrt(np.median(gram_NN.diagonal()))), LEAST_SMOOTHING)
         beta = weights_N / weights_N.sum()
@@ -59,7 +59,7 @@ class GeometricMedian(WeightingReducer):
         return np.asarray(beta), far_outliers(distances(gram_NN, beta))
 
 
-def distances(gram_NN: Float64Array, beta: Float64Array) -> Float64Array:  # noqa: N803
+def distances(gram_NN: Float64Array, beta: Float64Array) -> Float64Array:
     """Return how far each update is from the mean with these weights, [N]."""
     inner = gram_NN @ beta
     squares: Float64Array = gram_NN.diagonal() - 2 * inner + beta @ inner

@@ -18,6 +18,6 @@ class MeanReducer(Reducer):
     name: ClassVar[str] = "mean"
     ignores_weights: ClassVar[bool] = False
 
-    def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
+    def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:
         """Return the mean, [D]."""
         return vectors_ND.sum(axis=0) / len(vectors_ND), ()

@@ -29,6 +29,6 @@ class Median(CoordinatewiseReducer):
         """A majority of honest devices."""
         return majority(self.byzantine)
 
-    def reduce(self, models_NS: Float64Array) -> Float64Array:  # noqa: N803
+    def reduce(self, models_NS: Float64Array) -> Float64Array:
         """Return the median, [S]."""
         return trim(models_NS, (len(models_NS) - 1) // 2)

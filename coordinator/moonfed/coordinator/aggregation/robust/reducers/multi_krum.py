@@ -44,7 +44,7 @@ class MultiKrum(WeightingReducer):
         """Return the finding about one device's update, with its score."""
         return f"{self.finding}, with a score of {outlier.figure:.4g}"
 
-    def weigh(self, gram_NN: Float64Array, weights_N: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
+    def weigh(self, gram_NN: Float64Array, weights_N: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:
         """Return 1 for updates that are averaged and 0 for others; of equal scores the first device's is kept."""
         scores = self.scores(gram_NN)
         weights, median = np.zeros(len(scores)), float(np.median(scores))
@@ -52,7 +52,7 @@ class MultiKrum(WeightingReducer):
         left_out = np.flatnonzero(weights == 0)
         return weights, [Outlier(position=int(i), figure=float(scores[i]), median=median) for i in left_out]
 
-    def scores(self, gram_NN: Float64Array) -> Float64Array:  # noqa: N803
+    def scores(self, gram_NN: Float64Array) -> Float64Array:
         """Return each update's score, [N]."""
         norms = gram_NN.diagonal()
         distances = np.maximum(norms[:, None] + norms[None, :] - 2 * gram_NN, 0.0)

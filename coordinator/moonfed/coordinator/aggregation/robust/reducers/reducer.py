@@ -46,7 +46,7 @@ class Reducer(ABC):
         return f"are {outlier.figure:.4g} away from the {self.name.replace('_', ' ')}"
 
     @abstractmethod
-    def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
+    def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:
         """Return the reduction of vectors that fit in memory, [D], and the outliers among them."""
 
     @property
@@ -68,10 +68,10 @@ class CoordinatewiseReducer(Reducer):
     """A reducer that processes each coordinate separately. Devices far from its result are reported."""
 
     @abstractmethod
-    def reduce(self, models_NS: Float64Array) -> Float64Array:  # noqa: N803
+    def reduce(self, models_NS: Float64Array) -> Float64Array:
         """Return the reduction, [S], in place of the mean."""
 
-    def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
+    def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:
         """Return the reduced vector, [D], and those far from it."""
         result = self.reduce(vectors_ND)
         return result, far_outliers(np.sqrt(np.square(vectors_ND - result).sum(axis=1)))
@@ -82,7 +82,7 @@ class WeightingReducer(Reducer):
     """A reducer that is a weighted mean, whose weights follow from the devices' changes relative to each other."""
 
     @abstractmethod
-    def weigh(self, gram_NN: Float64Array, weights_N: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
+    def weigh(self, gram_NN: Float64Array, weights_N: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:
         """Return each device's weight, [N], and the outliers.
 
         Args:
@@ -92,13 +92,13 @@ class WeightingReducer(Reducer):
         Called once for the parameters and once for the statistics, if there are any. The result is divided by its sum.
         """
 
-    def checked_weights(self, gram_NN: Float64Array, weights_N: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
+    def checked_weights(self, gram_NN: Float64Array, weights_N: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:
         """Call `weigh` with read-only arrays; InvalidInput unless it returns a weight for each device."""
         weights, outliers = self.weigh(read_only(gram_NN), read_only(weights_N))
         require_shape(f"reducer {self.name!r}", weights, weights_N.shape)
         return weights, outliers
 
-    def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:  # noqa: N803
+    def reduce_vectors(self, vectors_ND: Float64Array) -> tuple[Float64Array, Sequence[Outlier]]:
         """Return the weighted mean, [D], and the outliers."""
         weights, outliers = self.checked_weights(vectors_ND @ vectors_ND.T, np.ones(len(vectors_ND)))
         return weights @ vectors_ND / weights.sum(), outliers

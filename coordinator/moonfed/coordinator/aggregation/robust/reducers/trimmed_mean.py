@@ -41,12 +41,12 @@ class TrimmedMean(CoordinatewiseReducer):
         """A majority of honest devices, and enough to drop at least one value at either end."""
         return math.ceil(round(1 / self.share, 9)) if self.share else majority(self.byzantine)
 
-    def reduce(self, models_NS: Float64Array) -> Float64Array:  # noqa: N803
+    def reduce(self, models_NS: Float64Array) -> Float64Array:
         """Return the trimmed mean, [S]."""
         return trim(models_NS, self.byzantine or math.floor(round(self.share * len(models_NS), 9)))
 
 
-def trim(models_NS: Float64Array, f: int) -> Float64Array:  # noqa: N803
+def trim(models_NS: Float64Array, f: int) -> Float64Array:
     """Return the mean of all but the f smallest and the f largest values of each coordinate, [S]."""
     middle: Float64Array = np.sort(models_NS, axis=0)[f : len(models_NS) - f].mean(axis=0)
     return middle
