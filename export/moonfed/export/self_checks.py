@@ -93,7 +93,7 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
     return int(z_BD.size(1))
 
 
-def _reproduces(logits_BC: torch.Tensor, recipe: BundleRecipe) -> bool:  # noqa: N803
+def _reproduces(logits_BC: torch.Tensor, recipe: BundleRecipe) -> bool:
     """Return whether a model returns as many numbers as it gets."""
     return logits_BC.numel() == len(logits_BC) * math.prod(recipe.input.shape)
 

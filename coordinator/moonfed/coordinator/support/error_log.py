@@ -34,9 +34,9 @@ class ErrorLog:
 def log_error(log: logging.Logger, what: str, error: Exception, **fields: object) -> None:
     """Log an internal failure: one line if transient, else a traceback; `fields`: see moonfed.observability.logs."""
     if transient := as_transient(error):
-        _log.error("%s: %s", what, transient, extra=fields)
+        log.error("%s: %s", what, transient, extra=fields)
     else:
-        _log.error(what, exc_info=error, extra=fields)
+        log.error(what, exc_info=error, extra=fields)
 
 
 def _transient_cause(error: Exception) -> MoonfedError | None:

@@ -219,8 +219,12 @@ class Session:
                      welcome.coordinator, self._connection.device)  # fmt: skip
             if (identity := self._connection.identity) and identity.has_expired:
                 clock = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
-                _log.warning("this machine's clock says %s, but the coordinator accepts the certificate, which is valid "
-                            "until %s; set the clock", clock, _expiry(identity))  # fmt: skip
+                _log.warning(
+                    "this machine's clock says %s, but the coordinator accepts the certificate, which is valid until %s; "
+                    "set the clock",
+                    clock,
+                    _expiry(identity),
+                )
         self._unreachable = False
         self._connection.online.set()
         self._note_connection()

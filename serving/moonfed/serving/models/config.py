@@ -90,7 +90,7 @@ def _require_servable(config: Config, name: str) -> None:
     _require_execution(config, name)
 
 
-def _require_described(tensor: Any, kind: str, name: str) -> None:  # noqa: ANN401
+def _require_described(tensor: Any, kind: str, name: str) -> None:
     """Raise InvalidInput, in Triton's words, for an input or output without a name, type or possible size."""
     subject = f"{CONFIG_FILE} of model '{name}': model {kind}"
     if not tensor.name:
