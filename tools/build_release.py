@@ -1,4 +1,4 @@
-"""Build moonfed's wheel, its bill of materials in CycloneDX, and the SHA256SUMS of both: `make wheel`.
+"""Build moonfed's wheel, its bill of materials (SBOM) in CycloneDX, and the SHA256SUMS of both: `make wheel`.
 
 The bill of materials names the wheel by its sha256, and every distribution that the wheel needs, in the version pinned
 in constraints.txt; those of extras are optional. The same input gives the same bytes: there is no time stamp.

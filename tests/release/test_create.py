@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -16,6 +17,7 @@ from moonfed.blobs.store import BlobDirectory, ref_of_bytes
 from moonfed.blobs.tensors import write_model
 from moonfed.coordinator.cli.control_client import Console, InitialModel
 from moonfed.coordinator.rpc.convert_settings import run_settings
+from moonfed.data.data_set import DataSet
 from moonfed.data.npz import NpzSource
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, Unavailable, UntrustedRelease, WrongState
 from moonfed.export.coordinator_client import CoordinatorClient, connect
@@ -23,6 +25,7 @@ from moonfed.export.scoring import Predictor
 from moonfed.models.release_manifest import CONFIG_FILE, LABELS_FILE, VARIANT_FILES, ReleaseManifest, verify_manifest
 from moonfed.release import create
 from moonfed.release.create import CreatedRelease, ReleaseOptions, create_release
+from moonfed.release.model_facts import EvaluationResults, evaluate
 from moonfed.release.repository import ModelDirectory
 from moonfed.release.triton_config import from_text
 from moonfed.release.variants import VariantOptions
@@ -118,14 +121,14 @@ def test_a_release_has_the_plan_and_weights_that_were_checked(
     def changing(_client: CoordinatorClient, run: str) -> control_pb2.Run:
         found = get(run)
         asked.append(run)
-        if len(asked) > 2:
+        if len(asked) > 1:
             found.manifest.CopyFrom(found.signature)
             found.initial_model.CopyFrom(found.signature)
         return found
 
     monkeypatch.setattr(client.__class__, "get", changing)
     release = made(client, options(trained, "exchanged")).release
-    assert len(asked) > 2
+    assert len(asked) > 1
     plan = ReleaseManifest.from_bytes(client.fetch(from_message(release.manifest)).read_bytes()).plan
     assert plan["manifest.json"] == from_message(get("r").manifest)
     assert plan["weights.safetensors"] == from_message(get("r").initial_model)
@@ -149,6 +152,32 @@ def test_versions_are_numbered_and_a_taken_number_is_tried_again(
     calls.clear()
     with pytest.raises(AlreadyExists, match="version is 3; it must be 4"):
         made(client, replace(later, clock=lambda: 2_000_000_001.0))
+
+
+def test_data_are_read_once_and_models_evaluated_once_even_if_the_number_is_taken(
+    client: CoordinatorClient, trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(client, options(trained, "once"))
+    listed = client.releases
+    outdated: list[list[control_pb2.Release]] = [[]]
+    reads, evaluated = list[str](), list[int]()
+
+    class Counted(NpzSource):
+        def read(self, *arguments: Any, **options: Any) -> DataSet:
+            reads.append("read")
+            return super().read(*arguments, **options)
+
+    def counted(graph: bytes, classes: Sequence[str], samples: DataSet) -> EvaluationResults:
+        evaluated.append(len(graph))
+        return evaluate(graph, classes, samples)
+
+    monkeypatch.setattr(client.__class__, "releases", lambda _self, name: outdated.pop() if outdated else listed(name))
+    monkeypatch.setattr("moonfed.release.create.evaluate", counted)
+    wanted = VariantOptions(names=("float16",), max_drop=100.0, keep="smaller")
+    later = options(trained, "once", variants=wanted, clock=lambda: 2_000_000_000.0)
+    created = made(client, replace(later, data=Counted(trained.test_file)))
+    assert (created.release.version, len(created.release.variants), outdated) == (2, 2, [])
+    assert (len(reads), len(evaluated)) == (1, 2)
 
 
 def test_variants_that_pass_the_gate_are_added(client: CoordinatorClient, trained: Trained) -> None:

@@ -1,4 +1,4 @@
-"""Shared parts of the command-line programs: errors as one sentence and an exit code, and JSON output."""
+"""Shared parts of the command-line programs: errors as sentences and exit codes, and JSON output."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ from moonfed.models.release_manifest import (
 from moonfed.release.bill_of_materials import bill_of_materials
 from moonfed.release.calibration import Calibration, read_calibration
 from moonfed.release.model_card import model_card
-from moonfed.release.model_facts import EvaluationResults, ModelFacts
-from moonfed.release.model_file import CheckedModel, check_model
+from moonfed.release.model_facts import EvaluationResults, ModelFacts, evaluate
+from moonfed.release.model_file import CheckedModel, check_on
 from moonfed.release.publish import Candidate, candidate_of_run, gather_facts, require_runnable
 from moonfed.release.repository import INSTANCES, MAX_BATCH_SIZE
 from moonfed.release.triton_config import labels_text, new_config, to_text
@@ -83,7 +83,7 @@ def create_release(
     """Make the next version of a release from a run's model, and upload it.
 
     Raises InvalidInput for data without labels, UntrustedRelease if the keys do not reach their trust file's threshold,
-    and what `check_model` and the coordinator raise.
+    and what `check_on` and the coordinator raise.
     """
     _require_threshold(signer)
     found = runs.get(run)
@@ -91,15 +91,20 @@ def create_release(
     manifest = runs.manifest(found)
     samples = options.data.read(manifest.input, manifest.classes)
     on_step("comparing graph and plan")
-    checked = check_model(runs, run, options.data, round_number=options.round)
+    checked = check_on(runs, found, replace(samples, targets=None), round_number=options.round)
     graphs, dropped = _variants(checked, options, samples, on_step)
     candidate = candidate_of_run(runs, checked)
     plan = _plan_files(runs, checked)
+    on_step("evaluating the model" if len(graphs) == 1 else f"evaluating {', '.join(graphs)}")
+    facts = {
+        variant: _facts(options.name, replace(candidate, graph=graph), samples) for variant, graph in graphs.items()
+    }
     for attempt in range(1, ATTEMPTS + 1):
         version = max((release.version for release in runs.releases(options.name)), default=0) + 1
-        on_step(f"evaluating and signing version {version}")
+        on_step(f"signing version {version}")
         try:
-            release = _upload(runs, checked, options, signer, version, graphs, candidate, plan)
+            numbered = {variant: replace(found, version=version) for variant, found in facts.items()}
+            release = _upload(runs, checked, options, signer, version, graphs, numbered, plan)
             return CreatedRelease(release=release, dropped=dropped)
         except AlreadyExists:
             if attempt == ATTEMPTS:
@@ -142,6 +147,13 @@ def _variants(
     return kept, {variant.name: variant.verdict.reason for variant in made if not variant.verdict.kept}
 
 
+def _facts(name: str, candidate: Candidate, samples: DataSet) -> ModelFacts:
+    """Gather the facts about a variant, whose version is yet to be numbered; InvalidInput if it cannot be run."""
+    facts = gather_facts(name, 0, candidate, None)
+    require_runnable(candidate.graph, facts.interface, name)
+    return replace(facts, results=evaluate(candidate.graph, facts.classes, samples))
+
+
 def _plan_files(runs: CoordinatorClient, checked: CheckedModel) -> dict[str, tuple[BlobRef, Path]]:
     """Fetch what a device needs to predict without ONNX Runtime: the files that were checked."""
     refs = {
@@ -159,13 +171,9 @@ def _upload(
     signer: Signer,
     version: int,
     graphs: Mapping[str, bytes],
-    candidate: Candidate,
+    facts: Mapping[str, ModelFacts],
     plan: Mapping[str, tuple[BlobRef, Path]],
 ) -> control_pb2.Release:
-    facts = {
-        variant: gather_facts(options.name, version, replace(candidate, graph=graph), options.data)
-        for variant, graph in graphs.items()
-    }
     contents = {variant: version_files(found, graphs[variant], signer) for variant, found in facts.items()}
     manifest = ReleaseManifest(
         name=options.name,
@@ -198,7 +206,6 @@ def version_files(facts: ModelFacts, graph: bytes, signer: Signer) -> dict[str, 
 
     The configuration has no version policy, which each repository has its own, and which signatures do not cover.
     """
-    require_runnable(graph, facts.interface, facts.name)
     config = new_config(
         facts.name,
         facts.interface,

@@ -134,11 +134,14 @@ def _device_results(found: control_pb2.DeviceEvaluation) -> DeviceResults:
 
 
 def evaluate_on(graph: bytes, metadata: Mapping[str, str], data: Source) -> EvaluationResults | None:
-    """Evaluate the model on samples; return None if they have no labels."""
+    """Read samples and evaluate the model on them; return None if they have no labels."""
     classes = class_names(metadata)
     samples = data.read(input_spec(metadata, "the model"), classes, labels=IF_PRESENT)
-    if samples.targets is None:
-        return None
+    return None if samples.targets is None else evaluate(graph, classes, samples)
+
+
+def evaluate(graph: bytes, classes: Sequence[str], samples: DataSet) -> EvaluationResults:
+    """Evaluate the model on samples with labels; raise InvalidInput if there are none."""
     samples.require_samples()
     predictor = Predictor(graph)
     return EvaluationResults(

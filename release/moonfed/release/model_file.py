@@ -10,6 +10,7 @@ from pathlib import Path
 from moonfed.blobs.store import BlobRef
 from moonfed.blobs.tensors import open_model
 from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, Manifest
+from moonfed.data.data_set import DataSet
 from moonfed.data.source import IGNORED, Source
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import ModelOrigin, bind, read_metadata, with_metadata
@@ -21,6 +22,7 @@ from moonfed.release.simplify import simplify
 from moonfed.sandbox.plan_process import plan_process
 from moonfed.sandbox.shared_predictions import SharedPredictions
 from moonfed.transport.client import from_message
+from moonfed.v1 import control_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +58,30 @@ def check_model(
     bound: float = BOUND,
     embeddings: bool = False,
 ) -> CheckedModel:
-    """Bind a run's model, fold constants in the graph, and compare it with the plan on real inputs.
-
-    `data`: real samples, whose labels do not matter. `round_number`: by default the newest. `embeddings`: z as a second
-    output. The same model, data and bound give the same bytes. Raises NotFound for a missing run, round or file,
-    MoonfedError if the probabilities differ by more than the bound, InvalidInput for embeddings that the run's bundle
-    does not have.
-    """
+    """Check the model of a run of this name, on samples that are read for it, as `check_on` does."""
     run = runs.get(run_name)
     manifest = runs.manifest(run)
     samples = data.read(manifest.input, manifest.classes, labels=IGNORED)
-    chosen = global_model(run, runs.rounds(run_name), manifest, round_number)
+    return check_on(runs, run, samples, round_number=round_number, bound=bound, embeddings=embeddings)
+
+
+def check_on(
+    runs: CoordinatorClient,
+    run: control_pb2.Run,
+    samples: DataSet,
+    *,
+    round_number: int | None = None,
+    bound: float = BOUND,
+    embeddings: bool = False,
+) -> CheckedModel:
+    """Bind a run's model, fold constants in the graph, and compare it with the plan on real inputs.
+
+    `samples`: real ones, without labels. `round_number`: by default the newest. `embeddings`: z as a second output. The
+    same model, samples and bound give the same bytes. Raises NotFound for a missing run, round or file, MoonfedError if
+    the probabilities differ by more than the bound, InvalidInput for embeddings that the run's bundle does not have.
+    """
+    manifest = runs.manifest(run)
+    chosen = global_model(run, runs.rounds(run.run), manifest, round_number)
     vector = open_model(runs.fetch(chosen.ref), manifest.tensors)
     origin = ModelOrigin(run=run.run, round=chosen.round, manifest=run.manifest.sha256, model=chosen.ref.sha256)
     template = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
