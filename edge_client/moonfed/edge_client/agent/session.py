@@ -220,8 +220,8 @@ class Session:
             if (identity := self._connection.identity) and identity.has_expired:
                 clock = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
                 _log.warning(
-                    "this machine's clock says %s, but the coordinator accepts the certificate, which is valid until %s; "
-                    "set the clock",
+                    "this machine's clock says %s, but the coordinator accepts the certificate, which is valid until "
+                    "%s; set the clock",
                     clock,
                     _expiry(identity),
                 )
