@@ -30,11 +30,13 @@ from moonfed.experiments.fleet.preparation import Source, prepare
 from moonfed.experiments.fleet.run import run_simulation
 from moonfed.experiments.simulation import Simulation
 from moonfed.export.bundle_signing import SigningOptions, sign_new
+from moonfed.export.model_zoo import PROJECTION
 from moonfed.signing.key_files import open_signer
 
 SEEDS, WORKERS, LAST = 5, 2, 10
 RECIPE = Simulation(
     dataset="digits",
+    projection=PROJECTION,
     parties=5,
     rounds=40,
     beta=5.0,

@@ -33,6 +33,7 @@ from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.fleet.run import run_simulation
 from moonfed.experiments.simulation import Simulation
+from moonfed.export.model_zoo import PROJECTION
 from moonfed.plan.interface import load_plan
 
 NAME = "random-32x32x3"
@@ -63,7 +64,13 @@ def _simulation(method: str, epochs: int, *, augmentation: bool = True) -> Simul
     """Describe two rounds: TorchScript optimises in the first, whose model is scored during the second."""
     settings = {"epochs": epochs, "batch_size": BATCH}
     return Simulation(
-        dataset=NAME, method=method, parties=PARTIES, rounds=2, settings=settings, augmentation=augmentation
+        dataset=NAME,
+        method=method,
+        projection=PROJECTION,
+        parties=PARTIES,
+        rounds=2,
+        settings=settings,
+        augmentation=augmentation,
     )
 
 

@@ -28,6 +28,7 @@ from moonfed.edge_client.state.releases import RECORDS, ReleaseStore
 from moonfed.export.binding import bind_file
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
+from moonfed.export.model_zoo import PROJECTION
 from moonfed.models.release_manifest import FLOAT32, MODEL_FILE, VARIANT_FILES, WEIGHTS_FILE, ReleaseManifest
 from moonfed.sandbox.plan_task import PlanModel
 from moonfed.sandbox.policy import available_level
@@ -84,7 +85,7 @@ def _install(state: Path) -> None:
     """Install a release of a convolutional network's initial weights."""
     recipe = BundleRecipe(
         name=NAME, model="cnn", input=InputSpec(kind="image", shape=(32, 32, 3)), classes=tuple("abcdefghij"),
-        method="fedavg",
+        method="fedavg", projection=PROJECTION,
     )  # fmt: skip
     bundle = build_bundle(recipe)
     blobs = BlobDirectory(state / "blobs")

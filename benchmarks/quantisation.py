@@ -24,6 +24,7 @@ from moonfed.experiments.datasets import SplitDataSet, load_dataset, preprocessi
 from moonfed.export.binding import bind
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
+from moonfed.export.model_zoo import PROJECTION
 from moonfed.plan.interface import load_plan
 from moonfed.release.calibration import read_calibration
 from moonfed.release.simplify import simplify
@@ -63,6 +64,7 @@ def train_digits(model: str, epochs: int, directory: Path) -> QuantisedDigits:
         mean=preprocessing(data).mean,
         deviation=preprocessing(data).deviation,
         settings={"epochs": epochs, "batch_size": BATCH},
+        projection=PROJECTION,
     )
     bundle = build_bundle(recipe)
     trained = _train(bundle, data, epochs, directory)

@@ -18,6 +18,7 @@ from moonfed.bundle.manifest import GRAPH_FILE, WEIGHTS_FILE, InputSpec
 from moonfed.export.binding import bind_file
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
+from moonfed.export.model_zoo import PROJECTION
 from moonfed.release.repository import ModelDirectory, ModelRelease
 from moonfed.release.simplify import simplify
 from moonfed.release.triton_config import read_interface, to_text
@@ -32,7 +33,8 @@ POLL_SECONDS = 0.1
 def write_graph(model: str, directory: Path) -> Path:
     """Write the ONNX file of an untrained model that takes raw pixels."""
     sample = InputSpec(kind="image", shape=SHAPE)
-    bundle = build_bundle(BundleRecipe(name=model, model=model, input=sample, classes=CLASSES))
+    recipe = BundleRecipe(name=model, model=model, input=sample, classes=CLASSES, projection=PROJECTION)
+    bundle = build_bundle(recipe)
     weights, path = directory / f"{model}.safetensors", directory / f"{model}.onnx"
     weights.write_bytes(bundle.contents[WEIGHTS_FILE])
     path.write_bytes(simplify(bind_file(bundle.contents[GRAPH_FILE], weights, bundle.manifest)))

@@ -63,7 +63,7 @@ def make_bundle() -> Callable[..., Path]:
 
     def make(method: str, **hyperparameters: float) -> Path:
         chosen = [word for name, value in sorted(hyperparameters.items()) for word in ("--set", f"{name}={value}")]
-        options = ("--method", method, "--set", "batch_size=32", *chosen)
+        options = ("--projection", "256", "--method", method, "--set", "batch_size=32", *chosen)
         command = ("moonfed-export", "bundle", "--model", "cnn", "--input", "8x8x1", "--classes", "10", *options)
         with mock.patch.dict(os.environ, {PATCHES: "tests.support.shared_graphs"}):
             return cached(" ".join(command).encode(), lambda path: run(*command, "--output", str(path)))
