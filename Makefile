@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 CPU_TORCH := { $(INSTALL) uv && UV_HTTP_RETRIES=0 $(BIN)/uv pip install --quiet --python $(BIN)/python \
 	--constraint constraints.txt --torch-backend=cpu torch 2> /dev/null; } # gigabytes of CUDA less
 
-.PHONY: setup demo test quick processors soak images lower-bounds old-torch search fuzz audit requirements results screenshots wheel lint bench proto operators docs reference
+.PHONY: setup demo test quick processors soak images lower-bounds old-torch search fuzz audit requirements results screenshots wheel lint bench proto operators layers docs reference
 
 setup: $(INSTALLED) ## makes .venv with everything, and build/ with the servers that tests compare ours with
 
@@ -95,6 +95,9 @@ docs: setup ## builds the site in build/site, with both builders, and checks eve
 
 reference: setup ## regenerates the pages of commands and settings in docs/reference
 	$(BIN)/python -m tools.reference
+
+layers: setup ## tries every layer of torch.nn in a bundle, for docs/layers.md: minutes; CLASSIFIERS= for torchvision's of these names, or all
+	$(BIN)/python -m tools.layers $(CLASSIFIERS)
 
 operators: setup ## regenerates the list of operators that moonfed's own plans use
 	$(BIN)/python -m tools.generate_operators

@@ -33,8 +33,6 @@ FAULTY = "tests.support.faulty_networks"
             "model is 'torchvision:nothing'; torchvision's names are alexnet",
         ),
         ({"model": "torchvision:vit_b_16"}, "does not accept inputs of 16x16x3: Wrong image height"),
-        ({"model": "torchvision:squeezenet1_0"}, "its last layer is not linear"),
-        ({"model": "torchvision:googlenet"}, "model is 'torchvision:googlenet', which fails in training mode"),
         ({"model": "mlp"}, "model is 'mlp' and input.kind 'image'; this model needs 'features'"),
         ({"model": "nowhere:model"}, "model is 'nowhere:model', which cannot be imported: No module named 'nowhere'"),
         ({"model": f"{MINE}:nothing"}, "cannot be imported: module 'tests.support.residual_network' has no attribute"),
@@ -90,6 +88,7 @@ def test_refused_operators_are_named_with_their_places_before_the_graph_is_expor
         build_bundle(dataclasses.replace(PICTURES, settings={}, model=f"{FAULTY}:recurrent"))
     assert re.search(r"aten::gru_cell \(GRUCell 'encoder\.second', .*rnn\.py, line \d+\)", str(error.value))
     assert re.search(r"aten::lstm \(LSTM 'encoder\.first', .*rnn\.py, line \d+\)", str(error.value))
+    assert "; instead of LSTM, use nn.GRU; see docs/layers.md" in str(error.value)
     assert str(error.value).startswith("model is 'tests.support.faulty_networks:recurrent'")
 
 

@@ -27,6 +27,7 @@ PROJECTION = 256  # output of the projection head: the width of z
 MLP_WIDTH = 64
 Parts = tuple[nn.Module, nn.Module, nn.Module]  # encoder, projection head, output layer
 Encoder = tuple[nn.Module, int]  # and the width of its features
+WITH_AUXILIARIES = ("googlenet", "inception_v3")  # outputs in the middle of the network, for training
 ALLOWED = "cnn, mlp, resnet18, resnet50, torchvision:NAME or MODULE:CALLABLE"
 
 
@@ -116,6 +117,20 @@ def _resnet(model: str, sample: InputSpec) -> Encoder:
     return encoder, width
 
 
+class MainOutput(nn.Module):
+    """A classifier of torchvision's that has auxiliary outputs, without them."""
+
+    def __init__(self, classifier: nn.Module) -> None:
+        super().__init__()
+        classifier.forward = classifier._forward  # type: ignore[assignment]  # which returns a plain tuple
+        self.classifier = classifier
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the main output."""
+        found: torch.Tensor = self.classifier(images)[0]
+        return found
+
+
 def _torchvision(name: str, sample: InputSpec) -> Encoder:
     """Build a torchvision classifier without its last linear layer; the bundle's build checks whether it works."""
     _require_kind(f"torchvision:{name}", sample, "image")
@@ -128,14 +143,13 @@ def _torchvision(name: str, sample: InputSpec) -> Encoder:
     with warnings.catch_warnings():
         # from googlenet and inception_v3; the weights follow from our seed either way
         warnings.filterwarnings("ignore", "The default weight initialization of", FutureWarning)
-        encoder = models.get_model(name, weights=None)
-    linear = [path for path, module in encoder.named_modules() if isinstance(module, nn.Linear)]
-    if not linear:
-        raise InvalidInput(f"model is {'torchvision:' + name!r}; its last layer is not linear, so it has no encoder")
-    width = encoder.get_submodule(linear[-1]).in_features
-    parent, _, child = linear[-1].rpartition(".")
+        options = {"aux_logits": False} if name in WITH_AUXILIARIES else {}
+        encoder = models.get_model(name, weights=None, **options)
+    last, layer = [each for each in encoder.named_modules() if isinstance(each[1], nn.Linear | nn.Conv2d)][-1]
+    width = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels  # SqueezeNet's is a convolution
+    parent, _, child = last.rpartition(".")
     setattr(encoder.get_submodule(parent), child, nn.Identity())
-    return encoder, width
+    return MainOutput(encoder) if name in WITH_AUXILIARIES else encoder, width
 
 
 def has_own_head(model: str) -> bool:

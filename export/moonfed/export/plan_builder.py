@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from moonfed.errors import InvalidInput, UnsafePlan
+from moonfed.export.alternatives import PAGE, advice
 from moonfed.export.archive import canonical_archive
 from moonfed.export.augmentation import NoAugmentation
 from moonfed.export.methods.method import Method, Objective
@@ -48,7 +49,8 @@ def compile_plan(
         if isinstance(error, OSError):
             problem = "whose source TorchScript cannot read; define its classes in a notebook's cells or in a file"
         else:
-            problem = f"which TorchScript cannot compile: {_reason(error)}"
+            layers = {path: type(module).__name__ for path, module in plan.named_modules()}
+            problem = f"which TorchScript cannot compile: {_reason(error)}{advice(layers)}"
         raise InvalidInput(f"{culprit}, {problem}") from error
     return scripted
 
@@ -79,7 +81,8 @@ def plan_bytes(scripted: torch.jit.ScriptModule) -> bytes:
         with quiet_torchscript():
             content = scripted.save_to_buffer()
     except RuntimeError as error:
-        raise InvalidInput(f"the model or its objective cannot be saved in a plan: {_reason(error)}") from error
+        told = f"{_reason(error)}{advice(_layers(scripted))}"
+        raise InvalidInput(f"the model or its objective cannot be saved in a plan: {told}") from error
     return canonical_archive(content)
 
 
@@ -94,12 +97,19 @@ def require_allowed_operators(scripted: torch.jit.ScriptModule, content: bytes, 
         places = _refused(scripted)
         if not places:
             raise
-        listed = "; ".join(f"{name} ({place})" for name, place in sorted(places.items()))
-        raise UnsafePlan(f"model is {model!r}, which uses operators that no plan may use: {listed}") from error
+        listed = "; ".join(f"{name} ({place})" for name, (_, place) in sorted(places.items()))
+        layers, refused = _layers(scripted), {path for path, _ in places.values()}
+        instead = advice({path: layer for path, layer in layers.items() if path in refused}) or f"; see {PAGE}"
+        raise UnsafePlan(f"model is {model!r}, which uses operators that no plan may use: {listed}{instead}") from error
 
 
-def _refused(scripted: torch.jit.ScriptModule) -> dict[str, str]:
-    """Return the operators that no plan may use, with the innermost module and the line of source that call each."""
+def _layers(scripted: torch.jit.ScriptModule) -> dict[str, str]:
+    """Return the names of the modules' classes by their paths."""
+    return {path: str(module.original_name) for path, module in scripted.named_modules()}
+
+
+def _refused(scripted: torch.jit.ScriptModule) -> dict[str, tuple[str, str]]:
+    """Return the operators that no plan may use, with the innermost module that calls each, and the place in words."""
     found: dict[str, tuple[str, str]] = {}
     for path, module in scripted.named_modules():  # outer modules come before their inner ones
         bindings: Any = module._c
@@ -111,7 +121,7 @@ def _refused(scripted: torch.jit.ScriptModule) -> dict[str, str]:
                 line = source_place(node.sourceRange())
                 place = f"{module.original_name} {path.partition('.')[2]!r}"
                 found[operator] = path, f"{place}, {line}" if line else place
-    return {operator: place for operator, (_, place) in found.items()}
+    return found
 
 
 def save_plan(path: Path, scripted: torch.jit.ScriptModule) -> None:

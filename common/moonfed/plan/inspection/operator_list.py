@@ -19,7 +19,7 @@ GENERATED, REVIEWED = "operators.txt", "reviewed_operators.txt"
 @cache
 def allowed_operators() -> frozenset[str]:
     """Return the names of all operators that a plan may use; `aten::add.*` stands for all overloads of one."""
-    return frozenset(name for file in (GENERATED, REVIEWED) for name in _names(file))
+    return frozenset(name for file in (GENERATED, REVIEWED) for name in listed(file))
 
 
 @cache
@@ -35,6 +35,7 @@ def require_none(refused: Collection[str]) -> None:
         raise UnsafePlan(f"the plan uses the operator {min(refused)[:100]!r}{others}, which no plan may use")
 
 
-def _names(file: str) -> list[str]:
+def listed(file: str) -> list[str]:
+    """Return the lines of one of the two lists, without comments."""
     lines = Path(__file__).with_name(file).read_text("utf-8").splitlines()
     return [line.split("#")[0].strip() for line in lines if line.split("#")[0].strip()]

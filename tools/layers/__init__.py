@@ -1,0 +1,1 @@
+"""The page of layers and classifiers that plans support, made by trying each."""
