@@ -108,7 +108,7 @@ def shapes(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
         x.triu(),
         torch.ones([2]),
         x.chunk(2)[0],
-        x.split(2)[0],
+        x.split(2)[0],  # type: ignore[no-untyped-call]
         labels.type_as(x),
         x.unbind(1)[0],
         x.t().contiguous().view_as(x.t()),
@@ -201,10 +201,10 @@ class Calling(Objective):
 
     def forward(
         self,
-        logits_BC: torch.Tensor,  # noqa: N803
-        z_BD: torch.Tensor,  # noqa: N803
-        labels_B: torch.Tensor,  # noqa: N803
-        references_BRD: torch.Tensor,  # noqa: N803
+        logits_BC: torch.Tensor,
+        z_BD: torch.Tensor,
+        labels_B: torch.Tensor,
+        references_BRD: torch.Tensor,
         coefficients: dict[str, float],
     ) -> torch.Tensor:
         other = logits_BC.flip(0)

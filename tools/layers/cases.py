@@ -237,16 +237,16 @@ class Case:
 
 
 def case(
-    *arguments: Any,  # noqa: ANN401
+    *arguments: Any,
     shape: tuple[int, ...] = (WIDTH,),
     use: Callable[..., nn.Module] | None = None,
-    **options: Any,  # noqa: ANN401
+    **options: Any,
 ) -> Case:
     """Return a case; functions among the arguments are called whenever the layer is made."""
     return Case(arguments, shape, use, options)
 
 
-def _made(argument: Any) -> Any:  # noqa: ANN401
+def _made(argument: Any) -> Any:
     return argument() if callable(argument) else argument
 
 
@@ -261,7 +261,7 @@ def _decoder_layer() -> nn.Module:
     return nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
 
 
-def _dimensions(name: str, *arguments: Any, first: int = 1, last: int = 3, **options: Any) -> dict[str, Case]:  # noqa: ANN401
+def _dimensions(name: str, *arguments: Any, first: int = 1, last: int = 3, **options: Any) -> dict[str, Case]:
     """Return the cases of a layer for 1, 2 and 3 dimensions."""
     shapes = {1: LINE, 2: IMAGE, 3: VOLUME}
     return {f"{name}{number}d": case(*arguments, shape=shapes[number], **options) for number in range(first, last + 1)}
