@@ -80,6 +80,12 @@ def test_an_eligible_device_gets_its_class_counts_and_exit_code_0(written: Calla
             "this device has 40 samples to train on; the plan needs at least 41",
         ),
         ({"plan": {"minimum_torch": "99.0"}}, (), 6, "the plan needs torch 99.0; this device has 2."),
+        (
+            {"plan": {"operators": ("aten::_upsample_lanczos4d_aa",)}},
+            (),
+            6,
+            "this plan calls aten::_upsample_lanczos4d",
+        ),
     ],
 )
 def test_an_ineligible_device_gets_the_reason_and_its_exit_code(

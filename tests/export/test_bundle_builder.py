@@ -20,6 +20,7 @@ from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors
 from moonfed.export.parity import load_model, predictions_of, require_parity
 from moonfed.export.self_checks import random_samples
+from moonfed.plan.inspection.torch_registry import require_operators
 from moonfed.plan.interface import load_plan
 from moonfed.registry import selection_of
 from moonfed.server_rules.fedavgm import FedAvgM
@@ -55,6 +56,8 @@ def test_a_bundle_survives_writing_and_reading_and_describes_itself(pictures: Bu
     }
     assert (manifest.previous_models, manifest.training.epochs, manifest.training.batch_size) == (2, 3, 16)
     assert manifest.plan.minimum_samples == 2
+    assert {"aten::conv2d", "aten::batch_norm", "moonfed::sgd_"} <= set(manifest.plan.operators)
+    require_operators(manifest.plan.operators)
     assert manifest.classes == ("cat", "dog", "bird")
 
 

@@ -319,6 +319,11 @@ TESTS: dict[int, list[str]] = {
         "edge_client.agent.test_session::test_a_certificate_has_expired_once_the_coordinator_has_rejected_it",
         "proto.transport.test_diagnosis::test_a_wrong_clock_is_not_final",
     ],
+    193: [
+        "edge_client.agent.test_eligibility::test_a_device_whose_torch_lacks_an_operator_is_not_eligible",
+        "common.plan.inspection.test_torch_registry::"
+        "test_a_plan_that_calls_one_tells_it_when_it_is_made_and_when_it_is_loaded",
+    ],
     181: [
         "deploy.test_extras::test_an_extra_brings_the_onnx_runtime_that_its_name_says_and_no_other",
         "edge_client.doctor.test_checks::test_two_onnx_runtimes_that_overwrite_each_other_fail",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from moonfed.data.table_spec import TableSpec
 
 FORMAT = "moonfed-bundle/3"
+_OPERATOR = re.compile(r"\w{1,100}::\w{1,100}", re.ASCII)
 MANIFEST_FILE = "manifest.json"
 MANIFEST_BYTES = 16 << 20  # at most
 PLAN_FILE = "plan.pt"
@@ -120,10 +122,13 @@ class PlanSpec:
     minimum_samples: int = 1  # 2 where BatchNorm cannot normalise a batch of one
     activation_bytes: int  # per sample, kept by a float32 step for the backward pass
     frozen_encoders: int = 0  # copies of encoder and projection head in the plan besides the model
+    operators: tuple[str, ...] = ()  # torch's that it calls, without overloads: `aten::add`; empty: an older bundle
 
     def __post_init__(self) -> None:
         for name, least in (("minimum_samples", 1), ("activation_bytes", 0), ("frozen_encoders", 0)):
             require_whole(f"plan.{name}", getattr(self, name), least)
+        for name in self.operators:
+            require(bool(_OPERATOR.fullmatch(name)), "plan.operators", name[:100], "names such as aten::add")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +219,7 @@ class Manifest:
                 "minimum_samples": self.plan.minimum_samples,
                 "activation_bytes": self.plan.activation_bytes,
                 "frozen_encoders": self.plan.frozen_encoders,
+                **({"operators": list(self.plan.operators)} if self.plan.operators else {}),
             },
             "files": {name: {"sha256": ref.sha256, "size": ref.size} for name, ref in self.files.items()},
         }
@@ -270,6 +276,7 @@ def _from_document(document: dict[str, Any]) -> Manifest:
             minimum_samples=int(document["plan"]["minimum_samples"]),
             activation_bytes=int(document["plan"]["activation_bytes"]),
             frozen_encoders=int(document["plan"]["frozen_encoders"]),
+            operators=tuple(str(name) for name in document["plan"].get("operators", ())),
         ),
         files={str(name): BlobRef(str(f["sha256"]), int(f["size"])) for name, f in document["files"].items()},
     )

@@ -19,6 +19,7 @@ import torch
 from moonfed.errors import InvalidInput, MoonfedError, TrainingFailed
 from moonfed.plan.inspection.archive import read_plan
 from moonfed.plan.inspection.operators import load_module
+from moonfed.plan.inspection.torch_registry import require_operators
 
 METHODS = (
     "begin_round",
@@ -43,6 +44,7 @@ WIDE = 64  # output channels of a convolution
 # Lower than torch.amp.GradScaler's 2**16, which costs its first steps: the scale is reset in every round.
 LOSS_SCALE = 2.0**12
 Tensors = Sequence[torch.Tensor]
+_UNKNOWN = re.compile(r"Unknown builtin op: (\w+::\w+)")
 _RAISED = re.compile(r"[\w.]+(?:Error|Exception): (.+)")  # TorchScript's last line for an exception
 _DEPRECATED = r"`torch\.jit\.\w+` is deprecated\. Please switch to (`torch\.compile` or )?`torch\.export`\."
 
@@ -221,9 +223,10 @@ def load_plan(
 ) -> TorchScriptPlan:
     """Inspect a plan, load it onto `cpu` or `cuda`, and allocate its tensors.
 
-    Raises UnsafePlan, before any code of the plan runs, if the inspection rejects it, and TrainingFailed if it cannot
-    be loaded. `precision`: one of PRECISIONS; the lower two are mixed precision, in which weights stay float32.
-    `memory_format`: one of MEMORY_FORMATS, by default `default_memory_format`. InvalidInput for another one.
+    Raises UnsafePlan, before any code of the plan runs, if the inspection rejects it, VersionMismatch if this torch
+    lacks one of its operators, and TrainingFailed if it cannot be loaded. `precision`: one of PRECISIONS; the lower two
+    are mixed precision, in which weights stay float32. `memory_format`: one of MEMORY_FORMATS, by default
+    `default_memory_format`. InvalidInput for another one.
     """
     chosen = memory_format or CONTIGUOUS
     for name, value, allowed in (("precision", precision, PRECISIONS), ("memory_format", chosen, MEMORY_FORMATS)):
@@ -237,6 +240,7 @@ def load_plan(
     except MoonfedError:
         raise
     except Exception as error:  # torch has several kinds for a damaged or missing archive or device
+        require_operators(_UNKNOWN.findall(str(error)))
         raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: {_reason(error)}") from error
     missing = [method for method in METHODS if not hasattr(module, method)]
     if missing:

@@ -69,10 +69,17 @@ def check_bundle(settings: CheckSettings) -> CheckResult:
     found = CheckResult(manifest=manifest, data=settings.data, limit=settings.max_memory)
     try:
         require_runnable(manifest)
+        _require_operators(manifest)
         found = replace(found, samples=_counted(settings, manifest))
         return _with_memory(found, settings)
     except MoonfedError as rejection:
         return replace(found, rejection=rejection)
+
+
+def _require_operators(manifest: Manifest) -> None:
+    from moonfed.plan.inspection.torch_registry import require_operators  # torch, after its version was checked
+
+    require_operators(manifest.plan.operators)
 
 
 def _counted(settings: CheckSettings, manifest: Manifest) -> ClassCounts:

@@ -32,7 +32,7 @@ from moonfed.export.self_checks import (
     require_classifier,
 )
 from moonfed.export.written_state import require_exchanged_state
-from moonfed.plan.inspection.older_torch import minimum_torch
+from moonfed.plan.inspection.older_torch import requirements
 from moonfed.plan.interface import Plan, load_plan
 from moonfed.registry import selection_of
 
@@ -156,8 +156,10 @@ def _manifest(
 
 
 def _plan_spec(settings: MethodSettings, plan: bytes, least: int, activations: int) -> PlanSpec:
+    minimum_torch, operators = requirements(plan)
     return PlanSpec(
-        minimum_torch=minimum_torch(plan),
+        minimum_torch=minimum_torch,
+        operators=operators,
         built_with_torch=str(torch.__version__),
         minimum_samples=least,
         activation_bytes=activations,

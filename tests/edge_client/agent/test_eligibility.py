@@ -10,16 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle.manifest import InputSpec
 from moonfed.edge_client.agent import eligibility
 from moonfed.edge_client.agent.compatibility import REJECTED
 from moonfed.edge_client.state.trust import load, pin
+from moonfed.plan.inspection.older_torch import requirements
 from tests.edge_client.conftest import Bundle, Device, check_of
 from tests.support.device_coordinator import Coordinator
 from tests.support.device_samples import draw
 from tests.support.forked_process import PATCHES
+from tests.support.future_operator import OPERATOR, archive_from_the_future
 from tests.support.signatures import TRUST, signature, trust
 
 TORCH = "the plan needs torch 99.0; this device has 2."
@@ -76,6 +79,23 @@ def test_each_reason_is_reported_once_without_paths_and_the_processes_end(
     device.stop()
     assert len(coordinator.answers) == len(cases)
     assert not coordinator.declined
+
+
+def test_a_device_whose_torch_lacks_an_operator_is_not_eligible(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    device.start(samples)
+    for run, operators, lacking in (
+        ("run-1", requirements(bundle.plan)[1], ""),
+        ("run-2", archive_from_the_future()[1], OPERATOR),
+        ("run-3", ("aten::_upsample_lanczos4d_aa", *requirements(bundle.plan)[1]), "aten::_upsample_lanczos4d_aa"),
+        ("run-4", requirements(bundle.plan)[1], ""),
+    ):
+        plan = replace(bundle.manifest.plan, operators=operators)
+        coordinator.assign(check_of(changed(bundle, coordinator, plan=plan), run))
+        reason = coordinator.wait_for_answer(int(run[-1])).reason
+        lacks = f"this plan calls {lacking}, which torch {torch.__version__} of this device lacks"
+        assert reason == (lacks if lacking else "")
 
 
 def test_a_folder_that_is_no_class_is_reported_by_its_name_and_can_be_left_out(

@@ -7,6 +7,7 @@ arguments that are given, and the same defaults for the others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,23 @@ from moonfed.plan.inspection.operators import compile_archive
 OLDEST_TORCH = "2.4"  # the first release with torch.ops.aten._fused_sgd_ on the CPU
 FILE = Path(__file__).with_name("older_operators.txt")
 ABSENT = "-"
+SYNTAX = "prim::"  # TorchScript's own operations, most of which no registry has
 _Schema = Any  # torch's bindings are untyped
 
 
 def minimum_torch(archive: bytes) -> str:
     """Return the oldest release of torch that a plan runs in, such as `2.4`; if no listed one fits, this release."""
+    return requirements(archive)[0]
+
+
+def requirements(archive: bytes) -> tuple[str, tuple[str, ...]]:
+    """Return the oldest release of torch that a plan runs in, and the operators that it calls, without overloads."""
     used = uses(graphs(compile_archive(archive)[0]))
+    called = {use.operator.partition(".")[0] for use in used}
+    return _oldest(used), tuple(sorted(name for name in called if not name.startswith(SYNTAX)))
+
+
+def _oldest(used: Sequence[Use]) -> str:
     releases = list(older_operators())
     newer = [*releases[1:], ".".join(torch.__version__.split(".")[:2])]
     found = OLDEST_TORCH

@@ -88,6 +88,7 @@ class WorkerProcess:
         self._model: ChildProcess | None = None  # while a release is tried
         self._manifest_file = ""  # the trainer's
         self._memory: TrainerMemory | None = None  # once a trainer has reported it
+        self._operators: set[str] = set()  # that the installed torch is known to have
 
     @property
     def running(self) -> bool:
@@ -104,7 +105,7 @@ class WorkerProcess:
         self.end()
 
     def check_run(self, manifest_file: str) -> SampleCounts:
-        """Read the samples for a bundle, and compare the memory of its rounds with this device's.
+        """Read the samples for a bundle, and compare its operators and the memory of its rounds with this device's.
 
         Returns the numbers of samples; raises the reason why the device cannot train the bundle, or TrainingFailed. The
         processes are ready for a round of this bundle afterwards.
@@ -117,9 +118,11 @@ class WorkerProcess:
             assert read is not None  # noqa: S101 - nobody stops it
             counts = self._counts(read)
             require_samples(manifest, counts.samples)
-            if self._memory is None:
+            unknown = set(manifest.plan.operators) - self._operators
+            if self._memory is None or unknown:
                 trainer = self._trainer_of(manifest_file, manifest)
-                self._memory = _trainer_memory(trainer.answer(encode("check"), "ready"))
+                self._memory = _trainer_memory(trainer.answer(encode("check", operators=sorted(unknown)), "ready"))
+                self._operators |= unknown
             need = round_bytes(
                 manifest,
                 samples=counts.samples,

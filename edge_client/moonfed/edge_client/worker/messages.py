@@ -1,6 +1,6 @@
 """Messages between the agent and its reader and trainer: one JSON object per line.
 
-To both:         check, stop
+To both:         check (to the trainer with operators, which torch must have), stop
 To the reader:   read (spec, classes)
 To the trainer:  train (job, samples: SampleCounts, other_work), score (the same)
 To the agent:    ready, progress (fraction, epoch, loss), log (level, text), stopped, failed (error, reason)

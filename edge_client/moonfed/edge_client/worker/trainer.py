@@ -23,6 +23,7 @@ from moonfed.edge_client.training.round_files import score_files, train_files
 from moonfed.edge_client.worker.heartbeat import Heartbeats
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
 from moonfed.edge_client.worker.shared_samples import MappedSamples, map_samples
+from moonfed.plan.inspection.torch_registry import require_operators
 from moonfed.plan.interface import Plan, load_plan
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.sandbox.ipc import ParentPipe
@@ -116,6 +117,7 @@ def open_task(settings: dict[str, Any], output: Path, parent: ParentPipe) -> Cal
 
     def execute(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
         if kind == "check":
+            require_operators(fields.get("operators", ()))
             capacity = memory_capacity(settings_read.accelerator)
             return {"kind": "ready", "runtime": trainer.runtime, "capacity": asdict(capacity)}
         heartbeats = Heartbeats(parent, fields["other_work"])
