@@ -21,7 +21,7 @@ def test_the_reference_is_up_to_date() -> None:
             "## device revoke\n\n```text\nmoonfed-coordinator device revoke [OPTIONS] DEVICE\n```",
         ),
         ("moonfed-coordinator.md", "- `--rounds N`: Rounds to commit. Default: `10`."),
-        ("moonfed-client.md", "- `--data FOLDER|FILE|module:callable`: This device's samples; see above. Required."),
+        ("moonfed-client.md", "- `--data FOLDER|FILE|module:callable`: The same as for `run`. Required."),
         ("moonfed-coordinator.md", "Default: 20; with --json, all. At least 1."),
         ("moonfed-export.md", "moonfed-export classify [OPTIONS] PATH...\n"),
         ("moonfed-export.md", "- `--version N`: The version to sign. Default: all."),
