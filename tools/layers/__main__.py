@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import warnings
 from concurrent.futures import ProcessPoolExecutor
-
-import torch
 
 from moonfed.export.torchvision_import import import_torchvision
 from tools.layers.cases import CASES, LOSSES
 from tools.layers.page import PAGE, classifier_row, page, read_classifiers, read_verdicts
-from tools.layers.trials import try_classifier, try_layers, try_loss
+from tools.layers.trials import quiet, try_classifier, try_layers, try_loss
 
 
 def main() -> None:
@@ -28,7 +25,7 @@ def main() -> None:
     parser.add_argument("classifiers", nargs="*", help="names of torchvision's classifiers, or all; none: layers")
     parser.add_argument("--plans", action="store_true", help="compile and inspect plans, and build no bundles")
     options = parser.parse_args()
-    _quiet()
+    quiet()
     if not options.classifiers:
         print("trying layers", flush=True)
         verdicts = {name: verdict for cases in CASES.values() for name, verdict in try_layers(cases).items()}
@@ -38,17 +35,12 @@ def main() -> None:
     models = import_torchvision().models
     names = models.list_models(module=models) if options.classifiers == ["all"] else options.classifiers
     for name in names:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _quiet) as process:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), quiet) as process:
             side, millions, verdict = process.submit(try_classifier, name, bundle=not options.plans).result()
         row = classifier_row(name, side, millions, verdict, bundle=not options.plans)
         text = PAGE.read_text()
         PAGE.write_text(page(read_verdicts(text), read_classifiers(text) | {name: row}))
         print(f"{name}: {row.result}", flush=True)
-
-
-def _quiet() -> None:
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
 
 
 if __name__ == "__main__":

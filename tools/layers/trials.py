@@ -146,6 +146,12 @@ def trained(content: bytes, network: Network) -> Plan:
     return plan
 
 
+def quiet() -> None:
+    """Prepare a process for trials: without warnings, and with a single thread."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+
+
 def try_layers(cases: Mapping[str, Case]) -> dict[str, Verdict]:
     """Compile a plan with each layer, and build a bundle with all that plans may hold."""
     found = {name: _plan_verdict(name, case) for name, case in cases.items()}
