@@ -24,8 +24,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 
 def steps(model: str) -> str:
     """Return the lines that tell how far a bundle is."""
-    told = (f"building model {model}", "compiling plan and graph", "training a few steps, and comparing graph and plan")
-    return "".join(f"moonfed-export: {step}\n" for step in told)
+    sentence = (
+        f"building model {model}",
+        "compiling plan and graph",
+        "training a few steps, and comparing graph and plan",
+    )
+    return "".join(f"moonfed-export: {step}\n" for step in sentence)
 
 
 def test_a_custom_model_in_the_current_directory_becomes_a_bundle(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_mistakes_create_nothing(address: str, client: CoordinatorClient, data_f
         (data_file, (*named, "--expires-days", "0"), "ended", InvalidInput, "expires-days is 0"),
         (tmp_path / "unlabelled.npz", named, "ended", InvalidInput, "has no field 'labels'"),
     ]
-    for data, words, run, error, told in cases:
-        with pytest.raises(error, match=told):
+    for data, words, run, error, message in cases:
+        with pytest.raises(error, match=message):
             create(address, data, *words, run=run)
     assert client.releases("wrong") == []

@@ -86,8 +86,8 @@ def test_a_devices_light_process_names_encodings_without_numpy() -> None:
     script = (
         "import sys; from moonfed.encodings import known_encodings; print('numpy' in sys.modules, *known_encodings())"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert told == ["False", "float32", "float32+zstd", "bfloat16", "bfloat16+zstd", "int8", "int8+zstd"]
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert output == ["False", "float32", "float32+zstd", "bfloat16", "bfloat16+zstd", "int8", "int8+zstd"]
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -28,9 +28,9 @@ KINDS = list(tree(errors.MoonfedError))
 
 @pytest.mark.parametrize("kind", [errors.MoonfedError, errors.SchemaMismatch, errors.Corrupt])
 def test_an_error_from_a_process_is_rebuilt(kind: type[errors.MoonfedError]) -> None:
-    told = errors.error_from_process(kind.__name__, "tensor 'a' is missing")
-    assert type(told) is kind
-    assert str(told) == "tensor 'a' is missing"
+    sentence = errors.error_from_process(kind.__name__, "tensor 'a' is missing")
+    assert type(sentence) is kind
+    assert str(sentence) == "tensor 'a' is missing"
 
 
 @pytest.mark.parametrize("name", ["ZeroDivisionError", "error_from_process", "__name__", ""])

@@ -88,7 +88,7 @@ def test_an_entry_point_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "entry", "told"),
+    ("name", "entry", "message"),
     [
         ("mean", "Half", "server_rule 'mean' of entry point .* has the same name as that of moonfed itself"),
         ("stepless", "Stepless", "server_rule 'stepless' of .* is incomplete: .* lacks step"),
@@ -106,14 +106,14 @@ def test_an_entry_point_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_an_entry_that_clashes_or_is_incomplete_is_rejected(
-    name: str, entry: str, told: str, monkeypatch: pytest.MonkeyPatch
+    name: str, entry: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=message):
         rules(monkeypatch, **{name: entry}).check()
 
 
 @pytest.mark.parametrize(
-    ("name", "location", "told"),
+    ("name", "location", "message"),
     [
         ("stepless", f"{__name__}:Stepless", "'stepless' of moonfed itself is incomplete: .*:Stepless lacks step"),
         ("momentless", f"{__name__}:Momentless", "lacks second_moment"),
@@ -127,16 +127,16 @@ def test_an_entry_that_clashes_or_is_incomplete_is_rejected(
         ("lost", f"{__name__}_lost:Lost", "'lost' of moonfed itself cannot be imported from .*: there is no such mod"),
     ],
 )
-def test_a_line_of_our_own_table_is_checked_likewise(name: str, location: str, told: str) -> None:
+def test_a_line_of_our_own_table_is_checked_likewise(name: str, location: str, message: str) -> None:
     table = {**OWN, name: location}
     own = Registry[ServerRule]("server_rule", "moonfed.tests", "moonfed.server_rules.server_rule:ServerRule", table)
     assert own["mean"].name == "mean"
-    with pytest.raises(InvalidInput, match=f"server_rule .*{told}"):
+    with pytest.raises(InvalidInput, match=f"server_rule .*{message}"):
         own.select(name)
 
 
 @pytest.mark.parametrize(
-    ("selection", "told"),
+    ("selection", "message"),
     [
         (Selection("third"), "server_rule is 'third'; it must be one of mean, half"),
         (Selection("half", {"speed": 1}), r"server_rule setting 'speed' \(= 1\) is unknown; half has rounds, share"),
@@ -145,8 +145,8 @@ def test_a_line_of_our_own_table_is_checked_likewise(name: str, location: str, t
         (Selection("half", {"share": True}), "share is True; it must be a number"),
     ],
 )
-def test_an_invalid_selection_is_rejected(selection: Selection, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_an_invalid_selection_is_rejected(selection: Selection, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInput, match=message):
         rules(monkeypatch, half="Half").build(selection)
 
 

@@ -134,14 +134,14 @@ def test_it_stops_cleanly_with_devices_online(programs: Programs, number: int) -
 def test_a_second_coordinator_on_one_state_and_on_one_port_is_rejected(programs: Programs) -> None:
     programs.serve()
     assert programs.process
-    told = programs.command("serve", "--state", str(programs.state), "--insecure", code=4)
-    assert told == (
+    output = programs.command("serve", "--state", str(programs.state), "--insecure", code=4)
+    assert output == (
         f"moonfed-coordinator: another coordinator (process {programs.process.pid}) uses {programs.state}; "
         "stop it, or give another --state (docs: errors/wrong-state)\n"
     )
     port = str(programs.ports[0])
-    told = programs.command("serve", "--state", str(programs.tmp / "b"), "--insecure", "--fleet-port", port, code=4)
-    assert "the port is taken" in told
+    output = programs.command("serve", "--state", str(programs.tmp / "b"), "--insecure", "--fleet-port", port, code=4)
+    assert "the port is taken" in output
 
 
 def test_a_database_that_is_gone_or_damaged_is_not_replaced(programs: Programs) -> None:
@@ -152,22 +152,22 @@ def test_a_database_that_is_gone_or_damaged_is_not_replaced(programs: Programs) 
     content = {path: path.read_bytes() for path in programs.state.glob("coordinator.db*")}
     for path in content:
         path.unlink()
-    told = programs.command("serve", "--state", str(programs.state), "--insecure", code=7)
-    assert "is gone or empty, though" in told
+    output = programs.command("serve", "--state", str(programs.state), "--insecure", code=7)
+    assert "is gone or empty, though" in output
     database.write_bytes(content[database][:50] + b"\xff" * (len(content[database]) - 50))
-    told = programs.command("serve", "--state", str(programs.state), "--insecure", code=7)
-    assert "is damaged" in told
-    assert "restore it" in told
+    output = programs.command("serve", "--state", str(programs.state), "--insecure", code=7)
+    assert "is damaged" in output
+    assert "restore it" in output
     for path, whole in content.items():
         path.write_bytes(whole)
     programs.serve()
 
 
 def test_plaintext_is_for_this_machine_alone_and_needs_no_enrolment(programs: Programs) -> None:
-    told = programs.command("serve", "--state", str(programs.state), "--insecure", "--host", "0.0.0.0", code=2)
-    assert "host is '0.0.0.0'" in told
-    told = programs.command("serve", "--state", str(programs.state), "--host", "0.0.0.0", code=2)
-    assert "name is not given" in told
+    output = programs.command("serve", "--state", str(programs.state), "--insecure", "--host", "0.0.0.0", code=2)
+    assert "host is '0.0.0.0'" in output
+    output = programs.command("serve", "--state", str(programs.state), "--host", "0.0.0.0", code=2)
+    assert "name is not given" in output
     ready = programs.serve("--insecure")
     assert ready["enrolment_port"] is None
     there = ("--insecure", "--coordinator", f"127.0.0.1:{ready['fleet_port']}")

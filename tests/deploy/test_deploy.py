@@ -156,13 +156,13 @@ def test_moonfed_is_installed_without_dependencies(image: str) -> None:
 
 def test_the_jetson_image_verifies_that_torch_was_not_replaced() -> None:
     runs = values("jetson", "RUN")
-    told = "print(torch.__file__, torch.__version__, torch.version.cuda)"
+    message = "print(torch.__file__, torch.__version__, torch.version.cuda)"
     before, after = (next(i for i, run in enumerate(runs) if mark in run) for mark in ("> /tmp/torch", "diff /tmp/to"))
     installs = [number for number, run in enumerate(runs) if "pip install" in run]
     assert before < min(installs)
     assert after == max(installs)
-    assert told in runs[before]
-    assert told in runs[after].split("--no-deps")[1]
+    assert message in runs[before]
+    assert message in runs[after].split("--no-deps")[1]
     assert values("jetson", "ARG") == ["BASE"]  # no default: which base is right depends on the board
 
 

@@ -116,8 +116,8 @@ def test_a_column_divides_only_a_table_and_alone(tmp_path: Path) -> None:
         (("partition", tmp_path / "samples.npz", "--by", "site", *output), "by is 'site', which applies to tables"),
         (("partition", "digits", "--by", "site", *output), "by is 'site', which does not apply to data set 'digits'"),
     ]
-    for words, told in cases:
-        with pytest.raises(InvalidInput, match=told):
+    for words, message in cases:
+        with pytest.raises(InvalidInput, match=message):
             CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False, standalone_mode=False)
     assert not (tmp_path / "parts").exists()
 

@@ -70,7 +70,7 @@ def test_the_guides_module_becomes_a_signed_bundle_with_its_weights(
 
 
 @pytest.mark.parametrize(
-    ("model", "told"),
+    ("model", "message"),
     [
         (lambda: Small(classes=5), rf"whose last layer is not nn.Linear\(…, 3\), one output for each class; {MODULES}"),
         (lambda: nn.Linear(4, 3), "whose last layer is not"),
@@ -80,8 +80,8 @@ def test_the_guides_module_becomes_a_signed_bundle_with_its_weights(
         (lambda: "perceptron", "model is 'perceptron'; it must be one of cnn"),
     ],
 )
-def test_a_model_that_does_not_fit_is_named(model: Callable[[], nn.Module], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_a_model_that_does_not_fit_is_named(model: Callable[[], nn.Module], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         build_bundle(model=model(), shape=4, classes=3)
 
 

@@ -141,9 +141,9 @@ def test_these_tests_detect_synchronisation_and_host_tensors(
 @pytest.mark.parametrize("category", [DeprecationWarning, FutureWarning])  # torch before 2.15, and since
 def test_commands_suppress_torch_jits_deprecation_warning(category: type[Warning]) -> None:
     announced = "`torch.jit.script` is deprecated. Please switch to `torch.compile` or `torch.export`."
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as sentence:
         warnings.simplefilter("always")
         with quiet_torchscript():
             warnings.warn(announced, category, stacklevel=1)
             warnings.warn("another", category, stacklevel=1)
-    assert [str(warning.message) for warning in told] == ["another"]
+    assert [str(warning.message) for warning in sentence] == ["another"]

@@ -148,7 +148,7 @@ def require(layer: nn.Module) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layer", "told"),
+    ("layer", "message"),
     [
         (ReplacedBuffer, "buffer 'encoder.1.mean' is replaced in forward; write into it: self.mean.copy_(…)"),
         (ReplacedBySomeoneElse, "buffer 'encoder.1.mean' is replaced"),
@@ -166,10 +166,10 @@ def require(layer: nn.Module) -> None:
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_state_that_would_be_lost_is_refused_by_name_and_line(layer: type[nn.Module], told: str) -> None:
+def test_state_that_would_be_lost_is_refused_by_name_and_line(layer: type[nn.Module], message: str) -> None:
     lines, first = inspect.getsourcelines(add if layer is ByFunction else layer)
     line = first + next(number for number, text in enumerate(lines) if "# here" in text)
-    with pytest.raises(InvalidInput, match=rf"{re.escape(told)}.* \({re.escape(__file__)}, line {line}\)"):
+    with pytest.raises(InvalidInput, match=rf"{re.escape(message)}.* \({re.escape(__file__)}, line {line}\)"):
         require(layer())
 
 

@@ -80,11 +80,11 @@ def all_replies(text: str) -> dict[str, Any]:
     return replies | {"WatchRun": [ended]}
 
 
-def require_harmless(told: str) -> None:
+def require_harmless(sentence: str) -> None:
     """Fail unless a terminal shows each line as it is, and no line is the attacker's."""
-    lines = told.split("\n")
-    assert all(line.isprintable() for line in lines), told
-    assert not any(line.startswith("moonfed-coordinator: all is well") for line in lines), told
+    lines = sentence.split("\n")
+    assert all(line.isprintable() for line in lines), sentence
+    assert not any(line.startswith("moonfed-coordinator: all is well") for line in lines), sentence
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -63,8 +63,8 @@ def test_a_device_follows_its_operators_key_through_a_rotation_and_nobody_else(
     federation.until("late", lambda seen: "not eligible: cam-1 (the bundle is signed by" in seen.waiting)
 
     shutil.copy(stranger / "trust.json", directory / "stranger.json")
-    told = run("moonfed-client", "trust", str(directory / "stranger.json"), "--state", str(directory / "cam-1"))
-    assert "trusts bundles signed with" in told
+    output = run("moonfed-client", "trust", str(directory / "stranger.json"), "--state", str(directory / "cam-1"))
+    assert "trusts bundles signed with" in output
     federation.kill("cam-1")
     federation.start_device("cam-1")
     federation.until_finished("theirs")

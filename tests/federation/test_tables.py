@@ -106,7 +106,7 @@ def test_a_table_goes_through_every_command_and_a_bad_cell_through_none(
     run("moonfed-experiments", "simulate", str(tmp_path / "recipe.toml"), "--data", str(table), *simulated)
 
     bad, all_bad = str(spoiled(Path(test), "bad.csv")), str(spoiled(table, "all-bad.csv"))
-    told = f"bad.csv, row 7, column age: '{SECRET}' is not a number (docs: errors/invalid-input)\n"
+    answer = f"bad.csv, row 7, column age: '{SECRET}' is not a number (docs: errors/invalid-input)\n"
     for command in (
         ("moonfed-export", "columns", all_bad, *described),
         ("moonfed-experiments", "partition", all_bad, "--columns", str(columns), "--output", str(tmp_path / "new")),
@@ -122,7 +122,7 @@ def test_a_table_goes_through_every_command_and_a_bad_cell_through_none(
     ):  # fmt: skip
         said = fail(*command)
         assert said.startswith(f"{command[0]}: "), command
-        assert said.endswith(told), (command, said)
+        assert said.endswith(answer), (command, said)
         assert said.count("\n") == 1, said
 
 
@@ -137,8 +137,8 @@ def test_a_device_declines_a_bad_cell_without_naming_its_value(
     federation.start_device("cam-1", data=str(spoiled(table, "bad.csv")))
     federation.start_run(bundle, "churn", "--rounds", "1", "--minimum-devices", "1")
     federation.until_log("cam-1", f"row 7, column age: '{SECRET}' is not a number")
-    told, deadline = "", time.monotonic() + PATIENCE
-    while "row 7, column age: a value is not a number" not in told:
-        assert time.monotonic() < deadline, told
-        told = run("moonfed-coordinator", "run", "show", "churn", "--json", *federation.operator)
-    assert SECRET not in told + federation.log("coordinator")
+    answer, deadline = "", time.monotonic() + PATIENCE
+    while "row 7, column age: a value is not a number" not in answer:
+        assert time.monotonic() < deadline, answer
+        answer = run("moonfed-coordinator", "run", "show", "churn", "--json", *federation.operator)
+    assert SECRET not in answer + federation.log("coordinator")

@@ -403,8 +403,8 @@ def test_a_version_that_appears_is_served(repository: Path, log_file: Path) -> N
         with triton_http.InferenceServerClient(server.http) as client:
             while client.get_model_metadata("linear")["versions"] != ["2"]:  # otherwise the test times out
                 threading.Event().wait(0.01)
-        told = [line.split("INFO ")[1] for line in server.log.splitlines()]
-        assert told == [f"model linear version {what}" for what in ("1 is loaded", "2 is loaded", "1 is unloaded")]
+        sentences = [line.split("INFO ")[1] for line in server.log.splitlines()]
+        assert sentences == [f"model linear version {what}" for what in ("1 is loaded", "2 is loaded", "1 is unloaded")]
 
 
 @pytest.fixture

@@ -136,17 +136,17 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         done = {_place(header) for header, _ in self.updates}
         sent = max(0, len(self.assignments) - 1)  # whoever comes back hears of the newest again
         while self._wait_for_more_than(sent, context):
-            told = self.assignments[sent]
-            if isinstance(told, fleet_pb2.RunEnded):
-                yield fleet_pb2.ConnectReply(ended=told)
-            elif isinstance(told, fleet_pb2.TargetRelease):
-                yield fleet_pb2.ConnectReply(target=told)
-            elif isinstance(told, fleet_pb2.EligibilityCheck):
-                yield fleet_pb2.ConnectReply(check=told)
-            elif isinstance(told, fleet_pb2.EvaluationTask):
-                yield fleet_pb2.ConnectReply(evaluation=told)
-            elif _place(told) not in done:
-                yield fleet_pb2.ConnectReply(assignment=told)
+            sentence = self.assignments[sent]
+            if isinstance(sentence, fleet_pb2.RunEnded):
+                yield fleet_pb2.ConnectReply(ended=sentence)
+            elif isinstance(sentence, fleet_pb2.TargetRelease):
+                yield fleet_pb2.ConnectReply(target=sentence)
+            elif isinstance(sentence, fleet_pb2.EligibilityCheck):
+                yield fleet_pb2.ConnectReply(check=sentence)
+            elif isinstance(sentence, fleet_pb2.EvaluationTask):
+                yield fleet_pb2.ConnectReply(evaluation=sentence)
+            elif _place(sentence) not in done:
+                yield fleet_pb2.ConnectReply(assignment=sentence)
             sent += 1
 
     def _wait_for_more_than(self, sent: int, context: grpc.ServicerContext) -> bool:

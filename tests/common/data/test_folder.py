@@ -71,8 +71,8 @@ def test_files_of_every_kind_of_damage_are_left_out_and_counted(
     assert samples.labels.tolist() == [0, 0, 1]
     assert [record.message for record in caplog.records] == list(samples.notes)
     assert set(samples.notes) == {
-        f"{told}, such as {cat}/{example}"
-        for told, example in (
+        f"{sentence}, such as {cat}/{example}"
+        for sentence, example in (
             (f"3 of 10 files in {pictures} cannot be read as images and are ignored", "damaged.dds"),
             (f"2 of 10 files in {pictures} cannot be opened and are ignored", "link.png (No such file or directory)"),
             (
@@ -95,20 +95,22 @@ def test_sixteen_bit_greys_are_scaled(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "sentence"),
     [
         (["bird"], "folder 'bird', which is"),
         (["bird", "cats"], "folders 'bird', 'cats', which are"),
         (list("12345"), "folders '1', '2', '3' and 2 more, which are"),
     ],
 )
-def test_folders_that_are_no_classes_are_named_and_may_be_left_out(pictures: Path, names: list[str], told: str) -> None:
+def test_folders_that_are_no_classes_are_named_and_may_be_left_out(
+    pictures: Path, names: list[str], sentence: str
+) -> None:
     for name in names:
         draw(pictures / name / "x.png", (1, 2, 3))
     with pytest.raises(InvalidInput) as refused:
         read(FolderSource(pictures), COLOUR)
     assert str(refused.value) == (
-        f"'{pictures}' has the {told} not named after one of the model's classes (cat, dog); "
+        f"'{pictures}' has the {sentence} not named after one of the model's classes (cat, dog); "
         "rename or remove it, or leave it out with --ignore-folder"
     )
     assert read(FolderSource(pictures, ignored=names), COLOUR).labels.tolist() == [0, 0, 1]

@@ -261,12 +261,12 @@ def test_files_that_are_no_images_are_named(tmp_path: Path, picture: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         (InputSpec(kind="features", shape=(4,)), "data are image files; the model takes 4 features"),
         (InputSpec(kind="image", shape=(2, 2, 4)), "the model's images have 4 channels; image files have 1 or 3"),
     ],
 )
-def test_a_bundle_that_no_image_file_fits_is_named(spec: InputSpec, told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_a_bundle_that_no_image_file_fits_is_named(spec: InputSpec, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         require_images(spec)

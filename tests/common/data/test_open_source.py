@@ -22,12 +22,12 @@ def test_data_name_their_kind(pictures: Path, npz: Path) -> None:
     assert isinstance(open_source("some/CUSTOMERS.PARQUET"), TableSource)
     (pictures / "metadata.parquet").touch()
     assert isinstance(open_source(str(pictures)), FolderSource)
-    told = r"it must be a folder of images by class, a \.npz, \.csv or \.parquet file, or"
+    message = r"it must be a folder of images by class, a \.npz, \.csv or \.parquet file, or"
     (pictures / "notes.txt").touch()
-    with pytest.raises(InvalidInput, match=rf"data is '.*notes\.txt'; {told}"):
+    with pytest.raises(InvalidInput, match=rf"data is '.*notes\.txt'; {message}"):
         open_source(str(pictures / "notes.txt"))
     for absent in (str(pictures / "not-mounted"), "nowhere", "C:nowhere.txt"):
-        with pytest.raises(InvalidInput if ":" in absent else NotFound, match=f"PATH is '{absent}'; .*{told}"):
+        with pytest.raises(InvalidInput if ":" in absent else NotFound, match=f"PATH is '{absent}'; .*{message}"):
             open_source(absent, option="PATH")
 
 

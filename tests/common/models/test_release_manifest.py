@@ -56,7 +56,7 @@ VARIANT = dict(MANIFEST.variants["float32"])
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"name": "../digits"}, "name is '../digits'"),
         ({"name": ".digits"}, "name is '.digits'"),
@@ -76,13 +76,13 @@ VARIANT = dict(MANIFEST.variants["float32"])
         ({"evaluation": Evaluation(accuracy=float("nan"), samples=1, data_sha256="")}, "accuracy is nan"),
     ],
 )
-def test_a_wrong_field_is_named(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_a_wrong_field_is_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         release_manifest(**fields)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda document: document.update(extra=1), "has fields that this moonfed does not know"),
         (lambda document: document.pop("run"), "lacks the field 'run'"),
@@ -91,11 +91,11 @@ def test_a_wrong_field_is_named(fields: dict[str, Any], told: str) -> None:
         (lambda document: document.update(version="1"), "has fields that this moonfed does not know"),
     ],
 )
-def test_other_documents_are_rejected(change: Callable[[dict[str, Any]], object], told: str) -> None:
+def test_other_documents_are_rejected(change: Callable[[dict[str, Any]], object], message: str) -> None:
     document = json.loads(CONTENT)
     change(document)
     content = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=message):
         ReleaseManifest.from_bytes(content)
     for damaged in (b"", b"[]", b"{", CONTENT + b" "):
         with pytest.raises(InvalidInput, match="the release's manifest"):
@@ -109,7 +109,7 @@ def test_a_signed_manifest_is_trusted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", "the release is not signed"),
         (b"{}", "the release's signature is invalid"),
@@ -121,8 +121,8 @@ def test_a_signed_manifest_is_trusted() -> None:
         (signature(CONTENT, name="digits").to_bytes(), "payload of another type"),
     ],
 )
-def test_another_signature_is_rejected(content: bytes, told: str) -> None:
-    with pytest.raises(UntrustedRelease, match=told):
+def test_another_signature_is_rejected(content: bytes, message: str) -> None:
+    with pytest.raises(UntrustedRelease, match=message):
         verify_manifest(CONTENT, content, now=NOW, trust=TRUST)
 
 

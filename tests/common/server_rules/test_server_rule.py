@@ -24,7 +24,7 @@ class Counting(ServerRule):
 
 
 @pytest.mark.parametrize(
-    ("value", "bounds", "told"),
+    ("value", "bounds", "message"),
     [
         (-0.1, {}, "damping is -0.1; it must be a number from 0$"),
         (0.0, {"above": True}, "damping is 0.0; it must be a number above 0$"),
@@ -33,8 +33,8 @@ class Counting(ServerRule):
         (math.inf, {}, "damping is inf"),
     ],
 )
-def test_a_number_out_of_bounds_is_named(value: float, bounds: dict[str, float], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_a_number_out_of_bounds_is_named(value: float, bounds: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         require_number("damping", value, 0, **bounds)  # type: ignore[arg-type]
 
 

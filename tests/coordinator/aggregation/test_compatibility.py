@@ -27,7 +27,7 @@ def with_rule(name: str, **settings: Value) -> Manifest:
 
 
 @pytest.mark.parametrize(
-    ("manifest", "told"),
+    ("manifest", "message"),
     [
         (scaffold(uplink={}), r"'variate' and 'variate_change' must be declared together"),
         (fedssc(1, downlink={}), r"'prototypes' and 'class_means' must be declared together"),
@@ -41,8 +41,8 @@ def with_rule(name: str, **settings: Value) -> Manifest:
         (with_rule("fedavgm", damped=2), "damped is 2; it must be true or false"),
     ],
 )
-def test_a_bundle_that_cannot_be_aggregated_is_rejected_by_name(manifest: Manifest, told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_a_bundle_that_cannot_be_aggregated_is_rejected_by_name(manifest: Manifest, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         require_consistent(manifest)
 
 

@@ -111,13 +111,13 @@ def test_a_variance_stays_positive_however_stale_updates_are(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         (SCAFFOLD, "method is 'scaffold', which exchanges device_variate, variate, variate_change in addition to"),
         ({"server_rule": FedNova()}, "server_rule is 'fednova'"),
     ],
 )
-def test_methods_whose_updates_belong_to_one_round_are_rejected(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_methods_whose_updates_belong_to_one_round_are_rejected(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         require_bufferable(coordinator.make_bundle(**fields).manifest)
     require_bufferable(coordinator.make_bundle(method="moon", previous_models=1).manifest)

@@ -112,14 +112,14 @@ def test_following_resumes_after_falling_behind_and_ends_on_resource_exhaustion(
         raise problems.pop(0)
 
     monkeypatch.setattr(OperatorApi, "watch", fail)
-    told: list[MoonfedError] = []
+    messages: list[MoonfedError] = []
     with pytest.raises(ResourceExhausted, match="too much"):
-        list(console(fleet).follow("run", told.append))
-    assert len(told) == 1
+        list(console(fleet).follow("run", messages.append))
+    assert len(messages) == 1
 
 
 def test_following_ends_at_once_on_a_final_error(fleet: Fleet) -> None:
-    told: list[MoonfedError] = []
+    messages: list[MoonfedError] = []
     with pytest.raises(NotFound, match="'nothing'"):
-        list(console(fleet).follow("nothing", told.append))
-    assert not told
+        list(console(fleet).follow("nothing", messages.append))
+    assert not messages

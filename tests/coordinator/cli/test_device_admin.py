@@ -32,18 +32,18 @@ def test_a_device_is_revoked_renamed_labelled_and_removed(programs: Programs) ->
     programs.serve()
     for name in ("cam-1", "cam-2"):
         programs.device(name)
-    told = programs.command("device", "revoke", "cam-1")
-    assert told == "revoked cam-1; it can return with: moonfed-coordinator token create --device cam-1\n"
+    output = programs.command("device", "revoke", "cam-1")
+    assert output == "revoked cam-1; it can return with: moonfed-coordinator token create --device cam-1\n"
     assert "revoked on " in programs.command("device", "show", "cam-1")
     assert json.loads(programs.command("device", "show", "cam-1", "--json"))["certificates"][0]["reason"] == "revoked"
-    told = programs.command("device", "rename", "cam-2", "gate")
-    assert told == "renamed cam-2 to gate; it renews its certificate at its next call\n"
+    output = programs.command("device", "rename", "cam-2", "gate")
+    assert output == "renamed cam-2 to gate; it renews its certificate at its next call\n"
     assert "name is 'Gate'; it must be 1 to 63 of a-z" in programs.command("device", "rename", "gate", "Gate", code=2)
     assert "there is already a device 'cam-1'" in programs.command("device", "rename", "gate", "cam-1", code=4)
-    told = programs.command("device", "label", "gate", "site=ulm", "tier=1", "--remove", "camera")
-    assert told == "gate has these labels of operators: site=ulm, tier=1\n"
-    told = programs.command("device", "label", "gate", "--remove", "site", "--remove", "tier")
-    assert told == "gate has these labels of operators: none\n"
+    output = programs.command("device", "label", "gate", "site=ulm", "tier=1", "--remove", "camera")
+    assert output == "gate has these labels of operators: site=ulm, tier=1\n"
+    output = programs.command("device", "label", "gate", "--remove", "site", "--remove", "tier")
+    assert output == "gate has these labels of operators: none\n"
     assert "labels are missing" in programs.command("device", "label", "gate", code=2)
     assert "label is 'site'; it must be NAME=VALUE" in programs.command("device", "label", "gate", "site", code=2)
     assert programs.command("device", "remove", "gate", "--yes") == "removed gate\n"
@@ -66,8 +66,8 @@ def test_without_tls_nothing_can_be_revoked(programs: Programs) -> None:
     ports = programs.serve("--insecure")
     for words in (("revoke", "cam-1"), ("rename", "cam-1", "gate")):
         options = ("--insecure", "--coordinator", f"127.0.0.1:{ports['fleet_port']}")
-        told = programs.command("device", *words, *options, code=4)
-        assert "this coordinator runs with --insecure: there are no certificates" in told
+        output = programs.command("device", *words, *options, code=4)
+        assert "this coordinator runs with --insecure: there are no certificates" in output
 
 
 def cells(**platform: str) -> dict[str, str]:

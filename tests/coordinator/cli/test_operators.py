@@ -24,8 +24,8 @@ def command(programs: Programs, identity: Path, *words: str, code: int = 0) -> s
 def test_an_operator_works_from_another_machine_until_they_are_revoked(programs: Programs) -> None:
     programs.serve("--name", "localhost")
     ann = programs.tmp / "ann"
-    told = programs.command("operator", "create", "ann", "--role", "viewer", "--output", str(ann))
-    assert told.startswith(f"{ann} is the identity of operator ann with the role viewer, until 20")
+    answer = programs.command("operator", "create", "ann", "--role", "viewer", "--output", str(ann))
+    assert answer.startswith(f"{ann} is the identity of operator ann with the role viewer, until 20")
     assert json.loads((ann / "coordinator.json").read_text())["address"] == f"localhost:{programs.ports[0]}"
     assert ann.stat().st_mode & 0o077 == 0
     assert sorted(file.name for file in ann.iterdir()) == ["ca.pem", "certificate.pem", "coordinator.json", "key.pem"]

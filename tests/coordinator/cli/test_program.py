@@ -16,8 +16,8 @@ def test_a_port_that_is_taken_is_one_sentence(programs: Programs) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         words = ("serve", "--state", str(programs.state), "--insecure", "--fleet-port", str(port))
-        told = programs.command(*words, code=4)
-    assert told == (
+        output = programs.command(*words, code=4)
+    assert output == (
         f"moonfed-coordinator: cannot listen on 127.0.0.1:{port}: "
         "the port is taken or needs privileges, or the address is not one of this machine's "
         "(docs: errors/already-exists)\n"
@@ -25,9 +25,9 @@ def test_a_port_that_is_taken_is_one_sentence(programs: Programs) -> None:
 
 
 def test_a_wrong_address_is_named_by_its_option(programs: Programs) -> None:
-    told = programs.command("device", "list", "--coordinator", "foo", code=2)
+    output = programs.command("device", "list", "--coordinator", "foo", code=2)
     assert (
-        told == "moonfed-coordinator: coordinator is 'foo'; it must be host:port, with a port from 1 to 65535 "
+        output == "moonfed-coordinator: coordinator is 'foo'; it must be host:port, with a port from 1 to 65535 "
         "(docs: errors/invalid-input)\n"
     )
 

@@ -41,8 +41,8 @@ def test_releases_are_listed_and_shown(operated: Programs) -> None:
     assert document(operated, "show", NAME)["version"] == 2
     assert "0.9000 on 100 samples" in operated.command("release", "show", NAME, "--version", "1")
     assert "there is no release 'other'" in operated.command("release", "list", "other", code=3)
-    told = operated.command("release", "show", NAME, "--version", "7", code=3)
-    assert "release 'digits' has no version 7; the newest is 2" in told
+    output = operated.command("release", "show", NAME, "--version", "7", code=3)
+    assert "release 'digits' has no version 7; the newest is 2" in output
 
 
 def test_a_version_is_deployed_widened_paused_and_rolled_back(operated: Programs) -> None:
@@ -57,8 +57,8 @@ def test_a_version_is_deployed_widened_paused_and_rolled_back(operated: Programs
     )
     assert document(operated, "pause", NAME)["status"] == "paused"
     assert document(operated, "resume", NAME)["status"] == "active"
-    told = operated.command("release", "widen", NAME)
-    assert told == "deployment 1: version 1 of digits to 4 of 4 devices (100 %), active; 4 pending\n"
+    output = operated.command("release", "widen", NAME)
+    assert output == "deployment 1: version 1 of digits to 4 of 4 devices (100 %), active; 4 pending\n"
     for device in devices:
         device.start()
     while document(operated, "status", NAME)["deployments"][0]["states"] != {"installed": 4}:  # type: ignore[index]
@@ -74,10 +74,10 @@ def test_a_version_is_deployed_widened_paused_and_rolled_back(operated: Programs
     assert "Withdraw version 1 of digits (deployment 1) from 4 of 4 devices (100 %), which return to what" in asked
     assert "4 devices have no earlier version of digits and will predict with none?" in asked
     assert document(operated, "roll-back", NAME, "--yes")["states"] == {"returning": 4}
-    told = operated.command("release", "roll-back", NAME, "--yes", code=4)
-    assert "all deployments of 'digits' were rolled back" in told
-    told = operated.command("release", "pause", NAME, code=4)
-    assert "deployment 1 of 'digits' was rolled back; it cannot be paused; deploy again" in told
+    output = operated.command("release", "roll-back", NAME, "--yes", code=4)
+    assert "all deployments of 'digits' were rolled back" in output
+    output = operated.command("release", "pause", NAME, code=4)
+    assert "deployment 1 of 'digits' was rolled back; it cannot be paused; deploy again" in output
 
 
 def test_a_roll_back_that_leaves_devices_without_a_model_says_so(operated: Programs) -> None:
@@ -99,8 +99,8 @@ def test_a_roll_back_that_leaves_devices_without_a_model_says_so(operated: Progr
         "rolled-back",
     ]
     assert operated.command("release", "roll-back", NAME, "--yes", errors=True) == ""
-    told = operated.command("release", "roll-back", NAME, "--yes", errors=True)
-    assert told == "warning: 1 device has no earlier version of digits and will predict with none\n"
+    output = operated.command("release", "roll-back", NAME, "--yes", errors=True)
+    assert output == "warning: 1 device has no earlier version of digits and will predict with none\n"
     assert "to is 2; it must be a version with a deployment that was not rolled back: none" in operated.command(
         "release", "roll-back", NAME, "--to", "2", "--yes", code=4
     )
@@ -115,8 +115,8 @@ def test_a_selection_of_no_device_is_an_error(operated: Programs) -> None:
     start = ("run", "start", str(operated.tmp / "bundle"), "--name", "second")
     for command in (deploy, start):
         for words in (["--label", "sitee=berlin"], ["--label", "site=berlin", "--trusted-labels"]):
-            told = operated.command(*command, *words, code=2)
-            assert "the selection is empty: no device has the " in told
+            output = operated.command(*command, *words, code=2)
+            assert "the selection is empty: no device has the " in output
     assert operated.command("release", "status", NAME, code=3)
     operated.command(*start, "--label", "site=rome", "--allow-empty")
     assert document(operated, *deploy[1:], "--label", "site=berlin")["matching"] == 1

@@ -42,8 +42,8 @@ def test_tokens_are_listed_and_revoked(programs: Programs) -> None:
     shown = listed[first["id"]]
     assert (shown["status"], shown["uses"], shown["uses_left"], shown["operator"]) == ("valid", 2, 1, "operator")
     assert parse_token(first["token"]).secret not in programs.command("token", "list")
-    told = programs.command("token", "revoke", first["id"])
-    assert told == f"join token {first['id']} is revoked; it was used 1 time\n"
+    answer = programs.command("token", "revoke", first["id"])
+    assert answer == f"join token {first['id']} is revoked; it was used 1 time\n"
     programs.command("token", "revoke", second)  # by the token itself
     statuses = [line.split()[1] for line in programs.command("token", "list").splitlines()[1:]]
     assert statuses == ["revoked", "revoked"]
@@ -51,26 +51,26 @@ def test_tokens_are_listed_and_revoked(programs: Programs) -> None:
         coordinator.enrol(programs.tmp / "cam-2", first["token"], "cam-2")
     with transport.open_channel(identity.address, identity) as channel:
         assert coordinator.Device("cam-1", channel).connect(), "a device that has enrolled stays"
-    told = programs.command("token", "revoke", "0" * 12, code=3)
-    assert told == f"moonfed-coordinator: there is no join token {'0' * 12!r} (docs: errors/not-found)\n"
+    answer = programs.command("token", "revoke", "0" * 12, code=3)
+    assert answer == f"moonfed-coordinator: there is no join token {'0' * 12!r} (docs: errors/not-found)\n"
 
 
 def test_a_token_is_written_to_a_private_new_file(programs: Programs, tmp_path: Path) -> None:
     programs.serve()
     file = tmp_path / "join-token"
-    told = json.loads(programs.command("token", "create", "--output", str(file), "--json"))
-    assert set(told) == {"output", "id", "expires"}
+    answer = json.loads(programs.command("token", "create", "--output", str(file), "--json"))
+    assert set(answer) == {"output", "id", "expires"}
     assert file.stat().st_mode & 0o777 == 0o600
     coordinator.enrol(tmp_path / "cam-1", file.read_text(), "cam-1")
     before = file.read_text()
-    told = programs.command("token", "create", "--output", str(file), code=4)
+    answer = programs.command("token", "create", "--output", str(file), code=4)
     assert (
-        told == f"moonfed-coordinator: output is {str(file)!r}, which exists; it must be a new file "
+        answer == f"moonfed-coordinator: output is {str(file)!r}, which exists; it must be a new file "
         "(docs: errors/already-exists)\n"
     )
     assert file.read_text() == before
-    told = programs.command("token", "create", "--output", str(tmp_path / "none" / "file"), code=3)
-    assert "its directory does not exist" in told
+    answer = programs.command("token", "create", "--output", str(tmp_path / "none" / "file"), code=3)
+    assert "its directory does not exist" in answer
     assert len(programs.command("token", "list").splitlines()) == 2, "none was created in vain"
 
 

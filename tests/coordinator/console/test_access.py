@@ -42,5 +42,5 @@ def test_a_password_needs_an_identity(federation: Federation, tmp_path: Path) ->
     file = tmp_path / "passwords"
     set_password(file, "stranger", PASSWORD)
     programs = Programs(federation.fleet.tmp, federation.fleet.stack)
-    told = programs.command("console", "--password-file", str(file), "--port", "0", code=3)
-    assert "password-file names 'stranger', whose identity the console lacks; add it with --identity DIR" in told
+    output = programs.command("console", "--password-file", str(file), "--port", "0", code=3)
+    assert "password-file names 'stranger', whose identity the console lacks; add it with --identity DIR" in output

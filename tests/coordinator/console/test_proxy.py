@@ -95,9 +95,9 @@ def test_a_secret_that_is_none_is_rejected(
     file.write_text(content)
     file.chmod(mode)
     programs = Programs(federation.fleet.tmp, federation.fleet.stack)
-    told = programs.command("console", *options(secret=file), "--port", "0", code=2)
-    assert problem in told
-    assert SECRET not in told
+    output = programs.command("console", *options(secret=file), "--port", "0", code=2)
+    assert problem in output
+    assert SECRET not in output
 
 
 NGINX = """

@@ -65,15 +65,15 @@ def test_a_device_that_declines_a_run_for_good_is_ineligible_until_its_fingerpri
     work = session.assignment()
     request = fleet_pb2.DeclineRequest(device="cam-1", run="run", round=1, attempt=1, permanent=True, reason="no trust")
     ask(device.fleet.Decline, request)
-    told = "waiting for 1 more device: 0 eligible, 1 needed; not eligible: cam-1 (no trust)"
-    until(lambda: fleet.operator.run("run").waiting == told)
+    sentence = "waiting for 1 more device: 0 eligible, 1 needed; not eligible: cam-1 (no trust)"
+    until(lambda: fleet.operator.run("run").waiting == sentence)
     until(lambda: [entry.reason for entry in fleet.operator.rounds("run")] != [])
     other = fleet.start("other")
     device.answer(session.check(), "one")
     assert session.assignment().run == other.run  # and no second attempt of the first
     again = device.connect(fingerprint="one")
     assert again.assignment().run == other.run
-    assert fleet.operator.run("run").waiting == told
+    assert fleet.operator.run("run").waiting == sentence
     changed = device.connect(fingerprint="two")
     checks = {check.run: check for check in (changed.check(), changed.check())}
     for check in checks.values():

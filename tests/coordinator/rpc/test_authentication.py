@@ -144,18 +144,18 @@ def test_another_authoritys_certificate_and_none_are_rejected(
     theirs = load_identity(tmp_path / "theirs")
     reason = explain_unavailable(address, theirs)
     assert isinstance(reason, Untrusted)
-    told = rejected(transport.open_channel(address, theirs), reason)
-    assert told.endswith("rejected this certificate: it is signed by another authority")
+    sentence = rejected(transport.open_channel(address, theirs), reason)
+    assert sentence.endswith("rejected this certificate: it is signed by another authority")
 
     reason = explain_enrolment_unavailable(address, ours.ca)
     assert isinstance(reason, Untrusted)
-    told = rejected(grpc.secure_channel(address, grpc.ssl_channel_credentials(ours.ca)), reason)
-    assert told == f"the server at {address} asks for a certificate; enrolment has its own port"
+    sentence = rejected(grpc.secure_channel(address, grpc.ssl_channel_credentials(ours.ca)), reason)
+    assert sentence == f"the server at {address} asks for a certificate; enrolment has its own port"
 
     reason = explain_unavailable(address, None)
     assert isinstance(reason, Unavailable)
-    told = rejected(grpc.insecure_channel(address), reason)
-    assert told == f"the server at {address} did not answer; is it a coordinator that runs with --insecure?"
+    sentence = rejected(grpc.insecure_channel(address), reason)
+    assert sentence == f"the server at {address} did not answer; is it a coordinator that runs with --insecure?"
 
     assert not isinstance(explain_unavailable(address, ours), Untrusted), "the right one is not blamed"
 

@@ -78,8 +78,8 @@ def test_an_operators_certificate_is_rejected_by_its_serial_number() -> None:
     revoked = Certificate(kind="operator", name="ann", role="admin", serial="2e", expires=NOW + 3600.0)
     assert made.rejection(revoked) is None
     apply(made, {})
-    told = "the certificate 2e of operator 'ann' was revoked by an operator; ask an admin for a new one"
-    assert str(made.rejection(revoked)) == told
+    message = "the certificate 2e of operator 'ann' was revoked by an operator; ask an admin for a new one"
+    assert str(made.rejection(revoked)) == message
     assert made.rejection(replace(revoked, serial="2f")) is None, "the operator was created again"
     assert made.rejection(certificate(serial="2e")) is None
 

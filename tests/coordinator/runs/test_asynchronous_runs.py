@@ -144,7 +144,7 @@ def test_a_stuck_device_is_lost_though_its_work_grows_too_old_again_and_again(fl
 
 
 @pytest.mark.parametrize(
-    ("bundle", "fields", "told"),
+    ("bundle", "fields", "output"),
     [
         (SCAFFOLD, {}, "method is 'scaffold', which exchanges"),
         ({"server_rule": FedNova()}, {}, "server_rule is 'fednova'"),
@@ -153,9 +153,9 @@ def test_a_stuck_device_is_lost_though_its_work_grows_too_old_again_and_again(fl
     ],
 )
 def test_settings_without_meaning_for_asynchronous_runs_are_rejected_at_the_start(
-    fleet: Fleet, bundle: dict[str, Any], fields: dict[str, Any], told: str
+    fleet: Fleet, bundle: dict[str, Any], fields: dict[str, Any], output: str
 ) -> None:
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=output):
         fleet.start(bundle=coordinator.make_bundle(**bundle), **{"asynchronous": asynchronous(2), **fields})
 
 
@@ -195,5 +195,5 @@ def test_a_killed_coordinator_resumes_with_its_buffer_and_assignments(programs: 
     ]
     values = model_values(programs.operator().model(ended.model))[:PARAMETERS]
     np.testing.assert_allclose(values, 3.0 + (2.0 + 8.0 / 2**0.5) / 2, rtol=1e-6)
-    told = programs.command("run", "show", "r")
-    assert "2 of 2" in told
+    output = programs.command("run", "show", "r")
+    assert "2 of 2" in output

@@ -81,8 +81,8 @@ def deliver(fleet: Fleet, trouble: TransientFailure) -> None:
 
 
 def waits(fleet: Fleet, until: Until, reason: str) -> None:
-    told = f"the reduction of round 1 failed; retrying within a minute: {reason}"
-    until(lambda: fleet.operator.run("run").waiting == told)
+    message = f"the reduction of round 1 failed; retrying within a minute: {reason}"
+    until(lambda: fleet.operator.run("run").waiting == message)
 
 
 def expect_both(fleet: Fleet) -> None:

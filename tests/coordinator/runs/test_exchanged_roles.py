@@ -171,7 +171,7 @@ def test_two_roles_may_hold_the_same_bytes(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(
-    ("also", "told"),
+    ("also", "message"),
     [
         ({}, r"blobs is \['model'\]; it must be \['model', 'variate_change'\]"),
         (
@@ -180,9 +180,11 @@ def test_two_roles_may_hold_the_same_bytes(fleet: Fleet) -> None:
         ),
     ],
 )
-def test_missing_and_extra_roles_are_rejected_before_the_bytes(fleet: Fleet, also: dict[str, bytes], told: str) -> None:
+def test_missing_and_extra_roles_are_rejected_before_the_bytes(
+    fleet: Fleet, also: dict[str, bytes], message: str
+) -> None:
     devices, sessions = scaffold_run(fleet)
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=message):
         devices[0].submit(sessions[0].assignment(), model_bytes(1.0), also=also)
     assert fleet.operator.run("run").open_round.rejected == ["cam-1"]
 
@@ -212,17 +214,17 @@ BAD = {
 
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_file_is_rejected_by_role_and_tensor(fleet: Fleet, kind: str) -> None:
-    method, role, content, told = BAD[kind]
+    method, role, content, message = BAD[kind]
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
     fleet.start(minimum_devices=2, bundle=make_bundle(**method))
     sessions = [device.connect() for device in devices]
-    with pytest.raises(SchemaMismatch, match=told):
+    with pytest.raises(SchemaMismatch, match=message):
         devices[0].submit(sessions[0].assignment(), model_bytes(1.0), also={role: content})
     assert fleet.operator.run("run").open_round.rejected == ["cam-1"]
 
 
 @pytest.mark.parametrize(
-    ("bundle", "sampling", "told"),
+    ("bundle", "sampling", "message"),
     [
         (make_bundle(method="solo"), control_pb2.SAMPLING_UNIFORM, "method is 'solo'"),
         (
@@ -233,8 +235,8 @@ def test_a_bad_file_is_rejected_by_role_and_tensor(fleet: Fleet, kind: str) -> N
         (make_bundle(**{**SCAFFOLD, "uplink": {}}), control_pb2.SAMPLING_UNIFORM, "must be declared together"),
     ],
 )
-def test_an_impossible_run_is_rejected_at_the_start(fleet: Fleet, bundle: Any, sampling: Any, told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_an_impossible_run_is_rejected_at_the_start(fleet: Fleet, bundle: Any, sampling: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         fleet.start(bundle=bundle, sampling=sampling)
 
 

@@ -16,13 +16,13 @@ def test_metrics_of_a_cohort() -> None:
         return DeviceReport(id=FIRST, device="a", outcome="accepted", samples=samples, metrics=metrics)
 
     assert train_metrics([report(1)]) == holdout_metrics([report(1)]) == {}
-    told = [
+    messages = [
         report(30, loss=1.0, holdout_accuracy=0.5, holdout_samples=10.0),
         report(10, loss=3.0, holdout_accuracy=1.0, holdout_samples=30.0),
         report(99, holdout_accuracy=0.0, holdout_samples=0.0),
     ]
-    assert train_metrics(told) == {"train_loss": 1.5}
-    assert holdout_metrics(told) == {"holdout_accuracy": 0.875, "holdout_samples": 40}
+    assert train_metrics(messages) == {"train_loss": 1.5}
+    assert holdout_metrics(messages) == {"holdout_accuracy": 0.875, "holdout_samples": 40}
     measured = [report(30, inexactness=0.5), report(10, inexactness=0.9, other=7.0), report(99)]
     assert train_metrics(measured) == {"inexactness": pytest.approx(0.6), "other": 7.0}
     forged = [report(1, loss=1.0, train_loss=99.0)]

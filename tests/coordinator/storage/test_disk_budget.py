@@ -60,13 +60,13 @@ def test_a_warning_comes_before_the_budget_is_reached(tmp_path: Path, caplog: py
 def test_rejected_uploads_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     budget, file = measured_each_time(tmp_path), tmp_path / "file"
     file.write_bytes(b"x" * 700)
-    for size, told in ((301, 1), (302, 1), (300, 1), (301, 2)):
+    for size, message in ((301, 1), (302, 1), (300, 1), (301, 2)):
         if size == 300:
             budget.require(size)  # this much fits, so the next one that does not is news
         else:
             with pytest.raises(ResourceExhausted, match=f"700 bytes are in use, and {size} bytes more are needed"):
                 budget.require(size)
-        assert caplog.text.count("disk budget of 1 KB leaves too little room") == told
+        assert caplog.text.count("disk budget of 1 KB leaves too little room") == message
     file.write_bytes(b"x" * 1001)
     with pytest.raises(ResourceExhausted, match=r"disk budget of 1 KB leaves too little room: 1 KB are in use$"):
         budget.require(0)  # a run whose bundle is there already

@@ -83,7 +83,7 @@ def test_no_error_of_the_database_shows_the_secret_or_another_value(store: Store
     secret = bytes(range(100, 132))
     with pytest.raises(sql.exc.SQLAlchemyError) as caught:
         store.add_run(RUN, draw=Draw(secret))
-    told = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
-    assert "INSERT INTO draws" in told
-    assert not [form for form, text in forms(secret).items() if text in told.encode()]
-    assert "'digits'" not in told, "nor any other value"
+    message = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+    assert "INSERT INTO draws" in message
+    assert not [form for form, text in forms(secret).items() if text in message.encode()]
+    assert "'digits'" not in message, "nor any other value"

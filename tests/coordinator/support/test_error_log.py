@@ -93,7 +93,7 @@ def test_an_unavailable_database_is_logged_once_and_reported_to_the_caller(
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"names": ("a b",)}, "name is 'a b'; it must be a host's name or address"),
         ({"names": ("fleet.example.org", "")}, "name is ''; it must be"),
@@ -102,8 +102,8 @@ def test_an_unavailable_database_is_logged_once_and_reported_to_the_caller(
         ({"fleet_port": 7500, "enrolment_port": 7500}, "enrolment_port is 7500; it must differ from fleet_port"),
     ],
 )
-def test_an_address_that_devices_cannot_reach_is_rejected_at_the_start(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_an_address_that_devices_cannot_reach_is_rejected_at_the_start(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         ServeSettings(state=Path("state"), **fields)
 
 

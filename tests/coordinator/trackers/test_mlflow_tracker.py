@@ -75,10 +75,10 @@ def test_a_server_gets_a_run_once(export: Export, server: str, tmp_path: Path) -
     assert (run.info.run_name, run.info.status, run.data.tags["moonfed.run"]) == ("digits", "FINISHED", "digits")
     assert run.data.params["training.hyperparameters.learning_rate"] == "0.1"
     for name in sorted({name for values in EXPECTED.values() for name in values}):
-        told = client.get_metric_history(run.info.run_id, name.replace("@", "/"))
+        message = client.get_metric_history(run.info.run_id, name.replace("@", "/"))
         wanted = {round_: values[name] for round_, values in EXPECTED.items() if name in values}
-        assert len(told) == len(wanted)
-        assert {metric.step: metric.value for metric in told} == pytest.approx(wanted)
+        assert len(message) == len(wanted)
+        assert {metric.step: metric.value for metric in message} == pytest.approx(wanted)
     assert len(client.get_metric_history(run.info.run_id, "device/cam-2/counted")) == 3
     names = {file.path for file in client.list_artifacts(run.info.run_id, "pictures")}
     assert names == {"pictures/curves.png", "pictures/confusion-night.png"}

@@ -26,8 +26,10 @@ def test_tensorboard_reads_scalars_texts_and_pictures(export: Export, tmp_path: 
         export("digits", "--to", "tensorboard", str(tmp_path), "--devices")
     found, tags = read(tmp_path / "digits"), read(tmp_path / "digits").Tags()
     for name in sorted({name for values in EXPECTED.values() for name in values}):
-        told = [(event.step, event.value) for event in found.Scalars(name)]
-        assert told == [(round_, pytest.approx(values[name])) for round_, values in EXPECTED.items() if name in values]
+        messages = [(event.step, event.value) for event in found.Scalars(name)]
+        assert messages == [
+            (round_, pytest.approx(values[name])) for round_, values in EXPECTED.items() if name in values
+        ]
     assert [event.value for event in found.Scalars("device/cam-1/counted")] == [1.0, 1.0, 1.0]
     times = [event.wall_time for event in found.Scalars("accuracy")]
     assert times == sorted(times)

@@ -58,18 +58,18 @@ BAD = {
 
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_update_is_rejected_by_name_and_the_round_continues(fleet: Fleet, kind: str) -> None:
-    content, told = BAD[kind]
+    content, message = BAD[kind]
     devices, sessions = two_devices(fleet)
     work = [one.assignment() for one in sessions]
     watching = fleet.operator.watch("run")
     assert next(watching).kind == control_pb2.EVENT_KIND_SNAPSHOT
-    with pytest.raises(SchemaMismatch, match=told):
+    with pytest.raises(SchemaMismatch, match=message):
         devices[0].submit(work[0], content)
     devices[1].submit(work[1], model_bytes(3.0))
     events = list(watching)
     rejected = next(event for event in events if event.kind == control_pb2.EVENT_KIND_UPDATE_REJECTED)
     assert rejected.device == "cam-1"
-    assert told in rejected.reason
+    assert message in rejected.reason
     ended = events[-1].run
     assert ended.status == control_pb2.RUN_STATUS_FINISHED
     assert fleet.operator.rounds("run")[0].counted == ["cam-2"]
@@ -78,7 +78,7 @@ def test_a_bad_update_is_rejected_by_name_and_the_round_continues(fleet: Fleet, 
 
 
 @pytest.mark.parametrize(
-    ("fields", "kind", "told"),
+    ("fields", "kind", "message"),
     [
         ({"samples": 0}, InvalidInput, "samples is 0"),
         ({"samples": 2**63}, InvalidInput, "samples is"),
@@ -102,15 +102,15 @@ def test_a_bad_update_is_rejected_by_name_and_the_round_continues(fleet: Fleet, 
     ],
 )
 def test_an_invalid_header_is_rejected_before_the_bytes(
-    fleet: Fleet, fields: dict[str, Any], kind: type[MoonfedError], told: str
+    fleet: Fleet, fields: dict[str, Any], kind: type[MoonfedError], message: str
 ) -> None:
     devices, sessions = two_devices(fleet)
     work = [one.assignment() for one in sessions]
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=message):
         devices[0].submit(work[0], model_bytes(1.0), **fields)
     current = fleet.operator.run("run").open_round
     assert current.rejected == ["cam-1"]
-    assert re.search(told, current.reasons["cam-1"])
+    assert re.search(message, current.reasons["cam-1"])
 
 
 def test_a_malformed_digest_reaches_no_file(fleet: Fleet) -> None:

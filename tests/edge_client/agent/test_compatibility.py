@@ -43,8 +43,8 @@ def test_the_threads_are_torchs_default(environment: dict[str, str]) -> None:
     others = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=others | environment)
-    told, taken = done.stdout.split()
-    assert told == taken
+    message, taken = done.stdout.split()
+    assert message == taken
 
 
 @pytest.mark.parametrize(

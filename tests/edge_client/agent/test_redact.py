@@ -12,7 +12,7 @@ PLACES = ["data/clinic b.npz", "/var/lib/moonfed"]
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "message"),
     [
         ("inputs of data/clinic b.npz have dtype int64", "inputs of PATH have dtype int64"),
         ("data is 'data/clinic b.npz'; there is no such file", "data is 'PATH'; there is no such file"),
@@ -29,8 +29,8 @@ PLACES = ["data/clinic b.npz", "/var/lib/moonfed"]
         ("ValueError:/home/joe/x", "PATH"),
     ],
 )  # fmt: skip
-def test_paths_stay_on_the_device(reason: str, told: str) -> None:
-    assert without_paths(reason, PLACES) == told
+def test_paths_stay_on_the_device(reason: str, message: str) -> None:
+    assert without_paths(reason, PLACES) == message
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_missing_protection_is_a_warning_and_missing_data_a_failure(
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (OSError("no /proc"), "no /proc"),
         (PermissionError(13, "Permission denied", "/proc/meminfo"), "/proc/meminfo: Permission denied"),
@@ -107,13 +107,13 @@ def test_missing_protection_is_a_warning_and_missing_data_a_failure(
     ids=["sentence", "file", "other"],
 )
 def test_an_unexpected_error_is_a_failed_check(
-    error: Exception, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken() -> int:
         raise error
 
     monkeypatch.setattr(doctor, "host_available", broken)
-    assert found(tmp_path)["memory"] == Check("memory", "failed", told)
+    assert found(tmp_path)["memory"] == Check("memory", "failed", message)
 
 
 def test_two_onnx_runtimes_that_overwrite_each_other_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,11 +234,11 @@ def test_a_wrong_option_is_a_sentence_and_an_exit_code(tmp_path: Path) -> None:
 
 
 def test_in_process_the_progress_is_reported_and_the_bundle_unchanged(made: tuple[Path, Bundle]) -> None:
-    told: list[str] = []
+    sentences: list[str] = []
     before, threads = made[0].read_bytes(), torch.get_num_threads()
-    found = profile(ProfileSettings(bundle=made[0], samples=40, sandbox=SANDBOX), told.append)
+    found = profile(ProfileSettings(bundle=made[0], samples=40, sandbox=SANDBOX), sentences.append)
     assert found.rejection is None
-    assert told == [
+    assert sentences == [
         "measuring references",
         "measuring steps that compute their references",
         "measuring steps",

@@ -131,8 +131,8 @@ def test_a_checkpoint_omits_files_that_can_be_recreated(tmp_path: Path) -> None:
     rounds = committed_rounds(tmp_path / "a")  # the fourth one may have been committed as the simulation was ended
     set_scored(tmp_path / "a", rounds)
     command = ["checkpoint", str(tmp_path / "a"), "--output", str(tmp_path / "saved"), "--json"]
-    told = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
-    assert told == {"file": str(tmp_path / "saved"), "rounds": rounds, "bytes": (tmp_path / "saved").stat().st_size}
+    message = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
+    assert message == {"file": str(tmp_path / "saved"), "rounds": rounds, "bytes": (tmp_path / "saved").stat().st_size}
     restore_checkpoint(tmp_path / "saved", MOON, tmp_path / "b")
     assert not (tmp_path / "b" / "data").exists()
     models = {path.parent.name for path in (tmp_path / "b").glob("parties/*/runs/*/*/model.safetensors")}

@@ -28,8 +28,8 @@ def test_the_parties_metrics_are_in_the_results(tmp_path: Path) -> None:
             record = directory.store.round(AttemptId(run="simulation", round=row["round"], attempt=1))
             assert record is not None
             reports = directory.store.reports.of_attempt(record.id)
-            told = [(report.samples, report.metrics["inexactness"]) for report in reports]
-            mean = sum(samples * value for samples, value in told) / sum(samples for samples, _ in told)
+            messages = [(report.samples, report.metrics["inexactness"]) for report in reports]
+            mean = sum(samples * value for samples, value in messages) / sum(samples for samples, _ in messages)
             assert row["metrics"]["inexactness"] == pytest.approx(mean)
             assert 0 < mean < 10
         (tmp_path / "a" / "summary.json").unlink()  # as if it had been killed at the very end

@@ -26,7 +26,7 @@ WORK = Assignment(
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"id": replace(FIRST, round=0)}, "round is 0; it must be a whole number from 1"),
         ({"id": replace(FIRST, attempt=0)}, "attempt is 0; it must be a whole number from 1"),
@@ -34,8 +34,8 @@ WORK = Assignment(
         ({"counted": FIRST}, "counted_round is 3; it must be less than the round, 3"),
     ],
 )
-def test_an_invalid_assignment_is_rejected_by_field(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_an_invalid_assignment_is_rejected_by_field(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         replace(WORK, **fields)
 
 

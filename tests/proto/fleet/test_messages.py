@@ -38,7 +38,7 @@ def test_an_assignment_survives_the_network(work: Assignment) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "sentence"),
     [
         ("round", 0, "round is 0"),
         ("attempt", 0, "attempt is 0"),
@@ -46,10 +46,10 @@ def test_an_assignment_survives_the_network(work: Assignment) -> None:
         ("uplink_encoding", "int3", "encoding is 'int3'"),
     ],
 )
-def test_an_invalid_assignment_is_rejected_by_field(field: str, value: int | str, told: str) -> None:
+def test_an_invalid_assignment_is_rejected_by_field(field: str, value: int | str, sentence: str) -> None:
     message = write_assignment(WORK)
     setattr(message, field, value)
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=sentence):
         read_assignment(message)
 
 

@@ -72,7 +72,7 @@ def test_a_report_survives_the_network(report: ReleaseReport, outcome: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "sentence"),
     [
         ({"name": "../x"}, "name is '../x'"),
         ({"variant": ""}, "variant is ''"),
@@ -83,7 +83,7 @@ def test_a_report_survives_the_network(report: ReleaseReport, outcome: str) -> N
         ({"max_drop": -1.0}, "max_drop is -1.0"),
     ],
 )
-def test_an_invalid_target_is_rejected_by_field(fields: dict[str, object], told: str) -> None:
+def test_an_invalid_target_is_rejected_by_field(fields: dict[str, object], sentence: str) -> None:
     message = write_target(TARGET)
     for field, value in fields.items():
         if value is None:
@@ -92,12 +92,12 @@ def test_an_invalid_target_is_rejected_by_field(fields: dict[str, object], told:
             getattr(message, field).sha256, getattr(message, field).size = value.sha256, value.size
         else:
             setattr(message, field, value)
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=sentence):
         read_target(message)
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "sentence"),
     [
         ({"outcome": 0}, "outcome is 0"),
         ({"outcome": 6}, "outcome is 6"),
@@ -107,9 +107,9 @@ def test_an_invalid_target_is_rejected_by_field(fields: dict[str, object], told:
         ({"version": 2**32 - 1}, "version is 4294967295"),
     ],
 )
-def test_an_invalid_report_is_rejected_by_field(fields: dict[str, object], told: str) -> None:
+def test_an_invalid_report_is_rejected_by_field(fields: dict[str, object], sentence: str) -> None:
     message = write_release_report(REPORT)
     for field, value in fields.items():
         setattr(message, field, value)
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=sentence):
         read_release_report("cam-1", message)

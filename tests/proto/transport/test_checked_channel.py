@@ -76,9 +76,9 @@ def test_an_errors_details_become_one_printable_line(
 
     with pytest.raises(grpc.RpcError) as caught:
         ask()
-    told = str(from_rpc_error(caught.value))
-    assert told.startswith("no")
-    assert told.isprintable()
+    message = str(from_rpc_error(caught.value))
+    assert message.startswith("no")
+    assert message.isprintable()
 
 
 @pytest.mark.parametrize("excess", [1, 1 << 20])

@@ -121,8 +121,8 @@ def test_text_for_people_becomes_one_printable_line(sequence: str) -> None:
         )
     )
     assert isinstance(found, control_pb2.Run)
-    told = [found.waiting, found.ineligible[0].reason, *found.initial_metrics, *found.settings.labels.values()]
-    assert all(text.isprintable() for text in [*told, *found.settings.labels])
+    sentences = [found.waiting, found.ineligible[0].reason, *found.initial_metrics, *found.settings.labels.values()]
+    assert all(text.isprintable() for text in [*sentences, *found.settings.labels])
     assert found.settings.labels["b"] == "c"
     assert list(found.initial_metrics.values()) == [1.0]
     assert len(found.settings.labels) == 2

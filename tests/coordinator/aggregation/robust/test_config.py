@@ -12,7 +12,7 @@ from tests.support.aggregation_rounds import robust_settings
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"weight_cap": -0.1}, "weight_cap is -0.1; it must be a multiple of an equal share, from 1, or 0 for none"),
         ({"weight_cap": 0.9}, "weight_cap is 0.9"),
@@ -33,6 +33,6 @@ from tests.support.aggregation_rounds import robust_settings
         ({"reducer": "median", "weight_cap": 1.5}, "weight_cap is 1.5 with reducer 'median'.* all devices equally"),
     ],
 )
-def test_an_invalid_setting_is_named(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_an_invalid_setting_is_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         robust_settings(**fields).build_reducer()

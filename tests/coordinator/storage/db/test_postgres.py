@@ -123,11 +123,11 @@ def test_a_file_without_a_password_is_rejected(
 def test_a_server_that_cannot_be_reached_is_one_sentence_without_the_password() -> None:
     with pytest.raises(Unavailable) as away:
         open_store("postgresql://me:secret@127.0.0.1:1/moonfed", used_before=False)
-    told = str(away.value)
-    assert told.startswith("the database postgresql://me:***@127.0.0.1:1/moonfed cannot be used: ")
-    assert "refused" in told, "why"
-    assert "secret" not in told
-    assert "\n" not in told
+    message = str(away.value)
+    assert message.startswith("the database postgresql://me:***@127.0.0.1:1/moonfed cannot be used: ")
+    assert "refused" in message, "why"
+    assert "secret" not in message
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(
