@@ -60,7 +60,6 @@ ELSEWHERE = {
         "client/sync/releases.py",
         "client/sync/runs.py",
     ),
-    "they need a trained model, as in tests/release": ("export/classifiers.py", "export/model_file.py"),
 }
 
 

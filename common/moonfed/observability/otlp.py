@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags, set_span_in_context
 from opentelemetry.trace import Span as SdkSpan
 
+from moonfed.observability.spans import NO_ATTRIBUTES, Span, Tracer, Value
 from moonfed.observability.trace_context import TraceContext
-from moonfed.spans import NO_ATTRIBUTES, Span, Tracer, Value
 from moonfed.version import RELEASE
 
 QUEUE = 4096  # spans that wait for the collector

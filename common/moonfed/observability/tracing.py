@@ -11,8 +11,8 @@ from contextvars import ContextVar
 
 from moonfed.command_line.programs import pip_install
 from moonfed.errors import InvalidInput, MoonfedError, NotFound
+from moonfed.observability.spans import NO_SPAN, Span, Tracer, Value
 from moonfed.observability.trace_context import KEY, TraceContext, parse_traceparent
-from moonfed.spans import NO_SPAN, Span, Tracer, Value
 
 ENDPOINT_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 SCHEMES = ("http://", "https://")

@@ -8,9 +8,9 @@ import pytest
 
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.observability import tracing
+from moonfed.observability.spans import NO_SPAN
 from moonfed.observability.trace_context import TraceContext, derived_child, derived_context, parse_traceparent
 from moonfed.observability.tracing import exporting, require_endpoint, span, trace_metadata, tracer
-from moonfed.spans import NO_SPAN
 
 CONTEXT = TraceContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")  # the W3C's example
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -25,8 +25,8 @@ from moonfed.coordinator.rounds.events import (
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.support.trace_contexts import assignment_context, round_context
 from moonfed.observability import tracing
+from moonfed.observability.spans import NO_SPAN, Span, Value
 from moonfed.observability.tracing import tracer
-from moonfed.spans import NO_SPAN, Span, Value
 
 _AboutDevice = Lose | UpdateAccepted | UpdateRejected | Declined | Progressed
 

@@ -28,8 +28,8 @@ from moonfed.coordinator.updates.receiving_run import ReceivingRun
 from moonfed.coordinator.updates.transfer import Transfer, Transfers
 from moonfed.coordinator.updates.validation import UpdateHeader, check_files, check_header
 from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, TooLate, WrongState
+from moonfed.observability.spans import NO_SPAN, Span
 from moonfed.observability.tracing import tracer
-from moonfed.spans import NO_SPAN, Span
 
 CHECKED_AT_ONCE = 4  # updates made durable and checked at the same time; leaves threads for everything else
 Files = Mapping[str, Path]
