@@ -28,19 +28,21 @@ from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.layout import RUN, Layout
 from moonfed.experiments.fleet.preparation import Source, prepare
 from moonfed.experiments.fleet.run import run_simulation
-from moonfed.experiments.simulation import Simulation
+from moonfed.experiments.simulation import Simulation, from_document
 from moonfed.export.bundle_signing import SigningOptions, sign_new
 from moonfed.export.model_zoo import PROJECTION
 from moonfed.signing.key_files import open_signer
 
 SEEDS, WORKERS, LAST = 5, 2, 10
-RECIPE = Simulation(
-    dataset="digits",
-    projection=PROJECTION,
-    parties=5,
-    rounds=40,
-    beta=5.0,
-    settings={"epochs": 2, "batch_size": 32, "learning_rate": 0.05},
+RECIPE = from_document(
+    {
+        "dataset": "digits",
+        "projection": PROJECTION,
+        "parties": 5,
+        "rounds": 40,
+        "beta": 5.0,
+        "settings": {"epochs": 2, "batch_size": 32, "learning_rate": 0.05},
+    }
 )
 NOISE = 1e-6  # relative, on each initial weight of the control
 
@@ -68,8 +70,8 @@ class EncodingOutcome:
     size: float  # of an update's model, relative to the float32 file
 
 
-def measure_encodings_accuracy(seeds: int = SEEDS, rounds: int = RECIPE.rounds) -> Tables:
-    recipe = replace(RECIPE, rounds=rounds)
+def measure_encodings_accuracy(seeds: int = SEEDS, rounds: int = RECIPE.run.rounds) -> Tables:
+    recipe = replace(RECIPE, run=replace(RECIPE.run, rounds=rounds))
     plain = _outcomes(recipe, PLAIN, seeds)
     deviation = statistics.fmean(statistics.pstdev(one.accuracies[-LAST:]) for one in plain)
     yield [
@@ -84,7 +86,7 @@ def measure_encodings_accuracy(seeds: int = SEEDS, rounds: int = RECIPE.rounds) 
 
 
 def _outcomes(recipe: Simulation, case: EncodingCase, seeds: int) -> list[EncodingOutcome]:
-    return [_simulate(replace(recipe, seed=seed), case) for seed in range(seeds)]
+    return [_simulate(replace(recipe, run=replace(recipe.run, seed=seed)), case) for seed in range(seeds)]
 
 
 def _final_accuracy(case: EncodingCase, found: Sequence[EncodingOutcome]) -> Figure:
@@ -105,19 +107,19 @@ def _lost(
 
 
 def _simulate(recipe: Simulation, case: EncodingCase) -> EncodingOutcome:
-    progress(f"digits, seed {recipe.seed}, {case.name}")
-    simulation = replace(recipe, uplink_encoding=case.up)
+    progress(f"digits, seed {recipe.run.seed}, {case.name}")
+    simulation = replace(recipe, run=replace(recipe.run, uplink_encoding=case.up))
     with tempfile.TemporaryDirectory() as directory:
         output = Path(directory) / "simulation"
         if case.perturbed:
             prepare(simulation, Layout(output), Source(), lambda _: None)
-            perturbed = perturb(read_bundle(Layout(output).bundle), recipe.seed)
+            perturbed = perturb(read_bundle(Layout(output).bundle), recipe.run.seed)
             signed = sign_new(perturbed, open_signer([], progress), SigningOptions())
             write_bundle(Layout(output).bundle, signed.bundle)
         result = run_simulation(simulation, output, engine=EngineSettings(workers=WORKERS))
         plain = file_size(read_bundle(result.bundle).manifest.tensors)
         with open_storage(Layout(output).coordinator) as state:
-            newest = AttemptId(run=RUN, round=simulation.rounds, attempt=1)
+            newest = AttemptId(run=RUN, round=simulation.run.rounds, attempt=1)
             sent = [report.blobs[MODEL].size for report in state.store.reports.of_attempt(newest)]
     found = EncodingOutcome(
         accuracies=[100 * scored.accuracy for scored in result.rounds], size=statistics.fmean(sent) / plain

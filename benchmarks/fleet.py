@@ -32,7 +32,7 @@ from moonfed.experiments.fleet.data import read_counts
 from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.fleet.run import run_simulation
-from moonfed.experiments.simulation import Simulation
+from moonfed.experiments.simulation import Simulation, from_document
 from moonfed.export.model_zoo import PROJECTION
 from moonfed.plan.interface import load_plan
 
@@ -63,15 +63,8 @@ def measure_fleet(scale: FleetScale = FleetScale()) -> Tables:
 def _simulation(method: str, epochs: int, *, augmentation: bool = True) -> Simulation:
     """Describe two rounds: TorchScript optimises in the first, whose model is scored during the second."""
     settings = {"epochs": epochs, "batch_size": BATCH}
-    return Simulation(
-        dataset=NAME,
-        method=method,
-        projection=PROJECTION,
-        parties=PARTIES,
-        rounds=2,
-        settings=settings,
-        augmentation=augmentation,
-    )
+    keys = {"projection": PROJECTION, "parties": PARTIES, "rounds": 2, "settings": settings, "augmentation": augmentation}
+    return from_document({"dataset": NAME, "method": method, **keys})
 
 
 def _overhead(name: str, simulation: Simulation, repetitions: int, at_most: float | None) -> list[Figure]:

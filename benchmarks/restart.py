@@ -11,8 +11,8 @@ from pathlib import Path
 from benchmarks.load.coordinator_process import SyntheticModel, served
 from benchmarks.report import Figure, progress
 from moonfed.blobs.store import BlobRef
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
-from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.runs.create import NewRun, add_run
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE

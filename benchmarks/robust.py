@@ -31,16 +31,16 @@ from benchmarks.report import Figure, Tables, progress
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import TensorSpec, Vector, open_model, split, write_model
 from moonfed.bundle.manifest import FILES, MODEL, InputSpec, Manifest, PlanSpec
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
-from moonfed.coordinator.aggregation.robust.config import DEFAULT_BOUNDS, RobustSettings
+from moonfed.coordinator.aggregation.robust.config import DEFAULT_CLIP_FACTOR, DEFAULT_WEIGHT_CAP
 from moonfed.coordinator.draw import SECRET_BYTES, Draw
 from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import load_dataset, preprocessing
 from moonfed.experiments.partition import PartitionSettings, partition
 from moonfed.experiments.subsets import subset
 from moonfed.plan.training_spec import TrainingSpec
-from moonfed.registry import Selection
 
 DEVICES, SEEDS, LAST = 5, 5, 3
 CLAIMED = 10_000_000
@@ -78,23 +78,23 @@ class Defence:
     """Robust settings under the name that the tables have."""
 
     name: str
-    settings: RobustSettings
+    settings: RunSettings
     excludes: bool = False
 
 
 def bounded(factor: float, clip: float, *, excludes: bool = False) -> Defence:
     """Return a weight cap of `factor`/N, and a clip at `clip` medians."""
     suffix = f", excluding after {EXCLUDE_AFTER}" if excludes else ""
-    settings = RobustSettings(weight_cap=factor, clip_factor=clip)
+    settings = RunSettings(weight_cap=factor, clip_factor=clip)
     return Defence(name=f"cap {factor:g}/N, clip {clip:g}{suffix}", settings=settings, excludes=excludes)
 
 
-DEFAULT = bounded(DEFAULT_BOUNDS.weight_cap, DEFAULT_BOUNDS.clip_factor)
-NONE = Defence(name="none", settings=RobustSettings())
+DEFAULT = bounded(DEFAULT_WEIGHT_CAP, DEFAULT_CLIP_FACTOR)
+NONE = Defence(name="none", settings=RunSettings())
 BOUNDS = tuple(bounded(*pair) for pair in ((1.5, 1.5), (1.25, 1.25), (1, 1.5), (1.5, 1), (1, 1)))
 REDUCERS = (
-    Defence(name="median", settings=RobustSettings(reducer=Selection("median", {}))),
-    Defence(name="multi_krum", settings=RobustSettings(reducer=Selection("multi_krum", {"byzantine": 1}))),
+    Defence(name="median", settings=RunSettings(reducer="median")),
+    Defence(name="multi_krum", settings=RunSettings(reducer="multi_krum", reducer_settings={"byzantine": 1})),
 )
 AGAINST_ATTACKS = (NONE, bounded(1.5, 3), *BOUNDS, bounded(1.25, 1.25, excludes=True), *REDUCERS)
 OF_HONEST_FLEETS = (NONE, *BOUNDS, *REDUCERS)
@@ -352,7 +352,7 @@ class _Side:
             return
         closed = ClosedRound(
             manifest=self.manifest, round=round_, draw=Draw(bytes(SECRET_BYTES)), enrolled=DEVICES,
-            global_state=self.state, contributions=tuple(contributions), cohort=DEVICES, robust=self.defence.settings,
+            global_state=self.state, contributions=tuple(contributions), cohort=DEVICES, settings=self.defence.settings,
         )  # fmt: skip
         target = self.directory / f"round-{round_}"
         target.mkdir()

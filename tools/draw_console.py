@@ -13,13 +13,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from moonfed.coordinator.cli.control_client import Console
-from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.errors import Unavailable
 from moonfed.signing.key_files import KEYS_VARIABLE
 from moonfed.transport.client import open_channel
-from moonfed.v1 import control_pb2
 from tests.support import browser as browsers
 from tests.support.browser import Browser
 from tests.support.console_process import console_process
@@ -120,10 +119,8 @@ def _run(calls: OperatorCalls) -> None:
     """Run a pilot, release it, and start another run."""
     console = Console(calls.control, lambda: Unavailable("away"))
     bundle = digits_bundle()
-    quorum = control_pb2.Amount(fraction=0.5)
-    chosen = {"deadline_seconds": 60.0, "quorum": quorum, "minimum_devices": 12, "over_selection": 0.15}
-    chosen |= {"cohort": control_pb2.Amount(fraction=0.8)}
-    console.start_run("digits-pilot", bundle, None, run_settings(settings(PILOT, **chosen)))
+    chosen: dict[str, Any] = {"deadline": 60.0, "minimum_devices": 12, "over_selection": "15%", "cohort": "80%"}
+    console.start_run("digits-pilot", bundle, None, settings(PILOT, **chosen))
     while calls.run("digits-pilot").round < PILOT:
         time.sleep(0.2)
     evaluate(calls, "digits-pilot")
@@ -131,7 +128,7 @@ def _run(calls: OperatorCalls) -> None:
         create(calls, digits_release(calls, "digits-pilot", bundle, version, round_))
     deploy(calls, 1)
     deploy(calls, 2, 30.0)
-    console.start_run(RUN, bundle, None, run_settings(settings(400, **chosen)))
+    console.start_run(RUN, bundle, None, settings(400, **chosen))
     while calls.run(RUN).round < ROUNDS:
         time.sleep(0.2)
         evaluate(calls, RUN)

@@ -19,6 +19,8 @@ from moonfed.blobs.store import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.blobs.tensors import TensorSpec, write_model
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import MANIFEST_FILE, WEIGHTS_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.cli.control_client import Console, connect
 from moonfed.experiments.child_processes import ChildProcesses
 from moonfed.export.bundle_signing import SigningOptions, sign_new
@@ -108,17 +110,16 @@ class CoordinatorProcess:
 
     def start_run(self, bundle: Bundle, name: str, devices: int, rounds: int = 1) -> None:
         """Start a run whose rounds need an update from every device."""
-        everybody = control_pb2.Amount(fraction=1.0)
-        settings = control_pb2.RunSettings(
+        settings = RunSettings(
             rounds=rounds,
-            cohort=everybody,
             minimum_devices=devices,
-            quorum=everybody,
-            deadline_seconds=TIMEOUT,
-            heartbeat_timeout_seconds=TIMEOUT,
+            quorum=Amount(fraction=1.0),
+            deadline=TIMEOUT,
+            heartbeat_timeout=TIMEOUT,
+            trusting=True,
         )
         request = control_pb2.StartRunRequest(
-            name=name, manifest=bundle.ref.sha256, settings=settings, signature=bundle.signature_sha256
+            name=name, manifest=bundle.ref.sha256, settings=settings.to_json(), signature=bundle.signature_sha256
         )
         transport.call(self.console.control.StartRun, request, timeout=TIMEOUT)
 

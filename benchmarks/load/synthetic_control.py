@@ -16,6 +16,7 @@ from typing import Any
 
 import grpc
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
 
 DEVICES, ROUNDS, RUN = 1000, 1000, "large"
@@ -131,7 +132,7 @@ def _run() -> control_pb2.Run:
     return control_pb2.Run(
         run=RUN,
         status=control_pb2.RUN_STATUS_RUNNING,
-        settings=control_pb2.RunSettings(rounds=5000),
+        settings=RunSettings(rounds=5000).to_json(),
         round=ROUNDS,
         method="fedavg",
         created=time.time(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from importlib import import_module
@@ -51,9 +51,7 @@ class Selection:
 class Registry(Mapping[str, type[T]], Generic[T]):
     """The entries of one kind by name; a lookup raises InvalidInput for an entry that clashes or is incomplete."""
 
-    def __init__(
-        self, field: str, group: str, base: str, entries: Mapping[str, str], reserved: Collection[str] = ()
-    ) -> None:
+    def __init__(self, field: str, group: str, base: str, entries: Mapping[str, str]) -> None:
         """Declare a registry.
 
         Args:
@@ -61,12 +59,10 @@ class Registry(Mapping[str, type[T]], Generic[T]):
             group: the entry points' group, such as `moonfed.server_rules`.
             base: the class that all entries derive from, as `module:Class`.
             entries: moonfed's own, name to `module:Class`.
-            reserved: names that no setting may have.
         """
         self.field, self.group = field, group
         self._base = base
         self._entries = entries
-        self._reserved = reserved
         self._classes: dict[str, type[T]] = {}
         self._installed: tuple[EntryPoint, ...] | None = None
 
@@ -140,7 +136,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
             loaded = self._load_installed(name, entry)
         else:
             raise KeyError(name)
-        if problem := find_problem(name, loaded, _import(self._base), self._reserved):
+        if problem := find_problem(name, loaded, _import(self._base)):
             raise InvalidInput(f"{self.field} {name!r} of {origin} is incomplete: {location} {problem}")
         complete: type[T] = loaded
         return complete
@@ -176,7 +172,7 @@ def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=group))
 
 
-def find_problem(name: str, entry: object, base: type[Any], reserved: Collection[str] = ()) -> str:
+def find_problem(name: str, entry: object, base: type[Any]) -> str:
     """Return the reason why an object cannot be that entry, as text that follows its name; empty if it can."""
     if not NAME.fullmatch(name):
         return "must be registered under lower-case letters, digits, - and _"
@@ -189,10 +185,10 @@ def find_problem(name: str, entry: object, base: type[Any], reserved: Collection
         return "must be decorated with @dataclass(frozen=True, slots=True, kw_only=True)"
     if "name" in getattr(base, "__annotations__", {}) and getattr(entry, "name", None) != name:
         return f"has the name {getattr(entry, 'name', None)!r}; it must be the entry's, {name!r}"
-    return _find_invalid_setting(entry, base, reserved)
+    return _find_invalid_setting(entry, base)
 
 
-def _find_invalid_setting(entry: type[Any], base: type[Any], reserved: Collection[str]) -> str:
+def _find_invalid_setting(entry: type[Any], base: type[Any]) -> str:
     declared = {key for parent in entry.__mro__ for key in inspect.get_annotations(parent)}
     for key, value in vars(entry).items():
         constant = key.startswith("_") or hasattr(base, key)  # such as a property of the base
@@ -203,8 +199,6 @@ def _find_invalid_setting(entry: type[Any], base: type[Any], reserved: Collectio
     except NameError as error:  # imported for type checkers only
         return f"has a setting whose type is unknown when the program runs: {error}"
     for item in fields(entry):
-        if item.name in reserved:
-            return f"has a setting named {item.name}, which is taken; give it another name"
         if item.default is MISSING and item.default_factory is MISSING:
             return f"has the setting {item.name} without a default"
         if types[item.name] not in SETTING_TYPES and get_origin(types[item.name]) is not Literal:

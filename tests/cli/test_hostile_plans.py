@@ -16,7 +16,6 @@ import pytest
 
 from moonfed.bundle.files import Bundle, write_bundle
 from moonfed.coordinator.cli.control_client import Console
-from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.errors import Unavailable
 from moonfed.sandbox.policy import available_level
 from moonfed.v1 import control_pb2, control_pb2_grpc
@@ -55,7 +54,7 @@ def attacking(command: str, bundle: Bundle, attack: EngineersAttack, planted: Pa
         with grpc.insecure_channel(address) as channel:
             control = control_pb2_grpc.ControlStub(channel)
             console = Console(control, lambda: Unavailable("away"))
-            console.start_run("r", evil, None, run_settings(settings(minimum_devices=9)))
+            console.start_run("r", evil, None, settings(minimum_devices=9))
             ask(control.StopRun, control_pb2.StopRunRequest(run="r"))
         given = ["--data", str(directory / "test.npz"), "--insecure", "--coordinator", address]
         own = ["--output", str(directory / "model.onnx")] if command == "onnx" else ["--name", "digits"]

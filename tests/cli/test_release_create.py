@@ -17,7 +17,6 @@ from moonfed.bundle.files import Bundle
 from moonfed.cli.program import app
 from moonfed.cli.release_create import _print
 from moonfed.coordinator.cli.control_client import Console
-from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable, UntrustedRelease, WrongState
 from moonfed.export.coordinator_client import CoordinatorClient, connect
 from moonfed.models.release_manifest import ReleaseManifest, verify_manifest
@@ -40,7 +39,7 @@ def address(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             control = control_pb2_grpc.ControlStub(channel)
             console = Console(control, lambda: Unavailable("away"))
             for run in ("ended", "active"):
-                console.start_run(run, signed(bundle), None, run_settings(settings(minimum_devices=9)))
+                console.start_run(run, signed(bundle), None, settings(minimum_devices=9))
             ask(control.StopRun, control_pb2.StopRunRequest(run="ended"))
         yield found
 

@@ -62,12 +62,6 @@ class Listed(Half):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken(Half):
-    name: ClassVar[str] = "taken"
-    clip_norm: float = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Undefined(Half):
     name: ClassVar[str] = "undefined"
     decay: EntryPoint | Unimported = 0.9  # type: ignore[name-defined]  # noqa: F821
@@ -77,7 +71,7 @@ def rules(monkeypatch: pytest.MonkeyPatch, **entries: str) -> Registry[ServerRul
     points = [EntryPoint(name, f"{__name__}:{found}", "moonfed.server_rules") for name, found in entries.items()]
     monkeypatch.setattr(registry, "find_entry_points", lambda group: tuple(points))
     base = "moonfed.server_rules.server_rule:ServerRule"
-    return Registry("server_rule", "moonfed.server_rules", base, OWN, reserved=("clip_norm",))
+    return Registry("server_rule", "moonfed.server_rules", base, OWN)
 
 
 def test_an_entry_point_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +91,6 @@ def test_an_entry_point_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
         ("untyped", "Untyped", "has decay = 0.9 without a type; declare a setting as `decay: float = …`"),
         ("required", "Required", "has the setting decay without a default"),
         ("listed", "Listed", "has the setting decays of a type other than bool, int, float, str or Literal"),
-        ("taken", "Taken", "has a setting named clip_norm, which is taken; give it another name"),
         ("undefined", "Undefined", "has a setting whose type is unknown when the program runs: name 'Unimported'"),
         ("quarter", "Half", "has the name 'half'; it must be the entry's, 'quarter'"),
         ("ANY", "Half", "must be registered under lower-case letters"),

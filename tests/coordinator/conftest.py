@@ -14,7 +14,6 @@ import pytest
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle.files import Bundle
 from moonfed.coordinator.cli.control_client import Console
-from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.coordinator.server import Ports
 from moonfed.coordinator.storage.db.postgres import open_store
 from moonfed.coordinator.storage.store import Store
@@ -51,7 +50,7 @@ class Fleet:
         **fields: Any,
     ) -> control_pb2.Run:
         console = Console(self.operator.control, lambda: Unavailable("away"))
-        chosen = run_settings(coordinator.settings(rounds, **fields))
+        chosen = coordinator.settings(rounds, **fields)
         return console.start_run(name, bundle or coordinator.make_bundle(), None, chosen, allow_empty=True)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from moonfed.control.kinds import Amount
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.records import AttemptId
-from moonfed.coordinator.rounds.settings import Amount
 from moonfed.server_rules.fedadam import FedAdam
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.server_rules.mean import MeanRule

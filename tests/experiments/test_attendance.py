@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.cohort import draw_cohort, draw_order
-from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.experiments.attendance import Behaviour, attendance
 from moonfed.fleet.assignment import AttemptId
 

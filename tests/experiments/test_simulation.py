@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from moonfed.control.recipe import FLEET_KEYS
+from moonfed.coordinator.aggregation.robust.config import build_reducer
 from moonfed.coordinator.aggregation.robust.reducers.multi_krum import MultiKrum
-from moonfed.coordinator.rounds.run_recipe import FLEET_KEYS, RUN_KEYS
 from moonfed.errors import InvalidInput
 from moonfed.experiments.simulation import TABLES, Simulation, from_document, read_simulation
 from moonfed.export.methods import METHODS
 from moonfed.registry import selection_of
+from tests.support.simulations import make_simulation
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -28,29 +30,28 @@ def test_a_recipe_is_read_with_its_changes(tmp_path: Path) -> None:
     changes = ["rounds=3", "mu=1", "settings.tau=0.1", "server.server_momentum=0.7", "beta=2", "augmentation=false"]
     simulation = read_simulation(file, changes)
     assert simulation.name == "mine"
-    assert (simulation.rounds, simulation.beta, simulation.augmentation) == (3, 2.0, False)
+    assert (simulation.run.rounds, simulation.beta, simulation.augmentation) == (3, 2.0, False)
     assert simulation.method_settings.hyperparameters["mu"] == 1.0
     assert simulation.method_settings.hyperparameters["tau"] == 0.1
     assert selection_of(simulation.rule).settings["server_momentum"] == 0.7
 
 
 def test_a_recipe_has_robust_settings_and_its_reducers_own() -> None:
-    document = {"dataset": "digits", "robust": {"clip_factor": 2, "reducer": "multi_krum"}}
-    simulation = from_document(document, ["robust.byzantine=1"])
-    found = simulation.robust_settings
-    assert (found.clip_factor, found.weight_cap) == (2.0, 0.0)
-    assert found.build_reducer() == MultiKrum(byzantine=1)
+    document = {"dataset": "digits", "clip_factor": 2, "reducer": "multi_krum"}
+    found = from_document(document, ["reducer_settings.byzantine=1"]).run
+    assert (found.clip_factor, found.weight_cap, found.trusting) == (2.0, 0.0, False)
+    assert build_reducer(found) == MultiKrum(byzantine=1)
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.toml")), ids=lambda file: file.stem)
 def test_every_example_is_a_valid_recipe(file: Path) -> None:
-    assert read_simulation(file).rounds >= 1
+    assert read_simulation(file).run.rounds >= 1
 
 
 def test_every_key_of_a_recipe_is_documented() -> None:
     documented = set(re.findall(r"`(\w+)`", (EXAMPLES.parent / "docs" / "simulation.md").read_text()))
     assert {item.name for item in fields(Simulation)} - documented == {*TABLES, "bundle", "run"}
-    assert {*RUN_KEYS, *FLEET_KEYS} - documented == {"robust"}
+    assert not {*FLEET_KEYS} - documented
 
 
 def test_there_are_examples() -> None:
@@ -58,13 +59,13 @@ def test_there_are_examples() -> None:
 
 
 def test_the_defaults_are_the_papers() -> None:
-    simulation = Simulation(dataset="cifar10", method="moon")
+    simulation = make_simulation(dataset="cifar10", method="moon")
     settings = simulation.method_settings
-    assert (simulation.rounds, simulation.parties, simulation.beta, simulation.head) == (100, 10, 0.5, 256)
+    assert (simulation.run.rounds, simulation.parties, simulation.beta, simulation.head) == (100, 10, 0.5, 256)
     assert (settings.training.epochs, settings.training.batch_size) == (10, 64)
     assert settings.hyperparameters["learning_rate"] == 0.01
     assert simulation.augmentation_name == "crop-flip"
-    assert Simulation(dataset="cifar10", method="solo").method_settings.training.epochs == 300
+    assert make_simulation(dataset="cifar10", method="solo").method_settings.training.epochs == 300
 
 
 @pytest.mark.parametrize(
@@ -91,11 +92,16 @@ def test_the_comparison_on_cifar_trains_one_network_with_every_method(method: st
 
 
 def test_the_same_recipe_has_the_same_digest_however_it_is_written() -> None:
-    plain = Simulation(dataset="digits", method="moon", settings={"mu": 5, "epochs": 2})
-    assert plain.digest == Simulation(dataset="digits", method="moon", settings={"epochs": "2", "mu": 5.0}).digest
-    assert plain.digest == Simulation(name="x", dataset="digits", method="moon", settings={"mu": 5, "epochs": 2}).digest
-    assert plain.digest != Simulation(dataset="digits", method="moon", settings={"mu": 4, "epochs": 2}).digest
-    assert plain.digest != Simulation(dataset="digits", method="moon", settings={"mu": 5, "epochs": 2}, seed=1).digest
+    plain = make_simulation(dataset="digits", method="moon", settings={"mu": 5, "epochs": 2})
+    assert plain.digest == make_simulation(dataset="digits", method="moon", settings={"epochs": "2", "mu": 5.0}).digest
+    assert (
+        plain.digest
+        == make_simulation(name="x", dataset="digits", method="moon", settings={"mu": 5, "epochs": 2}).digest
+    )
+    assert plain.digest != make_simulation(dataset="digits", method="moon", settings={"mu": 4, "epochs": 2}).digest
+    assert (
+        plain.digest != make_simulation(dataset="digits", method="moon", settings={"mu": 5, "epochs": 2}, seed=1).digest
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,20 +124,20 @@ def test_the_same_recipe_has_the_same_digest_however_it_is_written() -> None:
         ({"projection": -2}, "projection is -2"),
         ({"partition": "sorted"}, "partition is 'sorted'"),
         ({"beta": 0}, "beta is 0"),
-        ({"cohort": "11", "parties": 10}, "cohort is '11'; it must be at most the number of parties, 10"),
+        ({"cohort": "11", "parties": 10}, "cohort is 11; it must be at most the number of parties, 10"),
         ({"cohort": "some"}, "cohort is 'some'; it must be like 10, 20% or all"),
-        ({"sampling": "size"}, "sampling is 'size'; it must be one of uniform, samples"),
+        ({"sampling": "size"}, "sampling is 'size'; it must be 'uniform' or 'samples'"),
         ({"sampling": "samples"}, "counts a party's size twice"),
         ({"uplink_encoding": "int4"}, "uplink_encoding is 'int4'; it must be one of float32, float32+zstd"),
         ({"server_rule": "median"}, "server_rule is 'median'"),
-        ({"robust": {"reducer": "krum"}}, "reducer is 'krum'; it must be one of mean, median"),
-        ({"robust": {"reducer": "multi_krum"}}, "byzantine is 0 with reducer 'multi_krum'"),
+        ({"reducer": "krum"}, "reducer is 'krum'; it must be one of mean, median"),
+        ({"reducer": "multi_krum"}, "byzantine is 0 with reducer 'multi_krum'"),
         (
-            {"robust": {"reducer": "median", "shares": 1}},
+            {"reducer": "median", "reducer_settings": {"shares": 1}},
             "reducer setting 'shares' (= 1) is unknown; median has byzantine",
         ),
-        ({"robust": {"clip_norm": "far"}}, "clip_norm is 'far'; it must be a number"),
-        ({"method": "solo", "robust": {"clip_norm": 1}}, "robust is {'clip_norm': 1}; with method 'solo'"),
+        ({"clip_norm": "far"}, "clip_norm is 'far'; it must be a number"),
+        ({"method": "solo", "clip_norm": 1}, "clip_norm is 1.0; with method 'solo'"),
         ({"server_rule": "fedavgm", "server": {"server_momentum": 1.5}}, "server_momentum is 1.5"),
         ({"server": {"server_momentum": 0.5}}, "server_rule setting 'server_momentum'"),
         ({"stragglers": 1.1}, "stragglers is 1.1; it must be a share from 0 to 1"),
@@ -162,7 +168,7 @@ def test_a_wrong_recipe_is_rejected_by_the_name_of_its_key(document: dict[str, A
         ("rounds", "set is 'rounds'; it must be KEY=VALUE"),
         ("=3", "set is '=3'; it must be KEY=VALUE"),
         ("tau=", "set is 'tau=', which removes a key, but the recipe does not have 'tau'"),
-        ("serve.mu=3", "set names 'serve.mu'; before the dot it must be settings, server or robust"),
+        ("serve.mu=3", "set names 'serve.mu'; before the dot it must be settings, server, labels or reducer_settings"),
         ("round=3", "setting 'round' (= '3') is unknown"),
     ],
 )
@@ -174,7 +180,7 @@ def test_a_wrong_change_is_rejected(change: str, message: str) -> None:
 def test_a_change_without_a_value_takes_the_key_out() -> None:
     document = {"dataset": "digits", "method": "moon", "rounds": 3, "settings": {"mu": 7, "epochs": 2}}
     simulation = from_document(document, ["method=scaffold", "mu=", "rounds="])
-    assert (simulation.method, simulation.rounds, simulation.settings) == ("scaffold", 100, {"epochs": 2})
+    assert (simulation.method, simulation.run.rounds, simulation.settings) == ("scaffold", 100, {"epochs": 2})
     assert document["settings"] == {"mu": 7, "epochs": 2}
 
 

@@ -157,14 +157,12 @@ class Coordinators:
     def start_run(self, name: str, bundle: Bundle, rounds: int, devices: int, **fields: object) -> None:
         """Start a run with every device in every round."""
         from moonfed.coordinator.cli.control_client import Console
-        from moonfed.coordinator.rpc.convert_settings import run_settings
 
-        everybody = control_pb2.Amount(fraction=1.0)
-        settings = coordinator.settings(rounds, minimum_devices=devices, quorum=everybody, **fields)
+        settings = coordinator.settings(rounds, minimum_devices=devices, quorum="all", **fields)
         calls = self.operator()
         with calls.channel:
             console = Console(calls.control, lambda: Unavailable("the coordinator is away"))
-            console.start_run(name, bundle, None, run_settings(settings), allow_empty=True)
+            console.start_run(name, bundle, None, settings, allow_empty=True)
 
     def run(self, name: str) -> control_pb2.Run:
         calls = self.operator()

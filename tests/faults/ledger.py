@@ -11,8 +11,8 @@ import numpy as np
 
 from moonfed.blobs.store import BlobRef
 from moonfed.blobs.tensors import Vector, model_size
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.records import RoundRecord
-from moonfed.coordinator.rounds.settings import RunSettings
 from tests.support.coordinator import PARAMETERS, SIZE, model_values
 
 Key = tuple[int, int, str]  # round, attempt, device: the attempt that the update began with
@@ -114,9 +114,9 @@ class Ledger:
 
         During the run, also retain those that devices may still request, and the one before the newest.
         """
-        newest, asynchronous = len(self.models) - 1, self.settings.asynchronous
+        newest = len(self.models) - 1
         if running:
-            last = max(last, 2, 1 + asynchronous.max_staleness if asynchronous else 1)
+            last = max(last, 2, 1 + self.settings.max_staleness if self.settings.asynchronous else 1)
         self.gone |= {round_ for round_ in range(1, newest - last + 1) if not (every and round_ % every == 0)}
 
     def _committed(self, record: RoundRecord, content: Callable[[BlobRef], bytes]) -> None:
@@ -139,7 +139,7 @@ class Ledger:
         self.counted |= dict.fromkeys(keys, round_)
         self.held = {}
         self.models.append(model)
-        self.prune(self.settings.retention.last, self.settings.retention.every, running=True)
+        self.prune(self.settings.keep_last, self.settings.keep_every, running=True)
 
     def _possible(self, keys: Sequence[Key]) -> Iterator[tuple[Sent, ...]]:
         """The updates that may have counted: the acknowledged ones, or any without a reply."""

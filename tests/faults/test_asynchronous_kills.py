@@ -16,7 +16,6 @@ import pytest
 from moonfed.blobs.tensors import Vector
 from moonfed.coordinator.storage.db import sqlite
 from moonfed.fleet.assignment import Assignment
-from moonfed.v1 import control_pb2
 from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, trained, until
 from tests.faults.kills import RUN, Reaper, kills
 from tests.support.coordinator import model_values
@@ -62,10 +61,9 @@ class Journal(Reaper):
 @pytest.mark.timeout(120 + 4 * kills(8))
 def test_each_acknowledged_update_counts_once_with_its_base_over_many_kills(coordinators: Coordinators) -> None:
     journal = Journal(coordinators, kills(8), ROUNDS, allowed=1 + 2 * BEHIND)
-    kind = control_pb2.Asynchronous(buffer=BUFFER, max_staleness=ROUNDS)
     coordinators.serve()
     with devices_at(coordinators, pace=journal, tolerated=OVER) as devices:
-        coordinators.start_run(RUN, BUNDLE, ROUNDS, len(SAMPLES), asynchronous=kind)
+        coordinators.start_run(RUN, BUNDLE, ROUNDS, len(SAMPLES), asynchronous=BUFFER, max_staleness=ROUNDS)
         until(lambda: any(device == SLOW for device, _ in journal.first("delivered")))  # its first one is stale
         journal.reap(devices)
         coordinators.serve()

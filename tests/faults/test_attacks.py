@@ -298,8 +298,7 @@ def test_operators_actions_are_logged_with_their_certificate_and_address(coordin
     with calls.channel:
         calls.token(uses=1_000_000, valid_seconds=3600.0)
         ask(calls.control.StopRun, control_pb2.StopRunRequest(run="stopped"))
-        retention = control_pb2.Retention(last=1, every=0)
-        ask(calls.control.PruneRun, control_pb2.PruneRunRequest(run="run", retention=retention))
+        ask(calls.control.PruneRun, control_pb2.PruneRunRequest(run="run", keep_last=1))
         ask(calls.control.DeleteRun, control_pb2.DeleteRunRequest(run="stopped"))
         request = control_pb2.RecordMetricsRequest(run="run", round=1, metrics={"accuracy": 0.5})
         ask(calls.control.RecordMetrics, request)

@@ -98,7 +98,7 @@ def test_blobs_deleted_during_a_backup_are_in_it(coordinators: Coordinators) -> 
     """A run that keeps one model drops the one that the copied database names once the next round commits."""
     coordinators.serve()
     undisturbed = undisturbed_model(coordinators)
-    coordinators.start_run("r", BUNDLE, ROUNDS, len(SAMPLES), retention=control_pb2.Retention(last=1))
+    coordinators.start_run("r", BUNDLE, ROUNDS, len(SAMPLES), keep_last=1, keep_every=0)
     held = Held()
     with devices_at(coordinators, pace=held):
         until(lambda: coordinators.run("r").open_round.round == HELD)

@@ -33,7 +33,7 @@ def test_rounds_complete_and_none_has_a_negative_duration(coordinators: Coordina
 
 
 @pytest.mark.parametrize("clock", ["racing", "falling"])
-@pytest.mark.parametrize("field", ["deadline_seconds", "heartbeat_timeout_seconds"])
+@pytest.mark.parametrize("field", ["deadline", "heartbeat_timeout"])
 def test_a_round_waits_for_its_configured_time(coordinators: Coordinators, field: str, clock: Clock) -> None:
     coordinators.serve(clock=clock)
     coordinators.start_run("r", BUNDLE, 1, 1, **{field: SECONDS})

@@ -21,7 +21,6 @@ from moonfed.blobs.tensors import header_bytes, open_model, require_finite, spli
 from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.rpc import convert_control, convert_fleet
-from moonfed.coordinator.rpc.convert_settings import run_settings, settings_message
 from moonfed.coordinator.updates.validation import check_files, check_header, largest_files
 from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch, UntrustedBundle
 from moonfed.fleet.messages import read_assignment, read_run_ended
@@ -68,14 +67,6 @@ def test_connect_and_upload_requests(connect: fleet_pb2.ConnectRequest, upload: 
         assert convert_fleet.device_info("cam-1", connect).device == "cam-1"
     with suppress(MoonfedError):
         convert_control.upload_header(upload)
-
-
-@EXAMPLES
-@given(messages(control_pb2.RunSettings, WORDS))
-def test_the_settings_of_a_run(message: control_pb2.RunSettings) -> None:
-    with suppress(MoonfedError):
-        chosen = run_settings(message)
-        assert run_settings(settings_message(chosen)) == chosen, "what is taken is told as it was taken"
 
 
 @EXAMPLES

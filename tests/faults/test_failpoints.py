@@ -112,7 +112,7 @@ def test_a_kill_as_a_round_is_abandoned_leaves_it_open_or_abandoned(
     coordinators: Coordinators, when: Literal["before", "after"]
 ) -> None:
     coordinators.serve()
-    coordinators.start_run("r", BUNDLE, 1, 1, deadline_seconds=2.0)  # in which the assignment arrives
+    coordinators.start_run("r", BUNDLE, 1, 1, deadline=2.0)  # in which the assignment arrives
     before = coordinators.run("r").model
     coordinators.kill()
     coordinators.serve(Fault(at=STORE + "abandon_round", when=when))

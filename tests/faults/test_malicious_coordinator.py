@@ -12,8 +12,7 @@ from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from moonfed.client import Coordinator
-from moonfed.coordinator.rounds.settings import RunSettings
-from moonfed.coordinator.rpc.convert_settings import settings_message
+from moonfed.control.run_settings import RunSettings
 from moonfed.errors import MoonfedError
 from moonfed.signing.statement import RELEASE
 from moonfed.transport.client import to_message
@@ -123,7 +122,7 @@ def test_the_python_client_raises_and_returns_printable_text(
 
 def finished_run(**fields: Any) -> control_pb2.Run:
     """Return a run of the bundle."""
-    settings = settings_message(RunSettings(rounds=1))
+    settings = RunSettings(rounds=1).to_json()
     usual = {"run": "digits", "status": control_pb2.RUN_STATUS_FINISHED, "method": "fedavg", "settings": settings}
     return control_pb2.Run(**(usual | fields))  # type: ignore[arg-type]
 

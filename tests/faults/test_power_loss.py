@@ -68,7 +68,7 @@ def test_acknowledged_updates_survive_a_power_loss(tmp_path: Path, disk: Disk, e
     before.mkdir()
     with ExitStack() as stack:
         fleet = stack.enter_context(fleet_in(before))
-        fleet.start("r", rounds=2, minimum_devices=2, quorum=control_pb2.Amount(count=2), uplink_encoding=encoding)
+        fleet.start("r", rounds=2, minimum_devices=2, quorum=2, uplink_encoding=encoding)
         one, two = fleet.device("cam-1"), fleet.device("cam-2")
         disk.survivors(before, tmp_path / "started")
         sessions = [device.connect(encodings=[ZSTD]) for device in (one, two)]

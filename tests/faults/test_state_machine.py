@@ -27,12 +27,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import Vector
 from moonfed.bundle.manifest import WEIGHTS_FILE
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.records import RoundRecord, RunView
-from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.retention import Retention
-from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.storage.blobs import garbage_collection
 from moonfed.coordinator.updates.validation import UpdateHeader
@@ -55,18 +55,20 @@ P = ParamSpec("P")
 LIVES = int(os.environ.get("MOONFED_LIVES", "0"))  # `make search` asks for many, others each time
 DEADLINE, HEARTBEAT_TIMEOUT = 100.0, 20.0
 COMMON = RunSettings(
-    rounds=3, minimum_devices=2, deadline_seconds=DEADLINE, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT, seed=5
+    rounds=3, minimum_devices=2, deadline=DEADLINE, heartbeat_timeout=HEARTBEAT_TIMEOUT, seed=5, trusting=True
 )
 KINDS = (
-    replace(COMMON, rounds=4, retention=Retention(last=1, every=3), max_attempts=3),
-    replace(COMMON, cohort=Amount(fraction=0.5), over_selection=0.5, retention=Retention(last=2, every=0)),
-    replace(COMMON, rounds=5, cohort=Amount(count=3), asynchronous=FedBuffSettings(buffer=2, max_staleness=2)),
+    replace(COMMON, rounds=4, keep_last=1, keep_every=3, max_attempts=3),
+    replace(COMMON, cohort=Amount(fraction=0.5), over_selection=0.5, keep_last=2, keep_every=0),
+    replace(COMMON, rounds=5, cohort=Amount(count=3), asynchronous=2, max_staleness=2),
     replace(
         COMMON,
         rounds=5,
         quorum=Amount(fraction=1.0),
-        asynchronous=FedBuffSettings(buffer=3, max_staleness=0),
-        retention=Retention(last=1, every=3),
+        asynchronous=3,
+        max_staleness=0,
+        keep_last=1,
+        keep_every=3,
         max_attempts=3,
     ),
     replace(COMMON, cohort=Amount(count=2), quorum=Amount(fraction=1.0)),
@@ -401,7 +403,7 @@ def needed(book: Ledger, view: RunView) -> set[tuple[int, int]]:
         return set()
     if book.settings.asynchronous:
         newest = view.committed + 1
-        return {(begun, 1) for begun in range(max(1, newest - book.settings.asynchronous.max_staleness), newest + 1)}
+        return {(begun, 1) for begun in range(max(1, newest - book.settings.max_staleness), newest + 1)}
     if view.open_round:
         attempts = {view.open_round.attempt, *view.open_round.reused.values()}
         return {(view.open_round.round, attempt) for attempt in attempts}

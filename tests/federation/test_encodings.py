@@ -9,6 +9,7 @@ import numpy as np
 
 from moonfed.blobs.tensors import file_size, model_size, open_model
 from moonfed.bundle.files import read_bundle
+from moonfed.control.run_settings import RunSettings
 
 from .conftest import Federation
 
@@ -28,7 +29,7 @@ def test_an_int8_run_learns_the_same_as_a_float32_run(federation: Federation, ma
     federation.start_run(bundle, "encoded", *EVERYBODY, *encoded)
     for run in ("plain", "encoded"):
         federation.until(run, lambda seen: seen.round >= 3)
-    assert federation.show("encoded").settings.uplink_encoding == "int8"
+    assert RunSettings.received(federation.show("encoded").settings).uplink_encoding == "int8"
     start, plain, found = (
         federation.global_model(run, number, bundle) for run, number in (("plain", 0), ("plain", 3), ("encoded", 3))
     )

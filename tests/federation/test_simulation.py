@@ -25,6 +25,7 @@ from moonfed.experiments.simulation import Simulation
 from tests.support.ended_processes import still_running
 from tests.support.forked_process import PATCHES
 from tests.support.forked_programs import ROOT
+from tests.support.simulations import make_simulation
 
 from .conftest import PATIENCE, Federation
 
@@ -49,7 +50,7 @@ def recipe(method: str) -> Simulation:
     """Return a recipe for the same digits, split over three devices in the same way, as the fixture `parts`."""
     keys = dict(METHODS[method])
     settings = {"epochs": 1, "batch_size": 32, "learning_rate": 0.05, **keys.pop("settings", {})}
-    return Simulation(dataset="digits", method=method, parties=3, rounds=ROUNDS, seed=1, settings=settings, **keys)
+    return make_simulation(dataset="digits", method=method, parties=3, rounds=ROUNDS, seed=1, settings=settings, **keys)
 
 
 def test_the_virtual_fleet_trains_the_model_that_device_processes_train(federation: Federation) -> None:
@@ -67,9 +68,8 @@ def test_the_virtual_fleet_trains_the_model_that_device_processes_train(federati
     federation.until_online(3)
     models = []
     for method, result in results.items():
-        settings = (
-            f"--rounds {ROUNDS} --minimum-devices 3 --cohort {recipe(method).cohort} --quorum 100% --seed 1 --trusting"
-        )
+        cohort = recipe(method).run.cohort
+        settings = f"--rounds {ROUNDS} --minimum-devices 3 --cohort {cohort} --quorum all --seed 1 --trusting"
         federation.start_run(result.bundle, method, *settings.split())
         federation.until_finished(method)
         assert result.model is not None

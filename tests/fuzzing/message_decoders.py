@@ -9,10 +9,10 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from moonfed.control.held_out_score import HeldOutScore
-from moonfed.coordinator.aggregation.robust.config import read_robust_settings
-from moonfed.coordinator.rounds.settings import parse_amount, parse_fraction
+from moonfed.control.run_settings import RunSettings
+from moonfed.coordinator.aggregation.compatibility import with_default_bounds
+from moonfed.coordinator.aggregation.robust.config import build_reducer
 from moonfed.coordinator.rpc import convert_control, convert_evaluations, convert_fleet, convert_releases
-from moonfed.coordinator.rpc.convert_settings import run_recipe, run_settings
 from moonfed.coordinator.updates.validation import check_header, largest_files
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import MoonfedError
@@ -23,8 +23,6 @@ from moonfed.fleet.messages import (
     read_run_ended,
     read_target,
 )
-from moonfed.labels import parse_labels
-from moonfed.registry import read_pairs
 from moonfed.server_rules import read_server_rule
 from moonfed.sizes import parse_size
 from moonfed.transport.proxy import parse_proxy
@@ -70,10 +68,10 @@ def _check_header(message: fleet_pb2.SubmitHeader) -> None:
 
 
 _OPTIONS: Mapping[str, Callable[[str], object]] = {
-    "amount": lambda text: parse_amount("cohort", text),
-    "fraction": lambda text: parse_fraction("over_selection", text),
-    "labels": lambda text: parse_labels(text.split("\n")),
-    "pairs": lambda text: read_pairs("--server-rule", text.split("\n")),
+    "amount": lambda text: RunSettings.read({"cohort": text}),
+    "fraction": lambda text: RunSettings.read({"over_selection": text}),
+    "labels": lambda text: RunSettings.read({"labels": text.split("\n")}),
+    "pairs": lambda text: RunSettings.read({"reducer_settings": text.split("\n")}),
     "proxy": parse_proxy,
     "size": lambda text: parse_size("max-memory", text, "4GB"),
     "window": TrainingWindow.parse,
@@ -101,31 +99,30 @@ def _options() -> list[bytes]:
 
 
 def _read_document(content: bytes) -> None:
-    """Read the server rule of a manifest, or the robust aggregation of a recipe."""
+    """Read the server rule of a manifest."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
         return
     if isinstance(document, dict):
-        if "reducer" in document:
-            read_robust_settings(document).build_reducer()
-        else:
-            read_server_rule(document)
+        read_server_rule(document)
 
 
 def _documents() -> list[bytes]:
     rules = [{"name": "fedadam", "server_learning_rate": 0.1}, {"name": "mean", "weighting": "samples"}]
-    robust = [{"weight_cap": 1.5, "reducer": "mean"}, {"clip_norm": 1.0, "reducer": "trimmed_mean", "share": 0.1}]
-    return [json.dumps(document).encode() for document in (*rules, *robust)]
+    return [json.dumps(document).encode() for document in rules]
 
 
 def _read_recipe(content: bytes) -> None:
-    run_recipe(content.decode("utf-8", "surrogateescape")).settings(MANIFEST)
+    settings = with_default_bounds(RunSettings.from_json(content.decode("utf-8", "surrogateescape")), MANIFEST)
+    build_reducer(settings)
+    assert RunSettings.received(settings.to_json()) == settings
 
 
 def _recipes() -> list[bytes]:
     chosen = {"rounds": 3, "cohort": "20%", "deadline": 60.5, "labels": {"site": "berlin"}, "trusted_labels": True}
-    robust = {"robust": {"reducer": "trimmed_mean", "byzantine": 1, "clip_norm": 2.0}, "quorum": 5, "seed": 2**60}
+    reducer = {"reducer": "trimmed_mean", "reducer_settings": {"byzantine": 1}}
+    robust = {**reducer, "clip_norm": 2.0, "quorum": 5, "seed": 2**60}
     return [
         json.dumps(document).encode() for document in ({}, chosen, robust, {"asynchronous": 4, "sampling": "uniform"})
     ]
@@ -177,19 +174,6 @@ MESSAGE_DECODERS = (
     ),
     _decoder("evaluation_report", REPORT, lambda message: convert_evaluations.report("cam-1", message)),
     _decoder("held_out_score", SCORE.to_message(), HeldOutScore.from_message),
-    _decoder(
-        "run_settings",
-        control_pb2.RunSettings(
-            rounds=3,
-            cohort=control_pb2.Amount(fraction=1.0),
-            minimum_devices=1,
-            quorum=control_pb2.Amount(count=1),
-            deadline_seconds=60.0,
-            heartbeat_timeout_seconds=10.0,
-            sampling=control_pb2.SAMPLING_UNIFORM,
-        ),
-        run_settings,
-    ),
     _decoder(
         "upload_request",
         control_pb2.UploadRequest(header=control_pb2.UploadHeader(blobs=[BLOB])),

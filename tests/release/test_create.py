@@ -16,7 +16,6 @@ import pytest
 from moonfed.blobs.store import BlobDirectory, ref_of_bytes
 from moonfed.blobs.tensors import write_model
 from moonfed.coordinator.cli.control_client import Console, InitialModel
-from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.data.data_set import DataSet
 from moonfed.data.npz import NpzSource
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, Unavailable, UntrustedRelease, WrongState
@@ -55,7 +54,7 @@ def address(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Itera
         console = Console(control, lambda: Unavailable("away"))
         initial = InitialModel(str(weights), ref_of_bytes(weights.read_bytes()).sha256, weights)
         for run in ("r", "active"):
-            console.start_run(run, signed(trained.bundle), initial, run_settings(settings(minimum_devices=9)))
+            console.start_run(run, signed(trained.bundle), initial, settings(minimum_devices=9))
         ask(control.StopRun, control_pb2.StopRunRequest(run="r"))
         yield found
 

@@ -13,15 +13,15 @@ import numpy.typing as npt
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import TensorSpec, file_size, header_bytes, model_size
 from moonfed.bundle.manifest import FILES, InputSpec, Manifest, PlanSpec
+from moonfed.control.run_settings import MEAN, RunSettings
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.coordinator.aggregation.model_files import SLICE_ELEMENTS
-from moonfed.coordinator.aggregation.robust.config import RobustSettings
 from moonfed.coordinator.aggregation.robust.incident import Incident
-from moonfed.coordinator.aggregation.robust.reducers import DEFAULT_REDUCER, REDUCERS
+from moonfed.coordinator.aggregation.robust.reducers import REDUCERS
 from moonfed.coordinator.draw import Draw
 from moonfed.plan.training_spec import TrainingSpec
-from moonfed.registry import Selection, Value, selection_of, setting_types
+from moonfed.registry import Value, selection_of, setting_types
 
 SPECS = (
     TensorSpec("a.weight", (17, 5), "parameter"),
@@ -90,19 +90,23 @@ def robust_settings(
     clip_norm: float = 0.0,
     clip_factor: float = 0.0,
     **settings: Value,
-) -> RobustSettings:
+) -> RunSettings:
     """Robust settings; `settings` are the reducer's."""
-    return RobustSettings(
-        weight_cap=weight_cap, clip_norm=clip_norm, clip_factor=clip_factor, reducer=Selection(reducer, settings)
+    return RunSettings(
+        weight_cap=weight_cap,
+        clip_norm=clip_norm,
+        clip_factor=clip_factor,
+        reducer=reducer,
+        reducer_settings=settings,
     )
 
 
-def robust_reducers(byzantine: int) -> list[RobustSettings]:
+def robust_reducers(byzantine: int) -> list[RunSettings]:
     """Every reducer but the mean, each with the number of bad devices if that is one of its settings."""
     return [
         robust_settings(name, **({"byzantine": byzantine} if "byzantine" in setting_types(reducer) else {}))
         for name, reducer in REDUCERS.items()
-        if name != DEFAULT_REDUCER.name
+        if name != MEAN
     ]
 
 
@@ -137,7 +141,7 @@ class Rounds:
     draw: Draw = DRAW
     slice_elements: int = SLICE_ELEMENTS
     done: int = 0
-    robust: RobustSettings = field(default_factory=RobustSettings)
+    robust: RunSettings = field(default_factory=RunSettings)
     state: Mapping[str, Path] = field(init=False)
     incidents: tuple[Incident, ...] = ()
 
@@ -186,7 +190,7 @@ class Rounds:
             global_state=self.state,
             contributions=contributions,
             cohort=self.cohort or len(models),
-            robust=self.robust,
+            settings=self.robust,
         )
 
     def close(self, closed: ClosedRound) -> None:

@@ -20,6 +20,8 @@ from moonfed.blobs.store import BlobRef, ref_of_bytes
 from moonfed.blobs.tensors import TensorSpec, Vector, file_size, header_bytes, model_size
 from moonfed.bundle.files import Bundle, write_bundle
 from moonfed.bundle.manifest import MANIFEST_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.control.recipe import override
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.server import Ports, ServeSettings, running
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.errors import MoonfedError, Unavailable
@@ -447,18 +449,10 @@ class Device:
         return call
 
 
-def settings(rounds: int = 1, **fields: Any) -> control_pb2.RunSettings:
-    given: dict[str, Any] = {
-        "rounds": rounds,
-        "cohort": control_pb2.Amount(fraction=1.0),
-        "minimum_devices": 1,
-        "quorum": control_pb2.Amount(fraction=0.5),
-        "deadline_seconds": 600.0,
-        "heartbeat_timeout_seconds": 600.0,
-        "seed": 7,
-        "sampling": control_pb2.SAMPLING_UNIFORM,
-    }
-    return control_pb2.RunSettings(**{**given, **fields})
+def settings(rounds: int = 1, **fields: Any) -> RunSettings:
+    """Settings of a run, as an operator writes them; without bounds unless some are given."""
+    given = {"rounds": rounds, "deadline": 600.0, "heartbeat_timeout": 600.0, "seed": 7, "trusting": True}
+    return RunSettings.read(override(given, fields))
 
 
 def weighted(values: Mapping[float, int]) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.rounds.events import Assign, Command, Event, Reduced, UpdateAccepted
-from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.fedbuff_state import FedBuffState, buffered
 from moonfed.coordinator.rounds.protocol import FEDBUFF
-from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rounds.state import State
 from tests.support import state_machine_fleet
 
@@ -14,8 +14,9 @@ TWO = RunSettings(
     rounds=5,
     minimum_devices=3,
     quorum=Amount(fraction=0.5),
-    deadline_seconds=100,
-    asynchronous=FedBuffSettings(buffer=2, max_staleness=1),
+    deadline=100,
+    asynchronous=2,
+    max_staleness=1,
 )
 
 

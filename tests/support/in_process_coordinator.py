@@ -12,10 +12,11 @@ import numpy as np
 
 from moonfed.blobs.store import ref_of_file
 from moonfed.bundle.files import Bundle
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.devices.sessions import DeviceInfo
 from moonfed.coordinator.records import RunEvent, RunView
-from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.updates.validation import UpdateHeader
@@ -24,7 +25,9 @@ from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 from tests.support.coordinator import PARAMETERS, SIZE, WAIT, model_bytes
 
 NAMES = ("party-0", "party-1", "party-2")
-ALL = RunSettings(rounds=4, minimum_devices=3, quorum=Amount(fraction=1.0), heartbeat_timeout_seconds=1e6, seed=11)
+ALL = RunSettings(
+    rounds=4, minimum_devices=3, quorum=Amount(fraction=1.0), heartbeat_timeout=1e6, seed=11, trusting=True
+)
 
 
 def play(scenario: Coroutine[Any, Any, None]) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle.manifest import WEIGHTS_FILE
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
-from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.v1 import control_pb2
 from tests.support import coordinator
@@ -24,7 +23,7 @@ class Left:
     """The state of a killed coordinator: an open round with two acknowledged updates, of 1.0 and 4.0."""
 
     storage: Storage
-    quorum: float = 0.5
+    quorum: str = "50%"
     record: RunRecord = field(init=False)
 
     def __post_init__(self) -> None:
@@ -35,9 +34,7 @@ class Left:
             run="r",
             created=1.0,
             status="running",
-            settings=run_settings(
-                coordinator.settings(1, minimum_devices=2, quorum=control_pb2.Amount(fraction=self.quorum))
-            ),
+            settings=coordinator.settings(1, minimum_devices=2, quorum=self.quorum),
             manifest=bundle.ref,
             signature=ref_of_bytes(b"signature"),
             method="fedavg",

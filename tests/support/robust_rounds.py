@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from moonfed.coordinator.aggregation.robust.config import RobustSettings
+from moonfed.control.run_settings import RunSettings
 from moonfed.server_rules.mean import MeanRule
 from moonfed.server_rules.server_rule import ServerRule
 from tests.support.aggregation_rounds import SIZE, Rounds, make_manifest, robust_reducers
@@ -18,7 +18,7 @@ SLICES = [5, 50, 1 << 20]  # elements: of one device's coordinate, of a few, of 
 
 
 def rounds(
-    directory: Path, robust: RobustSettings, rule: ServerRule | None = None, slice_elements: int = 1 << 20
+    directory: Path, robust: RunSettings, rule: ServerRule | None = None, slice_elements: int = 1 << 20
 ) -> Rounds:
     manifest = make_manifest(server_rule=rule or MeanRule())
     start = np.full(SIZE, START, np.float32)
@@ -37,4 +37,4 @@ def assert_close(found: F64, expected: F64, rtol: float = 2e-6) -> None:
 
 
 ROBUST = robust_reducers(byzantine=2)
-NAMES = [robust.reducer.name for robust in ROBUST]
+NAMES = [robust.reducer for robust in ROBUST]

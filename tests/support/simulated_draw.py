@@ -8,7 +8,7 @@ from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.records import RunRecord
 from moonfed.coordinator.storage.store import Store
-from moonfed.experiments.simulation import Simulation
+from tests.support.simulations import make_simulation
 
 _add_run = Store.add_run
 
@@ -20,7 +20,7 @@ def _add_simulated_run(
     other_state: Mapping[str, BlobRef] | None = None,
     draw: Draw | None = None,
 ) -> None:
-    _add_run(store, record, bundle, other_state, draw or Simulation(seed=record.settings.seed).draw)
+    _add_run(store, record, bundle, other_state, draw or make_simulation(seed=record.settings.seed).draw)
 
 
 setattr(Store, "add_run", _add_simulated_run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.events import (
     Command,
@@ -18,7 +19,6 @@ from moonfed.coordinator.rounds.events import (
     StopRequested,
 )
 from moonfed.coordinator.rounds.protocol import RoundProtocol, round_protocol
-from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import State
 
 DRAW = Draw(bytes(range(32)))

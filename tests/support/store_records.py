@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from moonfed.blobs.store import BlobRef, ref_of_bytes
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
-from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.storage.store import Store
 
 RUN = RunRecord(

@@ -10,9 +10,8 @@ from typing import Any
 
 import typer
 
-from moonfed.coordinator.aggregation.robust.config import BOUNDS
+from moonfed.control.run_settings import RUN_SETTINGS
 from moonfed.coordinator.aggregation.robust.reducers import REDUCERS
-from moonfed.coordinator.rounds.run_recipe import LABELS, ROBUST, RunRecipe
 from moonfed.experiments.simulation import TABLES, Simulation
 from moonfed.export.catalogue import catalogue, training_defaults
 from tools.reference.commands import PROGRAMS
@@ -33,20 +32,19 @@ def settings_page() -> str:
 def _run() -> Iterator[str]:
     options = {option.name: option for option in _options("moonfed-coordinator", ("run", "start"))}
     yield "## A run\n"
-    yield prose("[Runs](../runs.md) explains them; `moonfed-coordinator run show RUN --recipe` prints a run's.")
-    rows = []
-    for item in fields(RunRecipe):
-        option = options["label" if item.name == LABELS else item.name] if item.name != ROBUST else None
-        if option:
-            rows.append((code(item.name), code(option.opts[0]), code(_default(item)), option.help))
-    yield table(("key", "option", "default", "effect"), rows)
-    yield "## The table [robust] of a run\n"
-    yield prose("[Robust aggregation](../robust-aggregation.md) explains them.")
-    rows = [(code(name), code(options[name].opts[0]), code(options[name].default), options[name].help)
-            for name in (*BOUNDS, "reducer")]  # fmt: skip
-    yield table(("key", "option", "default", "effect"), rows)
+    yield prose(
+        "[Runs](../runs.md) and [robust aggregation](../robust-aggregation.md) explain them; `moonfed-coordinator run "
+        "show RUN --recipe` prints a run's. Those with several values are tables of a recipe."
+    )
+    yield table(
+        ("key", "option", "default", "effect"),
+        [
+            (code(name), code(item.option), code(item.default), options[name].help)
+            for name, item in RUN_SETTINGS.items()
+        ],
+    )
     yield "## Reducers\n"
-    yield prose("Set with `--reducer-set KEY=VALUE`, or in a recipe's table `[robust]`.")
+    yield prose("Set with `--reducer-set KEY=VALUE`, or in a recipe's table `[reducer_settings]`.")
     yield table(("reducer", "effect", "settings"), _entries(REDUCERS))
 
 
@@ -74,8 +72,8 @@ def _bundle() -> Iterator[str]:
 def _simulation() -> Iterator[str]:
     yield "## A simulation\n"
     yield prose(
-        "Keys of a recipe for `moonfed-experiments simulate`, with the defaults of a simulation without `--bundle`. "
-        "[Simulate a fleet](../simulation.md#recipe) explains them."
+        "Keys of a recipe for `moonfed-experiments simulate`, besides those of [a run](#a-run), with the defaults of a "
+        "simulation without `--bundle`. [Simulate a fleet](../simulation.md#recipe) explains them."
     )
     yield table(
         ("key", "default"),

@@ -42,10 +42,12 @@ from moonfed.client.records.events import (
 )
 from moonfed.client.records.releases import DeployedDevice, Deployment, Release
 from moonfed.client.records.runs import Incident, Ineligible, OpenRound, Round, Run
-from moonfed.client.records.settings import RunSettings
 from moonfed.control.held_out_score import HeldOutScore
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
 
 __all__ = [
+    "Amount",
     "AsyncCoordinator",
     "Certificate",
     "Coordinator",

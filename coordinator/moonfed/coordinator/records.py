@@ -8,11 +8,11 @@ from typing import Literal
 
 from moonfed.blobs.store import BlobRef
 from moonfed.bundle.manifest import MODEL
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.deployments.state import Choice, Deployment, ShownState
 from moonfed.coordinator.rounds.evaluation import DeviceScore
 from moonfed.coordinator.rounds.events import InAttempt
-from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import ACTIVE, OpenRound, RunStatus
 from moonfed.errors import InvalidInput
 from moonfed.fleet.assignment import AttemptId as AttemptId

@@ -10,9 +10,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.cohort import draw_order
-from moonfed.coordinator.rounds.settings import RunSettings
+from moonfed.coordinator.rounds.sizes import drawn, updates_wanted
 from moonfed.fleet.assignment import AttemptId
 
 
@@ -55,14 +56,14 @@ def attendance(
     """
     order = draw_order(settings, cohorts, attempt.round, attempt.attempt, samples, samples)
     waiting = [name for name in order if name not in reused and not behaviour.drops_out(attempt, name)]
-    places = settings.drawn(len(samples))
+    places = drawn(settings, len(samples))
     training = waiting[: max(0, places - len(reused))]
     slow = draw_stragglers((*reused, *training), behaviour.stragglers, behaviour.seed, attempt.round)
 
     def arrival(name: str) -> tuple[bool, float]:
         return name in slow, draw(behaviour.seed, attempt.round, name, "arrives")
 
-    needed = max(0, settings.updates_wanted(places) - len(reused))
+    needed = max(0, updates_wanted(settings, places) - len(reused))
     return Attendance(counted=frozenset(sorted(training, key=arrival)[:needed]), stragglers=frozenset(slow))
 
 

@@ -123,16 +123,18 @@ def build_bundle(settings: DemoSettings, data: SplitDataSet) -> None:
 def train_solo(settings: DemoSettings) -> dict[str, float]:
     """Return each device's accuracy when it trains alone, on the same split and from the same weights."""
     from moonfed.experiments.fleet.run import run_simulation
-    from moonfed.experiments.simulation import SOLO, Simulation
+    from moonfed.experiments.simulation import SOLO, from_document
 
-    alone = Simulation(
-        name="digits-solo",
-        dataset="digits",
-        method=SOLO,
-        parties=settings.devices,
-        beta=settings.beta,
-        seed=settings.seed,
-        settings={"epochs": settings.rounds * settings.epochs, "batch_size": settings.batch_size},
+    alone = from_document(
+        {
+            "name": "digits-solo",
+            "dataset": "digits",
+            "method": SOLO,
+            "parties": settings.devices,
+            "beta": settings.beta,
+            "seed": settings.seed,
+            "settings": {"epochs": settings.rounds * settings.epochs, "batch_size": settings.batch_size},
+        }
     )
     result = run_simulation(alone, settings.output / "solo")
     return {name: party.accuracy for name, party in zip(settings.names, result.parties, strict=True)}

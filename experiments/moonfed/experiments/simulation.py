@@ -6,25 +6,19 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import Manifest
-from moonfed.coordinator.aggregation.robust.config import RobustSettings, read_robust_settings
+from moonfed.control.kinds import MAX_NUMBER
+from moonfed.control.recipe import FLEET_KEYS, read_recipe_file
+from moonfed.control.run_settings import DEFAULTS, DEFENCE, MAX_SEED, RUN_SETTINGS, RunSettings
+from moonfed.coordinator.aggregation.compatibility import with_default_bounds
+from moonfed.coordinator.aggregation.robust.config import build_reducer
 from moonfed.coordinator.draw import Draw
-from moonfed.coordinator.rounds.retention import KEEP_ALL
-from moonfed.coordinator.rounds.run_recipe import (
-    FLEET_KEYS,
-    RUN_KEYS,
-    RunRecipe,
-    read_recipe_file,
-    read_run_recipe,
-    recipe_of,
-)
-from moonfed.coordinator.rounds.settings import MAX_NUMBER, MAX_SEED, Amount, RunSettings, Sampling, parse_amount
-from moonfed.encodings import PLAIN, Encodings, parse_encodings
+from moonfed.encodings import parse_encodings
 from moonfed.errors import InvalidInput
 from moonfed.experiments.attendance import Behaviour
 from moonfed.experiments.datasets import LOADERS, augmentation
@@ -41,12 +35,14 @@ POOLED = "pooled"  # all samples in one place, to compare with; no device's meth
 ALONE = (SOLO, POOLED)  # the methods that exchange nothing
 OWN_SEED = -1  # partition_seed: the simulation's
 OF_METHOD = -1  # projection: a head if the method compares representations
-TABLES = ("settings", "server", "robust")
+TABLES = ("settings", "server")
+RUN_TABLES = tuple(key for key, value in DEFAULTS.to_document().items() if isinstance(value, dict))
+PARTIES = 10
 OWN_DATA = ("target", "columns", "input", "classes")  # see moonfed.experiments.own_data
 OF_BUNDLE = ("model", "projection", "method", "settings", "augmentation", "server_rule", "server")  # a bundle has them
-ENCODINGS = ("uplink_encoding", "downlink_encoding")
-ADDED: Mapping[str, Any] = {"quorum": "all", "over_selection": "0%", "trusting": True, "dropouts": 0.0, "by": "",
-                            "bundle": "", "run": {}}  # keys that older recipes lack, with their defaults  # fmt: skip
+ALWAYS = ("rounds", "cohort", "sampling", "seed")  # settings of the run that a recipe is known by
+LEFT_OUT: Mapping[str, Any] = {"dropouts": 0.0, "by": "", "bundle": ""}  # of a recipe, with these values
+OF_PAPERS: Mapping[str, Any] = {"rounds": 100, "quorum": "all"}  # defaults without a bundle
 FOREVER = 10 * 365 * 86400.0  # seconds: a party is never too late
 
 
@@ -54,13 +50,13 @@ FOREVER = 10 * 365 * 86400.0  # seconds: a party is never too late
 class Simulation:
     """One federated training over virtual parties. Defaults are MOON's on CIFAR-10 (Li et al. 2021, section 4.1).
 
-    `settings`: the method's, the optimiser's, epochs, batch_size and views; `server`: the server rule's.
-    `cohort` is an amount as an operator writes it. `stragglers`: the share of each round's cohort that does only a
-    random part of its steps (FedProx). `train_samples` and `test_samples`: size of a stratified subset, 0 for all.
-    `seed` decides subset, partition, initial weights, cohorts and training; `partition_seed`, if given, the partition.
-    `dropouts`: the probability that a party that is asked to train drops out. With a `bundle`, named by its manifest's
-    sha256, `method` is the bundle's, and the other keys in OF_BUNDLE have no meaning. `run` holds a run's keys that
-    have no effect on virtual parties, such as `deadline`.
+    `settings`: the method's, the optimiser's, epochs, batch_size and views; `server`: the server rule's. `run`: the
+    settings of the run, of which some, such as `deadline`, have no effect on virtual parties; without a bundle, its
+    defaults are the papers': 100 rounds of all updates, without bounds. Its `seed` decides subset, partition, initial
+    weights, cohorts and training; `partition_seed`, if given, the partition. `stragglers`: the share of each round's
+    cohort that does only a random part of its steps (FedProx). `train_samples` and `test_samples`: size of a stratified
+    subset, 0 for all. `dropouts`: the probability that a party that is asked to train drops out. With a `bundle`, named
+    by its manifest's sha256, `method` is the bundle's, and the other keys in OF_BUNDLE have no meaning.
     """
 
     name: str = "simulation"
@@ -74,29 +70,19 @@ class Simulation:
     method: str = "fedavg"
     settings: Mapping[str, Value] = field(default_factory=dict)
     augmentation: bool = True  # the data set's own, where MOON's authors have one
-    rounds: int = 100
-    parties: int = 10
+    run: RunSettings
+    parties: int = PARTIES
     partition: Kind = "dirichlet"
     beta: float = 0.5
     partition_seed: int = OWN_SEED
-    cohort: str = "all"
-    sampling: Sampling = "uniform"
     server_rule: str = "mean"
     server: Mapping[str, Value] = field(default_factory=dict)
-    robust: Mapping[str, Value] = field(default_factory=dict)  # weight_cap, clip_norm, …; others are the reducer's
-    quorum: str = "all"
-    over_selection: str = "0%"
-    trusting: bool = True  # no default bounds, as in the papers; other than `run start`
     stragglers: float = 0.0
     dropouts: float = 0.0
     by: str = ""  # column of a table: each of its values is a party
     bundle: str = ""
-    run: Mapping[str, Any] = field(default_factory=dict)
-    uplink_encoding: str = str(PLAIN)  # of what comes up from parties, and of global models on their way down to them
-    downlink_encoding: str = str(PLAIN)
     train_samples: int = 0
     test_samples: int = 0
-    seed: int = 0
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.isprintable():
@@ -104,12 +90,9 @@ class Simulation:
         if self.dataset:
             _one_of("dataset", self.dataset, tuple(LOADERS))
             require_none({key: getattr(self, key) for key in OWN_DATA}, f"data set {self.dataset!r}")
-        _one_of("sampling", self.sampling, get_args(Sampling))
-        _whole("rounds", self.rounds, 1, MAX_NUMBER)
         _whole("parties", self.parties, 1, MAX_NUMBER)
         _whole("train_samples", self.train_samples, 0)
         _whole("test_samples", self.test_samples, 0)
-        _whole("seed", self.seed, 0, MAX_SEED)
         if self.partition_seed != OWN_SEED:
             _whole("partition_seed", self.partition_seed, 0, MAX_SEED)
         if not 0 <= self.stragglers <= 1:
@@ -118,13 +101,9 @@ class Simulation:
             raise InvalidInput(f"dropouts is {self.dropouts!r}; it must be a probability from 0, below 1")
         if self.by and self.dataset:
             raise InvalidInput(f"by is {self.by!r}, which does not apply to data set {self.dataset!r}; leave it out")
-        _ = self.partition_settings, self.encodings, self.robust_settings.build_reducer()  # each checks its part
-        self._check_cohort(self.cohort_amount)
-        if self.run_recipe.asynchronous is not None:
-            raise InvalidInput(
-                f"asynchronous is {self.run_recipe.asynchronous}; virtual parties have no pace, so rounds must be "
-                "synchronous: leave it out"
-            )
+        _ = self.partition_settings, build_reducer(self.run)  # each checks its part
+        parse_encodings(self.run.downlink_encoding, self.run.uplink_encoding)
+        self._check_run()
         if not self.bundle:
             self._check_training()
 
@@ -145,34 +124,30 @@ class Simulation:
             return "augmentation is false"
         return f"data set {self.dataset!r} has no augmentation of its own"
 
-    def _check_cohort(self, cohort: Amount) -> None:
-        if cohort.count is not None and cohort.count > self.parties and not self.by:
-            raise InvalidInput(f"cohort is {self.cohort!r}; it must be at most the number of parties, {self.parties}")
+    def _check_run(self) -> None:
+        if self.run.cohort.count is not None and self.run.cohort.count > self.parties and not self.by:
+            raise InvalidInput(f"cohort is {self.run.cohort}; it must be at most the number of parties, {self.parties}")
+        if self.run.asynchronous:
+            raise InvalidInput(
+                f"asynchronous is {self.run.asynchronous}; virtual parties have no pace, so rounds must be "
+                "synchronous: leave it out"
+            )
 
     def _check_server(self, rule: ServerRule) -> None:
-        if self.sampling == "samples" and rule.weighting == "samples":
+        if self.run.sampling == "samples" and rule.weighting == "samples":
             raise InvalidInput(
                 "sampling is 'samples' and weighting is 'samples', which counts a party's size twice; "
                 "one of them must be 'uniform' (server.weighting for the latter)"
             )
         if self.method not in ALONE:
             return
-        for key, value, allowed in (
-            ("server_rule", self.server_rule, "mean"),
-            ("cohort", self.cohort, "all"),
-            ("sampling", self.sampling, "uniform"),
-            ("robust", dict(self.robust), {}),
-            ("stragglers", self.stragglers, 0.0),
-            ("dropouts", self.dropouts, 0.0),
-            ("quorum", self.quorum, "all"),
-            ("over_selection", self.over_selection, "0%"),
-            ("uplink_encoding", self.uplink_encoding, str(PLAIN)),
-            ("downlink_encoding", self.downlink_encoding, str(PLAIN)),
-        ):
-            if value != allowed:
-                raise InvalidInput(
-                    f"{key} is {value!r}; with method {self.method!r}, which exchanges nothing, leave it out"
-                )
+        exchanged = set(self.run.changed(self._run_defaults)) - {"rounds", "seed"}
+        document = {**self.to_document(), **self.run.to_document()}
+        own = (("server_rule", "mean"), ("stragglers", 0.0), ("dropouts", 0.0))
+        for key in [key for key, allowed in own if getattr(self, key) != allowed] + sorted(exchanged):
+            raise InvalidInput(
+                f"{key} is {document[key]!r}; with method {self.method!r}, which exchanges nothing, leave it out"
+            )
 
     @property
     def method_settings(self) -> MethodSettings:
@@ -194,7 +169,7 @@ class Simulation:
         """The split of the training samples; pooled samples are one part."""
         if self.method == POOLED:
             return PartitionSettings(kind="iid", devices=1)
-        seed = self.seed if self.partition_seed == OWN_SEED else self.partition_seed
+        seed = self.run.seed if self.partition_seed == OWN_SEED else self.partition_seed
         return PartitionSettings(kind=self.partition, devices=self.parties, beta=self.beta, seed=seed)
 
     @property
@@ -203,54 +178,47 @@ class Simulation:
         return read_server_rule({"name": self.server_rule, **self.server})
 
     @property
-    def robust_settings(self) -> RobustSettings:
-        """The bounds on what one party can do to the global model."""
-        return read_robust_settings(self.robust)
+    def _run_defaults(self) -> RunSettings:
+        """The settings of a run that names none."""
+        return RunSettings.read(
+            run_defaults(bundle=bool(self.bundle), parties=self.trained_parties, defended=self.run.is_robust)
+        )
 
-    @property
-    def run_recipe(self) -> RunRecipe:
-        """The settings of the run; a round opens once all parties are online, unless the recipe says otherwise."""
-        chosen = {key: getattr(self, key) for key in RUN_KEYS if key in _FIELDS}
-        trusting = self.trusting and (bool(self.bundle) or not self.robust)
-        return read_run_recipe({"minimum_devices": self.trained_parties, **chosen, **self.run, "trusting": trusting})
+    def with_parties(self, parties: int) -> Simulation:
+        """Return the same simulation of another number of parties, which a round waits for as it did."""
+        run = self.run
+        if run.minimum_devices == self.trained_parties:
+            run = replace(run, minimum_devices=parties)
+        return replace(self, parties=parties, run=run)
 
     def run_settings(self, manifest: Manifest) -> RunSettings:
         """Return the settings of the simulated run, whose parties are all online, never late, and honest."""
         return replace(
-            self.run_recipe.settings(manifest),
+            with_default_bounds(self.run, manifest),
             minimum_devices=self.trained_parties,
-            deadline_seconds=FOREVER,
-            heartbeat_timeout_seconds=FOREVER,
+            deadline=FOREVER,
+            heartbeat_timeout=FOREVER,
             labels={},
             trusted_labels=False,
             exclude_after=0,
-            retention=KEEP_ALL,  # scoring may be far behind
+            keep_last=MAX_NUMBER,  # scoring may be far behind
+            keep_every=1,
         )
 
     @property
     def behaviour(self) -> Behaviour:
         """The parties' deviations from what they are asked."""
-        return Behaviour(stragglers=self.stragglers, dropouts=self.dropouts, seed=self.seed)
+        return Behaviour(stragglers=self.stragglers, dropouts=self.dropouts, seed=self.run.seed)
 
     @property
     def draw(self) -> Draw:
         """The draw of the simulated run; its secret follows from the seed, so that a simulation repeats."""
-        return Draw(hashlib.sha256(f"moonfed simulation/{self.seed}".encode()).digest())
+        return Draw(hashlib.sha256(f"moonfed simulation/{self.run.seed}".encode()).digest())
 
     def recipe(self, manifest: Manifest) -> dict[str, Any]:
         """Return the recipe of a run on devices, with what a simulation of its bundle needs besides."""
         fleet = {key: value for key, value in self.to_document().items() if key in FLEET_KEYS}
-        return {**fleet, **recipe_of(self.run_recipe.settings(manifest)).to_document()}
-
-    @property
-    def cohort_amount(self) -> Amount:
-        """The number of parties per round."""
-        return parse_amount("cohort", self.cohort)
-
-    @property
-    def encodings(self) -> Encodings:
-        """The wire formats of models between the coordinator and the parties."""
-        return parse_encodings(self.downlink_encoding, self.uplink_encoding)
+        return {**fleet, **with_default_bounds(self.run, manifest).to_document()}
 
     @property
     def head(self) -> int:
@@ -271,23 +239,21 @@ class Simulation:
 
     def to_document(self) -> dict[str, Any]:
         """Return the recipe as JSON values, with numeric text converted to numbers."""
-        document = asdict(self) | ({} if self.bundle else {"projection": self.head})
-        for key in ENCODINGS:  # a recipe of before there were any is the same simulation
-            if document[key] == str(PLAIN):
-                del document[key]
+        own = {key: getattr(self, key) for key in _FIELDS}
+        run = self.run.to_document()
+        chosen = {key: run[key] for key in RUN_SETTINGS if key in (*ALWAYS, *self.run.changed(self._run_defaults))}
+        document = {**own, **chosen} | ({} if self.bundle else {"projection": self.head})
         if self.partition_seed == OWN_SEED:
             del document["partition_seed"]
         document |= {table: {key: _plain(value) for key, value in document[table].items()} for table in TABLES}
         for key in ("dataset", *OWN_DATA):
             if not document[key]:
                 del document[key]
-        for key, default in ADDED.items():  # likewise
+        for key, default in LEFT_OUT.items():
             if document[key] == default:
                 del document[key]
         if self.bundle:
             document = {key: value for key, value in document.items() if key == "method" or key not in OF_BUNDLE}
-        if not self.robust:
-            del document["robust"]  # plain aggregation stays the simulation that it was
         return document | {"beta": float(self.beta), "stragglers": float(self.stragglers)}
 
     @property
@@ -298,10 +264,17 @@ class Simulation:
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-_FIELDS = {item.name: str(item.type) for item in fields(Simulation)}
-_KEYS = {key: kind for key, kind in _FIELDS.items() if key not in ("bundle", "run")}
-_WITHOUT_EFFECT = tuple(key for key in RUN_KEYS if key not in _FIELDS)
-_OF_RUNS = {key: getattr(RunRecipe(), key) for key in ("rounds", "quorum", "trusting")}  # defaults that differ
+_FIELDS = {item.name: str(item.type) for item in fields(Simulation) if item.name != "run"}
+_KEYS = {key: kind for key, kind in _FIELDS.items() if key != "bundle"}
+
+
+def run_defaults(*, bundle: bool, parties: int, defended: bool) -> dict[str, Any]:
+    """Return the settings that a simulated run has unless its recipe names others, as far as they are its own.
+
+    A round opens once all parties are online. Runs of bundles have the bounds of `run start`, others the papers': none.
+    """
+    of_papers = {} if bundle else {**OF_PAPERS, "trusting": not defended}
+    return {"minimum_devices": parties, **of_papers}
 
 
 def read_simulation(path: Path, changes: Sequence[str] = (), bundle: Bundle | None = None) -> Simulation:
@@ -315,21 +288,25 @@ def from_document(document: Mapping[str, Any], changes: Sequence[str] = (), bund
     A key that is not a recipe's belongs to the method's settings; `server.KEY` belongs to the server rule's. Without a
     VALUE the key is removed, so that its default holds. With a `bundle`, defaults are those of `run start`.
     """
-    values = {**(_OF_RUNS if bundle else {}), **document}
-    for table in TABLES:
+    values = dict(document)
+    for table in (*TABLES, *RUN_TABLES):
         values[table] = dict(_table(table, values.get(table, {})))
     for change in changes:
         _apply(change, values)
     if bundle:
         _require_no_training(values)
         values |= {"method": bundle.manifest.method}
-    run = {key: values.pop(key) for key in _WITHOUT_EFFECT if key in values}
+    chosen = {key: values.pop(key) for key in RUN_SETTINGS if key in values}
     for key, value in values.items():
         if key not in _KEYS:
-            known = ", ".join(sorted((*_KEYS, *_WITHOUT_EFFECT)))
+            known = ", ".join(sorted((*_KEYS, *RUN_SETTINGS)))
             raise InvalidInput(f"{key} (= {value!r}) is not a key of a recipe; the keys are {known}")
         if key not in TABLES:
             values[key] = _typed(key, value, _KEYS[key])
+    parties = 1 if values.get("method") == POOLED else max(1, values.get("parties", PARTIES))
+    defended = any(chosen.get(key) for key in DEFENCE)
+    defaults = run_defaults(bundle=bool(bundle), parties=parties, defended=defended)
+    run = RunSettings.read({**defaults, **chosen})
     return Simulation(**values, bundle=bundle.ref.sha256 if bundle else "", run=run)
 
 
@@ -357,10 +334,11 @@ def _place(key: str) -> tuple[str, str]:
     """Return the table that a changed key belongs to, none for the recipe's own, and its name there."""
     table, separator, name = key.partition(".")
     if separator:
-        if table not in TABLES:
-            raise InvalidInput(f"set names {key!r}; before the dot it must be {', '.join(TABLES[:-1])} or {TABLES[-1]}")
+        tables = (*TABLES, *RUN_TABLES)
+        if table not in tables:
+            raise InvalidInput(f"set names {key!r}; before the dot it must be {', '.join(tables[:-1])} or {tables[-1]}")
         return table, name
-    return ("", key) if (key in _KEYS or key in _WITHOUT_EFFECT) and key not in TABLES else ("settings", key)
+    return ("", key) if (key in _KEYS or key in RUN_SETTINGS) and key not in TABLES else ("settings", key)
 
 
 def _table(name: str, value: object) -> Mapping[str, Value]:

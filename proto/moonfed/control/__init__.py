@@ -1,1 +1,1 @@
-"""Values that operators' programs exchange with a coordinator."""
+"""Types that operators and a coordinator exchange, each used at both ends."""

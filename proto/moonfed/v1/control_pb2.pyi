@@ -20,25 +20,6 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class _Sampling:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _SamplingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sampling.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    SAMPLING_UNSPECIFIED: _Sampling.ValueType  # 0
-    SAMPLING_UNIFORM: _Sampling.ValueType  # 1
-    SAMPLING_SAMPLES: _Sampling.ValueType  # 2
-    """with probability proportional to a device's training samples"""
-
-class Sampling(_Sampling, metaclass=_SamplingEnumTypeWrapper): ...
-
-SAMPLING_UNSPECIFIED: Sampling.ValueType  # 0
-SAMPLING_UNIFORM: Sampling.ValueType  # 1
-SAMPLING_SAMPLES: Sampling.ValueType  # 2
-"""with probability proportional to a device's training samples"""
-Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
-
 class _RunStatus:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -270,270 +251,14 @@ class Stored(_message.Message):
 Global___Stored: _TypeAlias = Stored  # noqa: Y015
 
 @_typing.final
-class Amount(_message.Message):
-    """A number of devices: fixed, or a fraction of a set, rounded up."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    COUNT_FIELD_NUMBER: _builtins.int
-    FRACTION_FIELD_NUMBER: _builtins.int
-    count: _builtins.int
-    fraction: _builtins.float
-    def __init__(
-        self,
-        *,
-        count: _builtins.int = ...,
-        fraction: _builtins.float = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "count", b"count", "fraction", b"fraction"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "count", b"count", "fraction", b"fraction"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_amount: _TypeAlias = _typing.Literal["count", "fraction"]  # noqa: Y015
-    _WhichOneofArgType_amount: _TypeAlias = _typing.Literal["amount", b"amount"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_amount) -> _WhichOneofReturnType_amount | None: ...
-
-Global___Amount: _TypeAlias = Amount  # noqa: Y015
-
-@_typing.final
-class RunSettings(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-    ROUNDS_FIELD_NUMBER: _builtins.int
-    COHORT_FIELD_NUMBER: _builtins.int
-    MINIMUM_DEVICES_FIELD_NUMBER: _builtins.int
-    QUORUM_FIELD_NUMBER: _builtins.int
-    DEADLINE_SECONDS_FIELD_NUMBER: _builtins.int
-    HEARTBEAT_TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
-    SEED_FIELD_NUMBER: _builtins.int
-    SAMPLING_FIELD_NUMBER: _builtins.int
-    OVER_SELECTION_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    DOWNLINK_ENCODING_FIELD_NUMBER: _builtins.int
-    UPLINK_ENCODING_FIELD_NUMBER: _builtins.int
-    ROBUST_FIELD_NUMBER: _builtins.int
-    RETENTION_FIELD_NUMBER: _builtins.int
-    ASYNCHRONOUS_FIELD_NUMBER: _builtins.int
-    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
-    TRUSTED_LABELS_FIELD_NUMBER: _builtins.int
-    EXCLUDE_AFTER_FIELD_NUMBER: _builtins.int
-    rounds: _builtins.int
-    minimum_devices: _builtins.int
-    """eligible devices online that a round needs to open, or more if the quorum does; asynchronous: only the first"""
-    deadline_seconds: _builtins.float
-    """of one attempt at a round"""
-    heartbeat_timeout_seconds: _builtins.float
-    """without a heartbeat until a device of the cohort counts as lost"""
-    seed: _builtins.int
-    sampling: Global___Sampling.ValueType
-    """selection of the cohort; unspecified: uniform"""
-    over_selection: _builtins.float
-    """spare devices, as a fraction of the cohort; the round closes without them"""
-    downlink_encoding: _builtins.str
-    """of global models sent to devices; empty: float32"""
-    uplink_encoding: _builtins.str
-    """of updates; empty: float32"""
-    max_attempts: _builtins.int
-    """abandoned attempts at one round that fail the run; 0: the coordinator's default"""
-    trusted_labels: _builtins.bool
-    """`labels` must have been set by operators; what devices report does not count"""
-    exclude_after: _builtins.int
-    """clipped updates in a row after which a device is left out; 0: never"""
-    @_builtins.property
-    def cohort(self) -> Global___Amount:
-        """of the eligible devices online; drawn for each round. Asynchronous: at work at once"""
-
-    @_builtins.property
-    def quorum(self) -> Global___Amount:
-        """of the cohort; with fewer updates the round is abandoned. Asynchronous: of the buffer, at the deadline"""
-
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """required of devices; empty: any device"""
-
-    @_builtins.property
-    def robust(self) -> Global___RobustSettings:
-        """absent: only the checks that apply to every update"""
-
-    @_builtins.property
-    def retention(self) -> Global___Retention:
-        """absent: the coordinator's default"""
-
-    @_builtins.property
-    def asynchronous(self) -> Global___Asynchronous:
-        """absent: rounds are synchronous"""
-
-    def __init__(
-        self,
-        *,
-        rounds: _builtins.int = ...,
-        cohort: Global___Amount | None = ...,
-        minimum_devices: _builtins.int = ...,
-        quorum: Global___Amount | None = ...,
-        deadline_seconds: _builtins.float = ...,
-        heartbeat_timeout_seconds: _builtins.float = ...,
-        seed: _builtins.int = ...,
-        sampling: Global___Sampling.ValueType = ...,
-        over_selection: _builtins.float = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        downlink_encoding: _builtins.str = ...,
-        uplink_encoding: _builtins.str = ...,
-        robust: Global___RobustSettings | None = ...,
-        retention: Global___Retention | None = ...,
-        asynchronous: Global___Asynchronous | None = ...,
-        max_attempts: _builtins.int = ...,
-        trusted_labels: _builtins.bool = ...,
-        exclude_after: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["asynchronous", b"asynchronous", "cohort", b"cohort", "quorum", b"quorum", "retention", b"retention", "robust", b"robust"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asynchronous", b"asynchronous", "cohort", b"cohort", "deadline_seconds", b"deadline_seconds", "downlink_encoding", b"downlink_encoding", "exclude_after", b"exclude_after", "heartbeat_timeout_seconds", b"heartbeat_timeout_seconds", "labels", b"labels", "max_attempts", b"max_attempts", "minimum_devices", b"minimum_devices", "over_selection", b"over_selection", "quorum", b"quorum", "retention", b"retention", "robust", b"robust", "rounds", b"rounds", "sampling", b"sampling", "seed", b"seed", "trusted_labels", b"trusted_labels", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RunSettings: _TypeAlias = RunSettings  # noqa: Y015
-
-@_typing.final
-class RobustSettings(_message.Message):
-    """Bounds on the harm that a faulty or malicious device can do. 0 and "" switch a bound off."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    @_typing.final
-    class ReducerSettingsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-    WEIGHT_CAP_FIELD_NUMBER: _builtins.int
-    CLIP_NORM_FIELD_NUMBER: _builtins.int
-    CLIP_FACTOR_FIELD_NUMBER: _builtins.int
-    REDUCER_FIELD_NUMBER: _builtins.int
-    REDUCER_SETTINGS_FIELD_NUMBER: _builtins.int
-    weight_cap: _builtins.float
-    """maximum weight of one device, as a multiple of an equal share of the cohort"""
-    clip_norm: _builtins.float
-    """L2 norm of a device's change of the parameters, above which it is scaled down"""
-    clip_factor: _builtins.float
-    """the same bound, as a multiple of the median of the round's norms"""
-    reducer: _builtins.str
-    """replaces the weighted mean; empty: the mean"""
-    @_builtins.property
-    def reducer_settings(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """the reducer's own, as text"""
-
-    def __init__(
-        self,
-        *,
-        weight_cap: _builtins.float = ...,
-        clip_norm: _builtins.float = ...,
-        clip_factor: _builtins.float = ...,
-        reducer: _builtins.str = ...,
-        reducer_settings: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clip_factor", b"clip_factor", "clip_norm", b"clip_norm", "reducer", b"reducer", "reducer_settings", b"reducer_settings", "weight_cap", b"weight_cap"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RobustSettings: _TypeAlias = RobustSettings  # noqa: Y015
-
-@_typing.final
-class Retention(_message.Message):
-    """Retention of global models: those of the last N rounds, and of every Mth round."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    LAST_FIELD_NUMBER: _builtins.int
-    EVERY_FIELD_NUMBER: _builtins.int
-    last: _builtins.int
-    every: _builtins.int
-    """0: no others"""
-    def __init__(
-        self,
-        *,
-        last: _builtins.int = ...,
-        every: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["every", b"every", "last", b"last"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Retention: _TypeAlias = Retention  # noqa: Y015
-
-@_typing.final
-class Asynchronous(_message.Message):
-    """FedBuff: devices train at their own pace, and every K updates produce a new global model."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    BUFFER_FIELD_NUMBER: _builtins.int
-    MAX_STALENESS_FIELD_NUMBER: _builtins.int
-    buffer: _builtins.int
-    """K, updates per global model"""
-    max_staleness: _builtins.int
-    """global models produced since the device started; staler updates are rejected"""
-    def __init__(
-        self,
-        *,
-        buffer: _builtins.int = ...,
-        max_staleness: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buffer", b"buffer", "max_staleness", b"max_staleness"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Asynchronous: _TypeAlias = Asynchronous  # noqa: Y015
-
-@_typing.final
 class StartRunRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
-    SETTINGS_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
-    RECIPE_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     ALLOW_EMPTY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """empty: derived from the bundle's name"""
@@ -543,26 +268,23 @@ class StartRunRequest(_message.Message):
     """sha256 of the initial weights; empty: the bundle's"""
     signature: _builtins.str
     """sha256 of the bundle's signature file"""
-    recipe: _builtins.str
-    """JSON with the keys of a recipe, in place of `settings`; missing ones keep `run start`'s defaults"""
+    settings: _builtins.str
+    """JSON with the keys of a recipe; missing ones have the defaults of `run start`"""
     allow_empty: _builtins.bool
     """start it even if no known device has the settings' labels"""
-    @_builtins.property
-    def settings(self) -> Global___RunSettings: ...
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         manifest: _builtins.str = ...,
         model: _builtins.str = ...,
-        settings: Global___RunSettings | None = ...,
         signature: _builtins.str = ...,
-        recipe: _builtins.str = ...,
+        settings: _builtins.str = ...,
         allow_empty: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_empty", b"allow_empty", "manifest", b"manifest", "model", b"model", "name", b"name", "recipe", b"recipe", "settings", b"settings", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_empty", b"allow_empty", "manifest", b"manifest", "model", b"model", "name", b"name", "settings", b"settings", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -616,7 +338,6 @@ class Run(_message.Message):
 
     RUN_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
-    SETTINGS_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
     METHOD_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
@@ -632,6 +353,7 @@ class Run(_message.Message):
     INELIGIBLE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     CLIPPED_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     status: Global___RunStatus.ValueType
     method: _builtins.str
@@ -647,8 +369,8 @@ class Run(_message.Message):
     """online devices that have not answered yet whether they are eligible"""
     reason: _builtins.str
     """of a failed run"""
-    @_builtins.property
-    def settings(self) -> Global___RunSettings: ...
+    settings: _builtins.str
+    """all of them: JSON with the keys of a recipe"""
     @_builtins.property
     def manifest(self) -> _blob_pb2.Blob: ...
     @_builtins.property
@@ -682,7 +404,6 @@ class Run(_message.Message):
         *,
         run: _builtins.str = ...,
         status: Global___RunStatus.ValueType = ...,
-        settings: Global___RunSettings | None = ...,
         manifest: _blob_pb2.Blob | None = ...,
         method: _builtins.str = ...,
         round: _builtins.int = ...,
@@ -698,8 +419,9 @@ class Run(_message.Message):
         ineligible: _abc.Iterable[Global___IneligibleDevices] | None = ...,
         reason: _builtins.str = ...,
         clipped: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        settings: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["initial_model", b"initial_model", "manifest", b"manifest", "model", b"model", "open_round", b"open_round", "settings", b"settings", "signature", b"signature"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["initial_model", b"initial_model", "manifest", b"manifest", "model", b"model", "open_round", b"open_round", "signature", b"signature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["checking", b"checking", "clipped", b"clipped", "created", b"created", "eligible", b"eligible", "ineligible", b"ineligible", "initial_metrics", b"initial_metrics", "initial_model", b"initial_model", "manifest", b"manifest", "method", b"method", "model", b"model", "open_round", b"open_round", "reason", b"reason", "round", b"round", "run", b"run", "settings", b"settings", "signature", b"signature", "status", b"status", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -1277,19 +999,23 @@ class PruneRunRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
-    RETENTION_FIELD_NUMBER: _builtins.int
+    KEEP_LAST_FIELD_NUMBER: _builtins.int
+    KEEP_EVERY_FIELD_NUMBER: _builtins.int
     run: _builtins.str
-    @_builtins.property
-    def retention(self) -> Global___Retention: ...
+    keep_last: _builtins.int
+    """newest global models"""
+    keep_every: _builtins.int
+    """and those of every Mth round; 0: no others"""
     def __init__(
         self,
         *,
         run: _builtins.str = ...,
-        retention: Global___Retention | None = ...,
+        keep_last: _builtins.int = ...,
+        keep_every: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_every", b"keep_every", "keep_last", b"keep_last", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,20 +6,19 @@ A malicious device claims ten million samples for a model of sevens; honest ones
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pytest
 
-from moonfed.coordinator.aggregation.robust.config import BOUNDS, DEFAULT_BOUNDS
-from moonfed.v1 import control_pb2, fleet_pb2
+from moonfed.coordinator.aggregation.robust.config import DEFAULT_CLIP_FACTOR, DEFAULT_WEIGHT_CAP
+from moonfed.v1 import fleet_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import Device, DeviceSession, ask, model_bytes, model_values
 
-DEFAULTS = control_pb2.RobustSettings(**{name: asdict(DEFAULT_BOUNDS)[name] for name in BOUNDS})
+DEFAULTS = {"weight_cap": DEFAULT_WEIGHT_CAP, "clip_factor": DEFAULT_CLIP_FACTOR}
 HONEST, MALICIOUS, CLAIMED = 0.01, 7.0, 10_000_000
-MOST = HONEST * DEFAULT_BOUNDS.clip_factor * (1 + 1e-5)  # the longest change that the default bounds permit
+MOST = HONEST * DEFAULT_CLIP_FACTOR * (1 + 1e-5)  # the longest change that the default bounds permit
 Absence = Callable[[Device, DeviceSession, fleet_pb2.Assignment], None]
 
 
@@ -53,7 +52,7 @@ def attacked_round(fleet: Fleet, number: int, absent: int, absence: Absence, **f
     Every device sends its update, or is absent, in that order.
     """
     devices = [fleet.device(f"cam-{place}") for place in range(number)]
-    fleet.start(minimum_devices=number, **{"robust": DEFAULTS, **fields})
+    fleet.start(minimum_devices=number, **(fields if "weight_cap" in fields else {**DEFAULTS, **fields}))
     sessions = [device.connect() for device in devices]
     work = [session.assignment() for session in sessions]
     for place, device in enumerate(devices[:absent]):
@@ -67,8 +66,8 @@ def attacked_round(fleet: Fleet, number: int, absent: int, absence: Absence, **f
     return float(np.abs(model_values(fleet.operator.model(fleet.operator.run("run").model))).max())
 
 
-QUORUM_OF_TWO = {"quorum": control_pb2.Amount(count=2)}
-SOON = {"deadline_seconds": 1.5, **QUORUM_OF_TWO}
+QUORUM_OF_TWO = {"quorum": 2}
+SOON = {"deadline": 1.5, **QUORUM_OF_TWO}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ SOON = {"deadline_seconds": 1.5, **QUORUM_OF_TWO}
         (1, declines, {}),
         (3, declines, QUORUM_OF_TWO),
         (1, leaves, SOON),
-        (3, is_lost, {"heartbeat_timeout_seconds": 1.0, **QUORUM_OF_TWO}),
+        (3, is_lost, {"heartbeat_timeout": 1.0, **QUORUM_OF_TWO}),
         (3, is_late, SOON),
         (2, is_rejected, QUORUM_OF_TWO),
     ],
@@ -92,20 +91,17 @@ def test_missing_devices_do_not_free_a_malicious_one_of_its_bounds(
 
 def test_the_bounds_of_an_over_selected_cohort_are_those_of_the_cohort(fleet: Fleet) -> None:
     """Six devices are drawn for a cohort of five; three of them decline, and two more are too late."""
-    five = {"cohort": control_pb2.Amount(count=5), "over_selection": 0.2, **QUORUM_OF_TWO}
-    only_cap = control_pb2.RobustSettings(weight_cap=1.5)
-    moved = attacked_round(fleet, 6, 4, declines, robust=only_cap, **five)
+    five = {"cohort": 5, "over_selection": 0.2, **QUORUM_OF_TWO}
+    moved = attacked_round(fleet, 6, 4, declines, weight_cap=1.5, **five)
     assert moved == pytest.approx(0.3 * MALICIOUS + 0.3 * HONEST, rel=1e-5)
 
 
 @pytest.mark.parametrize(("absent", "share"), [(0, 0.3), (1, 0.3), (3, 0.3)])
 def test_missing_devices_leave_a_malicious_one_no_more_weight(fleet: Fleet, absent: int, share: float) -> None:
-    only_cap = control_pb2.RobustSettings(weight_cap=1.5)
-    moved = attacked_round(fleet, 5, absent, declines, robust=only_cap, **QUORUM_OF_TWO)
+    moved = attacked_round(fleet, 5, absent, declines, weight_cap=1.5, **QUORUM_OF_TWO)
     honest = min(1 - share, (4 - absent) * 0.3)
     assert moved == pytest.approx(share * MALICIOUS + honest * HONEST, rel=1e-5)
 
 
 def test_an_asynchronous_buffer_that_is_not_full_is_bounded_as_a_full_one(fleet: Fleet) -> None:
-    buffer = control_pb2.Asynchronous(buffer=5, max_staleness=5)
-    assert attacked_round(fleet, 5, 3, is_late, asynchronous=buffer, **SOON) <= MOST
+    assert attacked_round(fleet, 5, 3, is_late, asynchronous=5, max_staleness=5, **SOON) <= MOST

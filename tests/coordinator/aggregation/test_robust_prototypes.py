@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from moonfed.blobs.tensors import TensorSpec
-from moonfed.coordinator.aggregation.robust.config import RobustSettings
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from tests.support.aggregation_rounds import SIZE, Rounds, make_manifest, robust_reducers, robust_settings
 
@@ -18,10 +18,10 @@ CLASS_MEANS = (TensorSpec("mask", (3,), "statistic"), TensorSpec("means", (3, WI
 PROTOTYPES = (TensorSpec("present", (3,), "statistic"), TensorSpec("prototypes", (3, WIDTH), "statistic"))
 F64 = npt.NDArray[np.float64]
 ROBUST = robust_reducers(byzantine=1)
-NAMES = [robust.reducer.name for robust in ROBUST]
+NAMES = [robust.reducer for robust in ROBUST]
 
 
-def played(directory: Path, robust: RobustSettings, drawn: int = 0) -> Rounds:
+def played(directory: Path, robust: RunSettings, drawn: int = 0) -> Rounds:
     manifest = make_manifest(
         method="fedssc",
         classes=("cat", "dog", "fox"),
@@ -60,7 +60,7 @@ def test_each_class_is_reduced_over_those_that_share_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("robust", ROBUST, ids=NAMES)
 @pytest.mark.parametrize("poison", [lambda mean: -1000 * mean, lambda mean: np.full_like(mean, 3e38)])
 def test_a_poisoned_class_mean_does_not_move_the_prototype_and_is_reported(
-    tmp_path: Path, robust: RobustSettings, poison: object
+    tmp_path: Path, robust: RunSettings, poison: object
 ) -> None:
     assert callable(poison)
     means = honest(7)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 from sklearn.datasets import load_iris
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.robust.reducers import REDUCERS
 from moonfed.coordinator.cli.format_run import run_lines
 from moonfed.coordinator.cli.watch import WatchedRun
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.slow
 F64 = npt.NDArray[np.float64]
 HONEST, POISONED = [f"cam-{number}" for number in range(6)], ["cam-6", "cam-7"]
 ROUNDS = 3
-Sent = Mapping[str, Any]  # fields of the contract's RobustSettings
+Sent = Mapping[str, Any]  # settings of a run
 
 
 class Iris:
@@ -76,8 +77,7 @@ def poisoned(begun: F64, honest: F64) -> F64:
 def robust_run(fleet: Fleet, robust: Sent) -> tuple[F64, list[control_pb2.Round], list[str]]:
     """Run some rounds with two poisoned devices of eight; return the final model, the rounds and the watched events."""
     devices = [fleet.device(device) for device in (*HONEST, *POISONED)]
-    quorum = control_pb2.Amount(fraction=1.0)
-    fleet.start("run", ROUNDS, minimum_devices=8, quorum=quorum, robust=control_pb2.RobustSettings(**robust))
+    fleet.start("run", ROUNDS, minimum_devices=8, quorum="all", **robust)
     watching = fleet.operator.watch("run")
     next(watching)  # the snapshot: from here on everything is told
     sessions = [device.connect() for device in devices]
@@ -147,13 +147,14 @@ def test_an_operator_is_shown_the_settings_and_the_incidents(fleet: Fleet) -> No
     _, rounds, watched = robust_run(fleet, sent)
     run = fleet.operator.run("run")
     lines = run_lines(run, None, rounds)
-    assert "robust aggregation: weight cap 2/N, clip norm 20, reducer geometric_median, byzantine 2" in lines
+    assert "weight cap 2/N, clip norm 20, reducer geometric_median, reducer settings byzantine=2" in lines[1]
     told = [line for line in lines if line.startswith("round 2, cam-7: the change of its parameters was scaled down")]
     assert len(told) == 1
     assert {"device": "cam-7", "description": told[0].removeprefix("round 2, cam-7: ")} in round_document(rounds[1])[
         "incidents"
     ]
-    assert run.settings.robust == control_pb2.RobustSettings(**sent)
+    document = RunSettings.received(run.settings).to_document()
+    assert {name: document[name] for name in sent} == sent
     committed = [line for line in watched if " updates" in line]
     assert len(committed) == ROUNDS
     assert all(line.endswith("; incidents: cam-6, cam-7") for line in committed)
@@ -163,17 +164,16 @@ def test_a_restarted_coordinator_keeps_the_robust_settings(tmp_path_factory: pyt
     """They are settings of the run, which are stored."""
     directory = tmp_path_factory.mktemp("fleet")
     with fleet_in(directory) as before:
-        before.start(robust=control_pb2.RobustSettings(weight_cap=1.25, clip_factor=1.5))
+        before.start(weight_cap=1.25, clip_factor=1.5)
     with fleet_in(directory) as after:
-        assert after.operator.run("run").settings.robust == control_pb2.RobustSettings(
-            weight_cap=1.25, clip_factor=1.5, reducer="mean"
-        )
+        kept = RunSettings.received(after.operator.run("run").settings)
+        assert (kept.weight_cap, kept.clip_factor, kept.reducer) == (1.25, 1.5, "mean")
 
 
 def claim(fleet: Fleet, robust: Sent) -> F64:
     """Run a round of four devices, the last of which claims ten million samples."""
     devices: list[Device] = [fleet.device(f"cam-{number}") for number in range(4)]
-    fleet.start(minimum_devices=4, quorum=control_pb2.Amount(count=4), robust=control_pb2.RobustSettings(**robust))
+    fleet.start(minimum_devices=4, quorum=4, **robust)
     sessions = [device.connect() for device in devices]
     for number, (device, one) in enumerate(zip(devices, sessions, strict=True)):
         claimed, value = (10_000_000, 1.0) if number == 3 else (50, 0.0)
@@ -233,9 +233,7 @@ def test_ineffective_robust_settings_are_rejected_at_the_start(
 
 
 def started(fleet: Fleet, bundle: Sent, robust: Sent, devices: int) -> control_pb2.Run:
-    return fleet.start(
-        bundle=make_bundle(**bundle), minimum_devices=devices, robust=control_pb2.RobustSettings(**robust)
-    )
+    return fleet.start(bundle=make_bundle(**bundle), minimum_devices=devices, **robust)
 
 
 @pytest.mark.parametrize(
@@ -256,13 +254,15 @@ def test_an_asynchronous_run_aggregates_robustly_too(fleet: Fleet) -> None:
     """FedBuff's late updates are reduced as if they had started from the newest model."""
     devices = [fleet.device(f"cam-{number}") for number in range(4)]
     fields: dict[str, Any] = {
-        "asynchronous": control_pb2.Asynchronous(buffer=3, max_staleness=5),
-        "robust": control_pb2.RobustSettings(reducer="median", reducer_settings={"byzantine": "1"}),
+        "asynchronous": 3,
+        "max_staleness": 5,
+        "reducer": "median",
+        "reducer_settings": {"byzantine": "1"},
         "bundle": make_bundle(server_rule=MeanRule(weighting="uniform")),
     }
     with pytest.raises(InvalidInput, match="a round may close with 2 updates; reducer 'median' needs 3"):
         fleet.start("rejected", 2, minimum_devices=4, **fields)
-    fleet.start("run", 2, minimum_devices=4, quorum=control_pb2.Amount(fraction=1.0), **fields)
+    fleet.start("run", 2, minimum_devices=4, quorum="all", **fields)
     sessions = [device.connect() for device in devices]
     work = [one.assignment() for one in sessions]
     for number, value in ((0, 2.0), (1, 3.0), (2, 4.0)):

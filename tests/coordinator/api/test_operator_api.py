@@ -7,7 +7,6 @@ import pytest
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle.manifest import MANIFEST_FILE
 from moonfed.coordinator.cli.control_client import InitialModel
-from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, SchemaMismatch
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, console, start, upload
@@ -45,7 +44,7 @@ def test_a_bundle_that_is_not_whole_starts_nothing(fleet: Fleet) -> None:
 def test_a_run_starts_from_given_weights_that_fit(fleet: Fleet) -> None:
     bundle, path = coordinator.make_bundle(), fleet.tmp / "given.safetensors"
     path.write_bytes(model_bytes(4.0))
-    chosen = run_settings(coordinator.settings())
+    chosen = coordinator.settings()
     given = InitialModel("given.safetensors", ref_of_bytes(path.read_bytes()).sha256, path)
     run = console(fleet).start_run("given", bundle, given, chosen)
     assert fleet.operator.model(run.model) == path.read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.cli.format import duration, metrics_text, moment, snapshot_line
 from moonfed.v1 import control_pb2
 
@@ -26,5 +27,5 @@ def test_a_moment_is_in_utc() -> None:
 
 def test_a_run_of_one_round_is_not_one_rounds() -> None:
     run = control_pb2.Run(run="r", method="moon", status=control_pb2.RUN_STATUS_RUNNING, waiting="waiting for it")
-    run.settings.rounds = 1
+    run.settings = RunSettings(rounds=1).to_json()
     assert snapshot_line(run) == "run r (moon): running, 0 of 1 round; waiting for it"

@@ -27,7 +27,7 @@ def test_a_run_is_the_same_whenever_it_is_read(trained: Fleet, tmp_path: Path) -
     rounds = trained.operator.rounds("digits")
     assert times[0] == first.created == trained.operator.run("digits").created
     assert times[ROUNDS] == pytest.approx(first.created + sum(found.seconds for found in rounds))
-    assert first.parameters["settings.cohort"] == "100%"
+    assert first.parameters["settings.cohort"] == "all"
     assert first.parameters["server_rule.name"] == "mean"
     assert first.parameters["training.batch_size"] == 8
     assert len(first.device_points) == 2 * ROUNDS

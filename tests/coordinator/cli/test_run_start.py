@@ -9,13 +9,9 @@ import zipfile
 from typing import Any
 
 import pytest
-import typer
 
 from moonfed.bundle.files import write_bundle
 from moonfed.bundle.manifest import PLAN_FILE
-from moonfed.coordinator.cli.run_start import DEFENCE, override
-from moonfed.coordinator.cli.runs import run_app
-from moonfed.coordinator.rounds.run_recipe import LABELS, ROBUST, RUN_KEYS, RunRecipe
 from moonfed.sandbox.policy import available_level
 from moonfed.server_rules.fednova import FedNova
 from tests.support import coordinator
@@ -33,13 +29,13 @@ def test_an_operator_starts_a_run_with_robust_aggregation(programs: Programs) ->
     reducer = ("--reducer", "geometric_median", "--reducer-set", "byzantine=1")
     words = ("run", "start", bundle, "--minimum-devices", "5", *bounds, *reducer)
     started = json.loads(programs.command(*words, "--json"))
-    assert started["settings"]["robust"] == {
-        "weight_cap": 1.5, "clip_norm": 2.0, "clip_factor": 3.0,
+    expected = {
+        "weight_cap": 1.5, "clip_norm": 2.0, "clip_factor": 3.0, "exclude_after": 3, "trusting": False,
         "reducer": "geometric_median", "reducer_settings": {"byzantine": "1"},
     }  # fmt: skip
-    assert started["settings"]["exclude_after"] == 3
-    against = "reducer geometric_median, byzantine 1"
-    line = f"robust aggregation: weight cap 1.5/N, clip norm 2, clip factor 3, {against}"
+    assert {key: started["settings"][key] for key in expected} == expected
+    chosen = "minimum devices 5, weight cap 1.5/N, clip norm 2, clip factor 3, exclude after 3"
+    line = f"settings: {chosen}, reducer geometric_median, reducer settings byzantine=1"
     assert line in programs.command("run", "show", "digits", "--all").splitlines()
     told = programs.command("run", "start", bundle, "--reducer", "multi_krum", "--reducer-set", "byzantine=1", code=2)
     assert "a round may close with 1 update; reducer 'multi_krum' needs 5 with byzantine=1" in told
@@ -47,7 +43,7 @@ def test_an_operator_starts_a_run_with_robust_aggregation(programs: Programs) ->
     unclipped = programs.command("run", "start", bundle, "--weight-cap", "2", "--exclude-after", "3", code=2)
     assert "exclude_after is 3, and nothing is clipped; give clip_factor" in unclipped
     plain = json.loads(programs.command("run", "start", bundle, "--name", "plain", "--trusting", "--json"))
-    assert plain["settings"]["robust"] is None
+    assert (plain["settings"]["trusting"], plain["settings"]["weight_cap"]) == (True, 0.0)
     told = programs.command("run", "start", bundle, "--trusting", "--clip-factor", "3", code=2)
     assert "trusting is given together with bounds or a reducer; it must be given alone" in told
 
@@ -72,9 +68,9 @@ def test_a_bundle_that_would_exhaust_the_machine_is_rejected_in_one_sentence(pro
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({}, "weight cap 1.25/N, clip factor 1.25, reducer mean"),
-        (coordinator.SCAFFOLD, "weight cap 1.25/N, reducer mean"),
-        ({"server_rule": FedNova()}, ""),
+        ({}, "weight cap 1.25/N, clip factor 1.25"),
+        (coordinator.SCAFFOLD, "weight cap 1.25/N"),
+        ({"server_rule": FedNova()}, "trusting"),
     ],
 )
 def test_a_run_bounds_each_devices_influence_as_far_as_its_method_allows(
@@ -83,8 +79,7 @@ def test_a_run_bounds_each_devices_influence_as_far_as_its_method_allows(
     programs.serve("--name", "localhost")
     bundle = coordinator.bundle_directory(programs.tmp / "bundle", **fields)
     programs.command("run", "start", str(bundle), "--name", "r")
-    shown = [shown for shown in programs.command("run", "show", "r", "--all").splitlines() if "robust" in shown]
-    assert shown == ([f"robust aggregation: {line}"] if line else [])
+    assert f"settings: {line}" in programs.command("run", "show", "r", "--all").splitlines()
 
 
 def test_a_recipe_gives_the_settings_and_options_override_them(programs: Programs) -> None:
@@ -92,42 +87,23 @@ def test_a_recipe_gives_the_settings_and_options_override_them(programs: Program
     bundle, file = str(coordinator.bundle_directory(programs.tmp / "bundle")), programs.tmp / "recipe.toml"
     file.write_text(
         'rounds = 7\ncohort = "50%"\nquorum = "all"\nseed = 3\nparties = 200\nbeta = 0.5\n'
-        '[robust]\nclip_norm = 2\nreducer = "geometric_median"\nbyzantine = 1\n'
+        'clip_norm = 2\nreducer = "geometric_median"\n[reducer_settings]\nbyzantine = 1\n'
     )
     words = ("run", "start", bundle, "--recipe", str(file), "--minimum-devices", "5")
     first = json.loads(programs.command(*words, "--name", "a", "--rounds", "4", "--json"))["settings"]
-    assert (first["rounds"], first["cohort"], first["seed"], first["quorum"]) == (4, "50%", 3, "100%")
-    assert (first["robust"]["reducer"], first["robust"]["clip_norm"]) == ("geometric_median", 2.0)
+    assert (first["rounds"], first["cohort"], first["seed"], first["quorum"]) == (4, "50%", 3, "all")
+    assert (first["reducer"], first["clip_norm"]) == ("geometric_median", 2.0)
     (programs.tmp / "again.toml").write_text(programs.command("run", "show", "a", "--recipe"))
     again = ("run", "start", bundle, "--recipe", str(programs.tmp / "again.toml"))
     assert json.loads(programs.command(*again, "--name", "b", "--json"))["settings"] == first
+    (programs.tmp / "again.json").write_text(json.dumps(first))
+    same = ("run", "start", bundle, "--recipe", str(programs.tmp / "again.json"), "--name", "d", "--json")
+    assert json.loads(programs.command(*same))["settings"] == first
     trusting = json.loads(programs.command(*again, "--name", "c", "--trusting", "--json"))
-    assert trusting["settings"]["robust"] is None
+    assert (trusting["settings"]["trusting"], trusting["settings"]["reducer"]) == (True, "mean")
     file.write_text('method = "moon"\n')
     told = programs.command("run", "start", bundle, "--recipe", str(file), code=2)
     assert "method (= 'moon') is not a key of a run's recipe" in told
-
-
-def test_given_options_replace_the_recipes_keys() -> None:
-    recipe = {"rounds": 3, "trusting": True}
-    bounds = {"clip_norm": 2, "reducer": "multi_krum", "byzantine": 2}
-    assert override(recipe, {"rounds": 5, "bundle": "b"}) == {"rounds": 5, "trusting": True}
-    assert override(recipe, {"clip_factor": 3.0}) == {"rounds": 3, "trusting": False, "robust": {"clip_factor": 3.0}}
-    kept = override({"robust": bounds}, {"weight_cap": 1.5, "reducer": "mean"})["robust"]
-    assert kept == {"clip_norm": 2, "weight_cap": 1.5, "reducer": "mean"}
-    kept = override({"robust": bounds}, {"reducer_set": ["byzantine=1"]})["robust"]
-    assert kept == bounds | {"byzantine": "1"}
-    assert override({"labels": {"a": "b"}}, {"label": ["site=berlin"]})["labels"] == {"site": "berlin"}
-
-
-def test_the_options_have_the_defaults_of_a_recipe() -> None:
-    command = typer.main.get_group(run_app).commands["start"]
-    options = {parameter.name: parameter.default for parameter in command.params}
-    recipe = RunRecipe()
-    for key in RUN_KEYS:
-        if key not in (ROBUST, LABELS):
-            assert options[key] == getattr(recipe, key), key
-    assert {*DEFENCE, "reducer_set", "label"} <= options.keys()
 
 
 @pytest.mark.usefixtures("forked_programs")

@@ -46,7 +46,7 @@ def test_the_operators_commands(programs: Programs) -> None:
     (part,) = json.loads(programs.command("device", "history", "cam-1", "--json"))
     assert (part["run"], part["round"], part["outcome"], part["seconds"] > 0) == ("digits", 1, "counted", True)
     assert "there is no device 'cam-7'" in programs.command("device", "history", "cam-7", code=3)
-    assert json.loads(programs.command("run", "show", "digits", "--json"))["settings"]["retention"]["last"] == 20
+    assert json.loads(programs.command("run", "show", "digits", "--json"))["settings"]["keep_last"] == 20
     assert "keep_last is 0" in programs.command("run", "prune", "digits", "--keep-last", "0", code=2)
     assert "deleted 0 global models" in programs.command("run", "prune", "digits", "--keep-last", "1")
     assert "disk-budget is 'much'" in programs.command("serve", "--disk-budget", "much", code=2)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.cli.watch import WatchedRun
-from moonfed.coordinator.rounds.settings import Amount, RunSettings
-from moonfed.coordinator.rpc.convert_settings import settings_message
 from moonfed.v1 import control_pb2
 from tests.support.clock import Clock
 
@@ -24,7 +24,7 @@ def in_round(kind: str, **fields: Any) -> control_pb2.RunEvent:
 
 
 def run_of(**fields: Any) -> control_pb2.Run:
-    settings = settings_message(RunSettings(rounds=50, cohort=Amount(count=200), over_selection=0.1))
+    settings = RunSettings(rounds=50, cohort=Amount(count=200), over_selection=0.1).to_json()
     running = {"run": "digits", "method": "moon", "status": control_pb2.RUN_STATUS_RUNNING, "round": 2}
     return control_pb2.Run(settings=settings, **{**running, **fields})
 

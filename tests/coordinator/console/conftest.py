@@ -48,7 +48,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         found.devices[1].behave = lambda round_: HOSTILE if round_ == 2 else 0.0
         for device in found.devices:
             device.start()
-        quorum = control_pb2.Amount(count=3)
+        quorum = 3
         fleet.start("pilot", 3, found.bundle, quorum=quorum, minimum_devices=4)
         found.ended("pilot")
         evaluate(fleet.operator, "pilot")

@@ -46,7 +46,7 @@ def test_the_page_follows_a_run_and_its_actions_work(
     slow.held.clear()  # its training stands still
     for device in federation.devices:
         device.holdout = {"holdout_accuracy": 0.5, "holdout_loss": 1.5, "holdout_samples": 10.0}
-    federation.fleet.start(LIVE, 1000, federation.bundle, quorum=control_pb2.Amount(count=2), minimum_devices=4)
+    federation.fleet.start(LIVE, 1000, federation.bundle, quorum=2, minimum_devices=4)
     until(lambda: federation.run(LIVE).HasField("open_round"))
     browser.open(f"{console.address}/runs/{LIVE}")
     browser.shows("running", ".title")

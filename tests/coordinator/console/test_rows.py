@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.console.rows import evaluation_rows, outcomes_row, round_row, run_row
 from moonfed.v1 import control_pb2
 from tests.proto.control.test_held_out_score import SCORE
@@ -13,7 +14,7 @@ def test_a_run_has_the_numbers_of_its_open_round() -> None:
         status=control_pb2.RUN_STATUS_PAUSED,
         round=3,
         created=1_700_000_000,
-        settings=control_pb2.RunSettings(rounds=9),
+        settings=RunSettings(rounds=9).to_json(),
         open_round=control_pb2.OpenRound(round=4, cohort=["x", "y"], reported=["x"], target=2),
     )
     found = run_row(run)

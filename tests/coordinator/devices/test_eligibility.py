@@ -112,7 +112,7 @@ def test_a_device_is_asked_before_it_is_selected_and_once(fleet: Fleet, until: U
     """It is asked as the run starts, or as it connects, and not again after a reconnect."""
     one, two = fleet.device("cam-1"), fleet.device("cam-2")
     first = one.connect(fingerprint="a")
-    started = fleet.start("run", minimum_devices=1, cohort=control_pb2.Amount(fraction=1.0))
+    started = fleet.start("run", minimum_devices=1, cohort="all")
     check = first.check()
     assert (check.run, check.manifest, check.signature) == ("run", started.manifest, started.signature)
     waiting = "1 online, still checking the run: cam-1; 0 eligible so far, 1 needed"

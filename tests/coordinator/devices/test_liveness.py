@@ -21,7 +21,7 @@ from moonfed.coordinator.rpc.flow_control import FlowControl
 from moonfed.coordinator.runs.close_round import close_round
 from moonfed.errors import InvalidInput, TooLate, WrongState
 from moonfed.transport.grpc_status import RETRY_AFTER_KEY
-from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
+from moonfed.v1 import blob_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import WAIT, Device, model_bytes, model_values
 
@@ -80,7 +80,7 @@ def test_heartbeats_of_a_revoked_device_do_not_count() -> None:
 
 def test_a_device_that_is_stuck_is_lost_and_one_that_trains_slowly_is_not(fleet: Fleet, until: Until) -> None:
     slow, stuck = fleet.device("cam-1"), fleet.device("cam-2")
-    fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
+    fleet.start(minimum_devices=2, heartbeat_timeout=TIMEOUT)
     sessions = [slow.connect(), stuck.connect()]
     work = [one.assignment() for one in sessions]
     began = time.monotonic()
@@ -115,7 +115,7 @@ def test_a_device_that_waits_for_its_turn_is_not_silent(
     monkeypatch.setattr("moonfed.coordinator.rpc.fleet_service.FlowControl", closed)
     with fleet_in(tmp_path) as fleet, ThreadPoolExecutor(1) as threads:
         waiting, stuck = fleet.device("cam-1"), fleet.device("cam-2")
-        fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
+        fleet.start(minimum_devices=2, heartbeat_timeout=TIMEOUT)
         sessions = [waiting.connect(), stuck.connect()]
         work = [one.assignment() for one in sessions]
 
@@ -139,7 +139,7 @@ def test_a_device_that_waits_for_its_turn_is_not_silent(
 
 def test_a_lost_device_that_comes_back_in_time_counts(fleet: Fleet, until: Until) -> None:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
-    fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
+    fleet.start(minimum_devices=2, heartbeat_timeout=TIMEOUT)
     sessions = [device.connect() for device in devices]
     work = [one.assignment() for one in sessions]
     with repeatedly(lambda count: devices[0].report(work[0], count / 1000)):
@@ -155,7 +155,7 @@ def test_a_lost_device_that_comes_back_in_time_counts(fleet: Fleet, until: Until
 
 def test_a_lost_device_that_makes_progress_again_is_waited_for(fleet: Fleet, until: Until) -> None:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
-    fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
+    fleet.start(minimum_devices=2, heartbeat_timeout=TIMEOUT)
     sessions = [device.connect() for device in devices]
     work = [one.assignment() for one in sessions]
     with repeatedly(lambda count: devices[0].report(work[0], count / 1000)):
@@ -167,7 +167,7 @@ def test_a_lost_device_that_makes_progress_again_is_waited_for(fleet: Fleet, unt
 
 def test_fetching_and_sending_are_heartbeats(fleet: Fleet) -> None:
     down, up = fleet.device("cam-1"), fleet.device("cam-2")
-    fleet.start(minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
+    fleet.start(minimum_devices=2, heartbeat_timeout=TIMEOUT)
     work = [one.assignment() for one in [down.connect(), up.connect()]]
     content, sent = model_bytes(1.0), []
 
@@ -197,7 +197,7 @@ def test_fetching_and_sending_are_heartbeats(fleet: Fleet) -> None:
 def test_work_for_one_run_is_progress_in_all_runs(fleet: Fleet, until: Until) -> None:
     busy, idle = fleet.device("cam-1"), fleet.device("cam-2")
     for run in ("one", "two"):
-        fleet.start(run, minimum_devices=2, heartbeat_timeout_seconds=TIMEOUT)
+        fleet.start(run, minimum_devices=2, heartbeat_timeout=TIMEOUT)
     sessions = [busy.connect(), idle.connect()]
     work = {reply.run: reply for reply in (sessions[0].assignment(), sessions[0].assignment())}
     with repeatedly(lambda count: busy.report(work["one"], count / 1000)):
@@ -214,7 +214,7 @@ def test_work_for_one_run_is_progress_in_all_runs(fleet: Fleet, until: Until) ->
 def test_after_a_restart_devices_have_time_to_find_the_coordinator_again(fleet: Fleet) -> None:
     assert RECONNECT_SECONDS > 60, "that long they wait between two tries"
     session = fleet.device("cam-1").connect()
-    fleet.start(heartbeat_timeout_seconds=TIMEOUT)
+    fleet.start(heartbeat_timeout=TIMEOUT)
     session.assignment()  # within the timeout, so that the device is not lost before the restart
     directory = fleet.tmp
     fleet.stack.close()
@@ -227,7 +227,7 @@ def test_after_a_restart_devices_have_time_to_find_the_coordinator_again(fleet: 
 
 def three_for_two(fleet: Fleet, rounds: int) -> tuple[list[Device], list[fleet_pb2.Assignment]]:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2", "cam-3")]
-    fleet.start(minimum_devices=3, cohort=control_pb2.Amount(count=2), over_selection=0.5, rounds=rounds)
+    fleet.start(minimum_devices=3, cohort=2, over_selection=0.5, rounds=rounds)
     sessions = [device.connect() for device in devices]
     return devices, [one.assignment() for one in sessions]
 

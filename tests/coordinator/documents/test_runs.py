@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.documents.runs import event_document, round_document, run_document
 from moonfed.v1 import control_pb2
 
@@ -20,7 +22,7 @@ def test_a_run_has_its_settings_its_eligible_devices_and_the_open_round() -> Non
     run = control_pb2.Run(
         run="r",
         status=control_pb2.RUN_STATUS_PAUSED,
-        settings=control_pb2.RunSettings(rounds=9, cohort=control_pb2.Amount(fraction=0.5)),
+        settings=RunSettings(rounds=9, cohort=Amount(fraction=0.5)).to_json(),
         initial_metrics={"loss": math.nan, "accuracy": 0.1},
         open_round=control_pb2.OpenRound(round=4, cohort=["x", "y"], reported=["x"], target=2, progress={"y": 0.5}),
         eligible=3,

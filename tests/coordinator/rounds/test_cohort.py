@@ -10,6 +10,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies
 
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.cohort import draw_cohort, draw_order
 from moonfed.coordinator.rounds.events import (
@@ -17,9 +19,7 @@ from moonfed.coordinator.rounds.events import (
     Resumed,
     UpdateAccepted,
 )
-from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.protocol import round_protocol
-from moonfed.coordinator.rounds.settings import Amount, RunSettings, Sampling
 from moonfed.coordinator.rounds.state import State
 from tests.support.state_machine_fleet import DRAW, after
 
@@ -47,11 +47,11 @@ def test_the_cohort_depends_on_secret_round_attempt_and_names_alone(
         ("asynchronous", "uniform"),
     ],
 )
-def test_another_secret_draws_others_though_seed_and_names_are_the_same(kind: str, sampling: Sampling) -> None:
+def test_another_secret_draws_others_though_seed_and_names_are_the_same(kind: str, sampling: str) -> None:
     devices = {f"cam-{number:02}": 10 + number for number in range(40)}
     settings = RunSettings(rounds=9, cohort=Amount(count=8), quorum=Amount(count=8), sampling=sampling, seed=3)
     if kind == "asynchronous":
-        settings = replace(settings, asynchronous=FedBuffSettings(buffer=8, max_staleness=0))
+        settings = replace(settings, asynchronous=8, max_staleness=0)
 
     def drawn(secret: int) -> Sequence[str]:
         draw = Draw(bytes([secret] * 32))

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.rounds.events import (
     Abandon,
     Damaged,
@@ -33,11 +35,9 @@ from moonfed.coordinator.rounds.events import (
     UpdateRejected,
     WaitTimedOut,
 )
-from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.fedbuff_state import FedBuffState
 from moonfed.coordinator.rounds.protocol import FEDBUFF
-from moonfed.coordinator.rounds.settings import Amount, RunSettings
-from moonfed.errors import InvalidInput
+from moonfed.coordinator.rounds.sizes import devices_needed, models_needed
 from tests.support.fedbuff_run import TWO, accepted, after, assigned, reduced, rejection_reason
 from tests.support.state_machine_fleet import devices_online, only
 
@@ -49,7 +49,7 @@ def test_the_first_round_opens_once_the_buffer_can_be_filled() -> None:
     _, commands = after(*devices_online("c"), state=state)
     assert commands[0] == Open(round=1, attempt=1, cohort=("a", "b", "c"))
     assert assigned(commands) == [("a", 1), ("b", 1), ("c", 1)]
-    assert RunSettings(rounds=1, asynchronous=FedBuffSettings(buffer=7)).devices_needed == 7
+    assert devices_needed(RunSettings(rounds=1, asynchronous=7)) == 7
 
 
 def test_k_updates_make_a_model_and_the_slow_device_continues_with_its_own() -> None:
@@ -92,9 +92,7 @@ def test_updates_received_during_a_reduction_are_in_the_next_buffer() -> None:
 
 
 def test_a_run_keeps_its_cohort_of_devices_training() -> None:
-    settings = RunSettings(
-        rounds=9, cohort=Amount(count=2), minimum_devices=4, asynchronous=FedBuffSettings(buffer=3, max_staleness=5)
-    )
+    settings = RunSettings(rounds=9, cohort=Amount(count=2), minimum_devices=4, asynchronous=3, max_staleness=5)
     state, commands = after(*devices_online("a", "b", "c", "d"), settings=settings)
     first = [device for device, _ in assigned(commands)]
     assert len(first) == 2
@@ -199,29 +197,9 @@ def test_training_devices_resume_their_assignments_after_a_restart() -> None:
     assert commands == [Reduce(round=2, attempt=1, devices=("a", "c"), bases={"a": 2, "c": 1})]
 
 
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({"over_selection": 0.3}, "over_selection is 0.3; with asynchronous rounds it must be 0"),
-        ({"sampling": "samples"}, "sampling is 'samples'; with asynchronous rounds it must be 'uniform'"),
-        ({"quorum": Amount(count=4)}, "quorum is 4; it must be at most the buffer, 3"),
-    ],
-)
-def test_settings_without_meaning_for_asynchronous_rounds_are_rejected(fields: dict[str, object], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
-        RunSettings(rounds=1, asynchronous=FedBuffSettings(buffer=3), **fields)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("buffer", "staleness", "told"), [(0, 1, "asynchronous is 0"), (1, 65, "max_staleness is 65")])
-def test_a_buffer_has_limits(buffer: int, staleness: int, told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
-        FedBuffSettings(buffer=buffer, max_staleness=staleness)
-
-
-def test_asynchronous_settings_survive_the_store_and_keep_the_models_that_may_be_asked_for() -> None:
-    assert RunSettings.from_document(TWO.to_document()) == TWO
-    many = RunSettings(rounds=1, asynchronous=FedBuffSettings(buffer=3, max_staleness=40))
-    assert many.models_needed == 41
+def test_asynchronous_rounds_keep_the_models_that_may_be_asked_for() -> None:
+    many = RunSettings(rounds=1, asynchronous=3, max_staleness=40)
+    assert models_needed(many) == 41
 
 
 def test_a_device_that_leaves_frees_its_place_and_returns_to_its_work() -> None:

@@ -6,6 +6,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies
 from hypothesis.stateful import invariant, precondition, rule
 
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.rounds.events import (
     Abandon,
     Assign,
@@ -27,10 +29,8 @@ from moonfed.coordinator.rounds.events import (
     UpdateRejected,
     WaitTimedOut,
 )
-from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
 from moonfed.coordinator.rounds.fedbuff_state import buffered
 from moonfed.coordinator.rounds.protocol import FEDBUFF
-from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from tests.support.fedbuff_run import accepted, reduced
 from tests.support.state_machine_fleet import DEVICES, Play
 
@@ -49,7 +49,8 @@ class Runs(Play):
                 minimum_devices=2,
                 quorum=Amount(fraction=0.5),
                 seed=5,
-                asynchronous=FedBuffSettings(buffer=2, max_staleness=2),
+                asynchronous=2,
+                max_staleness=2,
                 max_attempts=4,
             ),
         )

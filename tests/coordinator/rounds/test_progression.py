@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.rounds.cohort import draw_order
 from moonfed.coordinator.rounds.events import (
     STOPPED,
@@ -37,7 +39,6 @@ from moonfed.coordinator.rounds.events import (
     WaitTimedOut,
 )
 from moonfed.coordinator.rounds.protocol import SYNCHRONOUS
-from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.rounds.status_text import rejection_reason, waiting
 from tests.support.state_machine_fleet import DRAW, after, devices_online, only

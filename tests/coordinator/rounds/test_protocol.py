@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.rounds.fedbuff_state import FedBuffState
 from moonfed.coordinator.rounds.protocol import FEDBUFF, SYNCHRONOUS, round_protocol
-from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.errors import InvalidInput
 from tests.support.aggregation_rounds import make_manifest, scaffold
 
-BUFFERED = RunSettings(rounds=9, asynchronous=FedBuffSettings(buffer=2, max_staleness=3))
+BUFFERED = RunSettings(rounds=9, asynchronous=2, max_staleness=3)
 
 
 def test_only_a_run_with_a_buffer_is_asynchronous() -> None:

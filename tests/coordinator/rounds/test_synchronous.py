@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.rounds.events import (
     Abandon,
     Assign,
@@ -30,7 +32,6 @@ from moonfed.coordinator.rounds.events import (
     UpdateRejected,
 )
 from moonfed.coordinator.rounds.progression import retry_seconds
-from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rounds.state import NOBODY, OpenRound, State
 from moonfed.coordinator.rounds.status_text import rejection_reason, waiting
 from tests.support.state_machine_fleet import after, devices_online, only

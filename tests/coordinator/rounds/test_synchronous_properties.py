@@ -8,6 +8,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies
 from hypothesis.stateful import invariant, precondition, rule
 
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.rounds.events import (
     Abandon,
     Assign,
@@ -30,7 +32,6 @@ from moonfed.coordinator.rounds.events import (
     UpdateRejected,
 )
 from moonfed.coordinator.rounds.protocol import SYNCHRONOUS
-from moonfed.coordinator.rounds.settings import Amount, RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.rounds.status_text import rejection_reason, waiting
 from tests.support.state_machine_fleet import DEVICES, Play

@@ -20,7 +20,7 @@ from tests.support import coordinator
 from tests.support.coordinator import Device, answered, ask, model_bytes, rejected
 
 Until = Callable[[Callable[[], bool]], None]
-ALL = control_pb2.Amount(fraction=1.0)
+ALL = "all"
 
 
 def revoke(fleet: Fleet, device: str) -> None:
@@ -128,7 +128,7 @@ def test_a_revoked_device_in_the_middle_of_an_upload_is_cut_off(fleet: Fleet) ->
 def test_a_round_loses_a_revoked_device_at_once_and_after_a_restart(tmp_path: Path, until: Until) -> None:
     with fleet_in(tmp_path) as fleet:
         devices, names = [fleet.device(name) for name in ("cam-1", "cam-2")], ["cam-2"]
-        fleet.start(minimum_devices=2, quorum=control_pb2.Amount(count=1))
+        fleet.start(minimum_devices=2, quorum=1)
         sessions = [device.connect() for device in devices]
         work = [session.assignment() for session in sessions]
         assert not devices[1].report(work[1], 0.5).stop, "its heartbeat is recent"
@@ -150,7 +150,7 @@ def test_a_round_loses_a_revoked_device_at_once_and_after_a_restart(tmp_path: Pa
 def test_an_idle_device_replaces_one_that_is_removed_or_renamed(
     fleet: Fleet, until: Until, act: Callable[[Fleet, str], None]
 ) -> None:
-    fleet.start(minimum_devices=2, cohort=control_pb2.Amount(count=1))
+    fleet.start(minimum_devices=2, cohort=1)
     devices = {name: fleet.device(name) for name in ("cam-1", "cam-2")}
     sessions = {name: device.connect() for name, device in devices.items()}
     until(lambda: bool(fleet.operator.run("run").open_round.cohort))
@@ -285,7 +285,7 @@ def test_a_device_that_gets_the_name_of_another_one_does_not_take_its_place_in_a
         devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
         for device in devices:
             label(fleet, device.name, site="ulm")
-        fleet.start(minimum_devices=2, quorum=control_pb2.Amount(count=1), labels={"site": "ulm"}, trusted_labels=True)
+        fleet.start(minimum_devices=2, quorum=1, labels={"site": "ulm"}, trusted_labels=True)
         work = [session.assignment() for session in [device.connect() for device in devices]]
         act(fleet, "cam-1")
         new = successor(fleet, "cam-1")
@@ -311,7 +311,7 @@ def test_a_device_that_was_removed_at_another_replica_is_not_awaited_after_a_res
 ) -> None:
     with fleet_in(tmp_path) as fleet:
         devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
-        fleet.start(minimum_devices=2, quorum=control_pb2.Amount(count=1))
+        fleet.start(minimum_devices=2, quorum=1)
         work = [session.assignment() for session in [device.connect() for device in devices]]
     with open_storage(tmp_path / "state") as storage:
         storage.store.devices.remove("cam-1")

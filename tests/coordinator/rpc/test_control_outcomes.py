@@ -33,7 +33,7 @@ def test_an_update_that_comes_after_its_round_is_late(
 ) -> None:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2")]
     sessions = [device.connect() for device in devices]
-    fleet.start("run", 2, minimum_devices=2, cohort=control_pb2.Amount(count=1), over_selection=1.0)
+    fleet.start("run", 2, minimum_devices=2, cohort=1, over_selection=1.0)
     work = [one.assignment() for one in sessions]
     devices[0].submit(work[0], model_bytes(1.0))
     again = sessions[0].assignment()  # of round 2, which did not wait for cam-2

@@ -9,9 +9,9 @@ import pytest
 
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle.files import Bundle
-from moonfed.coordinator.rounds.settings import RunSettings
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.runs.assignments import GlobalState, build_assignment, devices_keep_state
-from moonfed.encodings import ENCODED_MODEL, Encodings, parse_encoding
+from moonfed.encodings import ENCODED_MODEL
 from moonfed.fleet.assignment import Assignment
 from moonfed.plan.training_spec import TrainingSpec
 from tests.coordinator.conftest import Fleet
@@ -71,5 +71,5 @@ def test_a_commit_replaces_the_counts_of_its_devices_and_all_blobs() -> None:
 def test_devices_keep_state_for_their_method_or_for_a_lossy_encoding(
     bundle: dict[str, Any], up: str, expected: bool
 ) -> None:
-    settings = RunSettings(rounds=1, encodings=Encodings(up=parse_encoding("up", up)))
+    settings = RunSettings(rounds=1, uplink_encoding=up)
     assert devices_keep_state(make_bundle(**bundle).manifest, settings) == expected

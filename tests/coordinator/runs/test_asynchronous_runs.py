@@ -27,10 +27,6 @@ UNIFORM: dict[str, Any] = {"server_rule": MeanRule(weighting="uniform")}
 PARAMETERS = sum(spec.size for spec in SPECS if spec.kind == "parameter")
 
 
-def asynchronous(buffer: int, max_staleness: int = 20) -> control_pb2.Asynchronous:
-    return control_pb2.Asynchronous(buffer=buffer, max_staleness=max_staleness)
-
-
 def three(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[DeviceSession], list[fleet_pb2.Assignment]]:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2", "cam-3")]
     fleet.start(minimum_devices=3, bundle=coordinator.make_bundle(**UNIFORM), **fields)
@@ -46,7 +42,7 @@ def parameters(fleet: Fleet, blob: object) -> float:
 
 
 def test_two_fast_devices_make_models_and_the_slow_ones_update_still_counts(fleet: Fleet) -> None:
-    devices, sessions, work = three(fleet, rounds=3, asynchronous=asynchronous(2))
+    devices, sessions, work = three(fleet, rounds=3, asynchronous=2)
     assert {one.round for one in work} == {1}
     for number, value in ((0, 2.0), (1, 4.0)):
         devices[number].submit(work[number], model_bytes(value))
@@ -77,7 +73,7 @@ def test_two_fast_devices_make_models_and_the_slow_ones_update_still_counts(flee
 
 
 def test_a_too_stale_update_is_rejected_and_its_device_starts_again(fleet: Fleet) -> None:
-    devices, sessions, work = three(fleet, rounds=9, asynchronous=asynchronous(2, max_staleness=0))
+    devices, sessions, work = three(fleet, rounds=9, asynchronous=2, max_staleness=0)
     for number in (0, 1):
         devices[number].submit(work[number], model_bytes(2.0))
     newest = sessions[2].assignment()
@@ -92,7 +88,7 @@ def test_a_too_stale_update_is_rejected_and_its_device_starts_again(fleet: Fleet
 
 
 def test_a_reconnecting_device_resumes_its_assignment(fleet: Fleet, until: Until) -> None:
-    devices, sessions, work = three(fleet, rounds=3, asynchronous=asynchronous(2))
+    devices, sessions, work = three(fleet, rounds=3, asynchronous=2)
     for number in (0, 1):
         devices[number].submit(work[number], model_bytes(2.0))
     sessions[0].assignment()
@@ -104,7 +100,7 @@ def test_a_reconnecting_device_resumes_its_assignment(fleet: Fleet, until: Until
 
 
 def test_a_device_that_gets_the_name_of_a_removed_one_does_not_take_its_place(fleet: Fleet, until: Until) -> None:
-    devices, sessions, work = three(fleet, rounds=3, asynchronous=asynchronous(2))
+    devices, sessions, work = three(fleet, rounds=3, asynchronous=2)
     for number in (0, 1):
         devices[number].submit(work[number], model_bytes(2.0))
     assert sessions[0].assignment().round == 2
@@ -118,8 +114,7 @@ def test_a_device_that_gets_the_name_of_a_removed_one_does_not_take_its_place(fl
 
 def test_a_stuck_device_is_lost_though_its_work_grows_too_old_again_and_again(fleet: Fleet, until: Until) -> None:
     """Its silence counts from its first assignment; once lost, it gets no other until it sends a heartbeat."""
-    kind = asynchronous(2, max_staleness=1)
-    devices, sessions, work = three(fleet, rounds=100_000, asynchronous=kind, heartbeat_timeout_seconds=2.0)
+    devices, sessions, work = three(fleet, rounds=100_000, asynchronous=2, max_staleness=1, heartbeat_timeout=2.0)
     current = work[:2]
 
     def next_round() -> None:
@@ -149,18 +144,13 @@ def test_a_stuck_device_is_lost_though_its_work_grows_too_old_again_and_again(fl
         (SCAFFOLD, {}, "method is 'scaffold', which exchanges"),
         ({"server_rule": FedNova()}, {}, "server_rule is 'fednova'"),
         ({}, {"over_selection": 0.5}, "over_selection is 0.5"),
-        ({}, {"asynchronous": asynchronous(0)}, "asynchronous is 0"),
     ],
 )
 def test_settings_without_meaning_for_asynchronous_runs_are_rejected_at_the_start(
     fleet: Fleet, bundle: dict[str, Any], fields: dict[str, Any], output: str
 ) -> None:
     with pytest.raises(InvalidInput, match=output):
-        fleet.start(bundle=coordinator.make_bundle(**bundle), **{"asynchronous": asynchronous(2), **fields})
-
-
-def test_settings_survive_conversion(fleet: Fleet) -> None:
-    assert fleet.start(asynchronous=asynchronous(7, max_staleness=3)).settings.asynchronous == asynchronous(7, 3)
+        fleet.start(bundle=coordinator.make_bundle(**bundle), **{"asynchronous": 2, **fields})
 
 
 def test_a_killed_coordinator_resumes_with_its_buffer_and_assignments(programs: Programs, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_without_a_quorum_of_intact_updates_the_round_is_abandoned(
     state: Path, until: Until, fault: Callable[[Path], None]
 ) -> None:
     with open_storage(state) as storage:
-        Left(storage, quorum=1.0)
+        Left(storage, quorum="all")
         fault(storage.spool.update_file(FIRST, "cam-2", "model"))
     with coordinator.coordinator_in_process(state) as ports:
         calls = coordinator.operator(state, ports.fleet)

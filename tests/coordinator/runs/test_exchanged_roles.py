@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from moonfed.blobs.store import ref_of_bytes
+from moonfed.control.run_settings import RunSettings
 from moonfed.errors import InvalidInput, SchemaMismatch
 from moonfed.server_rules.fedavgm import FedAvgM
 from moonfed.server_rules.mean import MeanRule
-from moonfed.v1 import control_pb2, fleet_pb2
+from moonfed.v1 import fleet_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import (
     CLASS_MEANS,
@@ -59,7 +60,7 @@ def place(work: fleet_pb2.Assignment) -> tuple[int, int, int, int]:
 
 def test_a_round_starts_from_the_previous_state_and_names_the_counted_devices(fleet: Fleet) -> None:
     fleet.device("cam-3")  # belongs to the run's fleet, although it never connects: N is 3
-    devices, sessions = scaffold_run(fleet, rounds=3, quorum=control_pb2.Amount(count=1))
+    devices, sessions = scaffold_run(fleet, rounds=3, quorum=1)
     first = [one.assignment() for one in sessions]
     assert [set(work.blobs) for work in first] == [{"model"}] * 2, "nobody has computed a variate yet"
     assert [place(work) for work in first] == [(1, 1, 0, 0)] * 2
@@ -226,13 +227,13 @@ def test_a_bad_file_is_rejected_by_role_and_tensor(fleet: Fleet, kind: str) -> N
 @pytest.mark.parametrize(
     ("bundle", "sampling", "message"),
     [
-        (make_bundle(method="solo"), control_pb2.SAMPLING_UNIFORM, "method is 'solo'"),
+        (make_bundle(method="solo"), "uniform", "method is 'solo'"),
         (
             make_bundle(),
-            control_pb2.SAMPLING_SAMPLES,
+            "samples",
             "--sampling uniform, or export with --server-set weighting=uniform",
         ),
-        (make_bundle(**{**SCAFFOLD, "uplink": {}}), control_pb2.SAMPLING_UNIFORM, "must be declared together"),
+        (make_bundle(**{**SCAFFOLD, "uplink": {}}), "uniform", "must be declared together"),
     ],
 )
 def test_an_impossible_run_is_rejected_at_the_start(fleet: Fleet, bundle: Any, sampling: Any, message: str) -> None:
@@ -245,12 +246,12 @@ def test_a_cohort_is_drawn_by_the_samples_that_devices_tell(fleet: Fleet) -> Non
     run = fleet.start(
         rounds=5,
         minimum_devices=2,
-        cohort=control_pb2.Amount(count=1),
-        quorum=control_pb2.Amount(count=1),
-        sampling=control_pb2.SAMPLING_SAMPLES,
+        cohort=1,
+        quorum=1,
+        sampling="samples",
         bundle=make_bundle(server_rule=MeanRule(weighting="uniform")),
     )
-    assert run.settings.sampling == control_pb2.SAMPLING_SAMPLES
+    assert RunSettings.received(run.settings).sampling == "samples"
     small.connect(samples=1)
     session = large.connect(samples=10_000_000)
     for _ in range(5):

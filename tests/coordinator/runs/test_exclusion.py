@@ -23,7 +23,7 @@ from tests.support.postgresql import Server
 
 NAMES = tuple(f"cam-{number}" for number in range(5))
 HONEST, ATTACKER = NAMES[:-1], NAMES[-1]
-CLIPPING = control_pb2.RobustSettings(weight_cap=1.5, clip_factor=1.0)
+CLIPPING = {"weight_cap": 1.5, "clip_factor": 1.0}
 FAR, NEAR = 1000.0, 1.0  # changes of the model
 REASON = "its update was clipped in 2 rounds in a row"
 Until = Callable[[Callable[[], bool]], None]
@@ -50,7 +50,7 @@ class Devices:
             self.sessions[name] = self.devices[name].connect()
 
     def start(self, **fields: Any) -> None:
-        self.fleet.start(**{"rounds": 4, "minimum_devices": 4, "robust": CLIPPING, "exclude_after": 2, **fields})
+        self.fleet.start(**{"rounds": 4, "minimum_devices": 4, **CLIPPING, "exclude_after": 2, **fields})
 
     def run(self) -> control_pb2.Run:
         return self.fleet.operator.run("run")
@@ -148,8 +148,8 @@ def test_an_exclusion_survives_a_restart(tmp_path: Path, until: Until) -> None:
 
 
 def test_an_asynchronous_run_leaves_a_clipped_device_out_of_its_buffer(devices: Devices) -> None:
-    devices.start(asynchronous=control_pb2.Asynchronous(buffer=5, max_staleness=5), quorum=control_pb2.Amount(count=4),
-                  deadline_seconds=1.5, minimum_devices=5, rounds=3)  # fmt: skip
+    devices.start(asynchronous=5, max_staleness=5, quorum=4,
+                  deadline=1.5, minimum_devices=5, rounds=3)  # fmt: skip
     for round_ in (1, 2):
         assert devices.play(round_, {ATTACKER: FAR}) == list(NAMES)
     assert devices.play(3, {}) == list(HONEST)

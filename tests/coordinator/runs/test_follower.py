@@ -42,7 +42,7 @@ def test_devices_of_a_follower_are_given_the_model_before_the_damaged_one(
         there = stack.enter_context(transport.open_channel(f"127.0.0.1:{follower.ports.fleet}", identity))
         devices[1] = Device("cam-2", there)
         sessions = [device.connect() for device in devices]
-        holder.start("run", rounds=3, minimum_devices=2, quorum=control_pb2.Amount(fraction=1.0))
+        holder.start("run", rounds=3, minimum_devices=2, quorum="all")
         for round_ in (1, 2):
             for device, stream in zip(devices, sessions, strict=True):
                 device.submit(stream.assignment(), model_bytes(float(round_)))

@@ -31,7 +31,7 @@ from tests.support.postgresql import Server
 
 pytestmark = pytest.mark.slow
 
-ALL = control_pb2.Amount(fraction=1.0)
+ALL = "all"
 Until = Callable[[Callable[[], bool]], None]
 
 
@@ -50,8 +50,8 @@ def test_a_cohort_of_10_in_a_fleet_of_20_commits_without_3_devices_on_the_first_
     token = fleet.operator.token(uses=20)
     devices = {name: fleet.device(name, token) for name in (f"cam-{number:02}" for number in range(20))}
     sessions = {name: device.connect() for name, device in devices.items()}
-    ten = control_pb2.Amount(count=10)
-    fleet.start(cohort=ten, quorum=ALL, heartbeat_timeout_seconds=4.0, minimum_devices=20)
+    ten = 10
+    fleet.start(cohort=ten, quorum=ALL, heartbeat_timeout=4.0, minimum_devices=20)
     cohort = list(fleet.operator.run("run").open_round.cohort)
     assert len(cohort) == 10
     work = {name: sessions[name].assignment() for name in cohort}
@@ -95,7 +95,7 @@ def test_a_device_that_left_returns_to_its_round(fleet: Fleet) -> None:
 
 
 def test_an_update_of_an_abandoned_attempt_counts_once_in_the_next_with_the_devices_state(fleet: Fleet) -> None:
-    devices, sessions = two_devices(fleet, quorum=ALL, deadline_seconds=2.0, rounds=2, bundle=make_bundle(**SCAFFOLD))
+    devices, sessions = two_devices(fleet, quorum=ALL, deadline=2.0, rounds=2, bundle=make_bundle(**SCAFFOLD))
     change = {"variate_change": model_bytes(1.0, PARAMETERS)}
     first = sessions[0].assignment()
     devices[0].submit(first, model_bytes(1.0), samples=20, also=change)
@@ -172,7 +172,7 @@ def test_a_run_fails_after_its_attempts_with_the_devices_reasons(
 
 def test_a_run_without_eligible_devices_says_so_and_fails_at_its_limit(fleet: Fleet, until: Until) -> None:
     session = fleet.device("cam-1").connect()
-    fleet.start(max_attempts=2, labels={"site": "berlin"}, deadline_seconds=0.3)
+    fleet.start(max_attempts=2, labels={"site": "berlin"}, deadline=0.3)
     assert "not eligible: cam-1 (without the label site=berlin)" in fleet.operator.run("run").waiting
     until(lambda: fleet.operator.run("run").status == control_pb2.RUN_STATUS_FAILED)
     reason = fleet.operator.run("run").reason
@@ -218,7 +218,7 @@ def test_replicas_replace_devices_that_leave_either_of_them_and_pause_a_run_toge
             there = transport.open_channel(f"127.0.0.1:{follower.ports.fleet}", identity)
             devices[name] = Device(name, stack.enter_context(there))
         sessions = {name: device.connect() for name, device in devices.items()}
-        holder.start(rounds=2, cohort=control_pb2.Amount(count=1), quorum=ALL, minimum_devices=3)
+        holder.start(rounds=2, cohort=1, quorum=ALL, minimum_devices=3)
         until(lambda: len(holder.operator.run("run").open_round.cohort) == 1)
         (current,) = holder.operator.run("run").open_round.cohort
         gone = set[str]()

@@ -14,16 +14,15 @@ import pytest
 from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
-from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage.opening import open_storage
-from moonfed.encodings import ENCODED_MODEL, Encodings, parse_encoding
+from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import Unavailable
 from moonfed.fleet.assignment import Assignment
 from moonfed.server_rules.fedavgm import FedAvgM
 from tests.support.coordinator import SCAFFOLD, make_bundle
 from tests.support.in_process_coordinator import ALL, NAMES, device_info, opened, party, play, started, trained, watched
 
-LEAST = replace(ALL, retention=Retention(last=1, every=0))  # what may be kept least still has the state before
+LEAST = replace(ALL, keep_last=1, keep_every=0)  # what may be kept least still has the state before
 BUNDLE = make_bundle(**SCAFFOLD, server_rule=FedAvgM())
 
 
@@ -111,11 +110,11 @@ def problem(how: str, ref: BlobRef, path: Path) -> str:
 
 
 def test_an_encoded_model_goes_with_the_model_that_it_was_made_from(tmp_path: Path) -> None:
-    int8 = Encodings(up=parse_encoding("up", "int8"), down=parse_encoding("down", "int8"))
+    int8 = replace(LEAST, uplink_encoding="int8", downlink_encoding="int8")
 
     async def scenario() -> None:
         async with opened(tmp_path / "state") as coordinator:
-            await started(coordinator, make_bundle(), replace(LEAST, encodings=int8))
+            await started(coordinator, make_bundle(), int8)
             before = coordinator.storage.store.initial_state("run")
             ref = coordinator.storage.blobs.put_bytes(b"the model after round 1")
             encoded = coordinator.storage.blobs.put_bytes(b"the same in int8")

@@ -10,7 +10,7 @@ from moonfed.coordinator.rounds.phases import PHASES
 from moonfed.coordinator.rounds.state import NOBODY, OpenRound, State
 from moonfed.coordinator.runs.round_clock import RoundClock
 from moonfed.coordinator.runs.round_meter import RoundMeter
-from moonfed.v1 import control_pb2, fleet_pb2
+from moonfed.v1 import fleet_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support.clock import Clock
 from tests.support.coordinator import ask, model_bytes
@@ -64,7 +64,7 @@ def test_an_asynchronous_round_records_the_failures_since_the_newest_model() -> 
 def test_operators_see_the_figures_of_a_round(fleet: Fleet) -> None:
     devices = [fleet.device(name) for name in ("cam-1", "cam-2", "cam-3")]
     sessions = [one.connect() for one in devices]
-    fleet.start("run", minimum_devices=3, quorum=control_pb2.Amount(count=1))
+    fleet.start("run", minimum_devices=3, quorum=1)
     work = [one.assignment() for one in sessions]
     content = model_bytes(1.0)
     devices[0].submit(work[0], content)

@@ -15,7 +15,7 @@ from moonfed.coordinator.storage.db.postgres import open_store
 from moonfed.errors import WrongState
 from moonfed.transport import client as transport
 from moonfed.transport.identity import load_identity
-from moonfed.v1 import control_pb2, fleet_pb2
+from moonfed.v1 import fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support import coordinator, postgresql
 from tests.support.coordinator import Device, DeviceSession
@@ -24,7 +24,7 @@ from tests.support.secret_draw import cohort_of, public_cohort_of, secret_of
 
 Until = Callable[[Callable[[], bool]], None]
 NAMES = [f"cam-{number}" for number in range(6)]
-THREE = control_pb2.Amount(count=3)
+THREE = 3
 HALF: dict[str, Any] = {"cohort": THREE, "quorum": THREE, "minimum_devices": 6}
 
 
@@ -52,7 +52,7 @@ def test_cohorts_of_two_runs_differ_though_their_seeds_and_devices_are_the_same(
     found = {}
     for run in ("run", "again", "zero"):
         seed = 0 if run == "zero" else 7
-        eight = control_pb2.Amount(count=8)
+        eight = 8
         fleet.start(run, minimum_devices=24, seed=seed, cohort=eight, quorum=eight)
         until(lambda run=run: fleet.operator.run(run).HasField("open_round"))  # type: ignore[misc]
         found[run] = sorted(fleet.operator.run(run).open_round.cohort)

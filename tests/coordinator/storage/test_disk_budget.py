@@ -35,7 +35,7 @@ def test_uploads_are_rejected_while_the_budget_is_used_up(tmp_path: Path, monkey
         filler.unlink()
         ask(
             fleet.operator.control.PruneRun,
-            control_pb2.PruneRunRequest(run="run", retention=control_pb2.Retention(last=1)),
+            control_pb2.PruneRunRequest(run="run", keep_last=1, keep_every=0),
         )
         device.submit(work, model_bytes(1.0))
         list(fleet.operator.watch("run"))

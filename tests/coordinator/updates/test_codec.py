@@ -24,7 +24,7 @@ from moonfed.coordinator.updates import codec
 from moonfed.errors import AlreadyExists, InvalidInput, ResourceExhausted, SchemaMismatch
 from moonfed.transport import client as transport
 from moonfed.transport.identity import load_identity
-from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
+from moonfed.v1 import blob_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import SIZE, Device, DeviceSession, make_bundle, model_bytes, model_values
 
@@ -181,7 +181,7 @@ def test_a_restarted_coordinator_serves_the_same_encoded_model_and_decodes_as_be
 
 def test_a_decoded_update_that_is_damaged_on_the_disk_does_not_count(fleet: Fleet, until: Until) -> None:
     """An update is acknowledged by the digest of its encoded file, but its decoded file has a digest of its own."""
-    fleet.start("run", uplink_encoding="int8", minimum_devices=2, quorum=control_pb2.Amount(count=1))
+    fleet.start("run", uplink_encoding="int8", minimum_devices=2, quorum=1)
     devices = {name: connect(fleet, name) for name in ("cam-1", "cam-2")}
     works = {name: stream.assignment() for name, (_, stream) in devices.items()}
     devices["cam-1"][0].submit(works["cam-1"], int8_file(0.5), encoding="int8")
@@ -288,8 +288,7 @@ def test_a_change_that_comes_late_to_an_asynchronous_run_is_of_the_model_that_it
 ) -> None:
     """FedBuff weighs an update that is one model old by 1/√2."""
     start = start_values()
-    asynchronous = control_pb2.Asynchronous(buffer=1, max_staleness=5)
-    options = {"uplink_encoding": "int8", "downlink_encoding": "bfloat16", "asynchronous": asynchronous}
+    options = {"uplink_encoding": "int8", "downlink_encoding": "bfloat16", "asynchronous": 1, "max_staleness": 5}
     fleet.start("run", rounds=2, minimum_devices=2, bundle=make_bundle(start=start), **options)
     devices = {name: connect(fleet, name) for name in ("cam-1", "cam-2")}
     works = {name: stream.assignment() for name, (_, stream) in devices.items()}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from moonfed.blobs.store import ref_of_bytes, ref_of_file
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.records import AttemptId, DeviceReport, RunRecord
-from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.storage.device_reports import DeviceReports
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.coordinator.storage.spool import Spool

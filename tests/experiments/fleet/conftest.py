@@ -10,9 +10,9 @@ import pytest
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.fleet.preparation import Source, prepare
 from moonfed.experiments.fleet.worker_processes import open_processes
-from moonfed.experiments.simulation import Simulation
+from tests.support.simulations import make_simulation
 
-WINE = Simulation(dataset="wine", model="mlp", parties=3, beta=5.0)
+WINE = make_simulation(dataset="wine", model="mlp", parties=3, beta=5.0)
 
 
 @pytest.fixture

@@ -16,11 +16,12 @@ from moonfed.experiments.attendance import attendance
 from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.results import SimulationResult
 from moonfed.experiments.fleet.run import run_simulation
-from moonfed.experiments.simulation import Simulation, from_document
+from moonfed.experiments.simulation import from_document
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.bundle_signing import SigningOptions, sign_new
 from moonfed.signing.key_files import open_signer
 from tests.support.compiled import device_bundle
+from tests.support.simulations import make_simulation
 from tests.support.tables import write_csv
 
 pytestmark = pytest.mark.slow
@@ -138,12 +139,12 @@ def test_what_the_bundle_determines_is_not_in_the_recipe(bundle: Bundle, samples
 
 def test_defaults_are_those_of_a_run_if_there_is_a_bundle(bundle: Bundle) -> None:
     chosen = from_document({}, bundle=bundle)
-    assert (chosen.rounds, chosen.quorum, chosen.trusting) == (10, "50%", False)
+    assert (chosen.run.rounds, str(chosen.run.quorum), chosen.run.trusting) == (10, "50%", False)
     recipe = chosen.recipe(bundle.manifest)
-    assert recipe["robust"]["clip_factor"] == 1.25
+    assert recipe["clip_factor"] == 1.25
     assert (recipe["minimum_devices"], recipe["parties"], recipe["deadline"]) == (10, 10, 3600.0)
     kept = from_document({"deadline": 60, "minimum_devices": 3}, ["keep_last=5"], bundle).recipe(bundle.manifest)
     assert (kept["deadline"], kept["minimum_devices"], kept["keep_last"]) == (60.0, 3, 5)
-    paper = Simulation(dataset="digits", rounds=4)
+    paper = make_simulation(dataset="digits", rounds=4)
     assert paper.recipe(bundle.manifest)["trusting"]
-    assert "robust" not in paper.recipe(bundle.manifest)
+    assert not paper.recipe(bundle.manifest)["clip_factor"]

@@ -28,13 +28,14 @@ from moonfed.experiments.fleet.run import SimulationProgress, run_simulation
 from moonfed.experiments.simulation import Simulation
 from moonfed.signing.trust import TrustChain
 from tests.support.signatures import issued, trust, write_keys
+from tests.support.simulations import make_simulation
 
 pytestmark = pytest.mark.slow
 
 TWO = EngineSettings(workers=2)
 KEYS: dict[str, Any] = {"dataset": "wine", "model": "mlp", "parties": 3, "rounds": 4, "beta": 5.0, "seed": 1}
 LOCAL = {"epochs": 1, "batch_size": 8}
-MOON = Simulation(**KEYS, method="moon", settings=LOCAL)
+MOON = make_simulation(**KEYS, method="moon", settings=LOCAL)
 
 
 class Interrupted(Exception):
@@ -96,7 +97,7 @@ def measured(output: Path) -> list[dict[str, Any]]:
 def test_a_restored_simulation_ends_to_the_bit_like_an_undisturbed_one(
     tmp_path: Path, keys: dict[str, Any], at: str
 ) -> None:
-    simulation = Simulation(**KEYS, **keys)
+    simulation = make_simulation(**KEYS, **keys)
     whole = run_simulation(simulation, tmp_path / "whole", engine=TWO)
     saved = interrupt(simulation, tmp_path / "broken", at, tmp_path / "live.tar.zst")
     save_checkpoint(tmp_path / "broken", tmp_path / "stopped.tar.zst")
@@ -113,7 +114,7 @@ def test_a_restored_simulation_ends_to_the_bit_like_an_undisturbed_one(
 
 
 def test_parties_that_have_trained_alone_are_not_trained_again(tmp_path: Path) -> None:
-    simulation = Simulation(**KEYS, method="solo", settings=LOCAL)
+    simulation = make_simulation(**KEYS, method="solo", settings=LOCAL)
     whole = run_simulation(simulation, tmp_path / "whole", engine=TWO)
     interrupt(simulation, tmp_path / "broken", "round 1 of 1: 2 of 3", tmp_path / "live.tar.zst")
     result = run_simulation(simulation, tmp_path / "again", checkpoint=tmp_path / "live.tar.zst", engine=TWO)
@@ -189,7 +190,7 @@ def test_an_output_that_holds_the_simulation_resumes_on_its_own(tmp_path: Path) 
 def test_a_simulation_that_cannot_be_saved_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="holds no simulation"):
         save_checkpoint(tmp_path, tmp_path / "x")
-    run_simulation(Simulation(**(KEYS | {"rounds": 1}), settings=LOCAL), tmp_path / "a", engine=TWO)
+    run_simulation(make_simulation(**(KEYS | {"rounds": 1}), settings=LOCAL), tmp_path / "a", engine=TWO)
     with pytest.raises(WrongState, match="has finished; there is nothing to resume"):
         save_checkpoint(tmp_path / "a", tmp_path / "x")
     (tmp_path / "a" / "summary.json").unlink()
@@ -208,7 +209,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_a_checkpoint_of_something_else_is_rejected(tmp_path: Path, saved: Path) -> None:
-    other = Simulation(**(KEYS | {"seed": 2}), method="moon", settings=LOCAL)
+    other = make_simulation(**(KEYS | {"seed": 2}), method="moon", settings=LOCAL)
     with pytest.raises(InvalidInput, match=r"checkpoint is .* whose seed is 1, not 2; name another checkpoint"):
         restore_checkpoint(saved, other, tmp_path / "b")
     (tmp_path / "full").mkdir()

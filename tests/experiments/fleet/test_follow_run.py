@@ -14,15 +14,15 @@ from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.follow_run import Clock
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.fleet.run import run_simulation
-from moonfed.experiments.simulation import Simulation
 from tests.support.quick_simulations import QUICK, TWO, rows
+from tests.support.simulations import make_simulation
 
 pytestmark = pytest.mark.slow
 
 
 def test_the_parties_metrics_are_in_the_results(tmp_path: Path) -> None:
     keys = QUICK | {"settings": QUICK["settings"] | {"measure_inexactness": 1}}
-    run_simulation(Simulation(dataset="wine", model="mlp", method="fedprox", **keys), tmp_path / "a", engine=TWO)
+    run_simulation(make_simulation(dataset="wine", model="mlp", method="fedprox", **keys), tmp_path / "a", engine=TWO)
     with open_storage(tmp_path / "a" / "coordinator") as directory:
         for row in rows(tmp_path / "a"):
             record = directory.store.round(AttemptId(run="simulation", round=row["round"], attempt=1))
@@ -34,7 +34,7 @@ def test_the_parties_metrics_are_in_the_results(tmp_path: Path) -> None:
             assert 0 < mean < 10
         (tmp_path / "a" / "summary.json").unlink()  # as if it had been killed at the very end
     before = rows(tmp_path / "a")
-    run_simulation(Simulation(dataset="wine", model="mlp", method="fedprox", **keys), tmp_path / "a", engine=TWO)
+    run_simulation(make_simulation(dataset="wine", model="mlp", method="fedprox", **keys), tmp_path / "a", engine=TWO)
     assert rows(tmp_path / "a") == before
 
 
@@ -76,7 +76,9 @@ def test_a_damaged_clock_starts_from_zero(tmp_path: Path, text: str) -> None:
 def test_traffic_is_what_all_parties_receive_and_send(
     tmp_path: Path, keys: dict[str, Any], models: list[tuple[int, int]]
 ) -> None:
-    result = run_simulation(Simulation(dataset="wine", model="mlp", **{**QUICK, **keys}), tmp_path / "a", engine=TWO)
+    result = run_simulation(
+        make_simulation(dataset="wine", model="mlp", **{**QUICK, **keys}), tmp_path / "a", engine=TWO
+    )
     assert result.model is not None
     size = result.model.stat().st_size
     found = [(row["sent_bytes"] / size, row["received_bytes"] / size) for row in rows(tmp_path / "a")]
@@ -85,7 +87,7 @@ def test_traffic_is_what_all_parties_receive_and_send(
 
 def test_an_encoding_saves_traffic(tmp_path: Path) -> None:
     keys = {**QUICK, "uplink_encoding": "bfloat16"}
-    run_simulation(Simulation(dataset="wine", model="mlp", method="fedavg", **keys), tmp_path / "a", engine=TWO)
+    run_simulation(make_simulation(dataset="wine", model="mlp", method="fedavg", **keys), tmp_path / "a", engine=TWO)
     assert [row["received_bytes"] / row["sent_bytes"] for row in rows(tmp_path / "a")] == [
         pytest.approx(0.5, abs=0.01)
     ] * 2
@@ -93,9 +95,9 @@ def test_an_encoding_saves_traffic(tmp_path: Path) -> None:
 
 def test_rounds_of_an_earlier_start_keep_its_environment(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"dataset": "wine", "model": "mlp", "method": "fedavg", **QUICK}
-    run_simulation(Simulation(**keys), tmp_path / "a", engine=TWO)
+    run_simulation(make_simulation(**keys), tmp_path / "a", engine=TWO)
     (tmp_path / "a" / "summary.json").unlink()
-    run_simulation(Simulation(**keys), tmp_path / "a", engine=EngineSettings(workers=1))
+    run_simulation(make_simulation(**keys), tmp_path / "a", engine=EngineSettings(workers=1))
     assert [row["environment"]["workers"] for row in rows(tmp_path / "a")] == [2, 2]
 
 
@@ -104,7 +106,7 @@ def test_a_split_is_known_by_its_digest(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"dataset": "wine", "model": "mlp", "partition_seed": 5, **QUICK, "rounds": 1}
     changed: dict[str, dict[str, Any]] = {"a": {}, "b": {"method": "moon", "seed": 2}, "c": {"partition_seed": 6}}
     for name, changes in changed.items():
-        run_simulation(Simulation(**{**keys, **changes}), tmp_path / name, engine=TWO)
+        run_simulation(make_simulation(**{**keys, **changes}), tmp_path / name, engine=TWO)
     a, b, c = (json.loads((tmp_path / name / "summary.json").read_text())["split"] for name in "abc")
     assert a == b != c
     assert sum(a["sizes"]) == sum(c["sizes"])

@@ -12,7 +12,7 @@ from moonfed.coordinator.storage.opening import open_storage
 from moonfed.experiments.attendance import draw_stragglers, partial_steps
 from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.run import run_simulation
-from moonfed.experiments.simulation import Simulation
+from tests.support.simulations import make_simulation
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ TWO = EngineSettings(workers=2)
 
 def test_stragglers_do_only_a_part_of_their_work_and_still_count(tmp_path: Path) -> None:
     keys = QUICK | {"parties": 4, "rounds": 3, "settings": {"epochs": 4, "batch_size": 8, "mu": 0.1}}
-    simulation = Simulation(dataset="wine", model="mlp", method="fedprox", stragglers=0.5, **keys)
+    simulation = make_simulation(dataset="wine", model="mlp", method="fedprox", stragglers=0.5, **keys)
     result = run_simulation(simulation, tmp_path / "a", engine=TWO)
     whole = {f"party-{number}": 4 * max(1, size // 8) for number, size in enumerate(result.counts.sum(axis=1), start=1)}
     partial: list[str] = []

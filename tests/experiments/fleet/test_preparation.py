@@ -9,7 +9,7 @@ import pytest
 
 from moonfed.errors import InvalidInput
 from moonfed.experiments.fleet.run import run_simulation
-from moonfed.experiments.simulation import Simulation
+from tests.support.simulations import make_simulation
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ QUICK: dict[str, Any] = {"settings": {"epochs": 1, "batch_size": 32}, "parties":
 def test_a_directory_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(InvalidInput, match="holds something other than a simulation"):
-        run_simulation(Simulation(dataset="wine", model="mlp", **QUICK), tmp_path)
+        run_simulation(make_simulation(dataset="wine", model="mlp", **QUICK), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
@@ -35,5 +35,5 @@ def test_settings_that_do_not_fit_the_data_are_rejected_before_anything_is_writt
     tmp_path: Path, keys: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
-        run_simulation(Simulation(dataset="wine", **(QUICK | keys)), tmp_path / "a")
+        run_simulation(make_simulation(dataset="wine", **(QUICK | keys)), tmp_path / "a")
     assert not (tmp_path / "a").exists()

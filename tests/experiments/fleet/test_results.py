@@ -18,11 +18,11 @@ from moonfed.experiments.fleet.results import (
     read_rows,
     write_rows,
 )
-from moonfed.experiments.simulation import Simulation
+from tests.support.simulations import make_simulation
 
 pytestmark = pytest.mark.slow
 
-SIMULATION = Simulation(name="mine", dataset="digits", method="moon", seed=3)
+SIMULATION = make_simulation(name="mine", dataset="digits", method="moon", seed=3)
 ROUNDS = tuple(
     SimulatedRound(
         round=round_,
@@ -103,7 +103,7 @@ def test_a_finished_simulation_is_found_and_takes_the_recipes_present_name(tmp_p
     write_rows(SIMULATION, layout, ROUNDS)
     assert finished(SIMULATION, layout) is None, "without a summary it has not finished"
     finish(result(tmp_path))
-    renamed = Simulation(name="other", dataset="digits", method="moon", seed=3)
+    renamed = make_simulation(name="other", dataset="digits", method="moon", seed=3)
     found = finished(renamed, layout)
     assert found is not None
     assert found.rounds == ROUNDS

@@ -20,11 +20,11 @@ from moonfed.experiments.datasets import load_dataset, split_arrays
 from moonfed.experiments.fleet import preparation
 from moonfed.experiments.fleet.plot import draw_result
 from moonfed.experiments.fleet.run import SimulationProgress, SimulationReporter, party_model, run_simulation
-from moonfed.experiments.simulation import Simulation
 from moonfed.export.binding import bind
 from moonfed.export.scoring import Predictor
 from tests.support.compiled import cached_bundle
 from tests.support.quick_simulations import QUICK, TWO, rows
+from tests.support.simulations import make_simulation
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 def test_a_simulation_leaves_its_rounds_model_and_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "build_bundle", cached_bundle)  # with its graph
     told: list[SimulationProgress] = []
-    simulation = Simulation(name="mine", dataset="digits", method="moon", **QUICK)
+    simulation = make_simulation(name="mine", dataset="digits", method="moon", **QUICK)
     result = run_simulation(simulation, tmp_path / "a", engine=TWO, progress=told.append)
 
     found = rows(tmp_path / "a")
@@ -76,17 +76,19 @@ def test_progress_has_the_accuracy_of_the_newest_model_in_any_order_of_scores() 
 
 
 def test_a_finished_simulation_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    simulation = Simulation(dataset="wine", model="mlp", **QUICK)
+    simulation = make_simulation(dataset="wine", model="mlp", **QUICK)
     first = run_simulation(simulation, tmp_path / "a", engine=TWO)
     monkeypatch.setattr("moonfed.experiments.fleet.run.open_engine", None)
     again = run_simulation(simulation, tmp_path / "a")
     assert (again.rounds, again.model) == (first.rounds, first.model)
-    renamed = Simulation(name="other", dataset="wine", model="mlp", **QUICK)
+    renamed = make_simulation(name="other", dataset="wine", model="mlp", **QUICK)
     assert run_simulation(renamed, tmp_path / "a").rounds == first.rounds
     assert {row["name"] for row in rows(tmp_path / "a")} == {"other"}
     with pytest.raises(InvalidInput, match="holds a simulation whose seed is 1, not 2"):
-        run_simulation(Simulation(dataset="wine", model="mlp", **(QUICK | {"seed": 2})), tmp_path / "a")
-    slower = Simulation(dataset="wine", model="mlp", **(QUICK | {"settings": {**QUICK["settings"], "momentum": 0.5}}))
+        run_simulation(make_simulation(dataset="wine", model="mlp", **(QUICK | {"seed": 2})), tmp_path / "a")
+    slower = make_simulation(
+        dataset="wine", model="mlp", **(QUICK | {"settings": {**QUICK["settings"], "momentum": 0.5}})
+    )
     with pytest.raises(
         InvalidInput, match=r"a simulation whose settings\.momentum is not given, not 0\.5; name another"
     ):
@@ -99,7 +101,7 @@ def test_a_thousand_parties_with_a_fifth_per_round(tmp_path: Path, monkeypatch: 
     inputs = (generator.normal(size=(10_100, 6)) + labels[:, None]).astype(np.float32)
     toy = split_arrays("toy", ("a", "b", "c", "d"), (inputs[100:], labels[100:]), (inputs[:100], labels[:100]))
     monkeypatch.setitem(datasets.LOADERS, "toy", lambda _root, _download: toy)
-    simulation = Simulation(
+    simulation = make_simulation(
         dataset="toy",
         model="mlp",
         method="scaffold",
@@ -122,7 +124,7 @@ def test_a_thousand_parties_with_a_fifth_per_round(tmp_path: Path, monkeypatch: 
 def test_parties_may_exchange_encoded_models_and_learn_the_same(tmp_path: Path) -> None:
     models = {}
     for name, up, down in (("plain", "float32", "float32"), ("encoded", "int8", "bfloat16+zstd")):
-        simulation = Simulation(
+        simulation = make_simulation(
             dataset="digits", method="scaffold", uplink_encoding=up, downlink_encoding=down, **QUICK
         )
         result = run_simulation(simulation, tmp_path / name, engine=TWO)

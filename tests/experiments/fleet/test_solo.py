@@ -20,13 +20,14 @@ from moonfed.experiments.partition import partition
 from moonfed.experiments.simulation import Simulation
 from moonfed.plan.interface import load_plan
 from tests.support.quick_simulations import QUICK, TWO, rows
+from tests.support.simulations import make_simulation
 
 pytestmark = pytest.mark.slow
 
 
 def test_solo_equals_training_each_party_alone(tmp_path: Path) -> None:
     keys = QUICK | {"settings": {"epochs": 6, "batch_size": 16, "learning_rate": 0.005}}
-    simulation = Simulation(dataset="digits", method="solo", **keys)
+    simulation = make_simulation(dataset="digits", method="solo", **keys)
     result = run_simulation(simulation, tmp_path / "a", engine=TWO)
     assert result.model is None
     assert [entry.party for entry in result.parties] == ["party-1", "party-2", "party-3"]
@@ -52,14 +53,14 @@ def test_solo_equals_training_each_party_alone(tmp_path: Path) -> None:
 
 def test_pooled_samples_are_trained_as_one_partys(tmp_path: Path) -> None:
     keys = QUICK | {"settings": {"epochs": 3, "batch_size": 16, "learning_rate": 0.005}, "rounds": 1}
-    simulation = Simulation(dataset="digits", method="pooled", **keys)
+    simulation = make_simulation(dataset="digits", method="pooled", **keys)
     result = run_simulation(simulation, tmp_path / "a", engine=TWO)
     assert len(result.counts) == 1
     assert result.counts.sum() == len(load_dataset("digits", None).train.labels)
     assert [row["round"] for row in rows(tmp_path / "a")] == [1]
     assert {row["method"] for row in rows(tmp_path / "a")} == {"pooled"}
     assert result.accuracy == pytest.approx(alone(result.bundle, simulation, 1))
-    single = Simulation(dataset="digits", method="fedavg", partition="iid", **(keys | {"parties": 1}))
+    single = make_simulation(dataset="digits", method="fedavg", partition="iid", **(keys | {"parties": 1}))
     other = run_simulation(single, tmp_path / "b", engine=TWO)
     assert result.model is not None
     assert other.model is not None
@@ -82,7 +83,7 @@ def alone(bundle: Path, simulation: Simulation, number: int) -> float:
         received={},
         settings=RoundSettings(
             training=replace(manifest.training, epochs=simulation.method_settings.training.epochs, batch_size=16),
-            seed=simulation.seed,
+            seed=simulation.run.seed,
             round=1,
             device=f"party-{number}",
         ),

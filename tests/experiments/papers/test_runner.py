@@ -19,7 +19,7 @@ def hand_made(accuracy: dict[tuple[float, int], float], seen: list[Simulation]) 
 
     def run(simulation: Simulation, output: Path) -> SimulationResult:
         seen.append(simulation)
-        value = accuracy[float(simulation.settings.get("mu", 0)), simulation.seed]
+        value = accuracy[float(simulation.settings.get("mu", 0)), simulation.run.seed]
         if simulation.method == "solo":
             parties = tuple(
                 PartyResult(party=f"party-{number}", accuracy=value + 0.1 * sign, loss=1.0, seconds=1.0)
@@ -44,7 +44,7 @@ def test_tuning_tries_the_papers_grid_and_reports_the_best_value(tmp_path: Path)
     recipe = RECIPES["moon-table-1"]
     assert count_trials(recipe, context.options) == 8
     files = run_recipe(recipe, context)
-    assert [(simulation.settings["mu"], simulation.seed) for simulation in seen] == [
+    assert [(simulation.settings["mu"], simulation.run.seed) for simulation in seen] == [
         (mu, seed) for mu in (0.1, 1.0, 5.0, 10.0) for seed in (0, 1)
     ]
     report = files.report.read_text()

@@ -25,7 +25,7 @@ def test_every_cell_can_be_simulated(name: str, options: Options) -> None:
     for entry in chosen.cells:
         for tuned in (None, *entry.grid):
             simulation = simulation_of(entry, options, seed=2, tuned=tuned)
-            assert (simulation.method, simulation.seed) == (entry.method, 2)
+            assert (simulation.method, simulation.run.seed) == (entry.method, 2)
 
 
 def test_views_can_be_simulated_with_augmentation() -> None:
@@ -53,7 +53,12 @@ def test_the_first_table_has_the_papers_settings(
     assert (moon.settings["mu"], prox.settings["mu"]) == (mu, proximal)
     for simulation in (moon, prox):
         training = simulation.method_settings.training
-        assert (simulation.rounds, simulation.model, simulation.parties, simulation.beta) == (rounds, model, 10, 0.5)
+        assert (simulation.run.rounds, simulation.model, simulation.parties, simulation.beta) == (
+            rounds,
+            model,
+            10,
+            0.5,
+        )
         assert (training.epochs, training.batch_size, simulation.projection) == (10, 64, 256)
     solo = simulation_of(cell("moon-table-1", "SOLO", dataset), PAPER, seed=0)
     assert solo.method_settings.training.epochs == 300
@@ -82,7 +87,7 @@ def test_schedules_follow_the_number_of_rounds() -> None:
     solo = simulation_of(cell("moon-table-1", "SOLO"), few, seed=0)
     assert solo.method_settings.training.epochs == 200
     for rounds in (1, 2, 3):
-        assert simulation_of(two_stage, Options(output=Path("unused"), rounds=rounds), seed=0).rounds == rounds
+        assert simulation_of(two_stage, Options(output=Path("unused"), rounds=rounds), seed=0).run.rounds == rounds
 
 
 def test_a_quick_look_at_the_first_tables_is_at_drifting_models() -> None:
@@ -91,6 +96,6 @@ def test_a_quick_look_at_the_first_tables_is_at_drifting_models() -> None:
             found = simulation_of(entry, QUICK, seed=0)
             assert (found.dataset, found.parties, found.beta) == ("digits", 4, 0.1)
             if entry.method != "solo":
-                assert (found.rounds, found.method_settings.training.epochs) == (10, 20)
+                assert (found.run.rounds, found.method_settings.training.epochs) == (10, 20)
     other = simulation_of(next(choose(RECIPES["moon-table-9"], QUICK).cells), QUICK, seed=0)
-    assert (other.rounds, other.beta, other.method_settings.training.epochs) == (5, 0.5, 5)
+    assert (other.run.rounds, other.beta, other.method_settings.training.epochs) == (5, 0.5, 5)

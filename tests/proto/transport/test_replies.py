@@ -115,17 +115,17 @@ def test_text_for_people_becomes_one_printable_line(sequence: str) -> None:
         control_pb2.Run(
             run="r",
             waiting=sequence,
-            settings=control_pb2.RunSettings(labels={f"site{sequence}": sequence, "b": "c"}),
+            clipped={f"cam{sequence}": 1, "b": 2},
             initial_metrics={sequence: 1.0},
             ineligible=[control_pb2.IneligibleDevices(reason=sequence, devices=["cam-1"])],
         )
     )
     assert isinstance(found, control_pb2.Run)
-    sentences = [found.waiting, found.ineligible[0].reason, *found.initial_metrics, *found.settings.labels.values()]
-    assert all(text.isprintable() for text in [*sentences, *found.settings.labels])
-    assert found.settings.labels["b"] == "c"
+    sentences = [found.waiting, found.ineligible[0].reason, *found.initial_metrics, *found.clipped]
+    assert all(text.isprintable() for text in sentences)
+    assert found.clipped["b"] == 2
     assert list(found.initial_metrics.values()) == [1.0]
-    assert len(found.settings.labels) == 2
+    assert len(found.clipped) == 2
     release = read(control_pb2.Release(name="r", classes=["Grüße, 世界", sequence]))
     assert isinstance(release, control_pb2.Release)
     assert release.classes[0] == "Grüße, 世界"

@@ -17,9 +17,10 @@ from moonfed.bundle.files import Bundle, read_bundle
 from moonfed.bundle.manifest import Manifest
 from moonfed.client.calls.steps import Steps, ask, ask_all, fetch, send, sleep
 from moonfed.client.convert import runs as convert
-from moonfed.client.convert.settings import recipe_message
 from moonfed.client.records.evaluations import DeviceEvaluation, Evaluation
 from moonfed.client.records.runs import Round, Run
+from moonfed.control.recipe import override, read_recipe_file, run_keys
+from moonfed.control.run_settings import RunSettings
 from moonfed.errors import InvalidInput, NotFound, SchemaMismatch
 from moonfed.signing.bundle_signature import signed_by
 from moonfed.transport.client import from_message
@@ -37,14 +38,14 @@ def start(
     bundle: Bundle | Path,
     name: str,
     initial: Initial | None,
-    recipe: Path | None,
-    settings: Mapping[str, Any],
+    recipe: Path | RunSettings | None,
+    settings: Mapping[str, object],
     *,
     allow_empty: bool,
 ) -> Steps[Run]:
     """Upload a bundle and start a run of it."""
     opened = bundle if isinstance(bundle, Bundle) else read_bundle(bundle, signed_by(None))
-    chosen = recipe_message(recipe, settings)
+    chosen = RunSettings.read(override(_keys(recipe), settings))
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory, bundle_files(opened) as files:
         model, weights = yield from _initial(initial, opened, Path(directory) / "weights")
         # The upload retries for a long time; an unreachable coordinator must fail at once.
@@ -55,11 +56,18 @@ def start(
             manifest=opened.ref.sha256,
             signature=opened.signature_sha256,
             model=model,
-            recipe=chosen,
+            settings=chosen.to_json(),
             allow_empty=allow_empty,
         )
         started = yield from ask(control_pb2.Run, "StartRun", request, attempts=1)
     return convert.run(started)
+
+
+def _keys(recipe: Path | RunSettings | None) -> dict[str, Any]:
+    """Return the keys of a run's recipe."""
+    if isinstance(recipe, Path):
+        return run_keys(read_recipe_file(recipe))
+    return recipe.to_document() if recipe else {}
 
 
 def runs() -> Steps[list[Run]]:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from typing import cast
 
-from moonfed.client.convert.settings import run_settings
 from moonfed.client.convert.times import moment, moment_or_none
 from moonfed.client.records.evaluations import DeviceEvaluation, DeviceScore, Evaluation
 from moonfed.client.records.runs import Incident, Ineligible, OpenRound, Round, RoundStatus, Run, RunStatus
 from moonfed.control.held_out_score import HeldOutScore
+from moonfed.control.run_settings import RunSettings
 from moonfed.v1 import control_pb2
 
 
 def run(message: control_pb2.Run) -> Run:
     """Convert a run."""
     status = control_pb2.RunStatus.Name(message.status).removeprefix("RUN_STATUS_").lower()
+    settings = RunSettings.received(message.settings)
     return Run(
         run=message.run,
         status=cast(RunStatus, status),
         method=message.method,
         round=message.round,
-        rounds=message.settings.rounds,
+        rounds=settings.rounds,
         waiting=message.waiting,
         reason=message.reason,
         created=moment(message.created),
@@ -32,7 +33,7 @@ def run(message: control_pb2.Run) -> Run:
         clipped=dict(message.clipped),
         initial_metrics=dict(message.initial_metrics),
         open_round=_open_round(message.open_round) if message.HasField("open_round") else None,
-        settings=run_settings(message.settings),
+        settings=settings,
     )
 
 

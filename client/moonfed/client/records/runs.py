@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from moonfed.client.records.settings import RunSettings
+from moonfed.control.run_settings import RunSettings
 
 RunStatus = Literal["running", "paused", "finished", "stopped", "failed", "unspecified"]
 RoundStatus = Literal["committed", "abandoned", "unspecified"]
@@ -60,7 +60,7 @@ class Run:
     clipped: Mapping[str, int]  # devices whose updates were clipped in their last rounds, two or more: how many
     initial_metrics: Mapping[str, float]  # of the initial weights
     open_round: OpenRound | None
-    settings: RunSettings  # all of them: `start(bundle, **run.settings)` starts the same run again
+    settings: RunSettings  # all of them: `start(bundle, recipe=run.settings)` starts the same run again
 
     @property
     def active(self) -> bool:

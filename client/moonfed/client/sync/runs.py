@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from moonfed.bundle.files import Bundle
 from moonfed.client.calls import runs as calls
@@ -12,11 +11,8 @@ from moonfed.client.calls.runs import Initial, Weights
 from moonfed.client.records.evaluations import Evaluation
 from moonfed.client.records.events import Event
 from moonfed.client.records.runs import Round, Run
-from moonfed.client.records.settings import RunSettings
 from moonfed.client.sync.caller import Caller
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from moonfed.control.run_settings import RunSettings
 
 
 class RunCalls(Caller):
@@ -28,16 +24,17 @@ class RunCalls(Caller):
         *,
         name: str = "",
         initial: Initial | None = None,
-        recipe: str | Path | None = None,
+        recipe: str | Path | RunSettings | None = None,
         allow_empty: bool = False,
-        **settings: Unpack[RunSettings],
+        **settings: object,
     ) -> Run:
         """Start a run from a signed bundle, which is uploaded: a directory, a .zip, or what `build_bundle` returns.
 
         `name`: of the run; by default, derived from the bundle's. `initial`: weights to begin with, as another run's
         name, a .safetensors file (a `Path`) or a dict of arrays such as `weights` returns; by default, the bundle's.
-        `recipe`: a file in TOML with settings, which `settings` override; those in neither keep the defaults of
-        `moonfed-coordinator run start`. `allow_empty`: start even if no known device has the labels.
+        `recipe`: a file in TOML, or another run's `settings`; `settings` override it, by the names of RunSettings and
+        with the values of `moonfed-coordinator run start`, whose defaults those in neither keep. `allow_empty`: start
+        even if no known device has the labels.
 
         Raises InvalidInput naming a setting that is not allowed, UntrustedBundle for a bundle that is not signed,
         AlreadyExists if the name is taken.
@@ -46,7 +43,7 @@ class RunCalls(Caller):
             run = coordinator.start("digits-bundle", name="digits", rounds=10, minimum_devices=3, cohort="50%")
         """
         chosen = bundle if isinstance(bundle, Bundle) else Path(bundle)
-        file = Path(recipe) if recipe is not None else None
+        file = Path(recipe) if isinstance(recipe, str) else recipe
         return self._do(calls.start(chosen, name, initial, file, settings, allow_empty=allow_empty))
 
     def runs(self) -> list[Run]:

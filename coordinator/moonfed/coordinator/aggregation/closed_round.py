@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from moonfed.bundle.manifest import MODEL, Manifest
-from moonfed.coordinator.aggregation.robust.config import RobustSettings
+from moonfed.control.run_settings import DEFAULTS, RunSettings
 from moonfed.coordinator.draw import Draw
 from moonfed.server_rules.server_rule import Weighting
 
@@ -33,7 +33,7 @@ class ClosedRound:
     global_state: Mapping[str, Path]  # that the round started from, by role; a role not computed yet is absent
     contributions: tuple[Contribution, ...]  # in order of the devices' names
     cohort: int  # devices that the round was drawn with, however many are missing; in asynchronous rounds, the buffer
-    robust: RobustSettings = field(default_factory=RobustSettings)
+    settings: RunSettings = DEFAULTS  # the run's
 
     @property
     def models(self) -> list[Path]:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from moonfed.blobs.schema import TensorSpec
 from moonfed.bundle.manifest import CLASS_MEANS, PROTOTYPES, VARIATE, VARIATE_CHANGE, Manifest
+from moonfed.control.run_settings import MEAN, RunSettings
 from moonfed.coordinator.aggregation.prototypes import MASK, MEANS, PRESENT
-from moonfed.coordinator.aggregation.robust.config import DEFAULT_BOUNDS, RobustSettings
+from moonfed.coordinator.aggregation.robust.config import DEFAULT_CLIP_FACTOR, DEFAULT_WEIGHT_CAP, build_reducer
 from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
 from moonfed.errors import InvalidInput
 from moonfed.server_rules import SERVER_RULES
@@ -39,33 +40,36 @@ def require_consistent(manifest: Manifest) -> None:
             raise InvalidInput(f"momentum is {momentum}; with server_rule {rule.name!r} it must be from 0, below 1")
 
 
-def default_bounds(manifest: Manifest) -> RobustSettings:
-    """Return a run's default bounds, as far as its method allows them."""
+def with_default_bounds(settings: RunSettings, manifest: Manifest) -> RunSettings:
+    """Return the settings of a run of this bundle: unless they say otherwise, with the bounds its method allows."""
+    if settings.trusting or settings.is_robust:
+        return settings
     if SERVER_RULES.build(manifest.server_rule).counts_steps:
-        return RobustSettings()
-    return replace(DEFAULT_BOUNDS, clip_factor=0.0) if VARIATE in manifest.downlink else DEFAULT_BOUNDS
+        return replace(settings, trusting=True)
+    clip_factor = 0.0 if VARIATE in manifest.downlink else DEFAULT_CLIP_FACTOR
+    return replace(settings, weight_cap=DEFAULT_WEIGHT_CAP, clip_factor=clip_factor)
 
 
-def require_robust_aggregation(manifest: Manifest, robust: RobustSettings, fewest_updates: int) -> None:
+def require_robust_aggregation(manifest: Manifest, settings: RunSettings, fewest_updates: int) -> None:
     """Raise InvalidInput, saying what to change, if robust aggregation could not protect this bundle's runs.
 
     `fewest_updates`: the smallest number of updates that a round may close with.
     """
-    reducer, rule = robust.build_reducer(), SERVER_RULES.build(manifest.server_rule)
-    if not robust:
+    reducer, rule = build_reducer(settings), SERVER_RULES.build(manifest.server_rule)
+    if not settings.is_robust:
         return
     if rule.counts_steps:
         raise InvalidInput(
             f"server_rule is {rule.name!r}, which trusts the number of steps that devices report, whatever the robust "
             "settings; export with another server rule, or start without robust aggregation"
         )
-    if VARIATE in manifest.downlink and (robust.clips or not robust.is_mean):
+    if VARIATE in manifest.downlink and (settings.clips or settings.reducer != MEAN):
         raise InvalidInput(
             f"method is {manifest.method!r}, whose control variate must be the mean of those that the devices keep; "
             "clip_norm, clip_factor and reducers other than 'mean' would break that: leave them out"
         )
     if PROTOTYPES in manifest.downlink:
-        _require_robust_prototypes(manifest, robust, reducer)
+        _require_robust_prototypes(manifest, settings, reducer)
     if fewest_updates < reducer.updates_needed:
         raise InvalidInput(
             f"a round may close with {fewest_updates} {'update' if fewest_updates == 1 else 'updates'}; "
@@ -73,11 +77,11 @@ def require_robust_aggregation(manifest: Manifest, robust: RobustSettings, fewes
         )
 
 
-def _require_robust_prototypes(manifest: Manifest, robust: RobustSettings, reducer: Reducer) -> None:
-    if robust.clip_norm and not robust.clip_factor and robust.is_mean:
+def _require_robust_prototypes(manifest: Manifest, settings: RunSettings, reducer: Reducer) -> None:
+    if settings.clip_norm and not settings.clip_factor and settings.reducer == MEAN:
         raise InvalidInput(
-            f"clip_norm is {robust.clip_norm}, which bounds models but not the class means that this bundle's devices "
-            "share; give clip_factor or a reducer as well"
+            f"clip_norm is {settings.clip_norm}, which bounds models but not the class means that this bundle's "
+            "devices share; give clip_factor or a reducer as well"
         )
     if 0 < manifest.prototype_devices < reducer.updates_needed:
         raise InvalidInput(

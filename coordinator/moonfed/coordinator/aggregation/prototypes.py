@@ -17,6 +17,7 @@ from moonfed.blobs.tensors import Vector, model_size, open_model, split
 from moonfed.bundle.manifest import CLASS_MEANS, PROTOTYPES
 from moonfed.coordinator.aggregation.closed_round import ClosedRound
 from moonfed.coordinator.aggregation.model_files import read_elements, writers
+from moonfed.coordinator.aggregation.robust.config import build_reducer
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.incidents import RankedIncident, most_severe
 from moonfed.coordinator.aggregation.robust.vectors import length_bounds, reduce_vectors
@@ -32,7 +33,7 @@ def write_next_prototypes(closed: ClosedRound, path: Path) -> tuple[Incident, ..
 
     A class that fewer devices share than the reducer needs has no prototype in this round.
     """
-    specs, reducer = closed.manifest.downlink[PROTOTYPES], closed.robust.build_reducer()
+    specs, reducer = closed.manifest.downlink[PROTOTYPES], build_reducer(closed.settings)
     shapes = {spec.name: spec.shape for spec in specs}
     tensors = {PRESENT: np.zeros(shapes[PRESENT]), PROTOTYPES: np.zeros(shapes[PROTOTYPES])}
     findings = {finding: defaultdict[str, list[str]](list) for finding in (CLIPPED, reducer.finding)}
@@ -42,7 +43,7 @@ def write_next_prototypes(closed: ClosedRound, path: Path) -> tuple[Incident, ..
         if not drawn or len(drawn) < reducer.updates_needed:
             continue
         means = _class_mean_vectors(closed, frozenset(sharers), class_)
-        bounds = length_bounds(means, closed.robust.clip_factor)
+        bounds = length_bounds(means, closed.settings.clip_factor)
         reduced = reduce_vectors(reducer, means[[device in chosen for device in sharers]], bounds)
         tensors[PRESENT][class_], tensors[PROTOTYPES][class_] = 1.0, reduced.result
         outliers = [outlier.position for outlier in reduced.outliers]

@@ -25,6 +25,7 @@ from moonfed.coordinator.records import (
     attempt_id,
 )
 from moonfed.coordinator.rounds.retention import Retention
+from moonfed.coordinator.rounds.sizes import states_needed
 from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.runs.evaluations import Evaluations
 from moonfed.coordinator.runs.manager import RunManager
@@ -147,7 +148,7 @@ class OperatorApi:
     async def prune_run(self, run: str, retention: Retention) -> tuple[int, int]:
         """Delete old global models that no running run needs; returns their number and the bytes freed."""
         record = await asyncio.to_thread(self._store.run, run)
-        needed = record.settings.states_needed if record.active else 1
+        needed = states_needed(record.settings) if record.active else 1
         models, released = await in_thread(self._store.prune_run, run, retention, needed)
         return models, await in_thread(self._garbage_collector.collect, released)
 

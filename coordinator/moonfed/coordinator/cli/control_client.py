@@ -14,8 +14,7 @@ import grpc
 from moonfed.blobs.store import BlobRef, ref_of_file
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import MANIFEST_BYTES, Manifest
-from moonfed.coordinator.rounds.settings import RunSettings
-from moonfed.coordinator.rpc.convert_settings import settings_message
+from moonfed.control.run_settings import RunSettings
 from moonfed.errors import (
     Corrupt,
     InvalidInput,
@@ -87,7 +86,7 @@ class Console:
                 manifest=bundle.ref.sha256,
                 signature=bundle.signature_sha256,
                 model=initial.sha256 if initial else "",
-                settings=settings_message(settings),
+                settings=settings.to_json(),
                 allow_empty=allow_empty,
             )
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timezone
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.documents.values import run_status
 from moonfed.formatting import count
 from moonfed.v1 import control_pb2
@@ -12,7 +13,7 @@ from moonfed.v1 import control_pb2
 
 def snapshot_line(run: control_pb2.Run) -> str:
     """Format a run in one line."""
-    why, rounds = run.reason or run.waiting, count(run.settings.rounds, "round")
+    why, rounds = run.reason or run.waiting, count(RunSettings.received(run.settings).rounds, "round")
     line = f"run {run.run} ({run.method}): {run_status(run)}, {run.round} of {rounds}"
     return f"{line}; {why}" if why else line
 

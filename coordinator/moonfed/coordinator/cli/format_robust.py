@@ -1,24 +1,13 @@
-"""Formatting of a run's robust settings and incidents."""
+"""Formatting of a run's incidents."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from moonfed.coordinator.cli.layout import listed, shorten
-from moonfed.formatting import number_text
 from moonfed.v1 import control_pb2
 
 NAMED = 3  # devices, within a screen
-
-
-def robust_line(robust: control_pb2.RobustSettings) -> str:
-    """Format robust settings in one line."""
-    parts = [f"weight cap {number_text(robust.weight_cap)}/N"] if robust.weight_cap else []
-    parts += [f"clip norm {number_text(robust.clip_norm)}"] if robust.clip_norm else []
-    parts += [f"clip factor {number_text(robust.clip_factor)}"] if robust.clip_factor else []
-    parts += [f"reducer {robust.reducer}"]
-    parts += [f"{key} {value}" for key, value in sorted(robust.reducer_settings.items())]
-    return f"robust aggregation: {', '.join(parts)}"
 
 
 def clipped_lines(run: control_pb2.Run, width: int | None = None) -> list[str]:

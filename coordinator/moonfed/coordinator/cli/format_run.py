@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.cli.format import duration, metric, snapshot_line
 from moonfed.coordinator.cli.format_eligibility import eligibility_lines
 from moonfed.coordinator.cli.format_evaluations import evaluation_lines
-from moonfed.coordinator.cli.format_robust import clipped_lines, incident_lines, robust_line
+from moonfed.coordinator.cli.format_robust import clipped_lines, incident_lines
 from moonfed.coordinator.cli.layout import LINES, listed, shorten, table, wrap
-from moonfed.coordinator.documents.values import amount_text, round_status
-from moonfed.coordinator.rounds.settings import MAX_ATTEMPTS
-from moonfed.encodings import PLAIN
-from moonfed.formatting import count, number_text, percent_text
-from moonfed.labels import write_labels
+from moonfed.coordinator.documents.values import round_status
+from moonfed.formatting import count
 from moonfed.v1 import control_pb2
 
 FIRST_METRICS = ("accuracy", "holdout_accuracy", "loss", "train_loss", "holdout_loss")  # if not all fit
@@ -43,43 +41,14 @@ def run_lines(
 
 
 def _head(run: control_pb2.Run, rule: Mapping[str, Any] | None, width: int | None) -> list[str]:
-    """Format the run's state and settings."""
-    sentences = [(snapshot_line(run), 3), (_settings(run.settings), 3)]
+    """Format the run's state, and the settings that differ from the defaults."""
+    sentences = [(snapshot_line(run), 3)]
+    if changed := RunSettings.received(run.settings).phrases():
+        sentences.append((f"settings: {', '.join(changed)}", 5))
     if rule:
         settings = ", ".join(f"{name} {value}" for name, value in rule.items() if name != "name")
         sentences.append((f"server rule {rule['name']}: {settings}", 2))
-    if run.settings.HasField("robust"):
-        sentences.append((robust_line(run.settings.robust), 2))
-    if encodings := _encodings(run.settings):
-        sentences.append((encodings, 1))
     return [line for text, most in sentences for line in (wrap(text, width, most) if width else [text])]
-
-
-def _settings(settings: control_pb2.RunSettings) -> str:
-    """Format the settings of cohorts and timeouts; optional ones only if set."""
-    parts = [f"cohort {amount_text(settings.cohort)}", f"minimum devices {settings.minimum_devices}"]
-    parts += [f"quorum {amount_text(settings.quorum)}"]
-    parts += [
-        f"deadline {number_text(settings.deadline_seconds)} s",
-        f"heartbeat timeout {number_text(settings.heartbeat_timeout_seconds)} s",
-    ]
-    parts += [f"max attempts {settings.max_attempts}"] if settings.max_attempts != MAX_ATTEMPTS else []
-    parts += [f"over-selection {percent_text(settings.over_selection)}"] if settings.over_selection else []
-    parts += [f"exclude after {count(settings.exclude_after, 'clip')}"] if settings.exclude_after else []
-    trusted = "trusted " if settings.trusted_labels else ""
-    parts += [f"{trusted}label {write_labels(settings.labels)}"] if settings.labels else []
-    parts += ["sampling samples"] if settings.sampling == control_pb2.SAMPLING_SAMPLES else []
-    if settings.HasField("asynchronous"):
-        chosen = settings.asynchronous
-        parts += [f"asynchronous {chosen.buffer}", f"max staleness {chosen.max_staleness}"]
-    return f"settings: {', '.join(parts)}"
-
-
-def _encodings(settings: control_pb2.RunSettings) -> str:
-    """Format the encodings of models; empty if they are sent unencoded."""
-    ways = {"up": settings.uplink_encoding, "down": settings.downlink_encoding}
-    parts = [f"{encoding} {way}" for way, encoding in ways.items() if encoding not in ("", str(PLAIN))]
-    return f"encodings: {', '.join(parts)}" if parts else ""
 
 
 def _rounds(run: control_pb2.Run, rounds: Sequence[control_pb2.Round], most: int, width: int | None) -> list[str]:

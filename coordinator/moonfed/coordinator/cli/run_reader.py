@@ -14,10 +14,9 @@ from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, Manifest
 from moonfed.control.confusion_picture import draw_confusion
 from moonfed.control.held_out_score import HeldOutScore
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.cli.control_client import Console
 from moonfed.coordinator.documents.values import run_status
-from moonfed.coordinator.rounds.run_recipe import recipe_of
-from moonfed.coordinator.rpc.convert_settings import run_settings
 from moonfed.coordinator.trackers.curve_picture import draw_curves
 from moonfed.coordinator.trackers.snapshot import DevicePoint, Point, RunSnapshot
 from moonfed.errors import Corrupt, InvalidInput, NotFound, UntrustedRelease
@@ -99,7 +98,7 @@ class RunReader:
     # Parameters
 
     def _parameters(self) -> dict[str, Value]:
-        settings = recipe_of(run_settings(self._run.settings)).to_document()
+        settings = RunSettings.received(self._run.settings).to_document()
         manifest = self._bundle()
         bundle = _bundle_parameters(manifest) if manifest else {}
         own: dict[str, Any] = {"run": self._name, "method": self._run.method, "bundle": self._run.manifest.sha256}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moonfed.command_line.programs import new_group, print_json
+from moonfed.control.run_settings import DEFAULTS
 from moonfed.coordinator.cli.options import AllOption, KeepEveryOption, KeepLastOption, RunArgument
 from moonfed.coordinator.cli.run_evaluate import evaluate
 from moonfed.coordinator.cli.run_export import export
@@ -50,6 +51,7 @@ def list_runs(
 
     Example: moonfed-coordinator run list
     """
+    from moonfed.control.run_settings import RunSettings
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.cli.format import moment
     from moonfed.coordinator.cli.layout import table, terminal_width
@@ -67,7 +69,7 @@ def list_runs(
             run.run,
             run.method,
             run_status(run),
-            f"{run.round} of {run.settings.rounds}",
+            f"{run.round} of {RunSettings.received(run.settings).rounds}",
             moment(run.created),
             run.reason or run.waiting,
         ]
@@ -108,20 +110,20 @@ def show(
 
     Example: moonfed-coordinator run show digits --recipe > recipe.toml
     """
+    from moonfed.control.recipe import to_toml
+    from moonfed.control.run_settings import RunSettings
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.cli.format_run import ROUNDS_READ, run_lines
     from moonfed.coordinator.cli.layout import terminal_width
     from moonfed.coordinator.documents.evaluations import evaluations_document
     from moonfed.coordinator.documents.runs import round_document, run_document
-    from moonfed.coordinator.rounds.run_recipe import recipe_of, to_toml
-    from moonfed.coordinator.rpc.convert_settings import run_settings
     from moonfed.errors import NotFound
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
         found = console.ask(console.control.GetRun, control_pb2.GetRunRequest(run=run))
         if recipe:
-            typer.echo(to_toml(recipe_of(run_settings(found.settings)).to_document()), nl=False)
+            typer.echo(to_toml(RunSettings.received(found.settings).to_document()), nl=False)
             return
         rule = console.server_rule(found)
         last = 0 if json or everything else ROUNDS_READ
@@ -190,13 +192,15 @@ def stop(
 
     Example: moonfed-coordinator run stop digits --yes
     """
+    from moonfed.control.run_settings import RunSettings
     from moonfed.coordinator.cli.control_client import connect
     from moonfed.v1 import control_pb2
 
     with connect(identity, insecure=insecure, address=coordinator) as console:
         found = console.ask(console.control.GetRun, control_pb2.GetRunRequest(run=run))
         if not yes and found.status in (control_pb2.RUN_STATUS_RUNNING, control_pb2.RUN_STATUS_PAUSED):
-            question = f"Stop run {run} for good, after {found.round} of {found.settings.rounds} rounds?"
+            rounds = RunSettings.received(found.settings).rounds
+            question = f"Stop run {run} for good, after {found.round} of {rounds} rounds?"
             typer.confirm(question, abort=True, err=True)
         found = console.ask(console.control.StopRun, control_pb2.StopRunRequest(run=run))
     _report(found, json=json)
@@ -205,8 +209,8 @@ def stop(
 @run_app.command()
 def prune(
     run: RunArgument,
-    keep_last: KeepLastOption = 20,
-    keep_every: KeepEveryOption = 100,
+    keep_last: KeepLastOption = DEFAULTS.keep_last,
+    keep_every: KeepEveryOption = DEFAULTS.keep_every,
     identity: IdentityOption = DEFAULT_IDENTITY,
     insecure: InsecureOption = False,
     coordinator: CoordinatorOption = None,
@@ -221,10 +225,10 @@ def prune(
     from moonfed.v1 import control_pb2
 
     kept = Retention(last=keep_last, every=keep_every)
-    retention = control_pb2.Retention(last=kept.last, every=kept.every)
+    request = control_pb2.PruneRunRequest(run=run, keep_last=kept.last, keep_every=kept.every)
     with connect(identity, insecure=insecure, address=coordinator) as console:
         # Not retried: a second attempt would find nothing left to delete, and report 0.
-        reply = console.ask_once(console.control.PruneRun, control_pb2.PruneRunRequest(run=run, retention=retention))
+        reply = console.ask_once(console.control.PruneRun, request)
     if json:
         print_json({"models": reply.models, "bytes": reply.bytes})
     else:

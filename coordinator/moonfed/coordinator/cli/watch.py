@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.cli.format import duration, metrics_text, snapshot_line
 from moonfed.coordinator.cli.format_run import slowest_devices
 from moonfed.coordinator.cli.layout import shorten, wrap
 from moonfed.coordinator.documents.values import event_name
-from moonfed.coordinator.rpc.convert_settings import run_settings
+from moonfed.coordinator.rounds.sizes import updates_closing
 from moonfed.formatting import count
 from moonfed.v1 import control_pb2
 
@@ -147,8 +148,8 @@ class WatchedRun:
         return [event.reason]
 
     def _opened(self, event: control_pb2.RunEvent) -> list[str]:
-        settings = run_settings(self.run.settings) if self.run else None
-        target = settings.updates_closing(len(event.devices)) if settings else len(event.devices)
+        settings = RunSettings.received(self.run.settings) if self.run else None
+        target = updates_closing(settings, len(event.devices)) if settings else len(event.devices)
         self.waiting = ""
         self.open = WatchedRound(event.round, event.attempt, self._clock(), target, set(event.devices))
         self.open.reused = len(event.reused)
@@ -212,7 +213,7 @@ class WatchedRun:
         return current if current and (current.round, current.attempt) == (event.round, event.attempt) else None
 
     def _where(self, number: int, attempt: int) -> str:
-        rounds = f" of {self.run.settings.rounds}" if self.run else ""
+        rounds = f" of {RunSettings.received(self.run.settings).rounds}" if self.run else ""
         return f"round {number}{rounds}" + (f", attempt {attempt}" if attempt > 1 else "")
 
     def _name(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.documents.evaluations import evaluations_document
 from moonfed.coordinator.documents.runs import round_document
 from moonfed.coordinator.documents.values import round_status, run_status
@@ -19,7 +20,7 @@ def run_row(run: control_pb2.Run) -> dict[str, Any]:
         "status": run_status(run),
         "method": run.method,
         "round": run.round,
-        "rounds": run.settings.rounds,
+        "rounds": RunSettings.received(run.settings).rounds,
         "created": iso_time(run.created),
         "waiting": run.waiting,
         "reason": run.reason,

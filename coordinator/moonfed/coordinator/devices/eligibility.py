@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from moonfed.bundle.manifest import Manifest
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, RemoteSession, Sessions
 from moonfed.coordinator.records import EligibilityReport, RunRecord, RunView
 from moonfed.coordinator.rounds.protocol import round_protocol
-from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.status_text import CHECKING
 from moonfed.coordinator.storage.eligibility import EligibilityReports
 from moonfed.coordinator.support.tasks import in_thread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moonfed.coordinator.documents.settings import settings_document
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.documents.values import blob_document, event_name, finite, round_status, run_status
 from moonfed.coordinator.rounds.phases import PHASES
 from moonfed.formatting import iso_time
@@ -18,7 +18,7 @@ def run_document(run: control_pb2.Run) -> dict[str, Any]:
         "status": run_status(run),
         "method": run.method,
         "round": run.round,
-        "settings": settings_document(run.settings),
+        "settings": RunSettings.received(run.settings).to_document(),
         "manifest": blob_document(run.manifest),
         "model": blob_document(run.model),
         "waiting": run.waiting,

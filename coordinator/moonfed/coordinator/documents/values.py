@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from moonfed.formatting import percent_text
 from moonfed.v1 import blob_pb2, control_pb2
 
 
@@ -29,11 +28,6 @@ def deployment_status(deployment: control_pb2.Deployment) -> str:
     """Return a deployment's status as operators write it."""
     name = control_pb2.DeploymentStatus.Name(deployment.status)
     return name.removeprefix("DEPLOYMENT_STATUS_").lower().replace("_", "-")
-
-
-def amount_text(amount: control_pb2.Amount) -> str:
-    """Return an amount as the command line takes it."""
-    return str(amount.count) if amount.WhichOneof("amount") == "count" else percent_text(amount.fraction)
 
 
 def blob_document(blob: blob_pb2.Blob) -> dict[str, Any]:

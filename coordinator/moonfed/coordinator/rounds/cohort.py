@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
-from moonfed.coordinator.rounds.settings import RunSettings
+from moonfed.coordinator.rounds.sizes import drawn
 
 
 def draw_cohort(
@@ -25,7 +26,7 @@ def draw_cohort(
     devices = {*online, *delivered}
     order = draw_order(settings, draw, round_, attempt, devices, samples)
     first = sorted(order, key=lambda device: device not in delivered)
-    return tuple(sorted(first[: settings.drawn(len(devices))]))
+    return tuple(sorted(first[: drawn(settings, len(devices))]))
 
 
 def draw_order(

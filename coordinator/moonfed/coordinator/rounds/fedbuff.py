@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.cohort import draw_order
 from moonfed.coordinator.rounds.events import (
@@ -46,10 +47,10 @@ from moonfed.coordinator.rounds.events import (
     UpdateRejected,
     WaitTimedOut,
 )
-from moonfed.coordinator.rounds.fedbuff_state import ATTEMPT, FedBuffState, asynchronous, buffered
+from moonfed.coordinator.rounds.fedbuff_state import ATTEMPT, FedBuffState, buffered
 from moonfed.coordinator.rounds.presence import waits_in_vain, with_offline, with_online
 from moonfed.coordinator.rounds.progression import Step, limit_wait, retry_seconds
-from moonfed.coordinator.rounds.settings import RunSettings
+from moonfed.coordinator.rounds.sizes import cohort_size, devices_needed
 from moonfed.coordinator.rounds.state import NOBODY, OpenRound, State
 from moonfed.coordinator.rounds.status_text import nobody_eligible
 
@@ -183,7 +184,7 @@ def _in_round(settings: RunSettings, state: FedBuffState, event: InAttempt) -> N
 
 def _deadline_passed(settings: RunSettings, state: FedBuffState) -> Next:
     """Count a deadline without a quorum, unless no device could have delivered; another one begins."""
-    needed = settings.quorum.of(asynchronous(settings).buffer)
+    needed = settings.quorum.of(settings.asynchronous)
     if len(state.buffer) >= needed and not state.reduction_error:
         return state, ()
     if len(state.buffer) < needed and not state.paused and (state.online or state.ineligible):
@@ -229,7 +230,7 @@ def _proceed(settings: RunSettings, draw: Draw, state: FedBuffState) -> Next:
         if state.fruitless >= settings.max_attempts:
             opened = Open(round=state.number, attempt=ATTEMPT, cohort=())
             return _failed(state, opened, _abandon(state, state.setback))
-        if state.committed == 0 and len(state.online) < settings.devices_needed:
+        if state.committed == 0 and len(state.online) < devices_needed(settings):
             return limit_wait(settings, state)  # once a round was open, some device is always training
         if state.paused and not (state.tasks or state.buffer):
             return state, ()  # nobody is at work whose update a round could count
@@ -255,7 +256,7 @@ def _abandon_buffer(state: FedBuffState) -> tuple[Command, ...]:
 
 
 def _open(settings: RunSettings, draw: Draw, state: FedBuffState) -> Next:
-    oldest = state.number - asynchronous(settings).max_staleness
+    oldest = state.number - settings.max_staleness
     # Updates from older models would be rejected.
     tasks = {device: begun for device, begun in state.tasks.items() if begun >= oldest}
     state = replace(
@@ -279,7 +280,7 @@ def _assign_idle(settings: RunSettings, draw: Draw, state: FedBuffState) -> Next
     if state.paused:
         return state, ()
     engaged = {*state.tasks, *state.buffer, *state.closing, *state.rejected, *state.declined, *state.lost}
-    free = settings.cohort_size(len(state.online)) - len(state.working)
+    free = cohort_size(settings, len(state.online)) - len(state.working)
     order = draw_order(settings, draw, state.number, ATTEMPT, state.online - engaged, {})
     drawn = sorted(order[: max(0, free)])
     commands: list[Command] = []
@@ -289,7 +290,7 @@ def _assign_idle(settings: RunSettings, draw: Draw, state: FedBuffState) -> Next
 
 
 def _close(settings: RunSettings, state: FedBuffState) -> Next:
-    wanted = settings.quorum.of(asynchronous(settings).buffer) if state.overdue else asynchronous(settings).buffer
+    wanted = settings.quorum.of(settings.asynchronous) if state.overdue else settings.asynchronous
     if state.open is None or state.open.reducing or state.reduction_error or len(state.buffer) < wanted:
         return state, ()
     closing = dict(sorted(state.buffer.items()))
@@ -298,7 +299,7 @@ def _close(settings: RunSettings, state: FedBuffState) -> Next:
 
 
 def _deadline(settings: RunSettings, state: FedBuffState) -> StartTimer:
-    return StartTimer(seconds=settings.deadline_seconds, event=DeadlinePassed(**_attempt(state)))
+    return StartTimer(seconds=settings.deadline, event=DeadlinePassed(**_attempt(state)))
 
 
 def _attempt(state: FedBuffState) -> dict[str, int]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.rounds import status_text
-from moonfed.coordinator.rounds.fedbuff_settings import FedBuffSettings
-from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import NOBODY, Names, State
 
 ATTEMPT = 1  # asynchronous rounds are not retried: updates stay in the buffer
@@ -50,18 +49,12 @@ def buffered(state: State) -> FedBuffState:
     return state
 
 
-def asynchronous(settings: RunSettings) -> FedBuffSettings:
-    """Return the settings of asynchronous rounds."""
-    assert settings.asynchronous  # noqa: S101 - our own invariant
-    return settings.asynchronous
-
-
 def needed_attempts(settings: RunSettings, state: State) -> frozenset[tuple[int, int]]:
     """Return the (round, attempt) pairs that buffered and future updates may have started from."""
     now = buffered(state)
     if now.status != "running":
         return frozenset()
-    oldest = max(1, now.number - asynchronous(settings).max_staleness)
+    oldest = max(1, now.number - settings.max_staleness)
     return frozenset((round_, ATTEMPT) for round_ in range(oldest, now.number + 1))
 
 
@@ -72,7 +65,7 @@ def awaited(state: State) -> dict[str, tuple[int, int]]:
 
 def rejection_reason(settings: RunSettings, state: State, round_: int, attempt: int, device: str) -> str | None:
     """Return why an update that started from that round's model is rejected now; None if it is accepted."""
-    now, most = buffered(state), asynchronous(settings).max_staleness
+    now, most = buffered(state), settings.max_staleness
     if now.open is None or attempt != ATTEMPT or not 1 <= round_ <= now.number:
         return f"round {round_}, attempt {attempt} is not open; {status_text.position(now)}"
     if now.open.reducing and (now.number >= settings.rounds or now.stopping):  # no later round would count it
@@ -102,7 +95,7 @@ def waiting(
         return status_text.stops_after(now)
     if now.reduction_error:
         return status_text.reduction_failure(now)
-    wanted = asynchronous(settings).buffer
+    wanted = settings.asynchronous
     has = f"round {now.number} has {len(now.buffer)} of {wanted} updates"
     if now.paused:
         has = f"{has}; paused: no device is assigned until the run is resumed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.cohort import draw_cohort, draw_order
 from moonfed.coordinator.rounds.events import (
@@ -21,7 +22,7 @@ from moonfed.coordinator.rounds.events import (
     WaitTimedOut,
 )
 from moonfed.coordinator.rounds.presence import StateType, waits_in_vain
-from moonfed.coordinator.rounds.settings import RunSettings
+from moonfed.coordinator.rounds.sizes import devices_needed, updates_wanted
 from moonfed.coordinator.rounds.state import NOBODY, NOTHING, Attempts, OpenRound, State
 from moonfed.coordinator.rounds.status_text import shortage
 
@@ -46,7 +47,7 @@ def proceed(settings: RunSettings, draw: Draw, state: State) -> Step:
         return replace(state, status="failed", reusable=NOTHING), (End(status="failed"),)
     if state.paused or state.backing_off:
         return state, ()
-    if len(state.online | state.reusable.keys()) < settings.devices_needed:
+    if len(state.online | state.reusable.keys()) < devices_needed(settings):
         return limit_wait(settings, state)
     state, commands = _open(settings, draw, state)
     state, more = proceed(settings, draw, state)
@@ -88,7 +89,7 @@ def limit_wait(settings: RunSettings, state: StateType) -> tuple[StateType, tupl
     if state.wait_limited or not waits_in_vain(state):
         return state, ()
     timeout = WaitTimedOut(round=state.committed + 1, attempt=state.attempt)
-    return replace(state, wait_limited=True), (StartTimer(seconds=settings.deadline_seconds, event=timeout),)
+    return replace(state, wait_limited=True), (StartTimer(seconds=settings.deadline, event=timeout),)
 
 
 def _open(settings: RunSettings, draw: Draw, state: State) -> Step:
@@ -97,7 +98,7 @@ def _open(settings: RunSettings, draw: Draw, state: State) -> Step:
     reused = {device: state.reusable[device] for device in cohort if device in state.reusable}
     overdue = DeadlinePassed(round=round_, attempt=attempt)
     commands: list[Command] = [Open(round=round_, attempt=attempt, cohort=cohort, reused=reused)]
-    commands.append(StartTimer(seconds=settings.deadline_seconds, event=overdue))
+    commands.append(StartTimer(seconds=settings.deadline, event=overdue))
     commands += [Assign(round=round_, attempt=attempt, device=device) for device in cohort if device not in reused]
     current = OpenRound(round=round_, attempt=attempt, cohort=cohort, reused=reused, reported=frozenset(reused))
     return replace(state, open=current, reusable=NOTHING, wait_limited=False), tuple(commands)
@@ -105,11 +106,11 @@ def _open(settings: RunSettings, draw: Draw, state: State) -> Step:
 
 def _is_complete(settings: RunSettings, current: OpenRound) -> bool:
     """Return True if the round can close, whatever devices are still training."""
-    return current.overdue or len(current.reported) >= settings.updates_wanted(current.drawn)
+    return current.overdue or len(current.reported) >= updates_wanted(settings, current.drawn)
 
 
 def _close(settings: RunSettings, state: State, current: OpenRound) -> Step:
-    needed = settings.quorum.of(settings.updates_wanted(current.drawn))
+    needed = settings.quorum.of(updates_wanted(settings, current.drawn))
     if len(current.reported) < needed:
         counted = f"only {len(current.reported)} of {needed} required updates counted when the round closed"
         reason = f"{counted}; {shortage(current)}"

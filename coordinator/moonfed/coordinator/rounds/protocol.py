@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from moonfed.bundle.manifest import Manifest
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.staleness import require_bufferable
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds import fedbuff, fedbuff_state, status_text, synchronous
 from moonfed.coordinator.rounds.events import Event
 from moonfed.coordinator.rounds.progression import Step
-from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import State
 
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from moonfed.validate import require_whole
-
-MAX_KEPT = 1_000_000
+from moonfed.control.kinds import MAX_NUMBER
+from moonfed.control.run_settings import RunSettings, require_setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """Keep the `last` newest models, and that of each `every`-th round (0: no others). Model 0 is always kept."""
 
-    last: int = 20
-    every: int = 100
+    last: int
+    every: int
 
     def __post_init__(self) -> None:
-        require_whole("keep_last", self.last, 1, MAX_KEPT)
-        require_whole("keep_every", self.every, 0, MAX_KEPT)
+        require_setting("keep_last", self.last)
+        require_setting("keep_every", self.every)
+
+    @classmethod
+    def of(cls, settings: RunSettings) -> Retention:
+        """Return what a run's settings keep."""
+        return cls(last=settings.keep_last, every=settings.keep_every)
 
     def at_least(self, models: int) -> Retention:
         """Return the same retention, keeping at least the last `models` models."""
@@ -33,4 +37,4 @@ class Retention:
         return f"the last {self.last}{others}"
 
 
-KEEP_ALL = Retention(last=MAX_KEPT, every=1)
+KEEP_ALL = Retention(last=MAX_NUMBER, every=1)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from moonfed.coordinator.rounds.settings import RunSettings
+from moonfed.control.run_settings import RunSettings
+from moonfed.coordinator.rounds.sizes import devices_needed
 from moonfed.coordinator.rounds.state import NOBODY, OpenRound, RunStatus, State
 from moonfed.formatting import count
 
@@ -62,7 +63,7 @@ def waiting(
         return PAUSED
     if state.backing_off:
         return f"round {state.committed + 1} was abandoned; attempt {state.attempt} may start within a minute"
-    eligible, needed = len(state.online), settings.devices_needed
+    eligible, needed = len(state.online), devices_needed(settings)
     offline = len(state.reusable.keys() - state.online)
     kept = f", {count(offline, 'update')} kept from offline devices" if offline else ""
     checking = [device for device, reason in sorted(ineligible.items()) if reason == CHECKING]
@@ -90,8 +91,7 @@ def nobody_eligible(settings: RunSettings, state: State) -> str:
     number = len(state.ineligible)
     devices = "device is" if number == 1 else "devices are"
     return (
-        f"no eligible device within {settings.deadline_seconds:g} s: {number} {devices} online"
-        f"{not_eligible(state.ineligible)}"
+        f"no eligible device within {settings.deadline:g} s: {number} {devices} online{not_eligible(state.ineligible)}"
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.events import (
     Assign,
@@ -43,7 +44,6 @@ from moonfed.coordinator.rounds.events import (
 )
 from moonfed.coordinator.rounds.presence import waits_in_vain, with_offline, with_online
 from moonfed.coordinator.rounds.progression import Step, abandoned, proceed, reduction, retry_seconds, stopped
-from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.rounds.status_text import nobody_eligible
 
@@ -169,7 +169,7 @@ def _resumed(settings: RunSettings, state: State) -> Step:
     if current is None:
         return state, ()
     overdue = DeadlinePassed(round=current.round, attempt=current.attempt)
-    commands: tuple[Command, ...] = (StartTimer(seconds=settings.deadline_seconds, event=overdue),)
+    commands: tuple[Command, ...] = (StartTimer(seconds=settings.deadline, event=overdue),)
     for device in current.outstanding:
         if device in state.online:
             state, more = _connected(state, device)

@@ -8,12 +8,14 @@ from contextlib import aclosing
 import grpc
 
 from moonfed.blobs.store import BlobRef
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.api.admin_api import AdminApi
 from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.api.release_api import ReleaseApi
 from moonfed.coordinator.pki.enrolment import Enrolment
 from moonfed.coordinator.pki.operators import OperatorIdentities
 from moonfed.coordinator.records import RunEvent
+from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.rpc import convert_admin
 from moonfed.coordinator.rpc import convert_control as convert
 from moonfed.coordinator.rpc.audit import Auditor
@@ -24,7 +26,6 @@ from moonfed.coordinator.rpc.control_evaluations import EvaluationCalls
 from moonfed.coordinator.rpc.control_operators import OperatorCalls
 from moonfed.coordinator.rpc.control_outcomes import OutcomeCalls
 from moonfed.coordinator.rpc.control_releases import ReleaseCalls
-from moonfed.coordinator.rpc.convert_settings import retention, run_recipe, run_settings
 from moonfed.coordinator.rpc.flow_control import SMALL_PART, FlowControl, receive
 from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.updates.transfer import Transfer
@@ -95,7 +96,7 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
             new = NewRun(
                 manifest=request.manifest,
                 signature=request.signature,
-                settings=run_recipe(request.recipe) if request.recipe else run_settings(request.settings),
+                settings=RunSettings.from_json(request.settings),
                 name=request.name,
                 model=request.model,
                 allow_empty=request.allow_empty,
@@ -154,11 +155,11 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
     async def PruneRun(
         self, request: control_pb2.PruneRunRequest, context: grpc.ServicerContext
     ) -> control_pb2.PruneRunReply:
-        kept = request.retention
-        others = f" and every {kept.every}th" if kept.every else ""
-        details = f"prune the models of run {request.run!r}, keeping the last {kept.last}{others}"
+        others = f" and every {request.keep_every}th" if request.keep_every else ""
+        details = f"prune the models of run {request.run!r}, keeping the last {request.keep_last}{others}"
         async with self._change(context, "PruneRun", details) as change:
-            models, freed = await self._operators.prune_run(request.run, retention(kept))
+            kept = Retention(last=request.keep_last, every=request.keep_every)
+            models, freed = await self._operators.prune_run(request.run, kept)
             change.details += f": {count(models, 'model')}, freeing {human(freed)}"
         return control_pb2.PruneRunReply(models=models, bytes=freed)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from moonfed.blobs.store import BlobRef
 from moonfed.coordinator.records import RoundOutcomes, RoundRecord, RunEvent, RunView
+from moonfed.coordinator.rounds.sizes import updates_closing
 from moonfed.coordinator.rounds.state import OpenRound
-from moonfed.coordinator.rpc.convert_settings import settings_message
 from moonfed.errors import InvalidInput
 from moonfed.transport.client import from_message, to_message
 from moonfed.v1 import blob_pb2, control_pb2
@@ -65,7 +65,7 @@ def run(view: RunView) -> control_pb2.Run:
     return control_pb2.Run(
         run=record.run,
         status=_RUN_STATUS[record.status],
-        settings=settings_message(record.settings),
+        settings=record.settings.to_json(),
         manifest=to_message(record.manifest),
         method=record.method,
         round=view.committed,
@@ -96,7 +96,7 @@ def _open_round(view: RunView, current: OpenRound) -> control_pb2.OpenRound:
         lost=sorted(current.lost),
         declined=sorted(current.declined),
         seconds=view.open_seconds,
-        target=view.record.settings.updates_closing(current.drawn),
+        target=updates_closing(view.record.settings, current.drawn),
         progress=dict(view.progress),
         reasons=dict(view.reasons),
         replacements=sorted(current.replacements),

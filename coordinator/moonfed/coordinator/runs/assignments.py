@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from moonfed.blobs.store import BlobRef
 from moonfed.bundle.manifest import MODEL, Manifest
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.records import AttemptId, RunRecord
-from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.support.trace_contexts import assignment_traceparent

@@ -14,6 +14,7 @@ import sqlalchemy as sql
 
 from moonfed.blobs.store import BlobRef, ref_of_file
 from moonfed.bundle.manifest import MODEL, Manifest
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.coordinator.aggregation.robust.incident import Incident
@@ -22,7 +23,8 @@ from moonfed.coordinator.devices.eligibility import clipped_text
 from moonfed.coordinator.records import NOT_MEASURED, AttemptId, AttemptMeasurements, DeviceReport, attempt_id
 from moonfed.coordinator.rounds.events import Damaged, Reduce, ReductionFailed
 from moonfed.coordinator.rounds.phases import Moments, phase_seconds
-from moonfed.coordinator.rounds.settings import RunSettings
+from moonfed.coordinator.rounds.retention import Retention
+from moonfed.coordinator.rounds.sizes import states_needed, updates_closing
 from moonfed.coordinator.runs.global_state import GlobalStates
 from moonfed.coordinator.runs.metric_means import holdout_metrics, train_metrics
 from moonfed.coordinator.runs.persistence import received_bytes
@@ -142,8 +144,8 @@ def _commit(
             incidents=result.incidents,
             bases=command.bases,
             reused=command.reused,
-            retention=settings.retention,
-            needed=settings.states_needed,
+            retention=Retention.of(settings),
+            needed=states_needed(settings),
             measured=measured,
         )
     except (sql.exc.OperationalError, WrongState):
@@ -181,7 +183,7 @@ def reduce_round(
         global_state={role: storage.blobs.verified_path(ref) for role, ref in base.blobs.items()},
         contributions=tuple(_contribution(storage, report) for report in counted),
         cohort=_cohort_size(storage, attempt, settings),
-        robust=settings.robust,
+        settings=settings,
     )
     closed = _discounted(storage, closed, counted, global_states, directory)
     aggregated = aggregate(closed, directory)
@@ -219,7 +221,7 @@ def _cohort_size(storage: Storage, attempt: AttemptId, settings: RunSettings) ->
     """Return the number of updates that the round was to close with, however many devices are missing."""
     found = storage.store.round(attempt)
     assert found  # noqa: S101 - our own invariant
-    return settings.updates_closing(len(found.cohort) - len(found.replacements))
+    return updates_closing(settings, len(found.cohort) - len(found.replacements))
 
 
 def _counted(storage: Storage, attempt: AttemptId, command: Reduce) -> list[DeviceReport]:

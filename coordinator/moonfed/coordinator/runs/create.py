@@ -9,17 +9,22 @@ from uuid import uuid4
 
 from moonfed.blobs.store import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.bundle.manifest import GRAPH_FILE, WEIGHTS_FILE, Manifest
-from moonfed.coordinator.aggregation.compatibility import require_consistent, require_robust_aggregation
+from moonfed.control.run_settings import RunSettings
+from moonfed.coordinator.aggregation.compatibility import (
+    require_consistent,
+    require_robust_aggregation,
+    with_default_bounds,
+)
 from moonfed.coordinator.deployments.selection import require_any
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.records import RunRecord
 from moonfed.coordinator.rounds.protocol import round_protocol
-from moonfed.coordinator.rounds.run_recipe import RunRecipe
-from moonfed.coordinator.rounds.settings import RunSettings
+from moonfed.coordinator.rounds.sizes import fewest_updates
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.updates.codec import encode_global_model
 from moonfed.coordinator.updates.validation import check_model
+from moonfed.encodings import parse_encodings
 from moonfed.errors import InvalidInput, NotFound, UntrustedBundle
 from moonfed.files import sync_file
 from moonfed.plan.inspection.graph import require_self_contained
@@ -37,7 +42,7 @@ class NewRun:
 
     manifest: str
     signature: str  # empty if the bundle is not signed, which is rejected
-    settings: RunSettings | RunRecipe  # a recipe's defaults depend on the bundle
+    settings: RunSettings  # whose bounds may be the bundle's
     name: str = ""  # empty: derived from the bundle's
     model: str = ""  # the initial weights; empty: the bundle's
     allow_empty: bool = False  # no known device needs to have the settings' labels
@@ -89,7 +94,7 @@ def _encoded(storage: Storage, owner: object, record: RunRecord, manifest: Manif
 
 def _new_record(storage: Storage, new: NewRun, ref: BlobRef, signature: BlobRef, manifest: Manifest) -> RunRecord:
     blobs = storage.blobs
-    settings = new.settings.settings(manifest) if isinstance(new.settings, RunRecipe) else new.settings
+    settings = with_default_bounds(new.settings, manifest)
     for file, blob in manifest.files.items():
         if not blobs.has(blob):
             raise NotFound(f"the bundle's {file}, blob {blob.sha256[:12]}, was not uploaded")
@@ -134,4 +139,5 @@ def require_runnable(manifest: Manifest, settings: RunSettings) -> None:
         )
     require_consistent(manifest)
     round_protocol(settings).check_manifest(manifest)
-    require_robust_aggregation(manifest, settings.robust, settings.fewest_updates)
+    parse_encodings(settings.downlink_encoding, settings.uplink_encoding)
+    require_robust_aggregation(manifest, settings, fewest_updates(settings))

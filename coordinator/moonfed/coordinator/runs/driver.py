@@ -121,7 +121,7 @@ class RunDriver:
         self._lock = asyncio.Lock()
         self._timers = Timers(lambda event: background.spawn(self._deliver(event)))
         self._stall_detector = StallDetector(
-            liveness, record.settings.heartbeat_timeout_seconds, lambda event: background.spawn(self._deliver(event))
+            liveness, record.settings.heartbeat_timeout, lambda event: background.spawn(self._deliver(event))
         )
         self._eta, self._observers = RoundEta(), observers
         self._meter = RoundMeter(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from moonfed.bundle.manifest import Manifest
 from moonfed.coordinator.records import AttemptId, RunRecord
+from moonfed.coordinator.rounds.sizes import models_needed
 from moonfed.coordinator.runs.assignments import GlobalState, load_global_state
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.coordinator.storage.store import Store
@@ -34,7 +35,7 @@ class GlobalStates:
 
 def load_global_states(store: Store, blobs: BlobStore, record: RunRecord, manifest: Manifest) -> GlobalStates:
     """Load a run's global states; raises Corrupt if a file of the newest one is damaged. Blocking."""
-    newest, limit = store.latest_round(record.run, "committed"), record.settings.models_needed
+    newest, limit = store.latest_round(record.run, "committed"), models_needed(record.settings)
     begins = newest.id.round + 1 if newest else 1
     states = {begins: load_global_state(store, blobs, record, manifest)}
     for round_ in range(max(1, begins + 1 - limit), begins):

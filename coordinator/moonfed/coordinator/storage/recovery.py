@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import singledispatch
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.rounds.events import STOPPED
-from moonfed.coordinator.rounds.fedbuff_state import ATTEMPT, FedBuffState, asynchronous
+from moonfed.coordinator.rounds.fedbuff_state import ATTEMPT, FedBuffState
 from moonfed.coordinator.rounds.protocol import round_protocol
-from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.storage.store import Store
 
@@ -65,7 +65,7 @@ def _recover_fedbuff(first: FedBuffState, store: Store, run: str, settings: RunS
             return FedBuffState(committed=last.id.round - 1, stopping=True)
         return FedBuffState(committed=last.id.round - 1, fruitless=settings.max_attempts, setback=last.reason)
     committed = last.id.round - (last.status == "open")
-    oldest = max(1, committed + 1 - asynchronous(settings).max_staleness)
+    oldest = max(1, committed + 1 - settings.max_staleness)
     found = (
         store.round(AttemptId(run=run, round=round_, attempt=ATTEMPT)) for round_ in range(oldest, last.id.round + 1)
     )

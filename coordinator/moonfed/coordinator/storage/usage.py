@@ -78,4 +78,4 @@ def encoding_of(connection: sql.Connection, sha256: str) -> str | None:
     ).first()
     if found is None:
         return None
-    return str(found.settings["encodings"]["down"]) if found.role == ENCODED_MODEL else FLOAT32
+    return str(found.settings["downlink_encoding"]) if found.role == ENCODED_MODEL else FLOAT32

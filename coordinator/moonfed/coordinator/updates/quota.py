@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from moonfed.control.run_settings import MAX_STALENESS
 from moonfed.coordinator.records import AttemptId
-from moonfed.coordinator.rounds.fedbuff_settings import MAX_STALENESS
 from moonfed.errors import ResourceExhausted
 
 TRIES = 4  # whole updates' worth of bytes

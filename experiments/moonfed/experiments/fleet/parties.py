@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.devices.sessions import DeviceInfo
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.records import AttemptId
-from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.edge_client.job import Job

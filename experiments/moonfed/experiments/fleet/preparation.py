@@ -87,7 +87,7 @@ def _load(simulation: Simulation, data: Path | None, bundle: Bundle | None) -> S
         load_dataset(simulation.dataset, data) if simulation.dataset else _load_own(simulation, data, bundle),
         train_samples=simulation.train_samples,
         test_samples=simulation.test_samples,
-        seed=simulation.seed,
+        seed=simulation.run.seed,
     )
     most = len(loaded.train.labels) // MINIMUM_SAMPLES
     if simulation.parties > most and not simulation.by:
@@ -171,7 +171,7 @@ def bundle_recipe(simulation: Simulation, data: SplitDataSet) -> BundleRecipe:
         settings=simulation.settings,
         mean=customary.mean,
         deviation=customary.deviation,
-        seed=simulation.seed,
+        seed=simulation.run.seed,
         projection=simulation.head or None,
         augmentation=simulation.augmentation_name,
         server_rule=simulation.rule,

@@ -115,7 +115,7 @@ def _description(simulation: Simulation) -> dict[str, Any]:
         "name": simulation.name,
         "dataset": simulation.dataset,
         "method": simulation.method,
-        "seed": simulation.seed,
+        "seed": simulation.run.seed,
         "recipe": simulation.to_document(),
     }
 

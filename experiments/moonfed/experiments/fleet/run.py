@@ -18,10 +18,10 @@ from typing import Any
 
 from moonfed.blobs.store import BlobRef
 from moonfed.bundle.files import Bundle, read_bundle
+from moonfed.control.recipe import to_toml
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.draw import Draw
-from moonfed.coordinator.rounds.run_recipe import to_toml
-from moonfed.coordinator.rounds.settings import RunSettings
 from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.edge_client.resources.accelerator import require_accelerator
@@ -186,7 +186,7 @@ async def _federated(
     simulation: Simulation, layout: Layout, directory: Storage, settings: EngineSettings, progress: ReportProgress
 ) -> tuple[SimulatedRound, ...]:
     coordinator, clock = Coordinator(directory), Clock(layout)
-    reporter = SimulationReporter(progress, simulation.rounds)
+    reporter = SimulationReporter(progress, simulation.run.rounds)
 
     def delivered(seconds: float) -> None:
         clock.keep(seconds)

@@ -82,7 +82,7 @@ def simulate_command(
     options = [f"{key}={value}" for key, value in named.items() if value not in (None, "")]
     simulation, opened = _read([*changes, *options], recipe, bundle)
     if simulation.by and data:
-        simulation = replace(simulation, parties=len(read_names(data, simulation.by)))
+        simulation = simulation.with_parties(len(read_names(data, simulation.by)))
     settings = EngineSettings(kind=engine, device=device)  # type: ignore[arg-type] # both are checked
     if workers is not None:
         settings = replace(settings, workers=workers)

@@ -36,7 +36,7 @@ async def simulate_solo(
         manifest=ref_of_bytes(content),
         blobs={MODEL: manifest.files[WEIGHTS_FILE]},
         training=manifest.training_at(1),
-        seed=simulation.seed,
+        seed=simulation.run.seed,
     )
     results = {result.party: result for result in read_rows(layout)[1]}
 

@@ -134,7 +134,7 @@ DESCRIPTIONS: Mapping[str, Callable[[Simulation], str]] = {
     "samples": _samples,
     NETWORK: lambda simulation: simulation.model,
     HEAD: lambda simulation: str(simulation.head) if simulation.head else "no head",
-    "rounds": lambda simulation: _federated(simulation, str(simulation.rounds)),
+    "rounds": lambda simulation: _federated(simulation, str(simulation.run.rounds)),
     EPOCHS: lambda simulation: _federated(simulation, str(simulation.method_settings.training.epochs)),
     EPOCHS_OF_SOLO: lambda simulation: (
         str(simulation.method_settings.training.epochs) if simulation.method == SOLO else ""
@@ -146,6 +146,6 @@ DESCRIPTIONS: Mapping[str, Callable[[Simulation], str]] = {
     "mu_moon": lambda simulation: _hyperparameter(simulation, "mu_moon"),
     TEMPERATURE: lambda simulation: _hyperparameter(simulation, "tau"),
     PARTIES: lambda simulation: "" if simulation.method == POOLED else str(simulation.parties),
-    COHORT: lambda simulation: _federated(simulation, simulation.cohort),
+    COHORT: lambda simulation: _federated(simulation, str(simulation.run.cohort)),
     AUGMENTATION: lambda simulation: simulation.augmentation_name,
 }

@@ -180,7 +180,7 @@ def _rows(cell: Cell, tuned: float | None, result: SimulationResult) -> Iterator
     common = {
         "dataset": simulation.dataset,
         "method": simulation.method,
-        "seed": simulation.seed,
+        "seed": simulation.run.seed,
         **({} if tuned is None else {cell.tuned: tuned}),
         "simulation": result.output.name,
     }

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from moonfed.coordinator.aggregation.robust.config import RobustSettings
+from moonfed.control.run_settings import RunSettings
 from tests.support.aggregation_rounds import PARAMETERS, SIZE, robust_settings
 from tests.support.robust_rounds import F64, NAMES, ROBUST, SLICES, START, assert_close, rounds, updates
 
 
-def clipped_by_hand(models: F64, robust: RobustSettings) -> F64:
+def clipped_by_hand(models: F64, robust: RunSettings) -> F64:
     changes = models - START
     lengths = {
         "parameters": np.linalg.norm(changes[:, PARAMETERS], axis=1),
@@ -44,7 +44,7 @@ def clipped_by_hand(models: F64, robust: RobustSettings) -> F64:
     ],
 )
 @pytest.mark.parametrize("slice_elements", SLICES)
-def test_a_change_that_is_too_long_is_scaled_down(tmp_path: Path, robust: RobustSettings, slice_elements: int) -> None:
+def test_a_change_that_is_too_long_is_scaled_down(tmp_path: Path, robust: RunSettings, slice_elements: int) -> None:
     lengths = np.array([0.2, 0.9, 1.0, 1.1, 6.0])
     models = (START + lengths[:, None] * (updates(2, 5) - START)).astype(np.float32).astype(np.float64)
     samples = [5, 1, 2, 3, 4]
@@ -58,7 +58,7 @@ def test_a_change_that_is_too_long_is_scaled_down(tmp_path: Path, robust: Robust
 @pytest.mark.parametrize("robust", ROBUST, ids=NAMES)
 @pytest.mark.parametrize("slice_elements", SLICES)
 def test_reducers_see_the_changes_as_they_were_clipped(
-    tmp_path: Path, robust: RobustSettings, slice_elements: int
+    tmp_path: Path, robust: RunSettings, slice_elements: int
 ) -> None:
     lengths = np.array([0.5, 0.9, 1.0, 1.1, 2.0, 8.0, 30.0])
     models = (START + lengths[:, None] * (updates(6, 7) - START)).astype(np.float32).astype(np.float64)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from moonfed.blobs.tensors import TensorSpec
-from moonfed.coordinator.aggregation.robust.config import RobustSettings
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.robust.reducers.median import Median
 from moonfed.coordinator.aggregation.robust.reducers.multi_krum import MultiKrum
 from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
@@ -22,7 +22,7 @@ from tests.support.robust_rounds import NAMES, ROBUST, START, assert_close, roun
 
 
 @pytest.mark.parametrize("robust", ROBUST, ids=NAMES)
-def test_poisoned_statistics_with_honest_parameters_have_no_effect(tmp_path: Path, robust: RobustSettings) -> None:
+def test_poisoned_statistics_with_honest_parameters_have_no_effect(tmp_path: Path, robust: RunSettings) -> None:
     """If both were measured together, parameters a thousand times as long would hide the statistics."""
     honest = updates(5, 7, spread=0.1)
     honest[:, PARAMETERS] *= 1000
@@ -116,7 +116,7 @@ def test_a_reducer_that_weighs_another_number_of_devices_is_rejected(
 @pytest.mark.parametrize(
     "robust", [robust_settings(), robust_settings(clip_factor=1.0), *ROBUST], ids=["mean", "clip", *NAMES]
 )
-def test_memory_does_not_grow_with_the_fleet(tmp_path: Path, robust: RobustSettings) -> None:
+def test_memory_does_not_grow_with_the_fleet(tmp_path: Path, robust: RunSettings) -> None:
     size, slice_elements = 200_000, 1 << 15
     specs = (TensorSpec("a", (size,), "parameter"), TensorSpec("b", (100,), "statistic"))
     chance, peaks = np.random.default_rng(0), []
@@ -131,7 +131,7 @@ def peak_of_a_round(
     directory: Path,
     specs: tuple[TensorSpec, ...],
     models: npt.NDArray[np.float32],
-    robust: RobustSettings,
+    robust: RunSettings,
     elements: int,
 ) -> int:
     manifest = make_manifest(tensors=specs)

@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,30 +150,30 @@ def test_retention_keeps_the_newest_and_every_nth_round() -> None:
     assert [round_ for round_ in range(31) if Retention(last=3, every=10).keeps(round_, 30)] == [0, 10, 20, 28, 29, 30]
     for fields in ({"last": 0}, {"last": 2_000_000}, {"every": -1}):
         with pytest.raises(InvalidInput, match=r"keep_(last|every) is .*; it must be a whole number"):
-            Retention(**fields)
+            Retention(**{"last": 20, "every": 100, **fields})
 
 
 # Over the wire
 
 
-def rounds_of(fleet: Fleet, rounds: int, **retention: int) -> None:
+def rounds_of(fleet: Fleet, rounds: int, **retention: Any) -> None:  # noqa: ANN401
     device = fleet.device("cam-1")
     session = device.connect()
-    fleet.start("run", rounds=rounds, retention=control_pb2.Retention(**retention))
+    fleet.start("run", rounds=rounds, **retention)
     for round_ in range(1, rounds + 1):
         device.submit(session.assignment(), model_bytes(float(round_)))
     list(fleet.operator.watch("run"))
 
 
 def prune(fleet: Fleet, run: str, **retention: int) -> control_pb2.PruneRunReply:
-    request = control_pb2.PruneRunRequest(run=run, retention=control_pb2.Retention(**retention))
+    request = control_pb2.PruneRunRequest(run=run, **retention)
     reply = ask(fleet.operator.control.PruneRun, request)
     assert isinstance(reply, control_pb2.PruneRunReply)
     return reply
 
 
 def test_a_run_retains_the_configured_models(fleet: Fleet) -> None:
-    rounds_of(fleet, 9, last=2, every=4)
+    rounds_of(fleet, 9, keep_last=2, keep_every=4)
     rounds = fleet.operator.rounds("run")
     assert [entry.round for entry in rounds] == list(range(1, 10))
     kept = {entry.round: entry.model for entry in rounds if entry.HasField("model")}
@@ -180,17 +181,17 @@ def test_a_run_retains_the_configured_models(fleet: Fleet) -> None:
     assert fleet.operator.model(kept[4]) == model_bytes(4.0)
     with pytest.raises(Exception, match=r"there is no blob .*; if it was a global model, its run may have deleted it"):
         fleet.operator.model(to_message(ref_of_bytes(model_bytes(3.0))))
-    pruned = prune(fleet, "run", last=1, every=0)
+    pruned = prune(fleet, "run", keep_last=1, keep_every=0)
     assert (pruned.models, pruned.bytes) == (2, 2 * len(model_bytes(0.0)))
     assert [entry.round for entry in fleet.operator.rounds("run") if entry.HasField("model")] == [9]
     with pytest.raises(NotFound, match="there is no run 'other'"):
-        prune(fleet, "other", last=1, every=0)
+        prune(fleet, "other", keep_last=1, keep_every=0)
     with pytest.raises(InvalidInput, match="keep_last is 0"):
-        prune(fleet, "run", last=0, every=0)
+        prune(fleet, "run", keep_last=0, keep_every=0)
 
 
 def test_only_a_run_that_has_ended_is_deleted_with_all_that_is_its_own(fleet: Fleet) -> None:
-    rounds_of(fleet, 2, last=9, every=0)
+    rounds_of(fleet, 2, keep_last=9, keep_every=0)
     fleet.start("other", bundle=coordinator.make_bundle(start=7.0), minimum_devices=9)
     with pytest.raises(WrongState, match="'other' is running; stop it"):
         ask(fleet.operator.control.DeleteRun, control_pb2.DeleteRunRequest(run="other"))

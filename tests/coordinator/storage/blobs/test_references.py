@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from moonfed.blobs.store import BlobRef, ref_of_bytes
-from moonfed.coordinator.rounds.retention import Retention
+from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import NotFound
 from tests.support.store_records import RUN, committed, kept_models
@@ -42,7 +42,7 @@ def test_manual_pruning_reports_the_number_of_deleted_models(store: Store) -> No
     assert kept_models(store) == [5, 9, 10]
     assert store.prune_run("digits", Retention(last=2, every=5)) == (0, [])
     with pytest.raises(NotFound, match="'other'"):
-        store.prune_run("other", Retention())
+        store.prune_run("other", KEEP_ALL)
 
 
 def test_models_that_devices_may_have_started_from_stay_whatever_the_retention(store: Store) -> None:

@@ -14,6 +14,7 @@ from moonfed.blobs.schema import Kind
 from moonfed.bundle.manifest import MODEL
 from moonfed.coordinator.aggregation.closed_round import ClosedRound
 from moonfed.coordinator.aggregation.robust import norm_clip
+from moonfed.coordinator.aggregation.robust.config import build_reducer
 from moonfed.coordinator.aggregation.robust.incidents import RankedIncident, clip_incident, outlier_incident
 from moonfed.coordinator.aggregation.robust.model_changes import ModelChanges, PerKind
 from moonfed.coordinator.aggregation.robust.reducers.reducer import WeightingReducer
@@ -27,7 +28,7 @@ def reduce_robustly(closed: ClosedRound, weighting: Weighting, slice_elements: i
 
     Raises InvalidInput if there are too few updates for the reducer.
     """
-    reducer, devices = closed.robust.build_reducer(), [contribution.device for contribution in closed.contributions]
+    reducer, devices = build_reducer(closed.settings), [contribution.device for contribution in closed.contributions]
     reducer.require_enough(len(devices))
     changes = ModelChanges(global_model=closed.global_state[MODEL], models=closed.models, specs=closed.manifest.tensors)
     alpha, moved = _capped_weights(closed, weighting)
@@ -53,7 +54,7 @@ def reduce_robustly(closed: ClosedRound, weighting: Weighting, slice_elements: i
 
 def _capped_weights(closed: ClosedRound, weighting: Weighting) -> tuple[Float64Array, float]:
     """Return the updates' weights after the cap, [N], and their sum, as a share of the weight of all."""
-    weights, cap = closed.weights(weighting), closed.robust.weight_cap
+    weights, cap = closed.weights(weighting), closed.settings.weight_cap
     if not cap:
         return np.array(weights, np.float64), 1.0
     capped = cap_weights(weights, cap / closed.cohort)
@@ -62,7 +63,7 @@ def _capped_weights(closed: ClosedRound, weighting: Weighting) -> tuple[Float64A
 
 def _norms(closed: ClosedRound, changes: ModelChanges, grams: PerKind, slice_elements: int) -> PerKind:
     """Return the lengths of the changes, [N], if they are needed."""
-    if not closed.robust.clips:
+    if not closed.settings.clips:
         return {}
     if grams:
         return {kind: np.sqrt(gram.diagonal()) for kind, gram in grams.items()}
@@ -73,9 +74,9 @@ def _clip(closed: ClosedRound, norms: PerKind) -> tuple[PerKind, list[RankedInci
     """Return the factor of each change, [N], and an incident for each that was unusually long."""
     scales, incidents = dict.fromkeys(PARTS, np.ones(len(closed.contributions))), list[RankedIncident]()
     for kind, lengths in norms.items():
-        clip_norm = closed.robust.clip_norm if kind == "parameter" else 0.0  # statistics have other units
-        longest = norm_clip.bound(lengths, clip_norm=clip_norm, clip_factor=closed.robust.clip_factor)
-        usual = norm_clip.usual(lengths, clip_norm=clip_norm, clip_factor=closed.robust.clip_factor)
+        clip_norm = closed.settings.clip_norm if kind == "parameter" else 0.0  # statistics have other units
+        longest = norm_clip.bound(lengths, clip_norm=clip_norm, clip_factor=closed.settings.clip_factor)
+        usual = norm_clip.usual(lengths, clip_norm=clip_norm, clip_factor=closed.settings.clip_factor)
         scales[kind] = norm_clip.scales(lengths, longest)
         for i in np.flatnonzero(lengths > usual):
             incidents.append(clip_incident(closed.contributions[i].device, PARTS[kind], float(lengths[i]), longest))

@@ -33,7 +33,7 @@ export async function show(root, name) {
   const traffic = stackChart("Bytes", bytes, label);
   const charts = [accuracy, loss, phases, outcomes, traffic];
   const table = roundTable(name);
-  const settings = h("details", { class: "card" }, h("summary", {}, "Settings"), facts(settingFacts(run.settings)),
+  const settings = h("details", { class: "card" }, h("summary", {}, "Settings, times in seconds"), facts(settingFacts(run.settings)),
     facts([["manifest", run.manifest.sha256], ["newest model", `${run.model.sha256} (${bytes(run.model.size)})`]]));
   replace(root, title, why, summary, open.element, chartGrid(...charts), card("Rounds", table.element), eligibility, clipped, evaluations, settings);
 

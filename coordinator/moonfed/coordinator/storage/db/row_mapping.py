@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from moonfed.blobs.store import BlobRef
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.records import (
     AttemptId,
@@ -18,7 +19,6 @@ from moonfed.coordinator.records import (
     RunRecord,
     TokenRecord,
 )
-from moonfed.coordinator.rounds.settings import RunSettings
 
 TOKEN_ID = 12  # characters of the hash of a token's secret
 
@@ -66,7 +66,7 @@ def run_record(row: sql.RowMapping) -> RunRecord:
         run=row["run"],
         created=row["created"],
         status=row["status"],
-        settings=RunSettings.from_document(row["settings"]),
+        settings=RunSettings.read(row["settings"]),
         manifest=_ref(row, "manifest"),
         method=row["method"],
         initial=_ref(row, "initial"),

@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from moonfed.coordinator.draw import SECRET_BYTES
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 NAME, DIGEST, SERIAL = 63, 64, 64  # characters
 ROLE = 255
 BUNDLE, INITIAL = -1, 0  # in place of a round: the owner of a run's first blobs

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moonfed.registry import Registry, Selection
+from moonfed.registry import Registry
 
 if TYPE_CHECKING:
     from moonfed.coordinator.aggregation.robust.reducers.reducer import Reducer
@@ -24,6 +24,4 @@ REDUCERS: Registry[Reducer] = Registry(
         "multi_krum": f"{_PACKAGE}.multi_krum:MultiKrum",
         "geometric_median": f"{_PACKAGE}.geometric_median:GeometricMedian",
     },
-    reserved=("reducer", "weight_cap", "clip_norm", "clip_factor"),  # beside its settings in a recipe
 )
-DEFAULT_REDUCER = Selection("mean")

@@ -1,0 +1,238 @@
+"""A run's settings, each declared once: for the options of `run start`, recipes, messages, the database and reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from moonfed.control.declarations import declared, setting
+from moonfed.control.kinds import (
+    Amount,
+    Amounts,
+    Choice,
+    Flag,
+    Labels,
+    Number,
+    Pairs,
+    Share,
+    Whole,
+    Words,
+)
+from moonfed.encodings import FLOAT32, Encodings
+from moonfed.errors import Corrupt, InvalidInput
+from moonfed.registry import Value
+
+MAX_SEED = 2**64 - 1
+MAX_BUFFER = 100_000
+MAX_STALENESS = 64  # rounds; receipts are kept for longer than that
+MAX_OVER_SELECTION = 10.0
+MEAN = "mean"  # the reducer that is none
+DEFENCE = ("weight_cap", "clip_norm", "clip_factor", "reducer", "reducer_settings")  # what `trusting` excludes
+
+AMOUNT, FLAG, WORD = Amounts(), Flag(), Words()
+SECONDS = Number("a positive, finite number of seconds", lambda value: value > 0, " s")
+BOUND = Number("a positive number, or 0 for none", lambda value: value >= 0)
+CAP = Number("a multiple of an equal share, from 1, or 0 for none", lambda value: value == 0 or value >= 1, "/N")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """One run's settings. Until a run has started, those without `trusting` or a defence have the bundle's defaults.
+
+    With `asynchronous` rounds (FedBuff, Nguyen et al., AISTATS 2022) `cohort` is the number of devices that train
+    concurrently, and `quorum` is of the buffer.
+    """
+
+    rounds: int = setting(10, Whole(1), "Rounds to commit.")
+    cohort: Amount = setting(
+        "all",
+        AMOUNT,
+        "Devices per round (with --asynchronous, devices that train at the same time): a number, a share such as 20% "
+        "of the eligible devices online, or all.",
+    )
+    minimum_devices: int = setting(
+        1,
+        Whole(1),
+        "Eligible devices that must be online before a round opens, or more if --quorum needs more; with "
+        "--asynchronous K, before the first round only, and at least K.",
+    )
+    quorum: Amount = setting(
+        "50%",
+        AMOUNT,
+        "Updates required per round: a number, a share of the cohort (with --asynchronous K, of K), or all.",
+    )
+    deadline: float = setting(
+        3600.0,
+        SECONDS,
+        "Maximum duration of an attempt at a round in seconds; with --asynchronous, the time after which --quorum is "
+        "enough.",
+    )
+    max_attempts: int = setting(10, Whole(1), "Failed attempts at one round, in a row, after which the run fails.")
+    heartbeat_timeout: float = setting(120.0, SECONDS, "Seconds without a heartbeat after which a device is lost.")
+    over_selection: float = setting(
+        "0%",
+        Share("the cohort", MAX_OVER_SELECTION),
+        "Additional devices to select, as a share of the cohort; stragglers are dropped.",
+    )
+    asynchronous: int = setting(
+        0,
+        Whole(0, MAX_BUFFER),
+        "Use asynchronous rounds (FedBuff): every K updates make a model. 0: synchronous rounds.",
+        metavar="K",
+    )
+    max_staleness: int = setting(
+        20,
+        Whole(0, MAX_STALENESS),
+        "With --asynchronous: maximum age, in models, of the model that an update was trained from.",
+    )
+    labels: Mapping[str, str] = setting(
+        {},
+        Labels(),
+        "Select only devices with this label; repeatable.",
+        option="--label",
+        metavar="NAME=VALUE",
+    )
+    trusted_labels: bool = setting(False, FLAG, "Consider only labels that operators have set with `device label`.")
+    sampling: str = setting(
+        "uniform",
+        Choice("uniform", "samples"),
+        "Selection: uniform, or samples (in proportion to the devices' samples).",
+    )
+    uplink_encoding: str = setting(
+        FLOAT32, WORD, "Encoding of updates: float32, bfloat16 or int8, optionally with +zstd."
+    )
+    downlink_encoding: str = setting(
+        FLOAT32, WORD, "Encoding of global models for devices; values as for --uplink-encoding."
+    )
+    weight_cap: float = setting(
+        0.0,
+        CAP,
+        "Maximum weight of one device, as a multiple of 1/N, N being the size of the cohort. Default, unless a clip, a "
+        "reducer or --trusting is given: 1.25, with a clip factor of 1.25; SCAFFOLD has no default clip, and FedNova "
+        "no default bound.",
+    )
+    clip_norm: float = setting(0.0, BOUND, "Maximum L2 norm of a device's change to the parameters; 0: not set.")
+    clip_factor: float = setting(
+        0.0, BOUND, "The same limit as a multiple of the round's median norm. Default: see --weight-cap."
+    )
+    exclude_after: int = setting(
+        0,
+        Whole(0),
+        "Leave out a device once its update was reported as clipped in K rounds in a row; 0: never.",
+        metavar="K",
+    )
+    trusting: bool = setting(False, FLAG, "Average without bounds on a device's influence.")
+    reducer: str = setting(MEAN, WORD, "Aggregation of the updates.")
+    reducer_settings: Mapping[str, Value] = setting(
+        {}, Pairs(), "A setting of the reducer, such as byzantine=2.", option="--reducer-set", metavar="KEY=VALUE"
+    )
+    seed: int = setting(0, Whole(0, MAX_SEED), "Seed of the order of samples and of augmentation.")
+    keep_last: int = setting(20, Whole(1), "Number of newest global models to keep.")
+    keep_every: int = setting(100, Whole(0), "Also keep every N-th round's model; 0: none.", metavar="N")
+
+    def __post_init__(self) -> None:
+        for name, item in RUN_SETTINGS.items():
+            item.kind.check(name, getattr(self, name))
+        if self.trusted_labels and not self.labels:
+            raise InvalidInput("trusted_labels is given without a label; name the labels that devices must have")
+        if self.trusting and self.is_robust:
+            raise InvalidInput("trusting is given together with bounds or a reducer; it must be given alone")
+        if self.exclude_after and not self.clips and (self.trusting or self.is_robust):
+            raise InvalidInput(f"exclude_after is {self.exclude_after}, and nothing is clipped; give clip_factor")
+        if self.asynchronous:
+            self._check_asynchronous()
+        else:
+            self._check_synchronous()
+
+    def _check_synchronous(self) -> None:
+        if self.max_staleness != RUN_SETTINGS["max_staleness"].default:
+            raise InvalidInput(f"max_staleness is {self.max_staleness}; it applies to asynchronous rounds only")
+        if self.cohort.count and self.quorum.count and self.quorum.count > self.cohort.count:
+            raise InvalidInput(f"quorum is {self.quorum}; it must be at most the cohort, {self.cohort}")
+
+    def _check_asynchronous(self) -> None:
+        if self.quorum.count and self.quorum.count > self.asynchronous:
+            raise InvalidInput(f"quorum is {self.quorum}; it must be at most the buffer, {self.asynchronous}")
+        if self.over_selection:
+            raise InvalidInput(f"over_selection is {self.over_selection}; with asynchronous rounds it must be 0")
+        if self.sampling != "uniform":
+            raise InvalidInput(
+                f"sampling is {self.sampling!r}; with asynchronous rounds it must be 'uniform', since a device's pace "
+                "decides how often it counts"
+            )
+
+    @property
+    def is_robust(self) -> bool:
+        """True if anything bounds the harm that a device can do, beyond the checks of every update."""
+        return any(name in DEFENCE for name in self.changed())
+
+    @property
+    def clips(self) -> bool:
+        """True if changes longer than a bound are scaled down."""
+        return bool(self.clip_norm or self.clip_factor)
+
+    @property
+    def encodings(self) -> Encodings:
+        """The encodings of models on the wire."""
+        return Encodings.from_document({"down": self.downlink_encoding, "up": self.uplink_encoding})
+
+    def changed(self, defaults: RunSettings | None = None) -> tuple[str, ...]:
+        """Return the names of the settings that differ from the defaults."""
+        return tuple(name for name in RUN_SETTINGS if getattr(self, name) != getattr(defaults or DEFAULTS, name))
+
+    def phrases(self) -> list[str]:
+        """Return the settings that differ from the defaults as people read them, such as `deadline 60 s`."""
+        chosen = [(RUN_SETTINGS[name], getattr(self, name)) for name in self.changed()]
+        return [f"{item.words} {item.kind.text(value)}".rstrip() for item, value in chosen]
+
+    def to_document(self) -> dict[str, Any]:
+        """Return all settings as JSON values: the document that recipes, messages, the database and reports contain."""
+        return {name: item.kind.write(getattr(self, name)) for name, item in RUN_SETTINGS.items()}
+
+    def to_json(self) -> str:
+        """Return the document as text, for a message."""
+        return json.dumps(self.to_document())
+
+    @classmethod
+    def read(cls, document: Mapping[str, object]) -> RunSettings:
+        """Read a document; missing keys have their defaults. InvalidInput names a wrong key or value."""
+        for key, value in document.items():
+            if key not in RUN_SETTINGS:
+                keys = ", ".join(sorted(RUN_SETTINGS))
+                raise InvalidInput(f"{key} (= {value!r}) is not a key of a run's recipe; the keys are {keys}")
+        return cls(**{key: RUN_SETTINGS[key].kind.read(key, value) for key, value in document.items()})
+
+    @classmethod
+    def from_json(cls, text: str) -> RunSettings:
+        """Read a request's document, whose author must know every key."""
+        return cls.read(_object(text))
+
+    @classmethod
+    def received(cls, text: str) -> RunSettings:
+        """Read a reply's document, in which a later release may have keys that this one does not know."""
+        try:
+            return cls.read({key: value for key, value in _object(text).items() if key in RUN_SETTINGS})
+        except InvalidInput as error:
+            raise Corrupt(f"the coordinator's reply is malformed: {error}") from error
+
+
+RUN_SETTINGS = declared(RunSettings)  # by name
+DEFAULTS = RunSettings()
+
+
+def require_setting(name: str, value: object) -> None:
+    """Raise InvalidInput for a value that this setting cannot have."""
+    RUN_SETTINGS[name].kind.check(name, value)
+
+
+def _object(text: str) -> dict[str, object]:
+    """Return a document's keys and values; all settings of an empty one have their defaults."""
+    try:
+        document = json.loads(text or "{}")
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"settings is {text[:40]!r}; it must be JSON") from error
+    if not isinstance(document, dict):
+        raise InvalidInput(f"settings is {text[:40]!r}; it must be a JSON object")
+    return document
