@@ -40,13 +40,13 @@ parties = 3
 partition = "iid"
 train_samples = 200
 test_samples = 100
+reducer = "meamed"
 [settings]
 smoothing = 0.2
 epochs = 1
 [server]
 server_learning_rate = 0.7
-[robust]
-reducer = "meamed"
+[reducer_settings]
 byzantine = 1
 """
 

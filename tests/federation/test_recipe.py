@@ -31,9 +31,9 @@ seed = 3
 parties = 5
 beta = 5.0
 target = "left"
-[robust]
 clip_factor = 0.9
 reducer = "trimmed_mean"
+[reducer_settings]
 share = 0.25
 """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -26,10 +25,11 @@ from moonfed.experiments.own_data import require_none
 from moonfed.experiments.partition import Kind, PartitionSettings
 from moonfed.export.bundle_recipe import MethodSettings, default_projection, read_settings
 from moonfed.export.methods import METHODS
+from moonfed.registry import Value, read_value
 from moonfed.server_rules import read_server_rule
 from moonfed.server_rules.server_rule import ServerRule
+from moonfed.validate import require_one_of, require_whole
 
-Value = float | int | str | bool
 SOLO = "solo"  # every party trains alone
 POOLED = "pooled"  # all samples in one place, to compare with; no device's method
 ALONE = (SOLO, POOLED)  # the methods that exchange nothing
@@ -88,13 +88,13 @@ class Simulation:
         if not self.name or not self.name.isprintable():
             raise InvalidInput(f"name is {self.name!r}; it must be printable text")
         if self.dataset:
-            _one_of("dataset", self.dataset, tuple(LOADERS))
+            require_one_of("dataset", self.dataset, tuple(LOADERS))
             require_none({key: getattr(self, key) for key in OWN_DATA}, f"data set {self.dataset!r}")
-        _whole("parties", self.parties, 1, MAX_NUMBER)
-        _whole("train_samples", self.train_samples, 0)
-        _whole("test_samples", self.test_samples, 0)
+        require_whole("parties", self.parties, 1, MAX_NUMBER)
+        require_whole("train_samples", self.train_samples, 0)
+        require_whole("test_samples", self.test_samples, 0)
         if self.partition_seed != OWN_SEED:
-            _whole("partition_seed", self.partition_seed, 0, MAX_SEED)
+            require_whole("partition_seed", self.partition_seed, 0, MAX_SEED)
         if not 0 <= self.stragglers <= 1:
             raise InvalidInput(f"stragglers is {self.stragglers!r}; it must be a share from 0 to 1")
         if not 0 <= self.dropouts < 1:
@@ -109,9 +109,9 @@ class Simulation:
 
     def _check_training(self) -> None:
         """Check what a bundle would contain."""
-        _one_of("method", self.method, (*METHODS, POOLED))
+        require_one_of("method", self.method, (*METHODS, POOLED))
         if self.projection != OF_METHOD:
-            _whole("projection", self.projection, 0)
+            require_whole("projection", self.projection, 0)
         if self.method_settings.training.views and self.augmentation_name == "none":
             raise InvalidInput(
                 f"views is {self.method_settings.training.views}; it must be 0, since nothing is augmented: "
@@ -266,6 +266,7 @@ class Simulation:
 
 _FIELDS = {item.name: str(item.type) for item in fields(Simulation) if item.name != "run"}
 _KEYS = {key: kind for key, kind in _FIELDS.items() if key != "bundle"}
+_NUMBERS = {"bool": bool, "int": int, "float": float}
 
 
 def run_defaults(*, bundle: bool, parties: int, defended: bool) -> dict[str, Any]:
@@ -352,24 +353,11 @@ def _table(name: str, value: object) -> Mapping[str, Value]:
 
 def _typed(key: str, value: object, kind: str) -> object:
     """Convert a top-level value to its field's type; text on a command line becomes a number."""
-    if kind == "bool":
-        truths = {"true": True, "false": False}
-        if str(value).lower() in truths:
-            return truths[str(value).lower()]
-        raise InvalidInput(f"{key} is {value!r}; it must be true or false")
-    if kind not in ("int", "float"):
-        return str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else _reject(key, value)
-    try:
-        number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
-    except ValueError:
-        number = math.nan
-    if math.isnan(number) or (kind == "int" and not number.is_integer()):
-        raise InvalidInput(f"{key} is {value!r}; it must be a {'whole number' if kind == 'int' else 'number'}")
-    return int(value) if kind == "int" else number  # type: ignore[call-overload] # it converts, as was just seen
-
-
-def _reject(key: str, value: object) -> str:
-    raise InvalidInput(f"{key} is {value!r}; it must be text")
+    if kind in _NUMBERS:
+        return read_value(key, value, _NUMBERS[kind])
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise InvalidInput(f"{key} is {value!r}; it must be text")
+    return str(value)
 
 
 def _plain(value: Value) -> Value:
@@ -378,14 +366,3 @@ def _plain(value: Value) -> Value:
         return value if isinstance(value, bool) else float(value)
     except ValueError:
         return value
-
-
-def _one_of(key: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise InvalidInput(f"{key} is {value!r}; it must be one of {', '.join(allowed)}")
-
-
-def _whole(key: str, value: int, least: int, most: float = math.inf) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        limit = "" if math.isinf(most) else f" to {most}"
-        raise InvalidInput(f"{key} is {value!r}; it must be a whole number from {least}{limit}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -210,12 +211,13 @@ class Labels(Kind[Mapping[str, str]]):
 
 
 class Pairs(Kind[Mapping[str, Value]]):
-    """Settings of a part that is chosen by name, which checks them."""
+    """Settings of a part that is chosen by name, which checks them; text that is a number becomes one."""
 
     option: ClassVar[Any] = list[str]
 
     def read(self, name: str, value: object) -> Mapping[str, Value]:
-        return read_pairs(name, value) if isinstance(value, list | tuple) else _table(name, value)
+        pairs = read_pairs(name, value) if isinstance(value, list | tuple) else _table(name, value)
+        return {key: _number(item) for key, item in pairs.items()}
 
     def check(self, name: str, value: Mapping[str, Value]) -> None:
         for key, item in value.items():
@@ -244,6 +246,15 @@ def _word(name: str, value: object, allowed: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise InvalidInput(f"{name} is {value!r}; it must be {allowed}")
     return str(value).strip()
+
+
+def _number(value: Value) -> Value:
+    for kind in (int, float):
+        with suppress(ValueError, OverflowError):
+            number = kind(value)
+            if isinstance(value, str) and math.isfinite(number):
+                return number
+    return value
 
 
 def _table(name: str, value: object) -> dict[str, Value]:

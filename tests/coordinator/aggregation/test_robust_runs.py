@@ -116,10 +116,10 @@ def test_without_robust_aggregation_two_poisoned_devices_ruin_the_model(fleet: F
     "robust",
     [
         {"reducer": "median"},
-        {"reducer": "trimmed_mean", "reducer_settings": {"byzantine": "2"}},
-        {"reducer": "multi_krum", "reducer_settings": {"byzantine": "2"}},
+        {"reducer": "trimmed_mean", "reducer_settings": {"byzantine": 2}},
+        {"reducer": "multi_krum", "reducer_settings": {"byzantine": 2}},
         {"reducer": "geometric_median"},
-        {"clip_factor": 2.0, "weight_cap": 1.5, "reducer": "geometric_median", "reducer_settings": {"byzantine": "2"}},
+        {"clip_factor": 2.0, "weight_cap": 1.5, "reducer": "geometric_median", "reducer_settings": {"byzantine": 2}},
     ],
     ids=["median", "trimmed_mean", "multi_krum", "geometric_median", "the whole chain"],
 )
@@ -141,7 +141,7 @@ def test_an_operator_is_shown_the_settings_and_the_incidents(fleet: Fleet) -> No
     sent: Sent = {
         "clip_norm": 20.0,
         "reducer": "geometric_median",
-        "reducer_settings": {"byzantine": "2"},
+        "reducer_settings": {"byzantine": 2},
         "weight_cap": 2.0,
     }
     _, rounds, watched = robust_run(fleet, sent)

@@ -31,7 +31,7 @@ def test_an_operator_starts_a_run_with_robust_aggregation(programs: Programs) ->
     started = json.loads(programs.command(*words, "--json"))
     expected = {
         "weight_cap": 1.5, "clip_norm": 2.0, "clip_factor": 3.0, "exclude_after": 3, "trusting": False,
-        "reducer": "geometric_median", "reducer_settings": {"byzantine": "1"},
+        "reducer": "geometric_median", "reducer_settings": {"byzantine": 1},
     }  # fmt: skip
     assert {key: started["settings"][key] for key in expected} == expected
     chosen = "minimum devices 5, weight cap 1.5/N, clip norm 2, clip factor 3, exclude after 3"

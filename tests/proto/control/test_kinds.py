@@ -86,3 +86,10 @@ def test_an_amount_is_a_count_or_a_fraction(amount: Amount) -> None:
 )
 def test_people_read_what_differs_from_the_defaults(fields: dict[str, Any], phrases: list[str]) -> None:
     assert RunSettings.read(fields).phrases() == phrases
+
+
+def test_a_reducers_settings_are_numbers_however_they_are_written() -> None:
+    texts = ["a=1", "b=0.5", "c=mean", "d=nan", "e=1e400"]
+    found = RunSettings.read({"reducer_settings": texts}).reducer_settings
+    assert found == {"a": 1, "b": 0.5, "c": "mean", "d": "nan", "e": "1e400"}
+    assert RunSettings.read({"reducer_settings": {"a": "1", "f": True}}).reducer_settings == {"a": 1, "f": True}

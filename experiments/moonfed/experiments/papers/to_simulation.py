@@ -12,8 +12,9 @@ from typing import Any
 from moonfed.experiments.papers.presets import AUTHORS_SPLIT, DATA, paper_rounds
 from moonfed.experiments.papers.recipe import Cell
 from moonfed.experiments.papers.reproduce_options import Options
-from moonfed.experiments.simulation import POOLED, SOLO, Simulation, Value, from_document
+from moonfed.experiments.simulation import POOLED, SOLO, Simulation, from_document
 from moonfed.export.model_zoo import PROJECTION
+from moonfed.registry import Value
 
 DEFAULTS: Mapping[str, Value] = {
     "beta": 0.5,
