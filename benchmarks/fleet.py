@@ -63,7 +63,13 @@ def measure_fleet(scale: FleetScale = FleetScale()) -> Tables:
 def _simulation(method: str, epochs: int, *, augmentation: bool = True) -> Simulation:
     """Describe two rounds: TorchScript optimises in the first, whose model is scored during the second."""
     settings = {"epochs": epochs, "batch_size": BATCH}
-    keys = {"projection": PROJECTION, "parties": PARTIES, "rounds": 2, "settings": settings, "augmentation": augmentation}
+    keys = {
+        "projection": PROJECTION,
+        "parties": PARTIES,
+        "rounds": 2,
+        "settings": settings,
+        "augmentation": augmentation,
+    }
     return from_document({"dataset": NAME, "method": method, **keys})
 
 

@@ -142,7 +142,7 @@ def two_devices(fleet: Fleet, **fields: Any) -> tuple[list[Device], list[DeviceS
 
 
 def start(fleet: Fleet, **fields: Any) -> control_pb2.Run:
-    request = control_pb2.StartRunRequest(**{"settings": coordinator.settings(), **fields})
+    request = control_pb2.StartRunRequest(**{"settings": coordinator.settings().to_json(), **fields})
     reply = ask(fleet.operator.control.StartRun, request)
     assert isinstance(reply, control_pb2.Run)
     return reply

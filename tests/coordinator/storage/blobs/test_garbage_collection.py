@@ -156,7 +156,7 @@ def test_retention_keeps_the_newest_and_every_nth_round() -> None:
 # Over the wire
 
 
-def rounds_of(fleet: Fleet, rounds: int, **retention: Any) -> None:  # noqa: ANN401
+def rounds_of(fleet: Fleet, rounds: int, **retention: Any) -> None:
     device = fleet.device("cam-1")
     session = device.connect()
     fleet.start("run", rounds=rounds, **retention)
