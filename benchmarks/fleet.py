@@ -70,7 +70,7 @@ def _simulation(method: str, epochs: int, *, augmentation: bool = True) -> Simul
         "settings": settings,
         "augmentation": augmentation,
     }
-    return from_document({"dataset": NAME, "method": method, **keys})
+    return from_document({"dataset": NAME, "method": method, "projection": PROJECTION, **keys})
 
 
 def _overhead(name: str, simulation: Simulation, repetitions: int, at_most: float | None) -> list[Figure]:

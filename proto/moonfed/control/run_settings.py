@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,9 +191,10 @@ class RunSettings:
         """Return all settings as JSON values: the document that recipes, messages, the database and reports contain."""
         return {name: item.kind.write(getattr(self, name)) for name, item in RUN_SETTINGS.items()}
 
-    def to_json(self) -> str:
-        """Return the document as text, for a message."""
-        return json.dumps(self.to_document())
+    def to_json(self, only: Collection[str] | None = None) -> str:
+        """Return the document as text, for a message; `only` some settings, so that the reader chooses the others."""
+        document = self.to_document()
+        return json.dumps(document if only is None else {name: document[name] for name in only})
 
     @classmethod
     def read(cls, document: Mapping[str, object]) -> RunSettings:

@@ -38,6 +38,7 @@ def test_bounds_that_the_bundle_will_give_may_exclude_devices() -> None:
 
 def test_the_document_has_every_setting_and_reads_as_the_same() -> None:
     assert DEFAULTS.to_document().keys() == RUN_SETTINGS.keys()
+    assert json.loads(RunSettings(seed=3).to_json(["seed"])) == {"seed": 3}
     assert RunSettings.read({}) == RunSettings.from_json("") == RunSettings.from_json(DEFAULTS.to_json()) == DEFAULTS
 
 

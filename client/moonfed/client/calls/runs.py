@@ -45,7 +45,8 @@ def start(
 ) -> Steps[Run]:
     """Upload a bundle and start a run of it."""
     opened = bundle if isinstance(bundle, Bundle) else read_bundle(bundle, signed_by(None))
-    chosen = RunSettings.read(override(_keys(recipe), settings))
+    given = override(_keys(recipe), settings)
+    chosen = RunSettings.read(given).to_json(given)
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory, bundle_files(opened) as files:
         model, weights = yield from _initial(initial, opened, Path(directory) / "weights")
         # The upload retries for a long time; an unreachable coordinator must fail at once.
@@ -56,7 +57,7 @@ def start(
             manifest=opened.ref.sha256,
             signature=opened.signature_sha256,
             model=model,
-            settings=chosen.to_json(),
+            settings=chosen,
             allow_empty=allow_empty,
         )
         started = yield from ask(control_pb2.Run, "StartRun", request, attempts=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,10 +72,14 @@ class Console:
         bundle: Bundle,
         initial: InitialModel | None,
         settings: RunSettings,
+        given: Collection[str] | None = None,
         *,
         allow_empty: bool = False,
     ) -> control_pb2.Run:
-        """Upload missing blobs, and start a run from the bundle's weights or those given."""
+        """Upload missing blobs, and start a run from the bundle's weights or those given.
+
+        `given`: the settings that the operator chose, so that the coordinator decides on the others; None: all.
+        """
         with bundle_files(bundle) as files:
             # The upload retries for a long time; an unreachable coordinator must fail at once.
             self.ask(self.control.ListRuns, control_pb2.ListRunsRequest())
@@ -86,7 +90,7 @@ class Console:
                 manifest=bundle.ref.sha256,
                 signature=bundle.signature_sha256,
                 model=initial.sha256 if initial else "",
-                settings=settings.to_json(),
+                settings=settings.to_json(given),
                 allow_empty=allow_empty,
             )
             try:

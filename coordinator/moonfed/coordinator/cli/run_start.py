@@ -74,7 +74,8 @@ def start(
     if name:
         require_name("name", name)
     chosen = run_keys(read_recipe_file(recipe)) if recipe else {}
-    wanted = RunSettings.read(override(chosen, given_settings(context, settings)))
+    given = override(chosen, given_settings(context, settings))
+    wanted = RunSettings.read(given)
     opened = read_bundle(bundle, signed_by(None))
     require_safe_plan(opened.contents[PLAN_FILE])
     with (
@@ -83,7 +84,7 @@ def start(
     ):
         scratch = Path(directory) / "weights"
         initial = find_model(console, model, opened.manifest.tensors, scratch) if model else None
-        run = console.start_run(name, opened, initial, wanted, allow_empty=allow_empty)
+        run = console.start_run(name, opened, initial, wanted, given, allow_empty=allow_empty)
     if json:
         print_json(run_document(run))
     else:
