@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PARTS = {"cli", "client", "export", "serving", "release", "edge_client", "coordinator", "experiments"}
-MESSAGES = {path.name for path in (ROOT / "proto" / "moonfed").iterdir() if path.is_dir()}
+MESSAGES = {path.parent.name for path in (ROOT / "proto" / "moonfed").glob("*/*.py")}
 
 
 def imported(source: str) -> set[str]:

@@ -108,8 +108,9 @@ def sandboxed_process(
     """Return a process that runs a module; `settings` are the task's, `files` the descriptors to inherit."""
     environment = _environment(directory.output)
     libraries = [path for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
-    part = importlib.import_module(".".join(task.split(".")[:2]))
-    ours = [path for package in (moonfed, part) for path in package.__path__ if Path(path).is_dir()]
+    # A task imports its part, and what jobs are made of. In a development install, each is in a folder of its own.
+    packages = [moonfed, *map(importlib.import_module, (".".join(task.split(".")[:2]), "moonfed.fleet"))]
+    ours = [path for package in packages for path in package.__path__ if Path(path).is_dir()]
     search_path = _search_path(directory)
     spec = SandboxSpec(
         task=task,

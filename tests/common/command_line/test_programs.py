@@ -9,7 +9,7 @@ from moonfed.command_line.programs import INTERRUPTED, errors_as_exit_codes, exi
 
 # Parts may define errors of their own, which they translate themselves.
 KINDS = [kind for kind in errors.MoonfedError.__subclasses__() if kind.__module__ == errors.__name__]
-DOCUMENT = Path(__file__).parents[2] / "docs" / "errors" / "README.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "errors" / "README.md"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 OURS = ("common", "proto", "cli", "client", "export", "serving", "release", "edge_client", "coordinator", "experiments")
 PARTS = (*OURS, "examples", "tools")
 CALLS = {
