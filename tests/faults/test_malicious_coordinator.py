@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +101,19 @@ def test_nothing_that_a_coordinator_sends_reaches_a_terminal_as_a_control(
         done = command(malicious, tmp_path, *COMMANDS[name])
         assert done.returncode != 0
         assert "no" in done.stderr
+        require_harmless(done.stdout + done.stderr)
+
+
+HOSTILE_SETTINGS = ('{"reducer": %s}', '{"labels": {%s: "x"}}', '{"reducer_settings": {"a": %s}}', "%s")
+
+
+@pytest.mark.parametrize("settings", HOSTILE_SETTINGS, ids=["reducer", "label", "reducer's own", "no document"])
+def test_hostile_settings_are_refused(settings: str, malicious: Malicious, tmp_path: Path) -> None:
+    for sequence in SEQUENCES.values():
+        run = finished_run(settings=settings.replace("%s", json.dumps(f"a{sequence}b")))
+        malicious.replies = {"ListRuns": control_pb2.ListRunsReply(runs=[run])}
+        done = command(malicious, tmp_path, "run", "list")
+        assert done.returncode == 7, done.stderr
         require_harmless(done.stdout + done.stderr)
 
 

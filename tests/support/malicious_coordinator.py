@@ -14,6 +14,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from moonfed.blobs.store import ref_of_bytes
+from moonfed.control.run_settings import DEFAULTS
 from moonfed.transport.client import to_message
 from moonfed.transport.identity import save_identity
 from moonfed.transport.replies import DIGESTS, NAMES
@@ -109,7 +110,7 @@ def malicious_coordinator() -> Iterator[Malicious]:
 
 
 def filled(kind: type[Message], text: str) -> Message:
-    """Return a message with every part set: names and digests well-formed, and all other text `text`."""
+    """Return a message with every part set: names, digests and settings well-formed, and all other text `text`."""
     message = kind()
     _fill(message, text)
     return message
@@ -141,4 +142,6 @@ def _value(part: FieldDescriptor, place: str, text: str) -> object:
 
 
 def _word(place: str, text: str) -> str:
+    if place == "Run.settings":
+        return DEFAULTS.to_json()
     return "cam-1" if place in NAMES else "ab" * 32 if place in DIGESTS else text

@@ -101,8 +101,8 @@ class Simulation:
             raise InvalidInput(f"dropouts is {self.dropouts!r}; it must be a probability from 0, below 1")
         if self.by and self.dataset:
             raise InvalidInput(f"by is {self.by!r}, which does not apply to data set {self.dataset!r}; leave it out")
-        _ = self.partition_settings, build_reducer(self.run)  # each checks its part
         parse_encodings(self.run.downlink_encoding, self.run.uplink_encoding)
+        _ = self.partition_settings, build_reducer(self.run)  # each checks its part
         self._check_run()
         if not self.bundle:
             self._check_training()
