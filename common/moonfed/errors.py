@@ -29,13 +29,31 @@ to exit codes. Each has a page, docs/errors/SLUG.md, which messages refer to.
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import ClassVar
 
 
 class MoonfedError(Exception):
-    """An error that moonfed can explain in one sentence."""
+    """An error that moonfed can explain in one sentence.
+
+    `field`, `value`: what the sentence is about, such as a setting or a run. `allowed`: what the field must be. They
+    are None where they do not apply, and do not leave the process. Without a sentence, they form it: "FIELD is VALUE;
+    it must be ALLOWED", or "FIELD is VALUE" and `rest`, which begins with its comma or semicolon.
+    """
 
     slug: ClassVar[str] = "internal-error"  # of its page in docs/errors
+
+    def __init__(
+        self,
+        sentence: str = "",
+        *,
+        field: str | None = None,
+        value: object = None,
+        allowed: str | None = None,
+        rest: str = "",
+    ) -> None:
+        super().__init__(sentence or f"{field} is {shown(value)}{rest or f'; it must be {allowed}'}")
+        self.field, self.value, self.allowed = field, value, allowed
 
     @property
     def docs(self) -> str:
@@ -174,6 +192,11 @@ class Overloaded(Unavailable):
     """The other side is overloaded, or this caller exceeds its rate; a retry may succeed."""
 
     slug = "overloaded"
+
+
+def shown(value: object) -> str:
+    """Return a value as sentences show it: texts and paths in quotes."""
+    return repr(str(value)) if isinstance(value, str | PurePath) else str(value)
 
 
 def with_reference(sentence: str, slug: str) -> str:

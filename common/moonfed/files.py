@@ -21,7 +21,7 @@ _fsync_observers: list[Callable[[float], None]] = []
 def require_file(name: str, path: Path) -> None:
     """Raise NotFound, naming the option or field, unless the file exists."""
     if not path.is_file():
-        raise NotFound(f"{name} is {str(path)!r}; there is no such file")
+        raise NotFound(field=name, value=path, rest="; there is no such file")
 
 
 @contextmanager
@@ -134,5 +134,5 @@ def _open_regular(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise InvalidInput(f"{path} is not a regular file")
+        raise InvalidInput(f"{path} is not a regular file", field="regular file", value=path)
     return descriptor

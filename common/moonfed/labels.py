@@ -17,9 +17,11 @@ def parse_labels(words: Sequence[str]) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
-            raise InvalidInput(f"label is {word!r}; it must be NAME=VALUE, such as site=berlin")
+            raise InvalidInput(field="label", value=word, allowed="NAME=VALUE, such as site=berlin")
         if name in labels:
-            raise InvalidInput(f"label is {word!r}, but {name}={labels[name]} is given already; give each name once")
+            raise InvalidInput(
+                field="label", value=word, rest=f", but {name}={labels[name]} is given already; give each name once"
+            )
         labels[name] = value
     check_labels(labels)
     return labels
@@ -32,8 +34,9 @@ def check_labels(labels: Mapping[str, str]) -> None:
     for name, value in labels.items():
         if not all(0 < len(word) <= MAX_WORD and word.isprintable() for word in (name, value)):
             raise InvalidInput(
-                f"label is {write_labels({name[:MAX_WORD]: value[:MAX_WORD]})!r}; "
-                f"name and value must be 1 to {MAX_WORD} printable characters"
+                field="label",
+                value=write_labels({name[:MAX_WORD]: value[:MAX_WORD]}),
+                rest=f"; name and value must be 1 to {MAX_WORD} printable characters",
             )
 
 

@@ -44,7 +44,7 @@ class Selection:
         name = settings.pop("name", default)
         for key, value in {"name": name, **settings}.items():
             if not isinstance(value, bool | int | float | str):
-                raise InvalidInput(f"{key} is {value!r}; it must be a number, text, true or false")
+                raise InvalidInput(field=key, value=value, allowed="a number, text, true or false")
         return cls(str(name), settings)
 
 
@@ -84,7 +84,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
     def select(self, name: str) -> type[T]:
         """Return an entry; if the name is unknown, InvalidInput lists the known ones."""
         if name not in self:
-            raise InvalidInput(f"{self.field} is {name!r}; it must be one of {', '.join(self)}")
+            raise InvalidInput(field=self.field, value=name, allowed=f"one of {', '.join(self)}")
         return self[name]
 
     def build(self, selection: Selection) -> T:
@@ -120,7 +120,9 @@ class Registry(Mapping[str, type[T]], Generic[T]):
             if entry.name in origins:
                 raise InvalidInput(
                     f"{self.field} {entry.name!r} of {_origin(entry)} has the same name as that of "
-                    f"{origins[entry.name]}; rename it in its package, or uninstall the package"
+                    f"{origins[entry.name]}; rename it in its package, or uninstall the package",
+                    field=self.field,
+                    value=entry.name,
                 )
             origins[entry.name] = _origin(entry)
 
@@ -223,11 +225,11 @@ def read_value(key: str, value: object, kind: Any) -> Value:  # noqa: ANN401 - a
         truths = {"true": True, "false": False}
         if str(value).lower() in truths:
             return truths[str(value).lower()]
-        raise InvalidInput(f"{key} is {value!r}; it must be true or false")
+        raise InvalidInput(field=key, value=value, allowed="true or false")
     if get_origin(kind) is Literal:
         if str(value) in get_args(kind):
             return str(value)
-        raise InvalidInput(f"{key} is {value!r}; it must be {' or '.join(map(repr, get_args(kind)))}")
+        raise InvalidInput(field=key, value=value, allowed=" or ".join(map(repr, get_args(kind))))
     if kind is str:
         return str(value)
     return _read_number(key, value, whole=kind is int)
@@ -239,7 +241,7 @@ def _read_number(key: str, value: object, *, whole: bool) -> int | float:
             return int(value)  # exact, as a float above 2**53 is not
     number = None if isinstance(value, bool) else _as_float(value)
     if number is None or (whole and not number.is_integer()):
-        raise InvalidInput(f"{key} is {value!r}; it must be a {'whole number' if whole else 'number'}")
+        raise InvalidInput(field=key, value=value, allowed=f"a {'whole number' if whole else 'number'}")
     return int(number) if whole else number
 
 
@@ -256,7 +258,7 @@ def read_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator:
-            raise InvalidInput(f"{option} is {text!r}; it must be KEY=VALUE")
+            raise InvalidInput(field=option, value=text, allowed="KEY=VALUE")
         pairs[key.strip()] = value.strip()
     return pairs
 

@@ -14,13 +14,13 @@ def parse_size(option: str, text: str, example: str) -> int:
     """Parse bytes such as 4GB (10^9), 512MiB (2^20) or 65536; InvalidInput names the option and an example."""
     found = _SIZE.fullmatch(text.strip())
     if found is None or (found[3] and not found[2]):
-        raise InvalidInput(f"{option} is {text!r}; it must be a size such as {example}")
+        raise InvalidInput(field=option, value=text, allowed=f"a size such as {example}")
     power = " KMGT".index(found[2].upper() or " ")
     size = float(found[1]) * (1024 if found[3] else 1000) ** power
     if size < 1:
-        raise InvalidInput(f"{option} is {text!r}; it must be at least one byte")
+        raise InvalidInput(field=option, value=text, allowed="at least one byte")
     if size > MOST_BYTES:
-        raise InvalidInput(f"{option} is {text!r}; it must be at most {MOST_BYTES} bytes")
+        raise InvalidInput(field=option, value=text, allowed=f"at most {MOST_BYTES} bytes")
     return int(size)
 
 

@@ -26,9 +26,11 @@ def load_callable(field: str, text: str) -> Callable[..., object]:
     try:
         found = getattr(importlib.import_module(module), name)
     except Exception as error:  # importing runs user code, which may raise anything
-        raise InvalidInput(f"{field} is {text!r}, which cannot be imported: {describe_error(error)}") from error
+        raise InvalidInput(
+            field=field, value=text, rest=f", which cannot be imported: {describe_error(error)}"
+        ) from error
     if not callable(found):
-        raise InvalidInput(f"{field} is {text!r}, a {type(found).__name__}; it must be callable")
+        raise InvalidInput(field=field, value=text, rest=f", a {type(found).__name__}; it must be callable")
     return found  # type: ignore[no-any-return]
 
 
@@ -37,7 +39,7 @@ def call_user_function(field: str, text: str, function: Callable[..., object], *
     try:
         return function(*arguments)
     except Exception as error:  # only the user can fix it
-        raise InvalidInput(f"{field} is {text!r}, which raised {describe_error(error)}") from error
+        raise InvalidInput(field=field, value=text, rest=f", which raised {describe_error(error)}") from error
 
 
 def describe_error(error: Exception) -> str:

@@ -17,7 +17,7 @@ NAME_RULE = "1 to 128 letters, digits, '.', '_' or '-', the first a letter or di
 def require(valid: bool, name: str, value: object, allowed: str) -> None:
     """Raise InvalidInput unless `valid`; `allowed` completes "it must be"."""
     if not valid:
-        raise InvalidInput(f"{name} is {value!r}; it must be {allowed}")
+        raise InvalidInput(field=name, value=value, allowed=allowed)
 
 
 def require_whole(name: str, value: object, least: int, most: int | None = None) -> None:

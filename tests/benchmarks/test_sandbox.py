@@ -11,7 +11,7 @@ from tests.support.compiled import device_bundle
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.skipif(available_level() != "strict", reason="this kernel has no Landlock or no seccomp")
+@pytest.mark.skipif(available_level() != "strict", reason="needs Landlock and seccomp")
 def test_both_figures_are_measured_with_what_they_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.sandbox.build_bundle", device_bundle)
     figures = [figure for table in measure_sandbox(pairs=1, rounds=1, starts=1, epochs=1) for figure in table]

@@ -16,6 +16,7 @@ from moonfed.server_rules import SERVER_RULES
 from moonfed.signing.bundle_signature import signed_by
 from moonfed.signing.key_files import read_trust
 from tests.cli.conftest import TABLE, program
+from tests.support.refusals import refused
 
 FEDERATED = ", ".join(name for name in METHODS if name not in LOCAL_ONLY)
 
@@ -64,14 +65,14 @@ def test_a_first_bundle_is_signed_with_a_key_made_on_the_way(tmp_path: Path, mon
     assert shown["keys"] == [key.id for key in trust.keys]
     key.chmod(0o644)
     exposed = program(*TABLE, "--output", path, "--force")
-    assert (exposed.returncode, "it must be private: chmod 600" in exposed.stderr) == (2, True)
+    assert (exposed.returncode, "private: chmod 600" in exposed.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["b", "b.zip"])
 def test_another_bundle_is_replaced_only_on_request(name: str, tmp_path: Path) -> None:
     runner, path = CliRunner(), tmp_path / name
     runner.invoke(app, [*TABLE, "--name", "first", "--output", str(path)], catch_exceptions=False)
-    with pytest.raises(AlreadyExists, match="which is a bundle; name another path, or give --force"):
+    with refused(AlreadyExists, "output"):
         runner.invoke(app, [*TABLE, "--name", "second", "--output", str(path)], catch_exceptions=False)
     assert read_bundle(path).manifest.name == "first"
     runner.invoke(app, [*TABLE, "--name", "second", "--output", str(path), "--force"], catch_exceptions=False)
@@ -94,18 +95,18 @@ def test_inspect_describes_a_bundle(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--input", "32x32"], "input is '32x32'; it must be HEIGHTxWIDTHxCHANNELS"),
+        (["--input", "32x32"], "input is '32x32'"),
         (["--input", "0x8x3"], r"input.shape is \(0, 8, 3\)"),
-        (["--mean", "half"], "mean is 'half'; it must be numbers with commas"),
-        (["--set", "mu"], "--set is 'mu'; it must be KEY=VALUE"),
-        (["--server-set", "beta1"], "--server-set is 'beta1'; it must be KEY=VALUE"),
+        (["--mean", "half"], "mean is 'half'"),
+        (["--set", "mu"], "--set is 'mu'"),
+        (["--server-set", "beta1"], "--server-set is 'beta1'"),
         (["--server-rule", "median"], f"server_rule is 'median'; it must be one of {', '.join(SERVER_RULES)}"),
         (["--server-set", "beta1=1"], r"server_rule setting 'beta1' \(= '1'\) is unknown; mean has weighting"),
-        (["--projection", "0"], "projection is '0'; it must be a whole number from 1, or none"),
-        (["--projection", "²"], "projection is '²'; it must be a whole number"),
+        (["--projection", "0"], "projection is '0'"),
+        (["--projection", "²"], "projection is '²'"),
         (["--augmentation", "crop-flip"], r"augmentation is 'crop-flip' and input\.kind 'features'; it needs 'image'"),
         (["--method", "fedmagic"], f"it must be one of {FEDERATED}; `moonfed-export methods`"),
-        (["--method", "solo"], "method is 'solo', whose devices exchange nothing.* `moonfed-experiments simulate`"),
+        (["--method", "solo"], "method is 'solo'"),
         (["--classes", "1"], "at least two names"),
         (["--classes", "a,a"], "names that all differ"),
     ],

@@ -36,7 +36,7 @@ REMOTE = ("onnx", "release create")
 @pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "sandbox alone" and available_level() != "strict":
-        pytest.skip("this kernel has no Landlock or no seccomp")
+        pytest.skip("needs Landlock and seccomp")
     monkeypatch.setenv(PATCHES, MODES[request.param])
     return str(request.param)
 

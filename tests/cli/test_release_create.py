@@ -117,10 +117,10 @@ def test_mistakes_create_nothing(address: str, client: CoordinatorClient, data_f
     cases: list[tuple[Path, tuple[str, ...], str, type[MoonfedError], str]] = [
         (data_file, named, "active", WrongState, "run 'active' is running"),
         (data_file, named, "other", NotFound, "there is no run 'other'"),
-        (data_file, (*named, "--round", "7"), "ended", NotFound, "run 'ended' has no global model of round 7"),
+        (data_file, (*named, "--round", "7"), "ended", NotFound, "model of round 7"),
         (data_file, ("--name", "../x"), "ended", InvalidInput, r"name is '\.\./x'"),
         (data_file, (*named, "--variant", "int4"), "ended", InvalidInput, "variant is 'int4'"),
-        (data_file, (*named, "--variant", "int8"), "ended", InvalidInput, "int8 needs data to calibrate on"),
+        (data_file, (*named, "--variant", "int8"), "ended", InvalidInput, "int8 needs data"),
         (data_file, (*named, "--keep", "all"), "ended", InvalidInput, "keep is 'all'"),
         (data_file, (*named, "--expires-days", "0"), "ended", InvalidInput, "expires-days is 0"),
         (tmp_path / "unlabelled.npz", named, "ended", InvalidInput, "has no field 'labels'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,39 @@ def tree(kind: type[errors.MoonfedError]) -> Iterator[type[errors.MoonfedError]]
 
 
 KINDS = list(tree(errors.MoonfedError))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("quorum", 5, "quorum is 5; it must be fine"),
+        ("holdout", 0.5, "holdout is 0.5; it must be fine"),
+        ("name", "it's", """name is "it's"; it must be fine"""),
+        ("data", Path("a/b"), "data is 'a/b'; it must be fine"),
+        ("columns", ["a"], "columns is ['a']; it must be fine"),
+        ("cohort", None, "cohort is None; it must be fine"),
+    ],
+)
+def test_field_value_and_allowed_form_the_sentence(field: str, value: object, expected: str) -> None:
+    error = errors.InvalidInput(field=field, value=value, allowed="fine")
+    assert str(error) == expected
+    assert (error.field, error.value, error.allowed) == (field, value, "fine")
+
+
+def test_a_sentence_may_end_otherwise() -> None:
+    error = errors.NotFound(field="data", value=Path("a"), rest="; there is none")
+    assert (str(error), error.value, error.allowed) == ("data is 'a'; there is none", Path("a"), None)
+
+
+def test_a_whole_sentence_keeps_its_words_and_may_have_values() -> None:
+    assert str(errors.Corrupt("no such luck")) == "no such luck"
+    error = errors.NotFound("there is no run 'a'", field="run", value="a")
+    assert (str(error), error.field, error.value) == ("there is no run 'a'", "run", "a")
+
+
+def test_values_survive_the_way_to_another_process() -> None:
+    error = copy.copy(errors.InvalidInput(field="epochs", value=0, allowed="from 1"))
+    assert (str(error), error.field, error.value) == ("epochs is 0; it must be from 1", "epochs", 0)
 
 
 @pytest.mark.parametrize("kind", [errors.MoonfedError, errors.SchemaMismatch, errors.Corrupt])

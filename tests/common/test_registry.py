@@ -131,11 +131,11 @@ def test_a_line_of_our_own_table_is_checked_likewise(name: str, location: str, m
 @pytest.mark.parametrize(
     ("selection", "message"),
     [
-        (Selection("third"), "server_rule is 'third'; it must be one of mean, half"),
+        (Selection("third"), "server_rule is 'third'"),
         (Selection("half", {"speed": 1}), r"server_rule setting 'speed' \(= 1\) is unknown; half has rounds, share"),
-        (Selection("half", {"rounds": 1.5}), "rounds is 1.5; it must be a whole number"),
-        (Selection("half", {"rounds": "nan"}), "rounds is 'nan'; it must be a whole number"),
-        (Selection("half", {"share": True}), "share is True; it must be a number"),
+        (Selection("half", {"rounds": 1.5}), "rounds is 1.5"),
+        (Selection("half", {"rounds": "nan"}), "rounds is 'nan'"),
+        (Selection("half", {"share": True}), "share is True"),
     ],
 )
 def test_an_invalid_selection_is_rejected(selection: Selection, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

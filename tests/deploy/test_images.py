@@ -122,7 +122,7 @@ def test_a_coordinator_in_its_image_stores_runs_where_the_compose_file_says(
     objects = get_session().create_client("s3").list_objects_v2(Bucket=blobs.split("/")[2])
     assert objects["KeyCount"] > 0
     rejected = coordinator.finish(*arguments, *FREE_PORTS, "--state", "/var/lib/moonfed/two", code=4)
-    assert "this state directory's authority is not the one that the other coordinators on this database" in rejected
+    assert "this state directory's authority" in rejected
 
 
 def test_the_inference_server_in_its_image_answers_only_holders_of_a_key(builder: Builder, tmp_path: Path) -> None:

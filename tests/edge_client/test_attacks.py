@@ -62,7 +62,7 @@ class Mode:
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mode:
     patches, level = MODES[request.param]
     if level == "strict" and available_level() != "strict":
-        pytest.skip("this kernel has no Landlock or no seccomp")
+        pytest.skip("needs Landlock and seccomp")
     monkeypatch.setenv(PATCHES, patches)
     found = Mode(inspected=UNINSPECTED not in patches, level=level, patience=tmp_path / "patience")
     found.expect("")

@@ -31,6 +31,7 @@ from tests.support.device_releases import classifier, make_release
 from tests.support.forked_process import PATCHES
 from tests.support.model_repositories import directly
 from tests.support.predictions import in_order
+from tests.support.refusals import refused
 from tests.support.signatures import trust
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
@@ -151,7 +152,7 @@ def test_pictures_are_decoded_and_sized_as_for_training(tmp_path: Path, bundle: 
     told = json.loads(out)["predictions"]
     assert [entry["name"] for entry in told] == [str(folder / "exact.png"), str(folder / "more" / "grey.png")]
     assert np.allclose([in_order(entry) for entry in told], probabilities, atol=1e-5)
-    assert f"1 of 3 files in {folder} cannot be read as images" in err
+    assert f"1 of 3 files in {folder} cannot be read" in err
     assert str(folder / "notes.txt") in err
     one = json.loads(predict(tmp_path / "state", folder / "more" / "grey.png", "--json")[0])["predictions"]
     assert in_order(one[0]) == pytest.approx(in_order(told[1]), abs=1e-6)
@@ -170,9 +171,9 @@ def test_each_name_answers_with_its_own_release(tmp_path: Path, bundle: Bundle) 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["nowhere.npz"], 3, "data is 'nowhere.npz'; there is no such file"),
-        (["nowhere.png"], 3, "PATH is 'nowhere.png'; there is no such file or folder"),
-        (["samples.npz", "--model", "other"], 3, "model is 'other'; this device has digits"),
+        (["nowhere.npz"], 3, "data is 'nowhere.npz'"),
+        (["nowhere.png"], 3, "PATH is 'nowhere.png'"),
+        (["samples.npz", "--model", "other"], 3, "model is 'other'"),
         (
             ["pixels.npz"],
             2,
@@ -181,11 +182,11 @@ def test_each_name_answers_with_its_own_release(tmp_path: Path, bundle: Bundle) 
         (
             ["samples.npz", "more.png"],
             2,
-            "and others; a .npz, .csv or .parquet file must be the only PATH",
+            "must be the only PATH",
         ),
-        ([], 2, "PATH is missing; give images, folders of images, or a .npz, .csv or .parquet file"),
-        (["samples.txt"], 2, "data are image files; the model takes "),
-        (["samples.npz", "--device", "tpu"], 2, "device is 'tpu'; it must be 'cpu', 'cuda' or 'tensorrt'"),
+        ([], 2, "PATH is missing"),
+        (["samples.txt"], 2, "data are image files"),
+        (["samples.npz", "--device", "tpu"], 2, "device is 'tpu'"),
     ],
 )
 def test_an_input_that_cannot_be_classified_is_one_sentence(
@@ -238,7 +239,7 @@ def test_a_damaged_version_causes_a_warning_and_the_previous_one_answers(tmp_pat
         f"{state / 'repository/digits/6/model.onnx'} differs from what was installed; the disk may be damaged\n"
     )
     alter(state / "repository" / "digits" / "5" / "model.onnx")
-    assert "5/model.onnx differs from what was installed" in predict(state, samples, code=7)[1]
+    assert "5/model.onnx differs" in predict(state, samples, code=7)[1]
 
 
 @pytest.mark.usefixtures("without_onnx_runtime")
@@ -282,8 +283,8 @@ def test_plans_that_cannot_be_isolated_are_not_run(
     monkeypatch.setattr(policy, "landlock_version", lambda: 1)
     monkeypatch.setattr(policy, "seccomp_available", lambda: True)
     monkeypatch.setattr(policy, "SYSTEM_FILES", (tmp_path,))
-    with pytest.raises(InvalidInput, match=r"state is '.*/state'; it must be outside .*, which plans may read"):
+    with refused(InvalidInput, "state"):
         Predictor(tmp_path / "state", "digits")
     monkeypatch.setattr(policy, "landlock_version", lambda: 0)
-    with pytest.raises(InvalidInput, match="sandbox is 'strict'; it must be 'weak' or 'off' on this machine"):
+    with refused(InvalidInput, "sandbox", "strict"):
         Predictor(tmp_path / "state", "digits")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import InvalidInput
+from tests.support.refusals import refused
 
 BERLIN = ZoneInfo("Europe/Berlin")  # 2026: an hour is skipped on 29 March at 2:00, repeated on 25 October at 3:00
 HOUR = 3600.0
@@ -103,7 +104,7 @@ def test_without_a_zone_a_window_is_in_the_systems(monkeypatch: pytest.MonkeyPat
     "text", ["", "22:00", "22-6", "6:00-22:00", "22:00-24:00", "22:60-06:00", "22:00-22:00", "22:00 - 06:00", "a-b"]
 )
 def test_an_invalid_window_is_rejected(text: str) -> None:
-    with pytest.raises(InvalidInput, match=r"between is .*; it must be two different times, HH:MM-HH:MM"):
+    with refused(InvalidInput, "between"):
         TrainingWindow.parse(text)
 
 

@@ -10,6 +10,7 @@ from PIL import Image
 
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.experiments.datasets import augmentation, load_dataset, preprocessing
+from tests.support.refusals import refused
 
 GENERATOR = np.random.default_rng(0)
 
@@ -25,17 +26,17 @@ def test_digits_are_real_and_split_by_class() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(InvalidInput, match="data set is 'imagenet'; it must be one of digits, cifar10"):
+    with refused(InvalidInput, "data set", "imagenet"):
         load_dataset("imagenet", None)
 
 
 def test_a_data_set_on_disk_needs_its_folder(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"needs --data, the folder .* partition cifar10 --download"):
+    with refused(InvalidInput, "data"):
         load_dataset("cifar10", None)
     for name in ("cifar10", "cifar100", "mnist", "fashion-mnist"):
         with pytest.raises(NotFound, match=rf"does not hold .* partition {name} --download"):
             load_dataset(name, tmp_path)
-    with pytest.raises(NotFound, match=r"does not hold Tiny-ImageNet: .* is missing; unpack its archive there"):
+    with refused(NotFound, "Tiny-ImageNet"):
         load_dataset("tiny-imagenet", tmp_path)
 
 

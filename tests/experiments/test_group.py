@@ -10,6 +10,7 @@ import pytest
 from moonfed.data.bad_cells import UnusableTable
 from moonfed.errors import InvalidInput
 from moonfed.experiments.group import group_by, read_names
+from tests.support.refusals import refused
 from tests.support.tables import write_csv, write_parquet
 
 TABLE = "age,site\n1,Ulm\n2,Berlin\n\n3, Ulm \n4,Berlin\n5,Köln\n"
@@ -28,9 +29,9 @@ def test_rows_and_columns_that_make_no_party_are_named(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", TABLE + "6,\n7,Jena\n")
     with pytest.raises(UnusableTable, match=r"a\.csv, row 8, column site: the value is missing"):
         group_by(path, "site", np.array([2, 8]))
-    with pytest.raises(InvalidInput, match=r"a\.csv, column site: 'Jena' has too few rows for a party of its own"):
+    with refused(InvalidInput, "site", "Jena"):
         group_by(path, "site", np.array([2, 3, 5, 6, 7]))
     with pytest.raises(UnusableTable, match="lacks the column 'town'; its columns are age, site"):
         read_names(path, "town")
-    with pytest.raises(InvalidInput, match=r"by is 'site', which applies to tables only; 'a\.npz' is not a table"):
+    with refused(InvalidInput, "by", "site"):
         read_names(Path("a.npz"), "site")

@@ -12,6 +12,7 @@ from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import preprocessing
 from moonfed.experiments.own_data import OwnData
 from tests.support.device_samples import draw
+from tests.support.refusals import refused
 from tests.support.tables import write_csv
 
 ROWS = "plan,age,churn\n" + "".join(
@@ -39,9 +40,9 @@ def test_folders_name_the_classes(tmp_path: Path) -> None:
     samples = OwnData(text=str(tmp_path / "pictures"), input="4x6x3").read()
     assert samples.classes == ("cat", "dog")
     assert samples.inputs.shape == (10, 4, 6, 3)
-    with pytest.raises(InvalidInput, match="input is missing; it must be the images' size, such as 32x32x3"):
+    with refused(InvalidInput, "input"):
         OwnData(text=str(tmp_path / "pictures")).read()
-    with pytest.raises(InvalidInput, match=r"must have a folder for each of at least two classes; it has 0$"):
+    with refused(InvalidInput, "data"):
         OwnData(text=str(tmp_path / "pictures" / "cat"), input="4x6x3").read()
 
 
@@ -52,7 +53,7 @@ def test_arrays_describe_themselves(tmp_path: Path) -> None:
     assert (split.input, split.classes) == (InputSpec(kind="image", shape=(5, 6, 1)), ("0", "1", "2"))
     assert OwnData(text=str(path), classes="a,b,c,d").read().classes == ("a", "b", "c", "d")
     np.savez(path, inputs=np.zeros((4, 5, 6), np.uint8), labels=np.zeros(4, int))
-    with pytest.raises(InvalidInput, match=r"has inputs \[4, 5, 6\] and labels of dtype int64; it must have images"):
+    with refused(InvalidInput, "shape of inputs", [4, 5, 6]):
         OwnData(text=str(path)).read()
 
 
@@ -64,7 +65,7 @@ def test_a_function_is_called_with_the_options(tmp_path: Path, monkeypatch: pyte
     monkeypatch.syspath_prepend(tmp_path)
     samples = OwnData(text="own_source:load", input="features:3", classes="a,b,c").read()
     assert samples.labels.tolist() == [0, 1, 2, 0, 1, 2]
-    with pytest.raises(InvalidInput, match="classes is missing; 'own_source:load' needs it as an argument"):
+    with refused(InvalidInput, "classes"):
         OwnData(text="own_source:load", input="features:3").read()
 
 

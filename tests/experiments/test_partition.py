@@ -3,6 +3,7 @@
 import json
 from itertools import product
 from pathlib import Path
+from unittest.mock import ANY
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import pytest
 from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import load_dataset
 from moonfed.experiments.partition import KINDS, Kind, PartitionSettings, class_counts, partition, write_partition
+from tests.support.refusals import refused
 
 LABELS = np.repeat(np.arange(10), 500)
 
@@ -128,22 +130,22 @@ def test_a_device_that_holds_its_share_gets_no_more_of_the_next_classes() -> Non
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "named"),
     [
         (
             {"kind": "sorted"},
-            "partition is 'sorted'; it must be one of dirichlet, dirichlet-moon, dirichlet-equal, dirichlet-mix, iid",
+            ("partition", "sorted"),
         ),
-        ({"devices": 0}, "devices is 0"),
-        ({"beta": 0.0}, "beta is 0.0; it must be a number above 0"),
-        ({"beta": float("nan")}, "beta is nan"),
-        ({"seed": -1}, "seed is -1"),
-        ({"devices": 501}, "devices is 501; 5000 samples are enough for at most 500"),
-        ({"devices": 400, "beta": 0.01}, "choose a larger beta or fewer devices"),
+        ({"devices": 0}, ("devices", 0)),
+        ({"beta": 0.0}, ("beta", 0.0)),
+        ({"beta": float("nan")}, ("beta", float("nan"))),
+        ({"seed": -1}, ("seed", -1)),
+        ({"devices": 501}, ("devices", 501)),
+        ({"devices": 400, "beta": 0.01}, ("beta", ANY)),
     ],
 )
-def test_data_that_cannot_be_split_are_rejected_by_name(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_data_that_cannot_be_split_are_rejected_by_name(settings: dict[str, object], named: tuple[str, object]) -> None:
+    with refused(InvalidInput, *named):
         partition(LABELS, PartitionSettings(**settings))  # type: ignore[arg-type]
 
 
@@ -159,6 +161,6 @@ def test_the_files_hold_all_of_the_digits(tmp_path: Path) -> None:
     assert description["samples_by_device_and_class"] == counts.tolist()
     assert description["input_shape"] == [8, 8, 1]
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(InvalidInput, match=r"which holds device-3.npz of a split over other devices; name a new"):
+    with refused(InvalidInput, "output"):
         write_partition(data, PartitionSettings(devices=2), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

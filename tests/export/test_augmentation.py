@@ -14,6 +14,7 @@ from moonfed.errors import InvalidInput
 from moonfed.export.augmentation import build_augmentation
 from moonfed.export.torchvision_import import import_torchvision
 from tests.export.conftest import FEATURES, IMAGE
+from tests.support.refusals import refused
 
 Pixels = npt.NDArray[np.uint8]
 WIDE = InputSpec(kind="image", shape=(5, 12, 1))  # the smallest side that can be mirrored
@@ -147,10 +148,10 @@ def test_scripted_equals_eager_and_the_input_is_not_modified(name: str) -> None:
 
 def test_unsupported_augmentations_are_rejected() -> None:
     assert build_augmentation("none", FEATURES) is None
-    with pytest.raises(InvalidInput, match="augmentation is 'mixup'; it must be one of none, crop-flip, crop-flip-r"):
+    with refused(InvalidInput, "augmentation", "mixup"):
         build_augmentation("mixup", IMAGE)
-    with pytest.raises(InvalidInput, match=r"augmentation is 'crop-flip' and input\.kind 'features'; it needs 'image'"):
+    with refused(InvalidInput, "augmentation", "crop-flip"):
         build_augmentation("crop-flip", FEATURES)
-    with pytest.raises(InvalidInput, match="augmentation is 'crop-flip'; it needs sides of at least 5 pixels"):
+    with refused(InvalidInput, "augmentation", "crop-flip"):
         build_augmentation("crop-flip", InputSpec(kind="image", shape=(4, 8, 1)))
     assert build_augmentation("crop-flip-rotate", InputSpec(kind="image", shape=(4, 8, 1))) is not None

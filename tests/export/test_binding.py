@@ -23,6 +23,7 @@ from moonfed.export.self_checks import random_samples
 from moonfed.plan.interface import TorchScriptPlan
 from moonfed.release.triton_config import read_interface
 from tests.export.conftest import SMALL_IMAGE, another_model
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +42,7 @@ def test_a_bound_graph_records_its_origin(pictures: Bundle, tmp_path: Path) -> N
 def test_a_graph_of_another_model_is_rejected(pictures: Bundle) -> None:
     tensors = (*pictures.manifest.tensors, TensorSpec("zebra", (2,), "parameter"))
     manifest = dataclasses.replace(pictures.manifest, tensors=tensors)
-    with pytest.raises(SchemaMismatch, match=r"tensor 'zebra' of shape \[2\] has no place in the ONNX graph"):
+    with refused(SchemaMismatch, "tensor", "zebra"):
         bind(pictures.contents[GRAPH_FILE], another_model(manifest), manifest)
 
 
@@ -65,7 +66,7 @@ def test_a_graph_that_names_the_operators_key_is_never_read(
     stolen = proto.graph.initializer.add(name="stolen", dims=[27], data_type=onnx.TensorProto.UINT8)
     stolen.data_location = onnx.TensorProto.EXTERNAL
     stolen.external_data.add(key="location", value="key.pem")
-    with pytest.raises(InvalidInput, match="the graph has a tensor 'stolen' whose data are in another file"):
+    with refused(InvalidInput, "external tensor", "stolen"):
         READERS[reader](proto.SerializeToString(), pictures.manifest)
 
 

@@ -17,6 +17,7 @@ from moonfed.bundle.manifest import WEIGHTS_FILE
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.export import build_bundle
 from moonfed.signing.bundle_signature import signed_by
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +78,7 @@ def test_the_guides_module_becomes_a_signed_bundle_with_its_weights(
         (lambda: Scaled(), f"computes something after its last linear layer; .*{MODULES}"),
         (lambda: nn.Sequential(nn.Linear(9, 6), nn.Linear(6, 3)), "model is Sequential, which raised RuntimeError"),
         (lambda: (Small(),), "it must be one module, or three"),
-        (lambda: "perceptron", "model is 'perceptron'; it must be one of cnn"),
+        (lambda: "perceptron", "model is 'perceptron'"),
     ],
 )
 def test_a_model_that_does_not_fit_is_named(model: Callable[[], nn.Module], message: str) -> None:
@@ -111,7 +112,7 @@ def test_a_module_without_source_is_explained() -> None:
 
 
 def test_wrong_shapes_and_methods_are_named() -> None:
-    with pytest.raises(InvalidInput, match=r"shape is \(4, 4\); it must be"):
+    with refused(InvalidInput, "shape", (4, 4)):
         build_bundle(model=Small(), shape=(4, 4), classes=3)
-    with pytest.raises(InvalidInput, match="method is 'solo', whose devices exchange nothing"):
+    with refused(InvalidInput, "method", "solo"):
         build_bundle(model=Small(), shape=4, classes=3, method="solo")

@@ -56,7 +56,7 @@ def test_two_owners_sign_one_after_the_other(tmp_path: Path, name: str) -> None:
     first = sign_new(make_bundle(), Signer((key(1),), JOINT), at(NOW))
     assert first.missing == "; it needs 1 more signature: moonfed-export sign"
     write_bundle(path, first.bundle)
-    with pytest.raises(UntrustedBundle, match="1 signature of trusted keys; it needs 2"):
+    with pytest.raises(UntrustedBundle, match="it needs 2"):
         read_bundle(path, check)
     second = resign(path, Signer((key(2),), JOINT), at(NOW + 100), renew=False)
     assert (second.version, second.signatures, second.missing) == (int(NOW), 2, "")

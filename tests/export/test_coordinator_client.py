@@ -25,6 +25,7 @@ from moonfed.transport.client import to_message
 from tests.export.conftest import NOWHERE, another_model
 from tests.support.control_service import Control
 from tests.support.coordinator import make_bundle
+from tests.support.refusals import refused
 from tests.support.signatures import CHAIN, ROTATED, issued, signature, signed, trust
 
 BUNDLE = make_bundle()
@@ -42,7 +43,7 @@ ATTACKS: dict[str, tuple[bytes, str]] = {
     "stranger": (signed(BUNDLE, keys=[9]).signature, "is signed by .*, which is not trusted"),
     "stranger's trust file": (
         signed(BUNDLE, keys=[9], chain=STRANGERS).signature,
-        "differs from the one that is trusted",
+        "that is trusted",
     ),
     "rotation by nobody": (signed(BUNDLE, keys=[9], chain=TAKEOVER).signature, "not signed by 1 of its predecessor's"),
     "rotated key": (signed(BUNDLE, chain=ROTATED).signature, "is signed by .*, which is not trusted"),
@@ -50,7 +51,7 @@ ATTACKS: dict[str, tuple[bytes, str]] = {
     "altered signature": (altered(BUNDLE), "something was altered"),
     "other manifest": (signature(b"another manifest").to_bytes(), "is for another manifest"),
     "other name": (signed(BUNDLE, name="other").signature, "is named 'digits', but signed as 'other'"),
-    "too large": (b"{" * 65537, "has 65537 bytes; it must be at most 65536"),
+    "too large": (b"{" * 65537, "65537 bytes"),
 }
 
 
@@ -87,7 +88,7 @@ def test_a_run_without_a_signature_or_with_another_manifest_is_rejected(tmp_path
         with pytest.raises(UntrustedBundle, match="is for another manifest"):
             manifest(control)
         control.run.ClearField("signature")
-        with pytest.raises(UntrustedBundle, match="the bundle is not signed"):
+        with pytest.raises(UntrustedBundle, match="is not signed"):
             manifest(control)
     finally:
         control.stop()
@@ -102,11 +103,11 @@ def test_a_bundle_of_another_engineer_needs_their_trust_file(
     try:
         assert manifest(control, tmp_path / "theirs.json") == BUNDLE.manifest
         monkeypatch.setenv("MOONFED_KEYS", str(tmp_path / "nobody"))
-        with pytest.raises(NotFound, match="name that of the bundle's engineer with --trust"):
+        with refused(NotFound, "trust file"):
             manifest(control)
         for command in ("evaluate", "onnx", "repository", "follow"):
             done = export(command, control, tmp_path, "--trust", str(tmp_path / "mine.json"))
-            assert (done.returncode, "mine.json'; there is no such file" in done.stderr) == (3, True), done.stderr
+            assert (done.returncode, "mine.json'; there is no" in done.stderr) == (3, True), done.stderr
     finally:
         control.stop()
 
@@ -116,9 +117,7 @@ def test_the_commands_have_an_exit_code_of_their_own_for_a_stranger(tmp_path: Pa
     try:
         for command in ("evaluate", "onnx", "repository", "follow"):
             done = export(command, control, tmp_path)
-            assert (done.returncode, "differs from the one that is trusted here" in done.stderr) == (12, True), (
-                done.stderr
-            )
+            assert (done.returncode, "is trusted here" in done.stderr) == (12, True), done.stderr
     finally:
         control.stop()
 
@@ -148,7 +147,7 @@ def test_the_operators_key_does_not_become_part_of_a_model(
     finally:
         control.stop()
     assert (done.returncode, done.stdout) == (2, "")
-    assert "has a tensor 'stolen' whose data are in another file; it must contain its tensors" in done.stderr
+    assert "has a tensor 'stolen'" in done.stderr
     assert [path for path in tmp_path.rglob("*") if path.is_file() and key in path.read_bytes()] == [
         tmp_path / "key.pem"
     ]
@@ -176,7 +175,7 @@ def test_initial_weights_default_to_the_bundles(control: Control, bundle: Bundle
 
 def test_an_unknown_run_and_an_unavailable_coordinator_are_reported(control: Control) -> None:
     with connect(NOWHERE, insecure=True, address=control.address) as runs:
-        with pytest.raises(NotFound, match="there is no run 'other'"):
+        with refused(NotFound, "run", "other"):
             runs.get("other")
         control.stop()
         with pytest.raises(Unavailable, match="cannot be reached"):

@@ -11,6 +11,7 @@ from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput
 from moonfed.export.model_zoo import build_network
 from tests.export.conftest import IMAGE
+from tests.support.refusals import refused
 
 
 def test_the_papers_cnn_has_92626_parameters() -> None:
@@ -43,9 +44,9 @@ def test_lazy_layers_follow_from_the_seed_too() -> None:
 
 
 def test_invalid_heads_are_rejected() -> None:
-    with pytest.raises(InvalidInput, match="projection is 0; it must be a whole number from 1"):
+    with refused(InvalidInput, "projection", 0):
         build_network("cnn", IMAGE, 10, projection=0)
-    with pytest.raises(InvalidInput, match="projection is None and model 'm:f'; such a model has its own head"):
+    with refused(InvalidInput, "projection", None):
         build_network("m:f", IMAGE, 10, projection=None)
 
 
@@ -82,5 +83,5 @@ def test_an_exception_in_a_custom_model_is_reported_with_its_location(
 ) -> None:
     (tmp_path / "my_broken_model.py").write_text("def boom(shape, classes):\n    return {}['layers']\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(InvalidInput, match=r"raised KeyError in .*my_broken_model\.py, line 2: 'layers'"):
+    with pytest.raises(InvalidInput, match=r"KeyError in .*my_broken_model\.py, line 2"):
         build_network("my_broken_model:boom", IMAGE, 10)

@@ -21,6 +21,7 @@ from moonfed.export.bundle_recipe import BundleRecipe, SampleRecipe, read_exampl
 from moonfed.export.self_checks import check_samples, check_training, random_samples
 from moonfed.plan.interface import Tensors, TorchScriptPlan, load_plan
 from tests.export.conftest import TABLE, another_model
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +124,7 @@ def test_a_failing_objective_is_named_besides_the_model(tmp_path: Path) -> None:
             raise TrainingFailed("the objective has no loss")
 
     plan = Failing(load_plan(tmp_path / PLAN_FILE, "cpu")._module, torch.device("cpu"))
-    with pytest.raises(InvalidInput, match="with the objective of 'fedprox': the objective has no loss"):
+    with pytest.raises(InvalidInput, match="objective has no loss"):
         check_training(plan, a_model(bundle), bundle.manifest, four(bundle))
 
 
@@ -139,9 +140,7 @@ def test_a_loss_that_is_no_scalar_is_rejected(tmp_path: Path) -> None:
             return super().step(inputs, labels, references, draws)[None]
 
     plan = Batched(load_plan(tmp_path / PLAN_FILE, "cpu")._module, torch.device("cpu"))
-    with pytest.raises(
-        InvalidInput, match=r"method is 'fedavg', whose objective returns a loss of shape \[1\]; it must"
-    ):
+    with refused(InvalidInput, "method", "fedavg"):
         check_training(plan, a_model(bundle), bundle.manifest, four(bundle))
 
 
@@ -179,9 +178,7 @@ def test_a_model_of_certain_inputs_is_checked_with_examples(tmp_path: Path) -> N
         name="t", model=f"{__name__}:counts_only", input=sample.input, classes=sample.classes,
         settings={"batch_size": 4},
     )  # fmt: skip
-    with pytest.raises(
-        InvalidInput, match=r"inputs of 2: IndexError .*index out of range.*; if it takes only certain inputs, "
-    ):
+    with pytest.raises(InvalidInput, match=r"IndexError .*index out of range"):
         build_bundle(recipe)
     path = tmp_path / "samples.npz"
     np.savez(path, inputs=np.array([[i % 4, 9 + i] for i in range(8)], np.float32), labels=np.arange(8) % 2)

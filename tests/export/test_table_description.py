@@ -11,6 +11,7 @@ import pytest
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.bundle_recipe import read_samples
 from moonfed.export.table_description import Scale, TableDescription, read_description, write_description
+from tests.support.refusals import refused
 from tests.support.tables import CLASSES, TABLE
 
 DESCRIPTION = TableDescription(table=TABLE, classes=CLASSES, scales={"age": Scale(41.5, 12.25)})
@@ -27,18 +28,18 @@ def test_a_bundle_takes_everything_from_the_description(tmp_path: Path) -> None:
     samples = read_samples(tmp_path / "columns.json", NOTHING)
     assert (samples.input, samples.classes) == (DESCRIPTION.input, CLASSES)
     assert (samples.mean, samples.deviation) == ((41.5, 0, 0), (12.25, 1, 1))
-    with pytest.raises(InvalidInput, match="classes is 'a,b'; with --columns, which describes it"):
+    with refused(InvalidInput, "classes", "a,b"):
         read_samples(tmp_path / "columns.json", NOTHING | {"classes": "a,b"})
-    with pytest.raises(InvalidInput, match="input is missing; give --input and --classes, or for tables --columns"):
+    with refused(InvalidInput, "input"):
         read_samples(None, NOTHING | {"classes": "a,b"})
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "moonfed-columns/9"}, "format is 'moonfed-columns/9'; it must be 'moonfed-columns/1'"),
-        ({"kind": "table"}, "field is 'kind'; the fields must be classes, columns, format, target"),
-        ({"classes": ["no"]}, "classes is .*; it must be at least two names"),
+        ({"format": "moonfed-columns/9"}, "format is 'moonfed-columns/9'"),
+        ({"kind": "table"}, "field is 'kind'"),
+        ({"classes": ["no"]}, "classes is .*"),
         ({"classes": ["no", "no"]}, "it must be names that all differ"),
         ({"columns": [{"name": "age"}]}, "lacks the field 'mean'"),
         (
@@ -48,7 +49,7 @@ def test_a_bundle_takes_everything_from_the_description(tmp_path: Path) -> None:
         ({"columns": [{"name": "age", "mean": "x", "deviation": 1}]}, "is not a description of columns"),
         ({"columns": [{"name": "age", "mean": 1, "deviation": 1, "categories": ["a"]}]}, "field of column 'age' is"),
         ({"columns": [{"name": "age", "values": ["a"]}]}, "field of column 'age' is 'values'; the fields must be"),
-        ({"target": "age"}, "target is 'age'; it must be another column"),
+        ({"target": "age"}, "target is 'age'"),
     ],
 )
 def test_a_description_that_is_wrong_is_named_with_its_field(
@@ -63,7 +64,7 @@ def test_a_description_that_is_wrong_is_named_with_its_field(
 
 def test_other_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "columns.json").write_text("[1]")
-    with pytest.raises(InvalidInput, match="is not a description of columns"):
+    with refused(InvalidInput, "columns"):
         read_description(tmp_path / "columns.json")
-    with pytest.raises(NotFound, match=r"columns is '.*absent'; there is no such file"):
+    with refused(NotFound, "columns"):
         read_description(tmp_path / "absent")

@@ -9,6 +9,7 @@ import pytest
 from moonfed.errors import InvalidInput, NotFound, UntrustedBundle
 from moonfed.export.trust_rotation import Change, rotate_trust, sign_trust
 from moonfed.signing.key_files import create_keys, read_public_key, read_trust, signing_keys
+from tests.support.refusals import refused
 
 
 def own_key(directory: Path) -> Path:
@@ -37,7 +38,7 @@ def test_a_colleagues_key_is_added_and_has_to_sign_the_trust_file(tmp_path: Path
     path, chain = rotate_trust(mine, change)
     assert path == mine / "trust-2.json"
     assert read_trust(mine / "trust.json").verify() == before
-    with pytest.raises(UntrustedBundle, match="version 2 of the trust file is not signed by 2 of its own keys"):
+    with refused(UntrustedBundle, "threshold", 2):
         chain.verify()
     after = sign_trust(path, [own_key(theirs)]).follow(before)
     assert (after.threshold, after.expires, len(after.keys)) == (2, 2_000_000_000, 2)
@@ -65,7 +66,7 @@ def test_a_key_is_removed_by_its_id(tmp_path: Path) -> None:
     public = read_public_key(own_key(theirs).with_suffix(".pub"))
     rotate_trust(mine, Change(add=(own_key(theirs).with_suffix(".pub"),)))
     for wrong in ("", "none"):
-        with pytest.raises(InvalidInput, match=f"remove is '{wrong}'; it must be the beginning of one key's id"):
+        with refused(InvalidInput, "remove", wrong):
             rotate_trust(mine, Change(remove=(wrong,)))
     _, chain = rotate_trust(mine, Change(remove=(str(public),)))
     assert (chain.verify().version, chain.verify().keys) == (3, (read_public_key(own_key(mine).with_suffix(".pub")),))
@@ -73,5 +74,5 @@ def test_a_key_is_removed_by_its_id(tmp_path: Path) -> None:
 
 def test_the_threshold_cannot_exceed_the_keys(tmp_path: Path) -> None:
     create_keys(tmp_path)
-    with pytest.raises(InvalidInput, match="threshold is 2; it must be a whole number from 1 to 1"):
+    with refused(InvalidInput, "threshold", 2):
         rotate_trust(tmp_path, Change(threshold=2))

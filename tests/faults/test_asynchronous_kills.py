@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 ROUNDS, BUFFER = 20, 2
 SLOW, BEHIND = "cam-3", 2  # hands in when the others are so many models further
-OVER = "the run has finished|run .* has ended|is the run's last, and has closed"  # what a late device is told
+OVER = "the run has finished|run .* has ended|the run's last"  # what a late device is told
 BUNDLE = bundle_of(1000)
 Update = tuple[str, int]  # whose, and of the round whose model it began with
 Record = Mapping[str, int]  # of one round: the devices that it counted, to the rounds that they began with

@@ -287,7 +287,7 @@ def test_without_a_trust_file_there_are_metrics_and_no_files(
     monkeypatch.setitem(ENVIRONMENT, "MOONFED_KEYS", str(tmp_path / "nobody"))
     done = command(malicious, tmp_path, "run", "export", "digits", "out", "--to", "csv")
     assert done.returncode == 0, done.stderr
-    assert "without files: there is no trust file" in done.stderr
+    assert "there is no trust file" in done.stderr
     assert {path.name for path in files_below(tmp_path)} >= {"metrics.csv", "parameters.csv"}
     assert not list(tmp_path.rglob("model.onnx"))
     write_keys(tmp_path / "engineer", 9)

@@ -49,7 +49,7 @@ def test_devices_that_do_not_fit_are_asked_once_and_cost_no_attempt(
     assert [(entry.round, entry.attempt) for entry in rounds] == [(1, 1), (2, 1), (3, 1)]
     assert all(list(entry.counted) == list(FIT) and not entry.missing for entry in rounds)
     for name in UNFIT:
-        assert federation.log(name).count("this device is not eligible") == 1
+        assert federation.log(name).count("device is not eligible") == 1
         assert "assigned" not in federation.log(name)
         assert federation.log("coordinator").count(f"{name} is not eligible") == 1
     shown = json.loads(run("moonfed-coordinator", "run", "show", "r", *federation.operator, "--json"))

@@ -65,7 +65,7 @@ def test_devices_with_different_inputs_keep_their_own_models_whatever_runs_finis
     for device in DEVICES:
         name = f"model-of-{device}"
         federation.until_finished(f"run-of-{device}")
-        federation.until_log(device, f"run run-of-{device} has ended; deleted its files")
+        federation.until_log(device, f"run run-of-{device} has ended")
         run("moonfed-export", "release", "create", f"run-of-{device}", "--name", name, "--data", str(data[device]),
             *federation.operator)  # fmt: skip
         run("moonfed-coordinator", "release", "deploy", name, "--version", "1", *federation.operator)
@@ -79,7 +79,7 @@ def test_devices_with_different_inputs_keep_their_own_models_whatever_runs_finis
         _agrees_with_onnx_runtime(federation, device, before[device])
     federation.start_run(bundle_of("cam-1"), "another", *PRODUCES_ONE_ROUND)
     federation.until_finished("another")
-    federation.until_log("cam-1", "run another has ended; deleted its files")
+    federation.until_log("cam-1", "run another has ended")
     assert {device: predictions(federation, device) for device in DEVICES} == before
 
     picture = federation.directory / "digit.png"
@@ -117,9 +117,9 @@ def test_a_device_that_was_offline_when_its_run_ended_learns_of_it_on_reconnecti
     federation.until("digits", lambda seen: seen.round >= 1)
     federation.kill("cam-2")
     run("moonfed-coordinator", "run", "stop", "digits", "--yes", *federation.operator)
-    federation.until_log("cam-1", "run digits has ended; deleted its files")
+    federation.until_log("cam-1", "run digits has ended")
     assert (federation.directory / "cam-2" / "runs" / "digits").exists()
     federation.start_device("cam-2")
-    federation.until_log("cam-2", "run digits has ended; deleted its files")
+    federation.until_log("cam-2", "run digits has ended")
     assert not (federation.directory / "cam-2" / "runs" / "digits").exists()
     assert not (federation.directory / "cam-2" / "repository").exists()

@@ -22,6 +22,7 @@ from moonfed.signing.key_files import create_keys
 from tests.release.test_publish import program
 from tests.support.model_repositories import linear, summing, write_model
 from tests.support.pet_models import graph, release
+from tests.support.refusals import refused
 from tests.support.server_certificates import write_certificate
 from tests.support.server_process import served
 from tests.support.trained_model import CLASSES, Trained
@@ -97,7 +98,7 @@ def test_a_port_that_does_not_speak_grpc_is_reported(pictures: list[Path], tmp_p
     with served(tmp_path / "models", tmp_path / "log") as server:
         done = program("classify", pictures[0], "--server", server.http, "--model", "pets")
     assert done.returncode == 10
-    assert f"the server at {server.http} does not speak gRPC; is this the gRPC port" in done.stderr
+    assert f"the server at {server.http} does not speak gRPC" in done.stderr
 
 
 def test_a_tls_server_is_verified(pictures: list[Path], tmp_path: Path) -> None:
@@ -138,9 +139,9 @@ def test_labels_from_a_server_may_contain_colons(tmp_path: Path) -> None:
     with served(tmp_path / "models", tmp_path / "log") as server:
         found = ServedClassifier(server.grpc, "pets").classify(pixels, 3)
         features = ServedClassifier(server.grpc, "table")
-        with pytest.raises(InvalidInput, match="data are image files; the model takes 4 features"):
+        with refused(InvalidInput, "image files"):
             list(classify_paths(features, [str(tmp_path)], 1))
-        with pytest.raises(InvalidInput, match="model 'sum' accepts neither images nor features; it must"):
+        with refused(InvalidInput, "model", "sum"):
             ServedClassifier(server.grpc, "sum")
     assert [(each.index, each.label) for each in found] == list(enumerate(names))
     assert [each.confidence for each in found] == pytest.approx([1 / 3] * 3, abs=1e-6)
@@ -156,10 +157,10 @@ def test_a_file_is_verified_with_the_version_that_it_belongs_to(
     directory.publish(1, made, signer=ReleaseSigner(private))
     file = directory.path / "1" / "model.onnx"
     assert FileClassifier(file, [strange, public]).sample.shape == (8, 8, 1)
-    with pytest.raises(UntrustedRelease, match=r"digits/1 is signed by the key .* which is not trusted"):
+    with refused(UntrustedRelease, "key"):
         FileClassifier(file, [strange])
     (tmp_path / "copy.onnx").write_bytes(checked.graph)
-    with pytest.raises(UntrustedRelease, match=r"copy\.onnx is not signed; it must be in a signed version, such as"):
+    with refused(UntrustedRelease, "signature"):
         FileClassifier(tmp_path / "copy.onnx", [public])
     (directory.path / "1" / "MODEL_CARD.md").write_bytes(b"# best")
     done = program("classify", pictures[0], "--file", file, "--verify-key", public)
@@ -173,30 +174,30 @@ def test_a_file_is_verified_with_the_version_that_it_belongs_to(
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        ([], 2, "a model is needed: --server HOST:PORT with --model NAME, or --file MODEL.onnx"),
+        ([], 2, "a model is needed"),
         (["--server", "127.0.0.1:8001"], 2, "a model is needed"),
         (
             ["--file", "m.onnx", "--server", "127.0.0.1:8001", "--model", "m"],
             2,
-            "file is given together with options for a server",
+            "file is given together",
         ),
-        (["--file", "m.onnx", "--tls-ca", "ca.pem"], 2, "file is given together with options for a server"),
-        (["--server", "localhost", "--model", "m"], 2, "server is 'localhost'; it must be host:port"),
-        (["--server", "localhost:1", "--model", "m", "--tls-ca", "no.pem"], 3, "tls-ca is 'no.pem'; there is no such"),
+        (["--file", "m.onnx", "--tls-ca", "ca.pem"], 2, "file is given together"),
+        (["--server", "localhost", "--model", "m"], 2, "server is 'localhost'"),
+        (["--server", "localhost:1", "--model", "m", "--tls-ca", "no.pem"], 3, "tls-ca is 'no.pem'"),
         (
             ["--server", "localhost:1", "--model", "m", "--verify-key", "k"],
             2,
-            "verify-key is given without file; a ser",
+            "verify-key is given without",
         ),
-        (["--file", "{tmp}/text.png"], 2, "text.png is not an ONNX model, or is damaged"),
-        (["--file", "{tmp}/absent.onnx"], 3, "absent.onnx'; there is no such file"),
+        (["--file", "{tmp}/text.png"], 2, "text.png is not an"),
+        (["--file", "{tmp}/absent.onnx"], 3, "absent.onnx'; there is no"),
         (
             ["--file", "{tmp}/pets.onnx"],
             2,
-            "pets.onnx does not describe its input; files written by `moonfed-export onnx` do",
+            "pets.onnx does not describe",
         ),
         (["{tmp}/absent.png", "--file", "{tmp}/digits.onnx"], 3, "there is no file"),
-        (["{tmp}/text.png", "--file", "{tmp}/digits.onnx"], 2, "text.png cannot be read as an image"),
+        (["{tmp}/text.png", "--file", "{tmp}/digits.onnx"], 2, "text.png cannot be read"),
     ],
 )
 def test_invalid_requests_are_rejected(

@@ -34,6 +34,7 @@ from tests.export.conftest import another_model
 from tests.release.conftest import NOWHERE
 from tests.support.control_service import Control
 from tests.support.pet_models import graph, release
+from tests.support.refusals import refused
 from tests.support.trained_model import Trained
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
@@ -142,7 +143,7 @@ def test_a_minimum_accuracy_outside_0_to_100_is_rejected(at_least: float) -> Non
 
 @pytest.mark.parametrize("margin", [-0.1, 100.5, float("nan")])
 def test_a_margin_outside_0_to_100_is_rejected(margin: float) -> None:
-    with pytest.raises(InvalidInput, match="it must be points of accuracy, 0 to 100"):
+    with refused(InvalidInput, "margin"):
         AccuracyGate(data=NpzSource(NOWHERE), margin=margin)
 
 
@@ -178,7 +179,7 @@ def test_old_versions_are_pruned_except_the_served_one(
         following.catch_up()
     assert directory.versions() == [3, 4]
     assert [found.removed for found in decisions] == [(), (), (1,), (2,)]
-    with pytest.raises(InvalidInput, match="keep is 1; it must be at least 2"):
+    with refused(InvalidInput, "keep", 1):
         follower(runs, directory, trained, decisions, kept=1)
 
 
@@ -221,7 +222,7 @@ def test_with_a_key_rounds_are_compared_only_with_a_version_as_it_was_signed(
     assert directory.versions() == [1, 2]
     (directory.path / "2" / "model.onnx").write_bytes(directory.model(1))
     control.commit(good(trained, 3))
-    with pytest.raises(UntrustedRelease, match=r"model\.onnx of digits/2 was changed after it was signed"):
+    with refused(UntrustedRelease, "file", "model.onnx"):
         following.catch_up()
     assert directory.versions() == [1, 2]
 
@@ -231,7 +232,7 @@ def test_a_gate_needs_samples(
 ) -> None:
     np.savez(tmp_path / "none.npz", inputs=trained.test.inputs[:0], labels=trained.test.labels[:0])
     control.commit(good(trained, 1))
-    with pytest.raises(InvalidInput, match=r"none.npz holds no samples; at least one is needed"):
+    with refused(InvalidInput, "samples"):
         ReleaseFollower(
             runs, "r", directory, AccuracyGate(data=NpzSource(tmp_path / "none.npz")), on_decision=lambda found: None
         ).catch_up()
@@ -254,7 +255,7 @@ def test_a_served_model_with_other_classes_or_inputs_is_rejected(
     next(entry for entry in proto.metadata_props if entry.key == key).value = value
     (directory.path / "1" / "model.onnx").write_bytes(proto.SerializeToString())
     control.commit(good(trained, 2))
-    with pytest.raises(InvalidInput, match="has other inputs or classes than run 'r'; choose another --name"):
+    with refused(InvalidInput, "inputs or classes"):
         following.catch_up()
     assert directory.versions() == [1]
 
@@ -270,7 +271,7 @@ def test_the_repository_of_another_model_is_not_changed(
     control.commit(good(trained, 2))
     control.commit(good(trained, 3))
     control.commit(good(trained, 4))
-    with pytest.raises(InvalidInput, match=r"version 3 in .*pets does not describe its input"):
+    with refused(InvalidInput, "input"):
         following.catch_up()
     assert pets.versions() == [3]
 
@@ -366,9 +367,8 @@ def test_the_command_prints_each_decision(control: Control, trained: Trained, tm
     assert run().endswith(": not good enough\n")
     public = create_keys(tmp_path / "keys").with_suffix(".pub")
     assert run("--verify-key", str(public), ends_with=12) == ""
-    assert told[-1].endswith(
-        "moonfed-export: digits/1 is not signed: it has no model.sig (docs: errors/release-rejected)\n"
-    )
+    assert "moonfed-export: digits/1 is not signed" in told[-1]
+    assert told[-1].endswith(" (docs: errors/release-rejected)\n")
     assert ModelDirectory(tmp_path / "models", "digits").versions() == [1]
 
 

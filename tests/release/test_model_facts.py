@@ -21,6 +21,7 @@ from moonfed.release.model_facts import EvaluationResults, ModelFacts
 from moonfed.release.model_file import CheckedModel
 from moonfed.release.publish import Candidate, gather_facts
 from tests.support.markdown import rows
+from tests.support.refusals import refused
 from tests.support.trained_model import CLASSES, Trained
 
 
@@ -84,7 +85,7 @@ def test_unlabelled_data_give_no_results_and_empty_data_are_rejected(
     candidate = Candidate(graph=checked.graph, where="model.onnx", round=1)
     facts = gather_facts("digits", 1, candidate, NpzSource(trained.calibration_file))
     assert facts.results is None
-    assert "Its accuracy has not been measured" in model_card(facts)
+    assert "accuracy has not been" in model_card(facts)
     np.savez(tmp_path / "none.npz", inputs=trained.test.inputs[:0], labels=trained.test.labels[:0])
-    with pytest.raises(InvalidInput, match="holds no samples; at least one is needed"):
+    with refused(InvalidInput, "samples"):
         gather_facts("digits", 1, candidate, NpzSource(tmp_path / "none.npz"))

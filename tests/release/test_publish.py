@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import ANY
 
 import numpy as np
 import onnx
@@ -23,6 +24,7 @@ from moonfed.release.model_file import CheckedModel
 from moonfed.release.publish import Candidate, gather_facts
 from tests.support.control_service import Control
 from tests.support.pet_models import graph
+from tests.support.refusals import refused
 from tests.support.trained_model import CLASSES, Trained
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
@@ -136,21 +138,21 @@ def test_publishing_a_file_needs_no_torch(checked: CheckedModel, trained: Traine
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "message"),
+    ("key", "value", "named"),
     [
-        ("moonfed.classes", "a, b", "'classes' in the model's metadata is not JSON"),
-        ("moonfed.classes", "3", "classes in the model's metadata are 3; they must be a list of names"),
-        ("moonfed.input", '{"kind": "image"}', "does not describe its input"),
-        ("moonfed.input", '{"kind": "sound", "shape": [3]}', "input.kind is 'sound'"),
+        ("moonfed.classes", "a, b", ("metadata", "classes")),
+        ("moonfed.classes", "3", ("classes", 3)),
+        ("moonfed.input", '{"kind": "image"}', ("input", ANY)),
+        ("moonfed.input", '{"kind": "sound", "shape": [3]}', ("input.kind", "sound")),
     ],
 )
 def test_damaged_metadata_are_rejected(
-    key: str, value: str, message: str, checked: CheckedModel, trained: Trained, tmp_path: Path
+    key: str, value: str, named: tuple[str, object], checked: CheckedModel, trained: Trained, tmp_path: Path
 ) -> None:
     proto = onnx.ModelProto.FromString(checked.graph)
     next(entry for entry in proto.metadata_props if entry.key == key).value = value
     candidate = Candidate(graph=proto.SerializeToString(), where="model.onnx", round=1)
-    with pytest.raises(InvalidInput, match=message):
+    with refused(InvalidInput, *named):
         gather_facts("digits", 1, candidate, NpzSource(trained.test_file))
 
 
@@ -183,15 +185,15 @@ def test_an_existing_configuration_is_reported(checked: CheckedModel, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["r"], 2, "data is missing; it must name samples, on which a run's model is compared with its plan"),
-        (["{tmp}/text"], 2, "text' is a file, whose name must end in .onnx; otherwise it must be a run's name"),
-        (["{tmp}/good.onnx", "--output", "{tmp}/text"], 2, "repository is '.*text'; it must be a directory"),
-        (["{tmp}/good.onnx", "--round", "3"], 2, "round is 3; it applies to a run, and '.*good.onnx' is a file"),
+        (["r"], 2, "data is missing"),
+        (["{tmp}/text"], 2, "text' is a file"),
+        (["{tmp}/good.onnx", "--output", "{tmp}/text"], 2, "repository is '.*text'"),
+        (["{tmp}/good.onnx", "--round", "3"], 2, "round is 3"),
         (["absent.onnx"], 3, "there is no file 'absent.onnx'"),
-        (["{tmp}/broken.onnx"], 2, "broken.onnx is not an ONNX model, or is damaged"),
-        (["{tmp}/strange.onnx"], 2, "strange.onnx cannot be run by ONNX Runtime"),
+        (["{tmp}/broken.onnx"], 2, "broken.onnx is not an"),
+        (["{tmp}/strange.onnx"], 2, "strange.onnx cannot be run"),
         (["{tmp}/lying.onnx"], 2, r"output 'probabilities' of .* has shape \[1, 3\]; its graph declares \[1, 4\]"),
-        (["{tmp}/good.onnx", "--sign", "{tmp}/absent.pem"], 3, "sign is '.*absent.pem'; there is no such file"),
+        (["{tmp}/good.onnx", "--sign", "{tmp}/absent.pem"], 3, "sign is '.*absent.pem'"),
     ],
 )
 def test_an_unservable_model_is_rejected_and_nothing_is_written(
@@ -221,8 +223,8 @@ def test_a_runs_initial_weights_need_an_explicit_version(
 ) -> None:
     rejected = published(trained_run, trained, tmp_path, "--round", 0)
     assert rejected.returncode == 2
-    assert "round 0 of run 'r' is the initial model" in rejected.stderr
-    assert "versions start at 1; choose one with --version" in rejected.stderr
+    assert "is the initial model" in rejected.stderr
+    assert "versions start at 1" in rejected.stderr
     assert published(trained_run, trained, tmp_path, "--round", 0, "--version", 3).returncode == 0
     card = (tmp_path / "digits" / "3" / "MODEL_CARD.md").read_text()
     assert card.startswith("# digits, version 3\n")
@@ -245,7 +247,7 @@ def test_a_version_is_signed_on_request(
     assert program(*words, "--version", 2).returncode == 0
     unsigned = program(*words, "--version", 2, "--sign", key)
     assert unsigned.returncode == 4
-    assert "exists without a signature; sign it with `moonfed-export sign-release`" in unsigned.stderr
+    assert "exists without a signature" in unsigned.stderr
     again = ("sign-release", "--repository", tmp_path / "models", "--name", "digits", "--sign", key)
     assert program(*again).stdout == f"signed versions 1, 2 of {tmp_path / 'models' / 'digits'}\n"
     assert verifies(tmp_path / "models" / "digits" / "2", tmp_path / "key.pub")

@@ -20,6 +20,7 @@ from moonfed.release.signing import ReleaseSigner
 from moonfed.signing.key_files import create_keys
 from moonfed.signing.release_signature import SIGNATURE_FILE, read_release_key, sign_release
 from tests.support.pet_models import contents, graph, read_config, release
+from tests.support.refusals import refused
 
 PATIENCE = 120.0
 
@@ -167,7 +168,7 @@ def test_a_version_that_reads_back_differently_is_never_published(
     directory.publish(1, release(graph(1)))
     write = Path.write_bytes
     monkeypatch.setattr(Path, "write_bytes", lambda path, content: write(path, content[:-1] + b"?"))
-    with pytest.raises(Corrupt, match="version 2 of model 'pets' differs from what was written; it was removed"):
+    with refused(Corrupt, "version", 2):
         directory.publish(2, release(graph(2)))
     assert names_in(directory.path) == ["1", "config.pbtxt", "labels.txt"]
 
@@ -190,7 +191,7 @@ def test_republishing_changes_nothing_and_another_model_is_rejected(directory: M
     before = contents(directory.path)
     again = directory.publish(3, release(graph(1), card_md=b"two"))
     assert not again.new
-    with pytest.raises(AlreadyExists, match=r"version 3 in .*pets holds another model; choose another --version"):
+    with refused(AlreadyExists, "version", 3):
         directory.publish(3, release(graph(2)))
     (directory.path / "4").mkdir()
     with pytest.raises(AlreadyExists, match="version 4"):
@@ -210,16 +211,16 @@ def test_an_edited_configuration_is_kept(directory: ModelDirectory) -> None:
 
 def test_labels_of_other_classes_are_rejected(directory: ModelDirectory) -> None:
     directory.publish(1, release(graph(1)))
-    with pytest.raises(InvalidInput, match=r"labels.txt names other classes than the model's, cat, dog, bird"):
+    with refused(InvalidInput, "classes"):
         directory.publish(2, release(graph(2), classes=("cat", "dog", "bird")))
-    with pytest.raises(InvalidInput, match=r"class 'a\\nb' cannot be a label; a label is one line"):
+    with refused(InvalidInput, "class", "a\nb"):
         ModelDirectory(directory.path.parent, "others").publish(1, release(graph(1), classes=("a\nb", "c", "d")))
     assert directory.versions() == [1]
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".pets", "pets "])
 def test_invalid_model_names_are_rejected(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InvalidInput, match=r"name is .*; it must be letters"):
+    with refused(InvalidInput, "name"):
         ModelDirectory(tmp_path, name)
 
 
@@ -259,7 +260,7 @@ def test_a_version_is_verified_with_its_configuration_and_labels(
 
 
 def test_a_version_below_one_is_rejected(directory: ModelDirectory) -> None:
-    with pytest.raises(InvalidInput, match="version is 0; it must be a whole number from 1"):
+    with refused(InvalidInput, "version", 0):
         directory.publish(0, release(graph()))
 
 
@@ -271,7 +272,7 @@ def test_versions_are_numbers_without_leading_zeros_that_hold_a_model(directory:
         (directory.path / name / "model.onnx").write_bytes(graph(3))
     (directory.path / "12").mkdir()
     assert directory.versions() == [9, 10]
-    with pytest.raises(NotFound, match="has no version 12; it has 9, 10"):
+    with refused(NotFound, "version", 12):
         directory.model(12)
 
 
@@ -280,7 +281,7 @@ def test_rolling_back_from_no_served_version_needs_a_version(directory: ModelDir
         directory.publish(version, release(graph(version)))
     directory.roll_back(4)
     directory.remove_version(4)
-    with pytest.raises(WrongState, match="serves none of its versions; name one with --version; nothing was changed"):
+    with refused(WrongState, "served version"):
         directory.roll_back()
     assert directory.roll_back(2) == (None, 2)
 
@@ -294,10 +295,10 @@ def test_rolling_back_serves_the_previous_version_and_deletes_nothing(directory:
     assert (directory.versions(), directory.served()) == ([2, 4, 6], [4])
     assert list(read_config(directory).version_policy.specific.versions) == [4]
     assert directory.roll_back() == (4, 2)
-    with pytest.raises(WrongState, match="has no version before 2, which is served; nothing was changed"):
+    with refused(WrongState, "version before", 2):
         directory.roll_back()
     assert directory.roll_back(6) == (2, 6)  # and forth
-    with pytest.raises(NotFound, match="has no version 3; it has 2, 4, 6"):
+    with refused(NotFound, "version", 3):
         directory.roll_back(3)
     assert directory.served() == [6]
     after = read_config(directory)

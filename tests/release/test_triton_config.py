@@ -12,6 +12,7 @@ from moonfed.errors import InvalidInput
 from moonfed.release.repository import ModelDirectory
 from moonfed.release.triton_config import from_text, select_versions
 from tests.support.pet_models import contents, graph, read_config, release
+from tests.support.refusals import refused
 from tests.support.tables import INPUT, TABLE
 
 
@@ -98,7 +99,7 @@ def test_a_configuration_that_fits_is_not_changed(directory: ModelDirectory, tex
 def test_batching_a_model_with_a_fixed_batch_is_rejected(directory: ModelDirectory) -> None:
     directory.path.mkdir(parents=True)
     (directory.path / "config.pbtxt").write_text('backend: "onnxruntime" max_batch_size: 4')
-    with pytest.raises(InvalidInput, match=r"max_batch_size in .* is 4; the model's first dimensions are fixed"):
+    with refused(InvalidInput, "max_batch_size", 4):
         directory.publish(1, release(graph(batch=2)))
 
 
@@ -128,11 +129,11 @@ def test_the_columns_of_tables_are_described_for_clients(directory: ModelDirecto
     assert read_config(directory).parameters[INPUT_PARAMETER].string_value == INPUT.to_text()
     directory.publish(2, release(described(INPUT.to_text())))
     other = replace(TABLE, columns=TABLE.columns[::-1])
-    with pytest.raises(InvalidInput, match="describes other columns than the model's; choose another --name"):
+    with refused(InvalidInput, "columns"):
         directory.publish(3, release(described(replace(INPUT, table=other).to_text())))
-    with pytest.raises(InvalidInput, match=r"config\.pbtxt describes other columns"):
+    with refused(InvalidInput, "columns"):
         directory.publish(3, release(graph()))
-    with pytest.raises(InvalidInput, match="does not describe its input"):
+    with refused(InvalidInput, "input"):
         release(described("{}"))
 
 

@@ -90,7 +90,7 @@ def test_a_copy_of_a_directory_takes_the_runs_and_the_original_follows(
             with devices_at(first):
                 three_more_rounds(store)
                 second.serve()
-                until(lambda: "run 'run' is driven by another coordinator and followed by this one" in first.log)
+                until(lambda: "'run' is driven by" in first.log)
                 three_more_rounds(store)
             stopped_undisturbed(store, second)
         finally:

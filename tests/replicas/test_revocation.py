@@ -88,7 +88,7 @@ def test_a_device_is_cut_off_at_the_other_replica_in_the_middle_of_an_upload(
     for replica in (first, second):
         for _ in range(2):
             with device_at(replica, first, "cam-1") as device:
-                rejected(device.connect, Untrusted, r"the certificate \w+ of device 'cam-1' was revoked by an operator")
+                rejected(device.connect, Untrusted, r"device 'cam-1' was revoked")
                 rejected(lambda call=device.fleet.Renew: ask(call, renewal), Untrusted, "was revoked")  # type: ignore[misc]
             replica.kill()
             replica.serve()
@@ -164,7 +164,7 @@ def test_a_removed_devices_name_gives_no_access_at_either_replica(two_coordinato
         enrol_all(first, ["cam-6"])
         for replica in (second, first):
             with device_at(replica, first, "cam-6") as new:
-                rejected(partial(fetch, new, sha256), NotFound, "belongs to no run that device 'cam-6' participates in")
+                rejected(partial(fetch, new, sha256), NotFound, "device 'cam-6' participates in")
         while list(second.run("private").open_round.declined) != ["cam-6"]:
             time.sleep(0.05)
         with device_at(first, first, "cam-6") as new, pytest.raises(WrongState, match="'cam-6'"):

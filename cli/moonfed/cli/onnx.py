@@ -126,9 +126,11 @@ def read_variants(names: list[str] | None, calibration: str | None, max_drop: fl
 
     requested = read_names(names or [])
     if calibration is None and INT8 in requested:
-        raise InvalidInput("variant int8 needs data to calibrate on; name them with --calibration")
+        raise InvalidInput("variant int8 needs data to calibrate on; name them with --calibration", field="calibration")
     if calibration is not None and INT8 not in requested:
-        raise InvalidInput(f"calibration is {calibration!r}; it is for variant int8, which is not requested")
+        raise InvalidInput(
+            field="calibration", value=calibration, rest="; it is for variant int8, which is not requested"
+        )
     require_max_drop(max_drop)
     return requested
 

@@ -102,9 +102,11 @@ def repository(
 
     directory = ModelDirectory(output, name)
     if target and data is None:
-        raise InvalidInput(f"target is {target!r}; it names a column of --data, which is missing")
+        raise InvalidInput(field="target", value=target, rest="; it names a column of --data, which is missing")
     if ignore_folder and data is None:
-        raise InvalidInput(f"ignore-folder is {ignore_folder[0]!r}; it names a folder in --data, which is missing")
+        raise InvalidInput(
+            field="ignore-folder", value=ignore_folder[0], rest="; it names a folder in --data, which is missing"
+        )
     test_data = open_source(data, target, ignored_folders=ignore_folder or ()) if data is not None else None
     candidate = _candidate(
         source, test_data, round_number, identity, insecure=insecure, coordinator=coordinator, trust=trust
@@ -258,7 +260,9 @@ def _candidate(
 
     if source.endswith(".onnx"):
         if round_number is not None:
-            raise InvalidInput(f"round is {round_number}; it applies to a run, and {source!r} is a file")
+            raise InvalidInput(
+                field="round", value=round_number, rest=f"; it applies to a run, and {source!r} is a file"
+            )
         return read_candidate(Path(source))
     if data is None and Path(source).is_file():
         raise InvalidInput(f"{source!r} is a file, whose name must end in .onnx; otherwise it must be a run's name")

@@ -90,7 +90,7 @@ def serve(
     from moonfed.sizes import parse_size
 
     if model_control not in MODEL_CONTROLS:
-        raise InvalidInput(f"model-control is {model_control!r}; it must be one of {', '.join(MODEL_CONTROLS)}")
+        raise InvalidInput(field="model-control", value=model_control, allowed=f"one of {', '.join(MODEL_CONTROLS)}")
     configure_logs(log_format, log_level)
     explicit = model_control == "explicit"
     settings = ServerSettings(

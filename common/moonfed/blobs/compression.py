@@ -31,7 +31,9 @@ def decompress(source: Path, target: Path, limit: int) -> None:
         reader = decompressor.stream_reader(compressed, read_size=PIECE, read_across_frames=True)
         while piece := _next(reader):
             if writing.tell() + len(piece) > limit:
-                raise InvalidInput(f"the compressed file expands to more than {limit} bytes, the maximum")
+                raise InvalidInput(
+                    f"the compressed file expands to more than {limit} bytes, the maximum", field="Zstandard size"
+                )
             writing.write(piece)
 
 
@@ -39,7 +41,7 @@ def _next(reader: zstandard.ZstdDecompressionReader) -> bytes:
     try:
         return bytes(reader.read(PIECE))
     except zstandard.ZstdError as error:
-        raise InvalidInput(f"the file is not a valid Zstandard stream: {error}") from error
+        raise InvalidInput(f"the file is not a valid Zstandard stream: {error}", field="Zstandard stream") from error
 
 
 def largest_compressed(size: int) -> int:

@@ -96,7 +96,9 @@ def _change(values: Floats, base: Floats, error: Floats, spec: TensorSpec) -> Fl
     with np.errstate(over="ignore", invalid="ignore"):
         change = values - base + error
     if not np.isfinite(change).all():
-        raise InvalidInput(f"the change of tensor {spec.name!r} is larger than float32 can hold")
+        raise InvalidInput(
+            f"the change of tensor {spec.name!r} is larger than float32 can hold", field="tensor", value=spec.name
+        )
     return change
 
 
@@ -128,7 +130,7 @@ class _EncodedFile:
             content = self._file.read(ITEM_SIZES[part.dtype] * part.elements(count))
             numbers.append(np.frombuffer(content, DTYPES[part.dtype]))
         if problem := number_format.find_problem(numbers):
-            raise SchemaMismatch(f"tensor {spec.name!r} {problem}")
+            raise SchemaMismatch(f"tensor {spec.name!r} {problem}", field="tensor", value=spec.name)
         return number_format.decode(numbers)
 
     def _seek(self, part: TensorPart, spec: TensorSpec, start: int) -> None:

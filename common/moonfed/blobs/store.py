@@ -27,7 +27,7 @@ class BlobRef:
 
     def __post_init__(self) -> None:
         if not DIGEST.fullmatch(self.sha256):
-            raise InvalidInput(f"sha256 is {self.sha256!r}; it must be 64 lower-case hexadecimal digits")
+            raise InvalidInput(field="sha256", value=self.sha256, allowed="64 lower-case hexadecimal digits")
         if self.size < 0:
             raise InvalidInput(f"size of blob {self.sha256[:12]} is {self.size}; it must not be negative")
 
@@ -150,7 +150,7 @@ class BlobDirectory:
         """Return the blob of that name; raises NotFound."""
         path = self.path(sha256) if DIGEST.fullmatch(sha256) else None
         if path is None or not path.is_file():
-            raise NotFound(f"there is no blob {sha256!r}")
+            raise NotFound(f"there is no blob {sha256!r}", field="blob", value=sha256)
         return BlobRef(sha256, path.stat().st_size)
 
     def put_bytes(self, content: bytes) -> BlobRef:
@@ -172,7 +172,7 @@ class BlobDirectory:
         """Return the bytes of a small blob; raises Corrupt if they do not match their name."""
         path = self.path(ref.sha256)
         if not path.is_file():
-            raise NotFound(f"there is no blob {ref.sha256!r}")
+            raise NotFound(f"there is no blob {ref.sha256!r}", field="blob", value=ref.sha256)
         content = path.read_bytes()
         if ref_of_bytes(content) != ref:
             raise Corrupt(f"the stored blob {ref.sha256[:12]} has another sha256: {path} is damaged")

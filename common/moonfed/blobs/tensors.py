@@ -106,7 +106,11 @@ def require_finite(vector: Vector, specs: Sequence[TensorSpec]) -> None:
     for spec in specs:
         values = vector[offset : offset + spec.size]
         if not np.isfinite(values).all():
-            raise SchemaMismatch(f"tensor {spec.name!r} holds NaN or infinite values; all must be finite")
+            raise SchemaMismatch(
+                f"tensor {spec.name!r} holds NaN or infinite values; all must be finite",
+                field="tensor",
+                value=spec.name,
+            )
         offset += spec.size
 
 
@@ -136,25 +140,35 @@ def _check(specs: Sequence[TensorSpec], found: list[tuple[str, object]]) -> None
     expected, names = {spec.name for spec in specs}, [name for name, _ in found]
     for name in names:
         if name not in expected:
-            raise SchemaMismatch(f"tensor {name!r} is not part of the model")
+            raise SchemaMismatch(f"tensor {name!r} is not part of the model", field="tensor", value=name)
         if names.count(name) > 1:
-            raise SchemaMismatch(f"tensor {name!r} appears {names.count(name)} times; once is allowed")
+            raise SchemaMismatch(
+                f"tensor {name!r} appears {names.count(name)} times; once is allowed", field="tensor", value=name
+            )
     offset = 0
     entries = dict(found)
     for spec in specs:
         if spec.name not in entries:
-            raise SchemaMismatch(f"tensor {spec.name!r} is missing")
+            raise SchemaMismatch(f"tensor {spec.name!r} is missing", field="tensor", value=spec.name)
         entry = entries[spec.name]
         fields = dict(entry) if isinstance(entry, list) and all(isinstance(pair, tuple) for pair in entry) else {}
         if fields.get("dtype") != spec.dtype:
-            raise SchemaMismatch(f"tensor {spec.name!r} has dtype {fields.get('dtype')!r}; it must be {spec.dtype!r}")
+            raise SchemaMismatch(
+                f"tensor {spec.name!r} has dtype {fields.get('dtype')!r}; it must be {spec.dtype!r}",
+                field="tensor",
+                value=spec.name,
+            )
         if fields.get("shape") != list(spec.shape):
             raise SchemaMismatch(
-                f"tensor {spec.name!r} has shape {fields.get('shape')!r}; it must be {list(spec.shape)}"
+                f"tensor {spec.name!r} has shape {fields.get('shape')!r}; it must be {list(spec.shape)}",
+                field="tensor",
+                value=spec.name,
             )
         end = offset + spec.bytes
         if fields.get("data_offsets") != [offset, end]:
             raise SchemaMismatch(
-                f"tensor {spec.name!r} is at bytes {fields.get('data_offsets')!r}; it must be at [{offset}, {end}]"
+                f"tensor {spec.name!r} is at bytes {fields.get('data_offsets')!r}; it must be at [{offset}, {end}]",
+                field="tensor",
+                value=spec.name,
             )
         offset = end

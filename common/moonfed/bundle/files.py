@@ -58,7 +58,11 @@ def read_bundle(path: Path, check: Check | None = None) -> Bundle:
     if path.is_file() and _is_archive(path):
         with _opened(path) as archive:
             return _checked(lambda name, size: _unzipped(archive, name, size), path, check)
-    raise NotFound(f"{path} is not a bundle: neither a directory with a {MANIFEST_FILE} nor a .zip of one")
+    raise NotFound(
+        f"{path} is not a bundle: neither a directory with a {MANIFEST_FILE} nor a .zip of one",
+        field="bundle",
+        value=path,
+    )
 
 
 def sign_bundle(bundle: Bundle, signer: Signer, *, version: int, expires: float) -> Bundle:
@@ -70,9 +74,11 @@ def sign_bundle(bundle: Bundle, signer: Signer, *, version: int, expires: float)
 def require_output(path: Path, *, replace: bool) -> None:
     """Raise unless a bundle may be written there: AlreadyExists for another bundle unless `replace`; InvalidInput."""
     if not _may_be_replaced(path):
-        raise InvalidInput(f"output is {str(path)!r}, which exists and is not a bundle; name a new directory or a .zip")
+        raise InvalidInput(
+            field="output", value=path, rest=", which exists and is not a bundle; name a new directory or a .zip"
+        )
     if not replace and (path.is_file() or (path / MANIFEST_FILE).is_file()):
-        raise AlreadyExists(f"output is {str(path)!r}, which is a bundle; name another path, or give --force")
+        raise AlreadyExists(field="output", value=path, rest=", which is a bundle; name another path, or give --force")
 
 
 def write_bundle(path: Path, bundle: Bundle) -> None:
@@ -116,13 +122,15 @@ def _checked(read: _Reader, path: Path, check: Check | None) -> Bundle:
     try:
         manifest = Manifest.from_bytes(contents[MANIFEST_FILE])
     except InvalidInput as error:  # it names the field, but not the file
-        raise InvalidInput(f"bundle is {str(path)!r}, which cannot be used: {error}") from error
+        raise InvalidInput(field="bundle", value=path, rest=f", which cannot be used: {error}") from error
     if statement:
         require_name(statement, manifest.name)
     for name, ref in manifest.files.items():
         contents[name] = _read(read, name, ref.size, path)
         if ref_of_bytes(contents[name]) != ref:
-            raise Corrupt(f"{name} in {path} is not the file that its manifest names: the bundle is damaged")
+            raise Corrupt(
+                f"{name} in {path} is not the file that its manifest names: the bundle is damaged", field=name
+            )
     return Bundle(manifest, contents, signature)
 
 
@@ -146,9 +154,9 @@ def _read(read: _Reader, name: str, size: int, path: Path) -> bytes:
     except (FileNotFoundError, KeyError) as error:
         raise NotFound(f"{path} has no {name}: it is not a bundle, or an incomplete one") from error
     except ResourceExhausted as error:
-        raise Corrupt(f"{name} in {path} is larger than it may be: the bundle is damaged") from error
+        raise Corrupt(f"{name} in {path} is larger than it may be: the bundle is damaged", field=name) from error
     except Exception as error:  # zipfile raises a dozen kinds for damaged archives
-        raise Corrupt(f"{name} in {path} cannot be read: the bundle is damaged") from error
+        raise Corrupt(f"{name} in {path} cannot be read: the bundle is damaged", field=name) from error
 
 
 def _is_archive(path: Path) -> bool:
@@ -171,5 +179,5 @@ def _unzipped(archive: zipfile.ZipFile, name: str, size: int) -> bytes:
     with archive.open(name) as file:
         content = file.read(size + 1)
     if len(content) > size:
-        raise ResourceExhausted(f"{name} has more than {size} bytes")
+        raise ResourceExhausted(f"{name} has more than {size} bytes", field=name)
     return content

@@ -109,7 +109,9 @@ def read_input(text: str, where: str) -> InputSpec:
     try:
         return InputSpec.from_document(json.loads(text))
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise InvalidInput(f"{where} does not describe its input; files written by `moonfed-export onnx` do") from error
+        raise InvalidInput(
+            f"{where} does not describe its input; files written by `moonfed-export onnx` do", field="input"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

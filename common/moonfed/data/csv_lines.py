@@ -70,7 +70,7 @@ def _row(line: str, lines: Iterator[str], place: str, longest: int) -> list[str]
                 broken = True
                 row.append(line)
                 if not line or sum(map(len, row)) > longest:
-                    raise InvalidInput(f"{place} has a quote that is not closed; {_ADVICE}")
+                    raise InvalidInput(f"{place} has a quote that is not closed; {_ADVICE}", field="quote", value=place)
             start = closed + 1
         end = line.find(",", start)
         if broken and line[start : None if end < 0 else end].strip():

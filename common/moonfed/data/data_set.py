@@ -45,7 +45,7 @@ class DataSet:
     def labels(self) -> Labels:
         """The labels; InvalidInput if the source has none."""
         if self.targets is None:
-            raise InvalidInput(f"{self.origin} has no labels, which are needed")
+            raise InvalidInput(f"{self.origin} has no labels, which are needed", field="labels")
         return self.targets
 
     def take(self, rows: Rows) -> DataSet:
@@ -58,7 +58,7 @@ class DataSet:
     def require_samples(self) -> None:
         """Raise InvalidInput unless there is a sample."""
         if len(self) == 0:
-            raise InvalidInput(f"{self.origin} holds no samples; at least one is needed")
+            raise InvalidInput(f"{self.origin} holds no samples; at least one is needed", field="samples", value=0)
 
     def names(self) -> list[str]:
         """Return each sample's name: its file, or its position in the file."""
@@ -165,10 +165,18 @@ def check_inputs(inputs: object, spec: InputSpec, origin: str) -> Inputs:
         with np.errstate(over="ignore"):  # becomes infinite, which is rejected below
             raw = raw.astype(spec.dtype, copy=False)
     if raw.dtype != np.dtype(spec.dtype):
-        raise InvalidInput(f"inputs of {origin} have dtype {raw.dtype}; the model takes {spec.dtype}")
+        raise InvalidInput(
+            f"inputs of {origin} have dtype {raw.dtype}; the model takes {spec.dtype}",
+            field="dtype of inputs",
+            value=str(raw.dtype),
+        )
     if raw.shape[1:] != spec.shape or raw.ndim == 0:
         expected = ", ".join(["N", *map(str, spec.shape)])
-        raise InvalidInput(f"inputs of {origin} have shape {list(raw.shape)}; the model takes [{expected}]")
+        raise InvalidInput(
+            f"inputs of {origin} have shape {list(raw.shape)}; the model takes [{expected}]",
+            field="shape of inputs",
+            value=list(raw.shape),
+        )
     if raw.dtype.kind == "f" and not np.isfinite(raw).all():
         raise InvalidInput(f"inputs of {origin} hold NaN or infinite values; all must be finite")
     return np.require(raw, requirements=["C", "W"])

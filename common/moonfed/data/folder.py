@@ -45,10 +45,10 @@ class FolderSource:
             present = self.path.is_dir()
         except OSError as error:  # the folder that it is in may not be read
             raise InvalidInput(
-                f"{self._option} is {str(self.path)!r}, which cannot be read: {error.strerror}"
+                field=self._option, value=self.path, rest=f", which cannot be read: {error.strerror}"
             ) from error
         if not present:
-            raise NotFound(f"{self._option} is {str(self.path)!r}; there is no such folder")
+            raise NotFound(field=self._option, value=self.path, rest="; there is no such folder")
         require_pillow()
 
     def fingerprint(self) -> str:

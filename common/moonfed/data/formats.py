@@ -35,11 +35,11 @@ def kind_of(text: str, name: str = "data") -> str:
     try:
         kind = find_kind(text)
     except OSError as error:  # the folder that it is in may not be read
-        raise InvalidInput(f"{name} is {text!r}, which cannot be read: {error.strerror}") from error
+        raise InvalidInput(field=name, value=text, rest=f", which cannot be read: {error.strerror}") from error
     if kind is None and ":" not in text and not Path(text).exists():
-        raise NotFound(f"{name} is {text!r}; there is no such file or folder; it must be {HELP}")
+        raise NotFound(field=name, value=text, rest=f"; there is no such file or folder; it must be {HELP}")
     if kind is None:
-        raise InvalidInput(f"{name} is {text!r}; it must be {HELP}")
+        raise InvalidInput(field=name, value=text, allowed=HELP)
     return kind
 
 

@@ -44,6 +44,10 @@ class FunctionSource:
         function = load_callable(self._option, self.text)
         result = call_user_function(self._option, self.text, function, spec, tuple(classes))
         if not isinstance(result, tuple) or len(result) != 2:
-            raise InvalidInput(f"{self.text} returned {type(result).__name__}; it must return (inputs, labels)")
+            raise InvalidInput(
+                f"{self.text} returned {type(result).__name__}; it must return (inputs, labels)",
+                field=self.text,
+                value=type(result).__name__,
+            )
         targets = None if labels == IGNORED else label_array(result[1], self.text)
         return check_data_set(result[0], targets, spec, classes, self.text)

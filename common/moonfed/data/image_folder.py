@@ -110,7 +110,7 @@ def check_ignored(names: Collection[str]) -> None:
     """Raise InvalidInput for a name that no folder can have."""
     for name in names:
         if name in ("", ".", "..") or "/" in name:
-            raise InvalidInput(f"ignore-folder is {name!r}; it must be a folder's name, without a path")
+            raise InvalidInput(field="ignore-folder", value=name, allowed="a folder's name, without a path")
 
 
 def _without_links(path: Path) -> Path:

@@ -97,10 +97,12 @@ def require_images(spec: InputSpec) -> None:
 
 def _format(spec: InputSpec) -> tuple[int, int, str]:
     if spec.kind != "image":
-        raise InvalidInput(f"data are image files; the model takes {spec.describe()}")
+        raise InvalidInput(f"data are image files; the model takes {spec.describe()}", field="image files")
     height, width, channels = spec.shape
     if channels not in _MODES:
-        raise InvalidInput(f"the model's images have {channels} channels; image files have 1 or 3")
+        raise InvalidInput(
+            f"the model's images have {channels} channels; image files have 1 or 3", field="channels", value=channels
+        )
     return height, width, _MODES[channels]
 
 

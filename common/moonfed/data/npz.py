@@ -60,7 +60,9 @@ def infer_input(path: Path) -> tuple[InputSpec, int]:
     if inputs.ndim not in (2, 4) or labels.dtype.kind not in "iu" or not len(labels):
         raise InvalidInput(
             f"{path} has inputs {list(inputs.shape)} and labels of dtype {labels.dtype}; it must have images "
-            "[N, height, width, channels] or features [N, width], and whole numbers"
+            "[N, height, width, channels] or features [N, width], and whole numbers",
+            field="shape of inputs",
+            value=list(inputs.shape),
         )
     return InputSpec(kind=kind, shape=inputs.shape[1:]), int(labels.max()) + 1
 
@@ -71,15 +73,17 @@ def _opened(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
         try:
             archive = np.load(file, allow_pickle=False)
         except Exception as error:  # numpy and zipfile raise many kinds of errors for damaged files
-            raise InvalidInput(f"{path} is not an .npz file, or is damaged") from error
+            raise InvalidInput(f"{path} is not an .npz file, or is damaged", field="npz", value=path) from error
         if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise InvalidInput(f"{path} holds a single array; it must be an .npz file with named ones")
+            raise InvalidInput(
+                f"{path} holds a single array; it must be an .npz file with named ones", field="arrays", value=1
+            )
         yield archive
 
 
 def _array(archive: np.lib.npyio.NpzFile, field: str, path: Path) -> object:
     if field not in archive.files:
-        raise InvalidInput(f"{path} has no field {field!r}, which is needed; found {archive.files}")
+        raise InvalidInput(f"{path} has no field {field!r}, which is needed; found {archive.files}", field=field)
     try:
         return archive[field]
     except Exception as error:  # pickled objects or damage, reported as many kinds of errors

@@ -31,12 +31,16 @@ def open_source(text: str, target: str = "", option: str = "data", ignored_folde
         check_ignored(ignored_folders)
     elif ignored_folders:
         raise InvalidInput(
-            f"ignore-folder is {ignored_folders[0]!r}; it applies to folders of images, and {option} is {text!r}"
+            field="ignore-folder",
+            value=ignored_folders[0],
+            rest=f"; it applies to folders of images, and {option} is {text!r}",
         )
     if kind in TABLES:
         return TableSource(Path(text), target, option)
     if target:
-        raise InvalidInput(f"target is {target!r}; it names a column of a table, and {option} is {text!r}")
+        raise InvalidInput(
+            field="target", value=target, rest=f"; it names a column of a table, and {option} is {text!r}"
+        )
     if kind == FOLDER:
         return FolderSource(Path(text), option, ignored_folders)
     return _SOURCES[kind](text, option)

@@ -91,9 +91,13 @@ class TableSource:
     def _require_table(self, spec: InputSpec) -> TableSpec:
         if spec.table is None:
             advice = "; name its columns with `moonfed-export bundle --columns`" if spec.kind == "features" else ""
-            raise InvalidInput(f"{self.path} is a table; the model takes {spec.describe()}{advice}")
+            raise InvalidInput(
+                f"{self.path} is a table; the model takes {spec.describe()}{advice}", field="table", value=self.path
+            )
         if composed(self._target) in map(composed, spec.table.names):
-            raise InvalidInput(f"target is {self._target!r}, from which the bundle predicts; it must be another column")
+            raise InvalidInput(
+                field="target", value=self._target, rest=", from which the bundle predicts; it must be another column"
+            )
         return spec.table
 
 

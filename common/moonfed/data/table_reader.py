@@ -50,7 +50,8 @@ def require_pyarrow() -> None:
     """Raise InvalidInput if tables cannot be read on this machine."""
     if importlib.util.find_spec("pyarrow") is None:
         raise InvalidInput(
-            f"reading tables needs pyarrow, which is not installed; in moonfed's sources: {pip_install('tables')}"
+            f"reading tables needs pyarrow, which is not installed; in moonfed's sources: {pip_install('tables')}",
+            field="pyarrow",
         )
 
 
@@ -77,11 +78,13 @@ def _csv_header(path: Path) -> list[str]:
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             names = next(csv.reader(_lines(file), strict=True), [])
     except csv.Error as error:
-        raise InvalidInput(f"{path} has a header that cannot be read: {error}") from error
+        raise InvalidInput(f"{path} has a header that cannot be read: {error}", field="header", value=error) from error
     if not any(name.strip() for name in names):
-        raise InvalidInput(f"{path} has no header; its first row must name the columns")
+        raise InvalidInput(f"{path} has no header; its first row must name the columns", field="header")
     if any("\ud800" <= character <= "\udfff" for name in names for character in name):
-        raise InvalidInput(f"{path} has a header that is not UTF-8; save the file as UTF-8")
+        raise InvalidInput(
+            f"{path} has a header that is not UTF-8; save the file as UTF-8", field="header", value="not UTF-8"
+        )
     for separator, word in SEPARATORS.items():
         if len(names) == 1 and separator in names[0]:
             raise InvalidInput(f"{path} has columns that are separated by {word}; they must be separated by commas")
@@ -196,7 +199,9 @@ def _arrow_errors(path: Path, kind: str) -> Iterator[None]:
             row, expected, actual = map(int, found.groups())
             raise InvalidInput(
                 f"{path}, row {row} has {actual} cell{'' if actual == 1 else 's'} where the header has {expected}; "
-                "a cell with a comma, a quote or a line break must be in quotes"
+                "a cell with a comma, a quote or a line break must be in quotes",
+                field=f"cells of row {row}",
+                value=actual,
             ) from error
         if "UTF8" in message:
             line = _line_of_other_encoding(path)

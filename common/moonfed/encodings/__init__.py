@@ -104,7 +104,7 @@ def parse_encoding(field: str, text: str) -> Encoding:
         return PLAIN
     encoding = _split(text)
     if encoding.number not in NUMBER_FORMATS:
-        raise InvalidInput(f"{field} is {text[:40]!r}; it must be one of {', '.join(known_encodings())}")
+        raise InvalidInput(field=field, value=text[:40], allowed=f"one of {', '.join(known_encodings())}")
     return encoding
 
 

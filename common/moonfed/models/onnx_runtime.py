@@ -37,9 +37,9 @@ class SessionSettings:
 
     def __post_init__(self) -> None:
         if self.provider not in _PROVIDERS:
-            raise InvalidInput(f"provider is {self.provider!r}; it must be one of {', '.join(_PROVIDERS)}")
+            raise InvalidInput(field="provider", value=self.provider, allowed=f"one of {', '.join(_PROVIDERS)}")
         if self.intra_op_threads < 0:
-            raise InvalidInput(f"intra_op_threads is {self.intra_op_threads}; it must be 0 or more")
+            raise InvalidInput(field="intra_op_threads", value=self.intra_op_threads, allowed="0 or more")
 
 
 def open_session(graph: bytes, settings: SessionSettings) -> Any:  # noqa: ANN401
@@ -52,8 +52,10 @@ def open_session(graph: bytes, settings: SessionSettings) -> Any:  # noqa: ANN40
     session = _load(graph, settings)
     if _PROVIDERS[settings.provider] not in session.get_providers():
         raise Unavailable(
-            f"provider is {settings.provider}, which ONNX Runtime could not start here; "
-            "is there a GPU, and are the libraries that it needs installed?"
+            f"provider is {settings.provider}, which ONNX Runtime could not start here; is there a GPU, and are the "
+            "libraries that it needs installed?",
+            field="provider",
+            value=settings.provider,
         )
     return session
 
@@ -72,7 +74,9 @@ def error_text(error: Exception) -> str:
 def _require(provider: str) -> None:
     if _PROVIDERS[provider] not in onnxruntime.get_available_providers():
         available = ", ".join(n for n, known in _PROVIDERS.items() if known in onnxruntime.get_available_providers())
-        raise Unavailable(f"provider is {provider}; this ONNX Runtime has only {available}")
+        raise Unavailable(
+            f"provider is {provider}; this ONNX Runtime has only {available}", field="provider", value=provider
+        )
 
 
 def _load(graph: bytes, settings: SessionSettings) -> Any:  # noqa: ANN401
@@ -92,5 +96,9 @@ def _load(graph: bytes, settings: SessionSettings) -> Any:  # noqa: ANN401
     except Exception as error:  # ONNX Runtime's errors share no base class
         if settings.provider == CPU:
             raise MoonfedError(error_text(error)) from error
-        raise Unavailable(f"provider is {settings.provider}, which fails: {error_text(error)}") from error
+        raise Unavailable(
+            f"provider is {settings.provider}, which fails: {error_text(error)}",
+            field="provider",
+            value=settings.provider,
+        ) from error
     return session

@@ -99,7 +99,7 @@ class ReleaseManifest:
     def files(self, variant: str) -> dict[str, BlobRef]:
         """Return the files of a variant's version directory, by name; raise InvalidInput for an unknown variant."""
         if variant not in self.variants:
-            raise InvalidInput(f"variant is {variant!r}; it must be one of {', '.join(sorted(self.variants))}")
+            raise InvalidInput(field="variant", value=variant, allowed=f"one of {', '.join(sorted(self.variants))}")
         return dict(self.variants[variant])
 
     def to_bytes(self) -> bytes:

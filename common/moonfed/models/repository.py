@@ -36,7 +36,7 @@ Directory = TypeVar("Directory", bound="RepositoryModel")
 def require_model_name(name: str) -> None:
     """Raise InvalidInput unless a name can be a model's directory."""
     if not MODEL_NAME.fullmatch(name):
-        raise InvalidInput(f"name is {name!r}; it must be letters, digits, '.', '-' and '_', such as 'digits'")
+        raise InvalidInput(field="name", value=name, allowed="letters, digits, '.', '-' and '_', such as 'digits'")
 
 
 class RepositoryModel:
@@ -45,7 +45,7 @@ class RepositoryModel:
     def __init__(self, repository: Path, name: str) -> None:
         require_model_name(name)
         if repository.exists() and not repository.is_dir():
-            raise InvalidInput(f"repository is {str(repository)!r}; it must be a directory")
+            raise InvalidInput(field="repository", value=repository, allowed="a directory")
         self.name, self.path = name, repository / name
 
     def versions(self) -> list[int]:

@@ -43,7 +43,7 @@ def require_endpoint(endpoint: str) -> None:
     """Raise InvalidInput unless an endpoint is empty or a URL."""
     scheme = next((scheme for scheme in SCHEMES if endpoint.startswith(scheme)), None)
     if endpoint and (scheme is None or not endpoint.removeprefix(scheme).strip("/")):
-        raise InvalidInput(f"otlp-endpoint is {endpoint!r}; it must be a URL, such as http://localhost:4317")
+        raise InvalidInput(field="otlp-endpoint", value=endpoint, allowed="a URL, such as http://localhost:4317")
 
 
 @contextmanager

@@ -231,9 +231,13 @@ def load_plan(
     chosen = memory_format or CONTIGUOUS
     for name, value, allowed in (("precision", precision, PRECISIONS), ("memory_format", chosen, MEMORY_FORMATS)):
         if value not in allowed:
-            raise InvalidInput(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
+            raise InvalidInput(field=name, value=value, allowed=f"one of {', '.join(allowed)}")
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: torch finds no CUDA device here")
+        raise TrainingFailed(
+            f"the plan {path} cannot be loaded on {device!r}: torch finds no CUDA device here",
+            field="device",
+            value=device,
+        )
     try:
         with quiet_torchscript():
             module = load_module(read_plan(path), device)
@@ -244,12 +248,18 @@ def load_plan(
         raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: {_reason(error)}") from error
     missing = [method for method in METHODS if not hasattr(module, method)]
     if missing:
-        raise TrainingFailed(f"{path} is a TorchScript archive but no plan: it has no method {missing[0]!r}")
+        raise TrainingFailed(
+            f"{path} is a TorchScript archive but no plan: it has no method {missing[0]!r}",
+            field="method",
+            value=missing[0],
+        )
     shapes = [parameter.shape for parameter in module.parameters()]
     try:
         allocate(module, memory_format or default_memory_format(device, precision, shapes))
     except RuntimeError as error:  # its tensors, of which the archive has a single element each, may have any size
-        raise TrainingFailed(f"the tensors of the plan {path} cannot be allocated: {_reason(error)}") from error
+        raise TrainingFailed(
+            f"the tensors of the plan {path} cannot be allocated: {_reason(error)}", field="tensors"
+        ) from error
     if precision == "float16":
         module.scale_losses(LOSS_SCALE)
     return TorchScriptPlan(module, torch.device(device), precision)

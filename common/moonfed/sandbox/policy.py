@@ -67,7 +67,7 @@ def parse_level(text: str) -> Level:
     for level in LEVELS:
         if level == text:
             return level
-    raise InvalidInput(f"sandbox is {text!r}; it must be 'strict', 'weak' or 'off'")
+    raise InvalidInput(field="sandbox", value=text, allowed="'strict', 'weak' or 'off'")
 
 
 def require_level(wanted: Level) -> None:
@@ -75,7 +75,7 @@ def require_level(wanted: Level) -> None:
     offered = available_level()
     if LEVELS.index(offered) > LEVELS.index(wanted):
         allowed = " or ".join(map(repr, LEVELS[LEVELS.index(offered) :]))
-        raise InvalidInput(f"sandbox is {wanted!r}; it must be {allowed} on this machine, because {_missing()}")
+        raise InvalidInput(field="sandbox", value=wanted, allowed=f"{allowed} on this machine, because {_missing()}")
 
 
 def _missing() -> str:
@@ -88,7 +88,7 @@ def require_unreadable(path: Path) -> None:
     """Raise InvalidInput if processes in the sandbox could read a path, such as one below /usr."""
     above = next((root for root in SYSTEM_FILES if path.resolve().is_relative_to(root.resolve())), None)
     if above is not None:
-        raise InvalidInput(f"state is {str(path)!r}; it must be outside {above}, which plans may read")
+        raise InvalidInput(field="state", value=path, allowed=f"outside {above}, which plans may read")
 
 
 def enter_sandbox(level: Level, policy: Policy) -> None:

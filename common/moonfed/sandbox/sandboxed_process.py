@@ -48,7 +48,7 @@ class JobDirectory:
         """Raise TrainingFailed if the process has created more than `most` files."""
         with suppress(FileNotFoundError), os.scandir(self.output) as entries:  # it is being renewed
             if sum(1 for _ in islice(entries, most + 1)) > most:
-                raise TrainingFailed(f"{NAME} created more than {most} files and was killed")
+                raise TrainingFailed(f"{NAME} created more than {most} files and was killed", field="files", value=most)
 
     def renew(self) -> None:
         """Replace the directories with new ones, which no running sandbox refers to."""

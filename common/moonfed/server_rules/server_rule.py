@@ -37,7 +37,7 @@ class ServerRule(ABC):
 
     def __post_init__(self) -> None:
         if self.weighting not in ("samples", "uniform"):
-            raise InvalidInput(f"weighting is {self.weighting!r}; it must be 'samples' or 'uniform'")
+            raise InvalidInput(field="weighting", value=self.weighting, allowed="'samples' or 'uniform'")
 
     @property
     def initial_memory(self) -> Mapping[str, float]:
@@ -71,4 +71,4 @@ def require_number(name: str, value: float, least: float, *, below: float = math
     """Raise InvalidInput unless a setting is finite, from `least` (or above it), and below the limit."""
     if not (math.isfinite(value) and least <= value < below) or (above and value == least):
         limit = "" if math.isinf(below) else f", below {below:g}"
-        raise InvalidInput(f"{name} is {value!r}; it must be a number {'above' if above else 'from'} {least:g}{limit}")
+        raise InvalidInput(field=name, value=value, allowed=f"a number {'above' if above else 'from'} {least:g}{limit}")

@@ -113,7 +113,9 @@ def signed_by(
 def require_name(statement: Statement, name: str) -> None:
     """Raise UntrustedBundle unless the manifest's name is the signed one."""
     if statement.name != name:
-        raise UntrustedBundle(f"the bundle is named {name!r}, but signed as {statement.name!r}")
+        raise UntrustedBundle(
+            f"the bundle is named {name!r}, but signed as {statement.name!r}", field="name", value=name
+        )
 
 
 def moment(seconds: float) -> str:

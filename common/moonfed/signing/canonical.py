@@ -21,7 +21,11 @@ def encode(document: object) -> bytes:
 def decode(content: bytes, subject: str, max_bytes: int = MAX_BYTES) -> Any:  # noqa: ANN401
     """Read a canonical document; InvalidInput names the subject."""
     if len(content) > max_bytes:
-        raise InvalidInput(f"{subject} has {len(content)} bytes; it must be at most {max_bytes}")
+        raise InvalidInput(
+            f"{subject} has {len(content)} bytes; it must be at most {max_bytes}",
+            field=f"size of {subject}",
+            value=len(content),
+        )
     try:
         document = json.loads(content)
         canonical = encode(document)
@@ -35,17 +39,21 @@ def decode(content: bytes, subject: str, max_bytes: int = MAX_BYTES) -> Any:  # 
 def fields(document: object, subject: str, types: Mapping[str, type]) -> dict[str, Any]:
     """Return a document's fields, which must be exactly these, each of exactly its type."""
     if not isinstance(document, dict) or set(document) != set(types):
-        raise InvalidInput(f"{subject} must have exactly the fields {', '.join(sorted(types))}")
+        raise InvalidInput(
+            f"{subject} must have exactly the fields {', '.join(sorted(types))}", field=f"fields of {subject}"
+        )
     for name, kind in types.items():
         if type(document[name]) is not kind:
-            raise InvalidInput(f"{subject} has a field {name!r} of the wrong type; it must be {kind.__name__}")
+            raise InvalidInput(
+                f"{subject} has a field {name!r} of the wrong type; it must be {kind.__name__}", field=name
+            )
     return document
 
 
 def items(document: object, subject: str, most: int) -> list[Any]:
     """Return a list of 1 to `most` elements."""
     if not isinstance(document, list) or not 1 <= len(document) <= most:
-        raise InvalidInput(f"{subject} must be a list of 1 to {most}")
+        raise InvalidInput(f"{subject} must be a list of 1 to {most}", field=subject)
     return document
 
 

@@ -40,7 +40,10 @@ class PublicKey:
         if len(self.raw) != KEY_BYTES:
             raise InvalidInput(f"a public key has {len(self.raw)} bytes; it must have {KEY_BYTES}")
         if has_small_order(self.raw):
-            raise InvalidInput("a public key is a point of small order, for which anybody can sign; create another one")
+            raise InvalidInput(
+                "a public key is a point of small order, for which anybody can sign; create another one",
+                field="point of a public key",
+            )
 
     @classmethod
     def of(cls, key: Ed25519PrivateKey) -> PublicKey:
@@ -102,7 +105,11 @@ class Envelope:
         signed = frozenset(key for key in keys if key.id in values)
         for key in signed:
             if not key.verifies(values[key.id], self.signed_bytes):
-                raise InvalidInput(f"the signature of key {key} does not match: something was altered")
+                raise InvalidInput(
+                    f"the signature of key {key} does not match: something was altered",
+                    field="signature of key",
+                    value=key,
+                )
         return signed
 
     def to_document(self) -> dict[str, Any]:

@@ -52,7 +52,9 @@ def create_keys(directory: Path) -> Path:
     with _locked(directory):
         if (directory / TRUST_FILE).exists():
             raise AlreadyExists(
-                f"{directory} already holds keys and a trust file; `moonfed-export keys rotate` changes them"
+                f"{directory} already holds keys and a trust file; `moonfed-export keys rotate` changes them",
+                field="keys",
+                value=directory,
             )
         return _create(directory)
 
@@ -76,13 +78,15 @@ def read_key(path: Path) -> Ed25519PrivateKey:
     content = _read(path, "key")
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        raise InvalidInput(f"key is {str(path)!r}, which has mode {mode:o}; it must be private: chmod 600 {path}")
+        raise InvalidInput(
+            field="key", value=path, rest=f", which has mode {mode:o}; it must be private: chmod 600 {path}"
+        )
     try:
         key = serialization.load_pem_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise InvalidInput(f"key is {str(path)!r}; it must be an unencrypted private key in PEM") from error
+        raise InvalidInput(field="key", value=path, allowed="an unencrypted private key in PEM") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise InvalidInput(f"key is {str(path)!r}; it must be an Ed25519 key, as `moonfed-export keys create` makes")
+        raise InvalidInput(field="key", value=path, allowed="an Ed25519 key, as `moonfed-export keys create` makes")
     return key
 
 
@@ -91,9 +95,9 @@ def read_public_key(path: Path) -> PublicKey:
     try:
         key = serialization.load_pem_public_key(_read(path, "key"))
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise InvalidInput(f"key is {str(path)!r}; it must be a public key in PEM, key-….pub") from error
+        raise InvalidInput(field="key", value=path, allowed="a public key in PEM, key-….pub") from error
     if not isinstance(key, Ed25519PublicKey):
-        raise InvalidInput(f"key is {str(path)!r}; it must be an Ed25519 key, as `moonfed-export keys create` makes")
+        raise InvalidInput(field="key", value=path, allowed="an Ed25519 key, as `moonfed-export keys create` makes")
     return PublicKey(key.public_bytes_raw())
 
 
@@ -102,7 +106,7 @@ def read_trust(path: Path) -> TrustChain:
     try:
         return TrustChain.from_bytes(_read(path, "trust"))
     except InvalidInput as error:
-        raise InvalidInput(f"trust is {str(path)!r}, which cannot be used: {error}") from error
+        raise InvalidInput(field="trust", value=path, rest=f", which cannot be used: {error}") from error
 
 
 def write_trust(path: Path, chain: TrustChain) -> None:
@@ -134,7 +138,9 @@ def open_signer(paths: Sequence[Path], say: Callable[[str], None]) -> Signer:
     for path, key in zip(paths, keys, strict=True):
         if PublicKey.of(key) not in listed:
             raise InvalidInput(
-                f"sign is {str(path)!r}, which {file} does not list; add it with: moonfed-export keys rotate --add"
+                field="sign",
+                value=path,
+                rest=f", which {file} does not list; add it with: moonfed-export keys rotate --add",
             )
     return Signer(keys, chain)
 
@@ -145,7 +151,9 @@ def signing_keys(directory: Path, keys: Iterable[PublicKey]) -> list[Ed25519Priv
     found = [read_key(path) for path in names if path.exists()]
     if not found:
         raise NotFound(
-            f"{directory} holds no private key that the trust file lists; give the file or the directory of one"
+            f"{directory} holds no private key that the trust file lists; give the file or the directory of one",
+            field="private key",
+            value=directory,
         )
     return found
 
@@ -154,7 +162,11 @@ def user_trust(given: Path | None) -> Trust:
     """Return the newest version of a trust file, by default of this user's; NotFound if there is none."""
     path = given or default_directory() / TRUST_FILE
     if given is None and not path.exists():
-        raise NotFound(f"there is no trust file {path}; name that of the bundle's engineer with --trust")
+        raise NotFound(
+            f"there is no trust file {path}; name that of the bundle's engineer with --trust",
+            field="trust file",
+            value=path,
+        )
     return read_trust(path).verify()
 
 
@@ -175,5 +187,5 @@ def _locked(directory: Path) -> Iterator[None]:
 
 def _read(path: Path, name: str) -> bytes:
     if not path.is_file():
-        raise NotFound(f"{name} is {str(path)!r}; there is no such file")
+        raise NotFound(field=name, value=path, rest="; there is no such file")
     return read_regular(path, MAX_BYTES if name == "trust" else MAX_KEY_BYTES)

@@ -53,9 +53,17 @@ def verified_version(model: Path, version: int, keys: Sequence[ReleaseKey]) -> M
 def require_same_file(model: Path, version: int, name: str, files: Mapping[str, bytes]) -> bytes:
     """Return a file next to a model's versions; UntrustedRelease unless a version was signed with the same content."""
     if name not in files:
-        raise UntrustedRelease(f"version {version} of model {model.name!r} was signed without {name}; sign it again")
+        raise UntrustedRelease(
+            f"version {version} of model {model.name!r} was signed without {name}; sign it again",
+            field="version",
+            value=version,
+        )
     if not (model / name).is_file() or _read(model / name, MAX_FILE_BYTES) != files[name]:
-        raise UntrustedRelease(f"{name} of model {model.name!r} differs from what was signed with version {version}")
+        raise UntrustedRelease(
+            f"{name} of model {model.name!r} differs from what was signed with version {version}",
+            field="file",
+            value=name,
+        )
     return files[name]
 
 

@@ -88,7 +88,9 @@ def read_release_key(path: Path) -> ReleaseKey:
     except (ValueError, UnsupportedAlgorithm) as error:
         raise _unusable(path, "a public key in PEM, of") from error
     if isinstance(key, Ed25519PublicKey) and has_small_order(key.public_bytes_raw()):
-        raise InvalidInput(f"key is {str(path)!r}; it must not be a point of small order, for which anybody can sign")
+        raise InvalidInput(
+            field="key", value=path, rest="; it must not be a point of small order, for which anybody can sign"
+        )
     if isinstance(key, Ed25519PublicKey) or (isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name in _HASHES):
         return ReleaseKey(key)
     raise _unusable(path, "a public key in PEM, of")
@@ -147,11 +149,15 @@ def require_digests(files: Mapping[str, bytes], signed: Mapping[str, str], subje
     """Raise UntrustedRelease, naming a file, unless files have exactly the names and digests that were signed."""
     for name in sorted(signed.keys() | files.keys()):
         if name not in files:
-            raise UntrustedRelease(f"{subject} lacks {name}, which was signed with it")
+            raise UntrustedRelease(
+                f"{subject} lacks {name}, which was signed with it", field="missing file", value=name
+            )
         if name not in signed:
-            raise UntrustedRelease(f"{subject} has {name}, which was not signed with it")
+            raise UntrustedRelease(
+                f"{subject} has {name}, which was not signed with it", field="unsigned file", value=name
+            )
         if hashlib.sha256(files[name]).hexdigest() != signed[name]:
-            raise UntrustedRelease(f"{name} of {subject} was changed after it was signed")
+            raise UntrustedRelease(f"{name} of {subject} was changed after it was signed", field="file", value=name)
 
 
 def claimed_key(signature: bytes) -> str:
@@ -165,7 +171,7 @@ def claimed_key(signature: bytes) -> str:
 def signed_digests(subject: str, signature: bytes | None, keys: Sequence[ReleaseKey]) -> dict[str, str]:
     """Return the sha256 of every file that one of the keys signed under this subject; raise UntrustedRelease."""
     if signature is None:
-        raise UntrustedRelease(f"{subject} is not signed: it has no {SIGNATURE_FILE}")
+        raise UntrustedRelease(f"{subject} is not signed: it has no {SIGNATURE_FILE}", field="signature")
     try:
         document = json.loads(signature)
         envelope = document["dsseEnvelope"]
@@ -180,7 +186,9 @@ def signed_digests(subject: str, signature: bytes | None, keys: Sequence[Release
     if not own:
         known = ", ".join(key.id[:12] for key in keys)
         raise UntrustedRelease(
-            f"{subject} is signed by the key {claimed[:12]!r}, which is not trusted; trusted: {known}"
+            f"{subject} is signed by the key {claimed[:12]!r}, which is not trusted; trusted: {known}",
+            field="key",
+            value=claimed[:12],
         )
     if kind != _PAYLOAD or len(values) != 1 or not own[0].verifies(values[0], message):
         raise UntrustedRelease(f"the signature of {subject} is not valid: it was changed")
@@ -200,9 +208,11 @@ def _digests(payload: bytes, subject: str) -> dict[str, str]:
     if kinds != (_STATEMENT, _PREDICATE) or len(digests) != len(resources):
         raise UntrustedRelease(f"the signed statement about {subject} is not a model signature")
     if named != [subject]:
-        raise UntrustedRelease(f"{subject} has the signature of {', '.join(map(repr, named))}")
+        raise UntrustedRelease(
+            f"{subject} has the signature of {', '.join(map(repr, named))}", field="signed name", value=named
+        )
     return digests
 
 
 def _unusable(path: Path, allowed: str) -> InvalidInput:
-    return InvalidInput(f"key is {str(path)!r}; it must be {allowed} {_KEYS}")
+    return InvalidInput(field="key", value=path, allowed=f"{allowed} {_KEYS}")

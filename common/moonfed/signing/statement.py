@@ -42,7 +42,11 @@ class Statement:
 
     def __post_init__(self) -> None:
         if not 0 < len(self.name) <= MAX_NAME:
-            raise InvalidInput(f"name has {len(self.name)} characters; it must have 1 to {MAX_NAME}")
+            raise InvalidInput(
+                f"name has {len(self.name)} characters; it must have 1 to {MAX_NAME}",
+                field="length of name",
+                value=len(self.name),
+            )
         require_line("name", self.name)
         require_whole("version", self.version, 1, MAX_NUMBER)
         require_whole("expires", self.expires, 1, MAX_NUMBER)

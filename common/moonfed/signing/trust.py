@@ -103,11 +103,15 @@ class TrustChain:
             return pinned
         if pinned.version not in versions:
             raise UntrustedBundle(
-                f"the signature's trust file lacks version {pinned.version}, which is trusted here; it has later ones"
+                f"the signature's trust file lacks version {pinned.version}, which is trusted here; it has later ones",
+                field="trusted version",
+                value=pinned.version,
             )
         if versions[pinned.version] != pinned:
             raise UntrustedBundle(
-                f"version {pinned.version} in the signature's trust file differs from the one that is trusted here"
+                f"version {pinned.version} in the signature's trust file differs from the one that is trusted here",
+                field="version",
+                value=pinned.version,
             )
         return versions[newest]
 
@@ -153,4 +157,6 @@ def _require_successor(predecessor: Trust, trust: Trust, envelope: Envelope) -> 
     for signing in (predecessor, trust):
         if not signing.accepts(envelope):
             whose = "its own keys" if signing is trust else "its predecessor's keys"
-            raise UntrustedBundle(f"{trust} is not signed by {signing.threshold} of {whose}")
+            raise UntrustedBundle(
+                f"{trust} is not signed by {signing.threshold} of {whose}", field="threshold", value=signing.threshold
+            )

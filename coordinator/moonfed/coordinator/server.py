@@ -87,15 +87,21 @@ class ServeSettings:
             )
         for name in self.names:
             if not HOST.fullmatch(name):
-                raise InvalidInput(f"name is {name!r}; it must be a host's name or address, such as fleet.example.org")
+                raise InvalidInput(
+                    field="name", value=name, allowed="a host's name or address, such as fleet.example.org"
+                )
         for field, port in (("fleet_port", self.fleet_port), ("enrolment_port", self.enrolment_port)):
             require_port(field, port)
         if self.fleet_port == self.enrolment_port != 0 and not self.insecure:
-            raise InvalidInput(f"enrolment_port is {self.enrolment_port}; it must differ from fleet_port")
+            raise InvalidInput(
+                field="enrolment_port", value=self.enrolment_port, rest="; it must differ from fleet_port"
+            )
         if self.metrics_port is not None:
             require_port("metrics_port", self.metrics_port)
         if not 0 < self.certificate_days <= 3650:
-            raise InvalidInput(f"certificate_days is {self.certificate_days}; it must be above 0 and at most 3650")
+            raise InvalidInput(
+                field="certificate_days", value=self.certificate_days, allowed="above 0 and at most 3650"
+            )
 
     @property
     def public_name(self) -> str:
@@ -123,7 +129,7 @@ class Running:
 def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
     """Serve until SIGTERM or SIGINT; `ready` is called once the ports accept calls."""
     if settings.state.exists() and not settings.state.is_dir():
-        raise InvalidInput(f"state is {str(settings.state)!r}; it must be a directory, or not exist yet")
+        raise InvalidInput(field="state", value=settings.state, allowed="a directory, or not exist yet")
     for registry in (SERVER_RULES, REDUCERS, NUMBER_FORMATS):
         registry.check()  # a broken package must not surface in a round
     os.umask(0o077)  # models and updates are private to this user

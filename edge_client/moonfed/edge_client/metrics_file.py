@@ -44,11 +44,11 @@ class DeviceState:
 def require_metrics_file(path: str) -> None:
     """Raise InvalidInput or NotFound unless node_exporter could read a file of that name."""
     if not path.endswith(SUFFIX):
-        raise InvalidInput(f"metrics-file is {path!r}; it must end in {SUFFIX}, such as moonfed{SUFFIX}")
+        raise InvalidInput(field="metrics-file", value=path, rest=f"; it must end in {SUFFIX}, such as moonfed{SUFFIX}")
     if not Path(path).parent.is_dir():
-        raise NotFound(f"metrics-file is {path!r}; its directory does not exist")
+        raise NotFound(field="metrics-file", value=path, rest="; its directory does not exist")
     if not os.access(Path(path).parent, os.W_OK):
-        raise InvalidInput(f"metrics-file is {path!r}; it must be in a directory that this user may write to")
+        raise InvalidInput(field="metrics-file", value=path, allowed="in a directory that this user may write to")
 
 
 def exposition(state: DeviceState) -> str:

@@ -96,7 +96,7 @@ def _read(paths: Sequence[Path], spec: InputSpec, classes: tuple[str, ...], targ
     files = [path for path in paths if find_kind(str(path)) not in (None, FOLDER)]
     if not files:
         if target:
-            raise InvalidInput(f"target is {target!r}; it names a column of a table, and PATH is images")
+            raise InvalidInput(field="target", value=target, rest="; it names a column of a table, and PATH is images")
         return _read_images(paths, spec, classes)
     if len(paths) > 1:
         raise InvalidInput(f"PATH is {str(files[0])!r} and others; {FILES} must be the only PATH")
@@ -110,12 +110,12 @@ def _read_images(paths: Sequence[Path], spec: InputSpec, classes: tuple[str, ...
     require_pillow()
     for path in paths:
         if not path.exists():
-            raise NotFound(f"PATH is {str(path)!r}; there is no such file or folder")
+            raise NotFound(field="PATH", value=path, rest="; there is no such file or folder")
     require_images(spec)
     read = [_read_folder(path, spec) if path.is_dir() else _read_file(path, spec) for path in paths]
     files = [file for images in read for file in images.files]
     if not files:
-        raise InvalidInput(f"PATH is {str(paths[0])!r}; there are no readable images in it")
+        raise InvalidInput(field="PATH", value=paths[0], rest="; there are no readable images in it")
     inputs = np.concatenate([images.inputs for images in read])
     return check_data_set(inputs, None, spec, classes, "the images", files=files)
 
@@ -132,7 +132,7 @@ def _read_file(path: Path, spec: InputSpec) -> ReadImages:
     try:
         image = decode_image(path, spec)
     except UnusableImage as error:
-        raise InvalidInput(f"PATH is {str(path)!r}, which {error.problem}") from error
+        raise InvalidInput(field="PATH", value=path, rest=f", which {error.problem}") from error
     for flaw in image.flaws:
         _log.warning("%s %s", path, flaw.one)
     return ReadImages(inputs=image.pixels[None], files=(path,))

@@ -248,19 +248,20 @@ def _chosen(store: ReleaseStore, name: str) -> str:
     if not names:
         raise NotFound(
             "this device has no release yet; an operator deploys one with: "
-            "moonfed-coordinator release deploy NAME --version N"
+            "moonfed-coordinator release deploy NAME --version N",
+            field="release",
         )
     if name in names:
         return name
     if not name and len(names) == 1:
         return names[0]
     if not name:
-        raise InvalidInput(f"model is missing; it must be one of {', '.join(names)}")
-    raise NotFound(f"model is {name!r}; this device has {', '.join(names)}")
+        raise InvalidInput(f"model is missing; it must be one of {', '.join(names)}", field="model")
+    raise NotFound(field="model", value=name, rest=f"; this device has {', '.join(names)}")
 
 
 def _require_state(state: Path) -> None:
     if not state.exists():
-        raise NotFound(f"state is {str(state)!r}; there is no such directory")
+        raise NotFound(field="state", value=state, rest="; there is no such directory")
     if not any((state / name).exists() for name in STATE_MARKERS):
-        raise InvalidInput(f"state is {str(state)!r}, which is not a state directory of `moonfed-client`")
+        raise InvalidInput(field="state", value=state, rest=", which is not a state directory of `moonfed-client`")

@@ -10,4 +10,8 @@ def require_samples(manifest: Manifest, samples: int) -> None:
     """Raise InvalidInput if the plan needs more samples to train on."""
     least = max(1, manifest.plan.minimum_samples)
     if samples < least:
-        raise InvalidInput(f"this device has {samples} samples to train on; the plan needs at least {least}")
+        raise InvalidInput(
+            f"this device has {samples} samples to train on; the plan needs at least {least}",
+            field="samples",
+            value=samples,
+        )

@@ -66,7 +66,7 @@ class DeviceSettings:
         if self.max_seconds is not None:
             require_positive("max-seconds", self.max_seconds)
         if self.max_memory is not None and self.max_memory < 1:
-            raise InvalidInput(f"max-memory is {self.max_memory}; it must be at least one byte")
+            raise InvalidInput(field="max-memory", value=self.max_memory, allowed="at least one byte")
         if self.max_bandwidth is not None and self.max_bandwidth < MIN_BANDWIDTH:
             raise InvalidInput(
                 f"max-bandwidth is {self.max_bandwidth} bytes per second; it must be at least {MIN_BANDWIDTH}"
@@ -93,7 +93,9 @@ class DeviceSettings:
             raise InvalidInput("coordinator is missing; --insecure needs --coordinator HOST:PORT")
         if self.name and not self.insecure:
             raise InvalidInput(
-                f"name is {self.name!r}; it is only for --insecure, since an enrolled device already has a name"
+                field="name",
+                value=self.name,
+                rest="; it is only for --insecure, since an enrolled device already has a name",
             )
 
     def _require_data(self) -> None:
@@ -126,7 +128,7 @@ class DeviceSettings:
 def require_holdout(holdout: float) -> None:
     """Raise InvalidInput unless the fraction leaves samples to train on."""
     if not 0 <= holdout < 1:
-        raise InvalidInput(f"holdout is {holdout}; it must be at least 0 and less than 1")
+        raise InvalidInput(field="holdout", value=holdout, allowed="at least 0 and less than 1")
 
 
 def require_choices(accelerator: str, precision: str, memory_format: str | None) -> None:
@@ -137,7 +139,7 @@ def require_choices(accelerator: str, precision: str, memory_format: str | None)
         ("memory-format", memory_format or MEMORY_FORMATS[0], MEMORY_FORMATS),
     ):
         if choice not in choices:
-            raise InvalidInput(f"{option} is {choice!r}; it must be {_either(choices)}")
+            raise InvalidInput(field=option, value=choice, allowed=_either(choices))
 
 
 def _either(choices: tuple[str, ...]) -> str:

@@ -32,7 +32,9 @@ class TrainingWindow:
         hours = [int(part) for part in found.groups()] if found else [0, 0, 0, 0]
         opens, closes = time(hours[0], hours[1]), time(hours[2], hours[3])
         if opens == closes:
-            raise InvalidInput(f"between is {text!r}; it must be two different times, HH:MM-HH:MM, from 00:00 to 23:59")
+            raise InvalidInput(
+                field="between", value=text, allowed="two different times, HH:MM-HH:MM, from 00:00 to 23:59"
+            )
         return cls(opens, closes, zone)
 
     def __str__(self) -> str:

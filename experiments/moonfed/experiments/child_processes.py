@@ -72,7 +72,9 @@ class ChildProcesses:
         output = self.programs[name].stdout
         line = output.readline() if output else ""
         if not line:
-            raise Unavailable(f"{name} ended before it was ready: {self.last_log_line(name)}")
+            raise Unavailable(
+                f"{name} ended before it was ready: {self.last_log_line(name)}", field="program", value=name
+            )
         return line
 
     def last_log_line(self, name: str) -> str:

@@ -97,10 +97,10 @@ def load_dataset(name: str, root: Path | None, *, download: bool = False) -> Spl
     Raises InvalidInput for an unknown name and NotFound if the files are missing and may not be downloaded.
     """
     if name not in LOADERS:
-        raise InvalidInput(f"data set is {name!r}; it must be one of {', '.join(LOADERS)}")
+        raise InvalidInput(field="data set", value=name, allowed=f"one of {', '.join(LOADERS)}")
     if root is None and name not in BUNDLED:
         raise InvalidInput(
-            f"data is not given; data set {name!r} needs --data, the folder with its files{_advice(name)}"
+            f"data is not given; data set {name!r} needs --data, the folder with its files{_advice(name)}", field="data"
         )
     return LOADERS[name](root or Path(), download)
 
@@ -175,7 +175,9 @@ def _tiny_imagenet(root: Path, download: bool) -> SplitDataSet:
     folder = root if (root / "wnids.txt").is_file() else root / TINY_IMAGENET_FOLDER
     if not (folder / "wnids.txt").is_file():
         raise NotFound(
-            f"{root} does not hold Tiny-ImageNet: {TINY_IMAGENET_FOLDER}/wnids.txt is missing{_advice('tiny-imagenet')}"
+            f"{root} does not hold Tiny-ImageNet: {TINY_IMAGENET_FOLDER}/wnids.txt is missing"
+            f"{_advice('tiny-imagenet')}",
+            field="Tiny-ImageNet",
         )
     if download:
         raise InvalidInput("download is set; Tiny-ImageNet must be downloaded and unpacked by hand")

@@ -101,7 +101,9 @@ def run_demo(settings: DemoSettings) -> None:
 def empty_directory(path: Path) -> None:
     """Create the demo's directory, or empty an earlier demo's; InvalidInput if it holds anything else."""
     if path.exists() and not (path.is_dir() and ((path / MARKER).exists() or not any(path.iterdir()))):
-        raise InvalidInput(f"output is {str(path)!r}, which holds something other than a demo; name a new directory")
+        raise InvalidInput(
+            field="output", value=path, rest=", which holds something other than a demo; name a new directory"
+        )
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     (path / MARKER).touch()

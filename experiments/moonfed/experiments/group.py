@@ -38,14 +38,18 @@ def group_by(path: Path, column: str, rows: Rows) -> list[Indices]:
     parts = [np.flatnonzero(owners == position) for position in range(len(names))]
     for name, part in zip(names, parts, strict=True):
         if not len(part):
-            raise InvalidInput(f"{path}, column {column}: {name!r} has too few rows for a party of its own")
+            raise InvalidInput(
+                f"{path}, column {column}: {name!r} has too few rows for a party of its own", field=column, value=name
+            )
     return parts
 
 
 def _read_cells(path: Path, column: str) -> Iterator[tuple[int, str]]:
     """Yield the numbers of rows with the column's values; rows without a value are left out."""
     if kind_of(str(path)) not in TABLES:
-        raise InvalidInput(f"by is {column!r}, which applies to tables only; {str(path)!r} is not a table")
+        raise InvalidInput(
+            field="by", value=column, rest=f", which applies to tables only; {str(path)!r} is not a table"
+        )
     require_columns(path, read_header(path), (column,))
     for batch in read_batches(path, (column,), []):
         cells = as_text(batch.columns[column], f"{path}, column {column}").to_pylist()

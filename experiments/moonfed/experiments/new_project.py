@@ -97,9 +97,9 @@ FILES = {"model.py": MODEL, "data.py": DATA, "recipe.toml": RECIPE, "test_projec
 def write_project(directory: Path) -> list[Path]:
     """Write a project; the directory appears complete or not at all. InvalidInput if it exists or has an odd name."""
     if not NAME.fullmatch(directory.name):
-        raise InvalidInput(f"name is {directory.name!r}; it must be letters, digits, - and _")
+        raise InvalidInput(field="name", value=directory.name, allowed="letters, digits, - and _")
     if directory.exists():
-        raise InvalidInput(f"name is {str(directory)!r}, which exists; name a new directory")
+        raise InvalidInput(field="name", value=directory, rest=", which exists; name a new directory")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with new_directory(directory.absolute()) as temporary:
         for name, text in FILES.items():

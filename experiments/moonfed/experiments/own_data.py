@@ -44,7 +44,9 @@ class OwnData:
             ("ignore-folder", ", ".join(self.ignored_folders), (FOLDER,)),
         ):
             if value and self.kind not in kinds:
-                raise InvalidInput(f"{option} is {value!r}, which does not apply to {self.text!r}; leave it out")
+                raise InvalidInput(
+                    field=option, value=value, rest=f", which does not apply to {self.text!r}; leave it out"
+                )
         check_ignored(self.ignored_folders)
 
     @property
@@ -65,7 +67,9 @@ class OwnData:
         names = tuple(folder.name for folder in class_folders(self.images()))
         if len(names) < 2:
             raise InvalidInput(
-                f"data is {self.text!r}; it must have a folder for each of at least two classes; it has {len(names)}"
+                field="data",
+                value=self.text,
+                rest=f"; it must have a folder for each of at least two classes; it has {len(names)}",
             )
         return names
 
@@ -99,7 +103,7 @@ def require_none(options: Mapping[str, str], where: str) -> None:
     """Raise InvalidInput for an option that describes own data, where there are none."""
     for option, value in options.items():
         if value:
-            raise InvalidInput(f"{option} is {value!r}, which does not apply to {where}; leave it out")
+            raise InvalidInput(field=option, value=value, rest=f", which does not apply to {where}; leave it out")
 
 
 def _table_form(data: OwnData) -> tuple[InputSpec, tuple[str, ...]]:
@@ -109,7 +113,7 @@ def _table_form(data: OwnData) -> tuple[InputSpec, tuple[str, ...]]:
 
 def _folder_form(data: OwnData) -> tuple[InputSpec, tuple[str, ...]]:
     if not data.input:
-        raise InvalidInput("input is missing; it must be the images' size, such as 32x32x3")
+        raise InvalidInput("input is missing; it must be the images' size, such as 32x32x3", field="input")
     return read_input(data.input), data.class_names()
 
 
@@ -122,7 +126,7 @@ def _npz_form(data: OwnData) -> tuple[InputSpec, tuple[str, ...]]:
 def _function_form(data: OwnData) -> tuple[InputSpec, tuple[str, ...]]:
     for option, value in (("input", data.input), ("classes", data.classes)):
         if not value:
-            raise InvalidInput(f"{option} is missing; {data.text!r} needs it as an argument")
+            raise InvalidInput(f"{option} is missing; {data.text!r} needs it as an argument", field=option)
     return read_input(data.input), read_classes(data.classes)
 
 

@@ -97,7 +97,9 @@ def _require_ours(directory: Path, parts: Sequence[Path]) -> None:
     found = sorted(path for pattern in ("device-*", "test", "test.*") for path in directory.glob(pattern))
     if others := [path for path in found if path not in parts or path.is_dir()]:
         raise InvalidInput(
-            f"output is {str(directory)!r}, which holds {others[0].name} of another split; name a new directory"
+            field="output",
+            value=directory,
+            rest=f", which holds {others[0].name} of another split; name a new directory",
         )
 
 

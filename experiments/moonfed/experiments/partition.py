@@ -52,7 +52,9 @@ def partition(labels: Labels, settings: PartitionSettings) -> list[Indices]:
     """
     if len(labels) < MINIMUM_SAMPLES * settings.devices:
         most = len(labels) // MINIMUM_SAMPLES
-        raise InvalidInput(f"devices is {settings.devices}; {len(labels)} samples are enough for at most {most}")
+        raise InvalidInput(
+            field="devices", value=settings.devices, rest=f"; {len(labels)} samples are enough for at most {most}"
+        )
     generator = np.random.default_rng(settings.seed)
     if settings.kind == "iid":
         return [np.sort(part) for part in np.array_split(generator.permutation(len(labels)), settings.devices)]
@@ -70,8 +72,12 @@ def partition(labels: Labels, settings: PartitionSettings) -> list[Indices]:
         if parts:
             return parts
     raise InvalidInput(
-        f"beta is {settings.beta}; in each of {DRAWS} draws, one of the {settings.devices} devices had fewer than "
-        f"{MINIMUM_SAMPLES} samples: choose a larger beta or fewer devices"
+        field="beta",
+        value=settings.beta,
+        rest=(
+            f"; in each of {DRAWS} draws, one of the {settings.devices} devices had fewer than "
+            f"{MINIMUM_SAMPLES} samples: choose a larger beta or fewer devices"
+        ),
     )
 
 
@@ -224,7 +230,9 @@ def write_partition(data: SplitDataSet, settings: PartitionSettings, directory: 
     ours = {f"device-{number}.npz" for number in range(1, len(parts) + 1)}
     if others := sorted(path.name for path in directory.glob("device-*.npz") if path.name not in ours):
         raise InvalidInput(
-            f"output is {str(directory)!r}, which holds {others[0]} of a split over other devices; name a new directory"
+            field="output",
+            value=directory,
+            rest=f", which holds {others[0]} of a split over other devices; name a new directory",
         )
     directory.mkdir(parents=True, exist_ok=True)
     for number, part in enumerate(parts, start=1):

@@ -22,7 +22,7 @@ def subset(data: SplitDataSet, *, train_samples: int, test_samples: int, seed: i
 def _stratified(name: str, labels: Labels, count: int, seed: int) -> Indices:
     """Return `count` indices in order, preserving class shares, which are rounded to the right sum."""
     if count > len(labels):
-        raise InvalidInput(f"{name} is {count}; the data set has {len(labels)}")
+        raise InvalidInput(field=name, value=count, rest=f"; the data set has {len(labels)}")
     if count in (0, len(labels)):
         return np.arange(len(labels))
     generator = np.random.default_rng(seed)

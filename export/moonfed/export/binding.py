@@ -51,7 +51,11 @@ def bind(
     initialisers = {initialiser.name: initialiser for initialiser in proto.graph.initializer}
     for name, tensor in split(model, manifest.tensors).items():
         if name not in initialisers or tuple(initialisers[name].dims) != tensor.shape:
-            raise SchemaMismatch(f"tensor {name!r} of shape {list(tensor.shape)} has no place in the ONNX graph")
+            raise SchemaMismatch(
+                f"tensor {name!r} of shape {list(tensor.shape)} has no place in the ONNX graph",
+                field="tensor",
+                value=name,
+            )
         initialisers[name].CopyFrom(onnx.numpy_helper.from_array(np.asarray(tensor), name))
     _choose_outputs(proto, manifest, embeddings=embeddings)
     steps = json.dumps(_preprocessing(proto, manifest.input), sort_keys=True)
@@ -108,7 +112,9 @@ def _choose_outputs(proto: onnx.ModelProto, manifest: Manifest, *, embeddings: b
     wanted = (OUTPUT, EMBEDDINGS) if embeddings else (OUTPUT,)
     chosen = [output for output in proto.graph.output if output.name in wanted]
     if len(chosen) < len(wanted):
-        raise InvalidInput(f"embeddings are requested, but the graph of bundle {manifest.name!r} has none")
+        raise InvalidInput(
+            f"embeddings are requested, but the graph of bundle {manifest.name!r} has none", field="embeddings"
+        )
     del proto.graph.output[:]
     proto.graph.output.extend(chosen)
 

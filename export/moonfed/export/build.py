@@ -94,7 +94,7 @@ def build_bundle(
 def _input(shape: int | Sequence[int]) -> InputSpec:
     sides = (shape,) if isinstance(shape, int) else tuple(shape)
     if len(sides) not in (1, 3):
-        raise InvalidInput(f"shape is {shape!r}; it must be (height, width, channels), or the number of features")
+        raise InvalidInput(field="shape", value=shape, allowed="(height, width, channels), or the number of features")
     return InputSpec(kind="image" if len(sides) == 3 else "features", shape=sides)
 
 
@@ -107,7 +107,7 @@ def _network(model: nn.Module | Parts, recipe: BundleRecipe) -> Network:
         _require_same(model, network, recipe)
         return network
     if not (len(model) == 3 and all(isinstance(part, nn.Module) for part in model)):
-        raise InvalidInput(f"model is {model!r}; it must be one module, or three: {PARTS}")
+        raise InvalidInput(field="model", value=model, allowed=f"one module, or three: {PARTS}")
     return Network(preprocessing, *copy.deepcopy(model))
 
 
@@ -141,5 +141,6 @@ def _require_same(model: nn.Module, network: Network, recipe: BundleRecipe) -> N
     if expected.shape != found.shape or not torch.allclose(expected, found, atol=TOLERANCE):
         raise InvalidInput(
             f"model is {type(model).__name__}, which computes something after its last linear layer; let it return "
-            f"that layer's output, the logits, or give three modules: {PARTS}"
+            f"that layer's output, the logits, or give three modules: {PARTS}",
+            field="output",
         )

@@ -66,7 +66,9 @@ def build_bundle(
     network = given or _network(recipe)
     least = minimum_samples(network)
     if settings.training.batch_size < least:
-        raise InvalidInput(f"batch_size is {settings.training.batch_size}; with BatchNorm it must be at least {least}")
+        raise InvalidInput(
+            field="batch_size", value=settings.training.batch_size, rest=f"; with BatchNorm it must be at least {least}"
+        )
     width, specs = check_forward(network, recipe), tensor_specs(network)
 
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
@@ -175,8 +177,12 @@ def _check(plan: Plan, network: Network, manifest: Manifest, files: dict[str, by
     difference = largest_difference(graph, predictions_of(plan), check_samples(recipe, max(BATCHES)))
     if exceeds(difference, BOUND):
         raise InvalidInput(
-            f"model is {recipe.model!r}, whose ONNX graph and plan predict probabilities that differ by "
-            f"{difference:.3g}; at most {BOUND:g} is allowed"
+            field="model",
+            value=recipe.model,
+            rest=(
+                f", whose ONNX graph and plan predict probabilities that differ by {difference:.3g}; at most "
+                f"{BOUND:g} is allowed"
+            ),
         )
 
 

@@ -68,7 +68,9 @@ class MethodSettings:
             if key in taken:
                 raise InvalidInput(
                     f"{type(self.method).__name__} has a setting or hyperparameter named {key!r}, which is the name of "
-                    "one of the optimiser's or training loop's; give it another name"
+                    "one of the optimiser's or training loop's; give it another name",
+                    field="hyperparameter",
+                    value=key,
                 )
 
     @property
@@ -89,7 +91,7 @@ def read_settings(method: str, settings: Settings) -> MethodSettings:
     Raises InvalidInput for an unknown method, an unknown setting or a value that is not allowed.
     """
     if method not in METHODS:
-        raise InvalidInput(f"method is {method!r}; it must be one of {', '.join(METHODS)}; {ADVICE}")
+        raise InvalidInput(field="method", value=method, allowed=f"one of {', '.join(METHODS)}; {ADVICE}")
     owners: dict[str, type[Any]] = {
         item.name: owner
         for owner in (METHODS[method], Sgd, TrainingSpec)
@@ -113,11 +115,12 @@ def read_federated(method: str) -> str:
     """Return the name of a method for a fleet; raise InvalidInput for any other."""
     if method not in METHODS:
         known = ", ".join(name for name in METHODS if METHODS[name].exchanges)
-        raise InvalidInput(f"method is {method!r}; it must be one of {known}; {ADVICE}")
+        raise InvalidInput(field="method", value=method, allowed=f"one of {known}; {ADVICE}")
     if not METHODS[method].exchanges:
         raise InvalidInput(
-            f"method is {method!r}, whose devices exchange nothing, so it needs no bundle; "
-            "`moonfed-experiments simulate` trains it"
+            field="method",
+            value=method,
+            rest=(", whose devices exchange nothing, so it needs no bundle; `moonfed-experiments simulate` trains it"),
         )
     return method
 
@@ -143,14 +146,16 @@ def read_samples(columns: Path | None, options: Mapping[str, str | None]) -> Sam
     if columns is not None:
         if given:
             name, text = next(iter(given.items()))
-            raise InvalidInput(f"{name} is {text!r}; with --columns, which describes it, it must not be given")
+            raise InvalidInput(
+                field=name, value=text, rest="; with --columns, which describes it, it must not be given"
+            )
         described = read_description(columns)
         return SampleRecipe(
             input=described.input, classes=described.classes, mean=described.mean, deviation=described.deviation
         )
     for name in ("input", "classes"):
         if name not in given:
-            raise InvalidInput(f"{name} is missing; give --input and --classes, or for tables --columns")
+            raise InvalidInput(f"{name} is missing; give --input and --classes, or for tables --columns", field=name)
     return SampleRecipe(
         input=read_input(given["input"]),
         classes=read_classes(given["classes"]),
@@ -172,7 +177,7 @@ def read_input(text: str) -> InputSpec:
         return InputSpec(kind="image", shape=tuple(int(side) for side in match.groups()))
     if match := re.fullmatch(r"features:(\d+)", text):
         return InputSpec(kind="features", shape=(int(match[1]),))
-    raise InvalidInput(f"input is {text!r}; it must be HEIGHTxWIDTHxCHANNELS, such as 32x32x3, or features:COUNT")
+    raise InvalidInput(field="input", value=text, allowed="HEIGHTxWIDTHxCHANNELS, such as 32x32x3, or features:COUNT")
 
 
 def read_classes(text: str) -> tuple[str, ...]:
@@ -182,12 +187,16 @@ def read_classes(text: str) -> tuple[str, ...]:
     try:
         cells = next(csv.reader([text], skipinitialspace=True, strict=True))
     except csv.Error as error:
-        raise InvalidInput(f"classes is {text!r}, in which quotes are wrong: {error}") from error
+        raise InvalidInput(field="classes", value=text, rest=f", in which quotes are wrong: {error}") from error
     names = tuple(name.strip() for name in cells)
     if not (names and all(names)):
         raise InvalidInput(
-            f"classes is {text!r}, in which a name is empty; give names with commas between them, "
-            "and those that hold a comma in double quotes"
+            field="classes",
+            value=text,
+            rest=(
+                ", in which a name is empty; give names with commas between them, and those that hold a "
+                "comma in double quotes"
+            ),
         )
     return names
 
@@ -199,7 +208,7 @@ def read_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
     try:
         return tuple(float(number) for number in text.split(","))
     except ValueError as error:
-        raise InvalidInput(f"{name} is {text!r}; it must be numbers with commas between them") from error
+        raise InvalidInput(field=name, value=text, allowed="numbers with commas between them") from error
 
 
 def read_projection(text: str | None) -> Projection:
@@ -210,7 +219,7 @@ def read_projection(text: str | None) -> Projection:
         return None
     if text.isdecimal() and int(text) >= 1:
         return int(text)
-    raise InvalidInput(f"projection is {text!r}; it must be a whole number from 1, or none")
+    raise InvalidInput(field="projection", value=text, allowed="a whole number from 1, or none")
 
 
 def _number(key: str, value: float | int | str, owner: type[Any]) -> Value:

@@ -30,7 +30,11 @@ class SigningOptions:
     def __post_init__(self) -> None:
         require_positive("expires-days", self.expires_days)
         if self.expires_days > MAX_DAYS:
-            raise InvalidInput(f"expires-days is {self.expires_days:g}; it must be at most {MAX_DAYS:g}")
+            raise InvalidInput(
+                f"expires-days is {self.expires_days:g}; it must be at most {MAX_DAYS:g}",
+                field="expires-days",
+                value=self.expires_days,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

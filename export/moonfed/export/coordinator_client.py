@@ -170,9 +170,15 @@ def global_model(
     if 0 <= round_number <= run.round:
         kept = ", ".join(str(model.round) for model in models[-MODELS_NAMED:])
         raise NotFound(
-            f"the global model of round {round_number} of run {run.run!r} was deleted; the newest are {kept}"
+            f"the global model of round {round_number} of run {run.run!r} was deleted; the newest are {kept}",
+            field="round",
+            value=round_number,
         )
-    raise NotFound(f"run {run.run!r} has no global model of round {round_number}; its newest is {models[-1].round}")
+    raise NotFound(
+        f"run {run.run!r} has no global model of round {round_number}; its newest is {models[-1].round}",
+        field="run",
+        value=run.run,
+    )
 
 
 @contextmanager

@@ -90,7 +90,9 @@ def _require_same_data(runs: CoordinatorClient, run: str, data: HeldOutData) -> 
             raise InvalidInput(
                 f"{data.samples.origin} has the sha256 {data.sha256[:12]}…, but the scores on test set {data.name!r} "
                 f"of run {run!r} are of data with the sha256 {score.sha256[:12]}…; give another --test-set, or "
-                "--again to replace those scores"
+                "--again to replace those scores",
+                field="data of test set",
+                value=data.name,
             )
 
 

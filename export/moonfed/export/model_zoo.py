@@ -62,7 +62,7 @@ def _parts(model: str, sample: InputSpec, classes: int, projection: int | None) 
     if model in own:
         encoder, width = own[model](model, sample)
     elif not separator or not source or not name:
-        raise InvalidInput(f"model is {model!r}; it must be one of {ALLOWED}")
+        raise InvalidInput(field="model", value=model, allowed=f"one of {ALLOWED}")
     elif source == "torchvision":
         encoder, width = _torchvision(name, sample)
     else:
@@ -139,7 +139,9 @@ def _torchvision(name: str, sample: InputSpec) -> Encoder:
     models = import_torchvision().models
     allowed = models.list_models(module=models)
     if name not in allowed:
-        raise InvalidInput(f"model is {'torchvision:' + name!r}; torchvision's names are {', '.join(allowed)}")
+        raise InvalidInput(
+            field="model", value="torchvision:" + name, rest=f"; torchvision's names are {', '.join(allowed)}"
+        )
     with warnings.catch_warnings():
         # from googlenet and inception_v3; the weights follow from our seed either way
         warnings.filterwarnings("ignore", "The default weight initialization of", FutureWarning)
@@ -160,12 +162,18 @@ def has_own_head(model: str) -> bool:
 def _custom_parts(model: str, sample: InputSpec, classes: int, projection: int | None) -> Parts:
     """Call the user's `module:callable` with shape and number of classes."""
     if projection != PROJECTION:
-        raise InvalidInput(f"projection is {projection!r} and model {model!r}; such a model has its own head")
+        raise InvalidInput(
+            f"projection is {projection!r} and model {model!r}; such a model has its own head",
+            field="projection",
+            value=projection,
+        )
     with suppress(NotFound):  # so that the user's module can import it with any torch build
         import_torchvision()
     parts = call_user_function("model", model, load_callable("model", model), sample.shape, classes)
     if not (isinstance(parts, tuple) and len(parts) == 3 and all(isinstance(part, nn.Module) for part in parts)):
-        raise InvalidInput(f"model is {model!r}; it must return three modules: encoder, projection head, output layer")
+        raise InvalidInput(
+            field="model", value=model, rest="; it must return three modules: encoder, projection head, output layer"
+        )
     return parts
 
 

@@ -72,10 +72,16 @@ def tensor_specs(module: torch.nn.Module) -> tuple[TensorSpec, ...]:
     specs = []
     for name, tensor in exchanged_tensors(module).items():
         if tensor.dtype != torch.float32:
-            raise InvalidInput(f"tensor {name!r} of the model has dtype {tensor.dtype}; it must be torch.float32")
+            raise InvalidInput(
+                f"tensor {name!r} of the model has dtype {tensor.dtype}; it must be torch.float32",
+                field="tensor",
+                value=name,
+            )
         if id(tensor) in names:
             raise InvalidInput(
-                f"tensor {name!r} of the model is also {names[id(tensor)]!r}; shared tensors are not supported"
+                f"tensor {name!r} of the model is also {names[id(tensor)]!r}; shared tensors are not supported",
+                field="tensor",
+                value=name,
             )
         names[id(tensor)] = name
         specs.append(TensorSpec(name, tuple(tensor.shape), "parameter" if id(tensor) in parameters else "statistic"))

@@ -73,7 +73,7 @@ def _exported(graph: torch.nn.Module, example: torch.Tensor, model: str) -> onnx
             )
     except torch.onnx.errors.OnnxExporterError as error:
         reason = str(error.__cause__ or error).splitlines()[0]
-        raise InvalidInput(f"model is {model!r}, which cannot be exported to ONNX: {reason}") from error
+        raise InvalidInput(field="model", value=model, rest=f", which cannot be exported to ONNX: {reason}") from error
     assert program is not None  # noqa: S101 - only None when asked to write a file
     proto: onnx.ModelProto = program.model_proto
     return proto
@@ -105,4 +105,6 @@ def _require_initialisers(proto: onnx.ModelProto, names: Iterable[str], model: s
     present = {initialiser.name for initialiser in proto.graph.initializer}
     for name in names:
         if name not in present:
-            raise InvalidInput(f"model is {model!r}, whose tensor {name!r} does not affect its predictions; remove it")
+            raise InvalidInput(
+                field="model", value=model, rest=f", whose tensor {name!r} does not affect its predictions; remove it"
+            )

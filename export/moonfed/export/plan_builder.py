@@ -39,7 +39,9 @@ def compile_plan(
     """
     plan = TrainingPlan(copy.deepcopy(network), method, hyperparameter_names, augmentation or NoAugmentation())
     if type(plan.objective).forward is Objective.forward:
-        raise InvalidInput(f"objective is {_name(plan.objective)!r}, which lacks forward, the loss of a batch")
+        raise InvalidInput(
+            field="objective", value=_name(plan.objective), rest=", which lacks forward, the loss of a batch"
+        )
     _drop_weights(plan)
     try:
         with quiet_torchscript():
@@ -100,7 +102,9 @@ def require_allowed_operators(scripted: torch.jit.ScriptModule, content: bytes, 
         listed = "; ".join(f"{name} ({place})" for name, (_, place) in sorted(places.items()))
         layers, refused = _layers(scripted), {path for path, _ in places.values()}
         instead = advice({path: layer for path, layer in layers.items() if path in refused}) or f"; see {PAGE}"
-        raise UnsafePlan(f"model is {model!r}, which uses operators that no plan may use: {listed}{instead}") from error
+        raise UnsafePlan(
+            field="model", value=model, rest=f", which uses operators that no plan may use: {listed}{instead}"
+        ) from error
 
 
 def _layers(scripted: torch.jit.ScriptModule) -> dict[str, str]:

@@ -95,5 +95,9 @@ def _one_each(name: str, values: Sequence[float] | None, default: float, width: 
     if len(values) == 1:
         return [float(values[0])] * width
     if len(values) != width:
-        raise InvalidInput(f"{name} holds {len(values)} values; it must hold 1 or {width}, one for each of the {of}")
+        raise InvalidInput(
+            f"{name} holds {len(values)} values; it must hold 1 or {width}, one for each of the {of}",
+            field=f"number of {name}",
+            value=len(values),
+        )
     return [float(value) for value in values]

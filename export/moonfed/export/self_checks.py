@@ -72,7 +72,9 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
     except Exception as error:  # user code may raise anything
         advice = "" if recipe.examples is not None else "; if it takes only certain inputs, give samples with --data"
         raise InvalidInput(
-            f"model is {recipe.model!r}, which does not accept inputs of {shape}: {describe_error(error)}{advice}"
+            field="model",
+            value=recipe.model,
+            rest=f", which does not accept inputs of {shape}: {describe_error(error)}{advice}",
         ) from error
     for name, result, allowed in (
         ("representation", z_BD, z_BD.dim() == 2 and len(z_BD) == 2),
@@ -81,14 +83,22 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
         if not allowed:
             why = " (like an autoencoder's, but models here are classifiers)" if _reproduces(logits_BC, recipe) else ""
             raise InvalidInput(
-                f"model is {recipe.model!r}, whose {name} of 2 inputs have shape {list(result.shape)}{why}; "
-                f"it must be [2, {classes if name == 'logits' else 'width'}]"
+                field="model",
+                value=recipe.model,
+                rest=(
+                    f", whose {name} of 2 inputs have shape {list(result.shape)}{why}; it must be [2, "
+                    f"{classes if name == 'logits' else 'width'}]"
+                ),
             )
     _check_training_mode(network, recipe)
     if not torch.allclose(logits_BC, again_BC, atol=1e-5, equal_nan=True):
         raise InvalidInput(
-            f"model is {recipe.model!r}, whose predictions are random in evaluation mode; "
-            "what is random must depend on self.training, as nn.Dropout and F.dropout(h, p, self.training) do"
+            field="model",
+            value=recipe.model,
+            rest=(
+                ", whose predictions are random in evaluation mode; what is random must depend on "
+                "self.training, as nn.Dropout and F.dropout(h, p, self.training) do"
+            ),
         )
     return int(z_BD.size(1))
 
@@ -116,7 +126,7 @@ def _check_training_mode(network: Network, recipe: BundleRecipe) -> None:
             copy.deepcopy(network).train()(inputs)
     except Exception as error:  # user code may raise anything
         raise InvalidInput(
-            f"model is {recipe.model!r}, which fails in training mode: {describe_error(error)}"
+            field="model", value=recipe.model, rest=f", which fails in training mode: {describe_error(error)}"
         ) from error
 
 
@@ -141,7 +151,7 @@ def check_training(plan: Plan, initial: Sequence[torch.Tensor], manifest: Manife
         spec.kind == "parameter" and not torch.equal(before, after)
         for spec, before, after in zip(manifest.tensors, initial, model, strict=True)
     ):
-        raise InvalidInput(f"model is {manifest.model!r}, whose weights do not change in training")
+        raise InvalidInput(field="model", value=manifest.model, rest=", whose weights do not change in training")
     return model
 
 
@@ -171,8 +181,9 @@ def _short_round(
         for loss in steps:
             if loss.dim() > 0:  # a device adds losses up in a scalar
                 raise InvalidInput(
-                    f"method is {manifest.method!r}, whose objective returns a loss of shape {list(loss.shape)}; "
-                    "it must be a scalar"
+                    field="method",
+                    value=manifest.method,
+                    rest=f", whose objective returns a loss of shape {list(loss.shape)}; it must be a scalar",
                 )
         losses = [float(loss) for loss in steps]
         if plan.wants_survey(True):
@@ -180,16 +191,22 @@ def _short_round(
         metrics, results = plan.metrics(), plan.end_round(len(losses))
     except TrainingFailed as error:
         raise InvalidInput(
-            f"model is {manifest.model!r}, which cannot be trained with the objective of {manifest.method!r}: {error}"
+            field="model",
+            value=manifest.model,
+            rest=f", which cannot be trained with the objective of {manifest.method!r}: {error}",
         ) from error
     if not all(math.isfinite(loss) for loss in losses):
         raise InvalidInput(
-            f"model is {manifest.model!r}, whose first losses in the checks are {losses}; "
-            "all must be finite, for random inputs or those of --data"
+            field="model",
+            value=manifest.model,
+            rest=(
+                f", whose first losses in the checks are {losses}; all must be finite, for random inputs or "
+                "those of --data"
+            ),
         )
     if not all(math.isfinite(value) for value in metrics.values()):
         raise InvalidInput(
-            f"model is {manifest.model!r}, whose metrics in the checks are {metrics}; all must be finite"
+            field="model", value=manifest.model, rest=f", whose metrics in the checks are {metrics}; all must be finite"
         )
     return results
 
@@ -198,14 +215,19 @@ def _require_results(results: Mapping[str, Model], manifest: Manifest) -> None:
     expected = {MODEL: manifest.tensors, **manifest.uplink, **manifest.device_state}
     if set(results) != set(expected):
         raise InvalidInput(
-            f"model is {manifest.model!r}, whose plan returns {', '.join(sorted(results))}; "
-            f"it must return {', '.join(sorted(expected))}"
+            field="model",
+            value=manifest.model,
+            rest=(f", whose plan returns {', '.join(sorted(results))}; it must return {', '.join(sorted(expected))}"),
         )
     for role, specs in expected.items():
         if [tuple(tensor.shape) for tensor in results[role]] != [spec.shape for spec in specs]:
-            raise InvalidInput(f"model is {manifest.model!r}, whose plan returns other tensors of {role!r}")
+            raise InvalidInput(
+                field="model", value=manifest.model, rest=f", whose plan returns other tensors of {role!r}"
+            )
         if not all(bool(tensor.isfinite().all()) for tensor in results[role]):
-            raise InvalidInput(f"model is {manifest.model!r}, whose {role!r} after steps in the checks is not finite")
+            raise InvalidInput(
+                field="model", value=manifest.model, rest=f", whose {role!r} after steps in the checks is not finite"
+            )
 
 
 def _received(results: Mapping[str, Model], manifest: Manifest) -> dict[str, Model]:

@@ -97,7 +97,7 @@ def read_description(path: Path) -> TableDescription:
     except KeyError as error:
         raise InvalidInput(f"{path} lacks the field {error.args[0]!r}") from error
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise InvalidInput(f"{path} is not a description of columns: {error}") from error
+        raise InvalidInput(f"{path} is not a description of columns: {error}", field="columns", value=path) from error
 
 
 def write_description(path: Path, description: TableDescription) -> None:
@@ -129,4 +129,4 @@ def _require_known(name: str, found: Mapping[str, Any], allowed: Sequence[set[st
     if known is None:
         choices = " or ".join(", ".join(sorted(keys)) for keys in allowed)
         unknown = sorted(set(found) - {key for keys in allowed for key in keys}) or sorted(set(found))
-        raise InvalidInput(f"{name} is {unknown[0]!r}; the fields must be {choices}")
+        raise InvalidInput(field=name, value=unknown[0], rest=f"; the fields must be {choices}")

@@ -52,7 +52,7 @@ class ColumnChoices:
 
     def __post_init__(self) -> None:
         if both := {*self.categorical, *((self.target,) if self.target else ())} & set(self.numeric):
-            raise InvalidInput(f"numeric is {min(both)!r}; it must be no target, and not categorical as well")
+            raise InvalidInput(field="numeric", value=min(both), allowed="no target, and not categorical as well")
 
     def composed(self) -> ColumnChoices:
         """Return the choices with the names in the form of a header."""
@@ -72,11 +72,11 @@ def infer_description(path: Path, choices: ColumnChoices) -> TableDescription:
     """
     require_table("data", path)
     if kind_of(str(path)) not in TABLES:
-        raise InvalidInput(f"data is {str(path)!r}; it must be a .csv or .parquet file")
+        raise InvalidInput(field="data", value=path, allowed="a .csv or .parquet file")
     header = read_header(path)
     choices = choices.composed()
     if not choices.target:
-        raise InvalidInput(f"target is missing; it must be one of the columns, {', '.join(header)}")
+        raise InvalidInput(f"target is missing; it must be one of the columns, {', '.join(header)}", field="target")
     require_columns(path, header, [choices.target, *choices.ignored, *choices.categorical, *choices.numeric])
     features = [name for name in header if name not in (choices.target, *choices.ignored)]
     _require_named(path, features)
@@ -90,7 +90,9 @@ def infer_description(path: Path, choices: ColumnChoices) -> TableDescription:
     classes = _classes(path, seen[choices.target], choices)
     if len(classes) < 2:
         found = ", ".join(map(repr, classes)) or "no value"
-        raise InvalidInput(f"target is {choices.target!r}, which has only {found}; it must have at least two classes")
+        raise InvalidInput(
+            field="target", value=choices.target, rest=f", which has only {found}; it must have at least two classes"
+        )
     return TableDescription(table=table, classes=classes, scales=_scales(path, table, classes))
 
 
@@ -170,7 +172,9 @@ def _classes(path: Path, seen: _Seen, choices: ColumnChoices) -> tuple[str, ...]
     if question and target not in choices.categorical:
         raise InvalidInput(
             f"{path}, column {target}, the target, {question}; a model predicts one of several classes, and cannot be "
-            f"trained to predict a number: choose another target, or confirm these classes with --categorical {target}"
+            f"trained to predict a number: choose another target, or confirm these classes with --categorical {target}",
+            field="target",
+            value=target,
         )
     if len(seen.spellings) > MAX_CLASSES:
         raise _too_many(path, target, seen, MAX_CLASSES, f"a target must name at most {MAX_CLASSES} classes")
@@ -216,6 +220,6 @@ def _scale(mean: float, deviation: float) -> Scale:
 
 def _require_named(path: Path, names: Sequence[str]) -> None:
     if not names:
-        raise InvalidInput(f"{path} has no column besides the target; at least one is needed")
+        raise InvalidInput(f"{path} has no column besides the target; at least one is needed", field="columns", value=0)
     if not all(names):
         raise InvalidInput(f"{path} has a column without a name; name it in the header, or remove it")

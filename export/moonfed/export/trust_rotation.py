@@ -95,6 +95,6 @@ def _changed(trust: Trust, change: Change) -> set[PublicKey]:
         found = [key for key in keys if key.id.startswith(beginning)]
         if len(found) != 1:
             listed = ", ".join(map(str, trust.keys))
-            raise InvalidInput(f"remove is {beginning!r}; it must be the beginning of one key's id: {listed}")
+            raise InvalidInput(field="remove", value=beginning, allowed=f"the beginning of one key's id: {listed}")
         keys -= set(found)
     return keys

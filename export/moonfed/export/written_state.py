@@ -32,9 +32,11 @@ def require_exchanged_state(
         if node.kind() == _WRITE:
             name = _join(_path(node.inputsAt(0).node()), node.s("name"))
             if name in read:
-                raise InvalidInput(f"model is {model!r}, whose {_replaced(network, name, exchanged)}{_place(node)}")
+                raise InvalidInput(
+                    field="model", value=model, rest=f", whose {_replaced(network, name, exchanged)}{_place(node)}"
+                )
         elif (name := _written(node)) and name not in exchanged and not _is_counter(network, name):
-            raise InvalidInput(f"model is {model!r}, whose {_changed(network, name)}{_place(node)}")
+            raise InvalidInput(field="model", value=model, rest=f", whose {_changed(network, name)}{_place(node)}")
 
 
 def _path(node: Any) -> str:  # noqa: ANN401 - torch's graphs have no types

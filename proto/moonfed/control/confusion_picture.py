@@ -45,7 +45,11 @@ def draw_confusion(path: Path, score: HeldOutScore, title: str) -> None:
     from matplotlib import pyplot as plt
 
     if not score.confusion:
-        raise InvalidInput(f"the model has {len(score.classes)} classes; a picture has at most {MAX_CONFUSION}")
+        raise InvalidInput(
+            f"the model has {len(score.classes)} classes; a picture has at most {MAX_CONFUSION}",
+            field="classes",
+            value=len(score.classes),
+        )
     names = [_shortened(name) for name in score.classes]
     matrix = max(_MATRIX, _CELL * min(len(names), LABELS))
     side = matrix + _CHARACTER * max(map(len, names)) + _MARGIN

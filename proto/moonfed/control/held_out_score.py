@@ -85,7 +85,11 @@ class HeldOutScore:
         whole = sum(self.support) == sum(self.predicted) == self.samples
         bounded = all(map(_fits, self.support, self.predicted, self.correct))
         if not (whole and bounded):
-            raise InvalidInput(f"support, predicted and correct do not belong to the same {self.samples} samples")
+            raise InvalidInput(
+                f"support, predicted and correct do not belong to the same {self.samples} samples",
+                field="samples",
+                value=self.samples,
+            )
         if self.confusion and not self._matrix_agrees():
             raise InvalidInput("confusion does not agree with support, predicted and correct")
 

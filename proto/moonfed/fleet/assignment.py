@@ -50,10 +50,14 @@ class Assignment:
         require_whole("round", self.id.round, 1)
         require_whole("attempt", self.id.attempt, 1)
         if MODEL not in self.blobs:
-            raise InvalidInput(f"the assignment has blobs {sorted(self.blobs)}; {MODEL!r} must be among them")
+            raise InvalidInput(
+                f"the assignment has blobs {sorted(self.blobs)}; {MODEL!r} must be among them",
+                field="blobs",
+                value=sorted(self.blobs),
+            )
         if self.counted and self.counted.round >= self.id.round:
             raise InvalidInput(
-                f"counted_round is {self.counted.round}; it must be less than the round, {self.id.round}"
+                field="counted_round", value=self.counted.round, allowed=f"less than the round, {self.id.round}"
             )
 
     def __str__(self) -> str:

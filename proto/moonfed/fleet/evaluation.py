@@ -55,4 +55,4 @@ class HoldoutCounts:
         require_whole("samples", self.samples, MIN_HOLDOUT, MAX_HOLDOUT)
         for name, value in (("correct", self.correct), ("local_correct", self.local_correct)):
             if value is not None and not 0 <= value <= self.samples:
-                raise InvalidInput(f"{name} is {value}; it must be from 0 to {self.samples}, the number of samples")
+                raise InvalidInput(field=name, value=value, allowed=f"from 0 to {self.samples}, the number of samples")

@@ -128,7 +128,7 @@ def write_installed(installed: InstalledRelease) -> fleet_pb2.InstalledRelease:
 def read_release_report(device: str, message: fleet_pb2.ReportReleaseRequest) -> ReleaseReport:
     """Convert and check a device's report on a target release; InvalidInput names the field."""
     if not 1 <= message.outcome <= len(OUTCOMES):
-        raise InvalidInput(f"outcome is {message.outcome}; it must be from 1 to {len(OUTCOMES)}")
+        raise InvalidInput(field="outcome", value=message.outcome, allowed=f"from 1 to {len(OUTCOMES)}")
     return ReleaseReport(
         device=device,
         name=message.name,

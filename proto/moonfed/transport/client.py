@@ -54,14 +54,16 @@ def parse_address(address: str, field: str = "address") -> tuple[str, int]:
     """Split `host:port` (`[::1]:port` for IPv6); InvalidInput, naming the field, if it is neither."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise InvalidInput(f"{field} is {address!r}; it must be host:port, with a port from 1 to 65535")
+        raise InvalidInput(field=field, value=address, allowed="host:port, with a port from 1 to 65535")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def require_loopback(host: str) -> None:
     """Raise InvalidInput unless the host is this machine: plaintext must not leave it."""
     if host not in LOOPBACK:
-        raise InvalidInput(f"host is {host!r}; without TLS (--insecure) it must be one of {', '.join(LOOPBACK)}")
+        raise InvalidInput(
+            field="host", value=host, rest=f"; without TLS (--insecure) it must be one of {', '.join(LOOPBACK)}"
+        )
 
 
 def open_channel(address: str, identity: Identity | None, proxy: str = "") -> grpc.Channel:

@@ -61,7 +61,11 @@ def _connect(address: str, proxy: str) -> socket.socket:
     try:
         return socket.create_connection((host, port), PROBE_SECONDS)
     except OSError as error:
-        raise Unavailable(f"the coordinator at {address} cannot be reached: {error.strerror or error}") from error
+        raise Unavailable(
+            f"the coordinator at {address} cannot be reached: {error.strerror or error}",
+            field="coordinator",
+            value=address,
+        ) from error
 
 
 def _diagnose(address: str, context: ssl.SSLContext | None, identity: Identity | None, proxy: str) -> MoonfedError:

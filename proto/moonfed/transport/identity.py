@@ -114,7 +114,7 @@ def load_identity(directory: Path) -> Identity:
     for name in (CA_FILE, CERTIFICATE_FILE, KEY_FILE, COORDINATOR_FILE):
         path = directory / name
         if not path.is_file():
-            raise NotFound(f"{directory} holds no identity: {name} is missing")
+            raise NotFound(f"{directory} holds no identity: {name} is missing", field=name)
         contents[name] = path.read_bytes()
     try:
         address = str(json.loads(contents[COORDINATOR_FILE])["address"])
@@ -147,7 +147,7 @@ def save_identity(directory: Path, *, address: str, ca: bytes, certificate: byte
 def require_name(field: str, name: str) -> str:
     """Return a valid name of a device, an operator or a run; raises InvalidInput. Names also become file names."""
     if not NAME.fullmatch(name):
-        raise InvalidInput(f"{field} is {name!r}; it must be {NAME_RULE}")
+        raise InvalidInput(field=field, value=name, allowed=NAME_RULE)
     return name
 
 
@@ -155,7 +155,9 @@ def default_name() -> str:
     """Return a device's name if none is given: its host's, in lower case; raises InvalidInput if that is not valid."""
     host = socket.gethostname()
     if not NAME.fullmatch(host.lower()):
-        raise InvalidInput(f"this machine's name is {host!r}; a device's must be {NAME_RULE}: give one with --name")
+        raise InvalidInput(
+            field="this machine's name", value=host, rest=f"; a device's must be {NAME_RULE}: give one with --name"
+        )
     return host.lower()
 
 
@@ -199,7 +201,11 @@ def read_certificate(certificate: bytes) -> Certificate:
     if not name or kind not in KINDS:
         raise Untrusted("the certificate names neither a device nor an operator of this coordinator")
     if kind == "operator" and role not in ROLES:
-        raise Untrusted(f"the certificate of operator {name!r} has no role; ask an admin for a new identity")
+        raise Untrusted(
+            f"the certificate of operator {name!r} has no role; ask an admin for a new identity",
+            field="role of operator",
+            value=name,
+        )
     return Certificate(
         kind=kind,
         name=name,

@@ -40,7 +40,7 @@ def parse_proxy(url: str) -> Proxy:
     found = _read(url, None)
     if found is None:
         scheme, slashes, rest = url.rpartition("//")
-        raise InvalidInput(f"proxy is {scheme + slashes + rest.rpartition('@')[2]!r}; it must be http://HOST:PORT")
+        raise InvalidInput(field="proxy", value=scheme + slashes + rest.rpartition("@")[2], allowed="http://HOST:PORT")
     return found
 
 

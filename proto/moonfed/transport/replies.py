@@ -140,7 +140,12 @@ def _text(place: str, value: str) -> str:
         return printable(value)
     if not form.fullmatch(value):
         shown = value if len(value) <= SHOWN else f"{value[:SHOWN]}…"
-        raise Corrupt(f"the coordinator's reply is malformed: {place} is {shown!r}; it must be {allowed}")
+        raise Corrupt(
+            f"the coordinator's reply is malformed: {place} is {shown!r}; it must be {allowed}",
+            field=place,
+            value=shown,
+            allowed=allowed,
+        )
     return value
 
 

@@ -34,9 +34,9 @@ def read_calibration(
     sha256 = samples.sha256()
     path = samples.origin
     if len(inputs) == 0:
-        raise InvalidInput(f"calibration is {path!r}, which holds no samples; at least one is needed")
+        raise InvalidInput(field="calibration", value=path, rest=", which holds no samples; at least one is needed")
     if sha256 == test_sha256:
-        raise InvalidInput(f"calibration is {path!r}, which is the test data; it must be different data")
+        raise InvalidInput(field="calibration", value=path, rest=", which is the test data; it must be different data")
     _require_disjoint(inputs, test, path)
     stride = -(-len(inputs) // MAX_SAMPLES)
     return Calibration(inputs=inputs[::stride], sha256=sha256)
@@ -47,6 +47,10 @@ def _require_disjoint(inputs: Inputs, test: Inputs, path: str) -> None:
     shared = [position for position, sample in enumerate(inputs) if sample.tobytes() in tested]
     if shared:
         raise InvalidInput(
-            f"calibration is {path!r}; {len(shared)} of its {len(inputs)} samples, such as the one at "
-            f"position {shared[0]}, are in the test data, and none may be"
+            field="calibration",
+            value=path,
+            rest=(
+                f"; {len(shared)} of its {len(inputs)} samples, such as the one at position {shared[0]}, are "
+                "in the test data, and none may be"
+            ),
         )

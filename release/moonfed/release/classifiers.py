@@ -84,7 +84,7 @@ def _classify_images(
     require_pillow()
     for image in images:
         if not image.exists():
-            raise NotFound(f"there is no file {str(image)!r}")
+            raise NotFound(f"there is no file {str(image)!r}", field="file", value=image)
         decoded = decode_image(image, classifier.sample)
         for flaw in decoded.flaws:
             _log.warning("%s %s", image, flaw.one)
@@ -120,7 +120,11 @@ def _verified(path: Path, verify_keys: Sequence[Path]) -> bytes:
 
     directory = path.resolve().parent
     if not directory.name.isdecimal():
-        raise UntrustedRelease(f"{path} is not signed; it must be in a signed version, such as digits/7/{path.name}")
+        raise UntrustedRelease(
+            f"{path} is not signed; it must be in a signed version, such as digits/7/{path.name}",
+            field="signature",
+            value=path,
+        )
     keys = [read_release_key(key) for key in verify_keys]
     return verified_version(directory.parent, int(directory.name), keys)[path.name]
 
@@ -201,7 +205,9 @@ def _read_input(model: str, inputs: Sequence[Any]) -> tuple[str, InputSpec]:
     if len(inputs) != 1 or kind is None:
         raise InvalidInput(
             f"model {model!r} accepts neither images nor features; it must have a single input, of UINT8 with "
-            "height, width and channels, or of FP32 with features"
+            "height, width and channels, or of FP32 with features",
+            field="model",
+            value=model,
         )
     return datatype, InputSpec(kind=kind, shape=shape[1:])
 

@@ -66,7 +66,11 @@ class ReleaseOptions:
         require_release_name("name", self.name)
         require_positive("expires-days", self.expires_days)
         if self.expires_days > MAX_DAYS:
-            raise InvalidInput(f"expires-days is {self.expires_days:g}; it must be at most {MAX_DAYS:g}")
+            raise InvalidInput(
+                f"expires-days is {self.expires_days:g}; it must be at most {MAX_DAYS:g}",
+                field="expires-days",
+                value=self.expires_days,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +122,9 @@ def _require_ended(run: control_pb2.Run) -> None:
         status = control_pb2.RunStatus.Name(run.status).removeprefix("RUN_STATUS_").lower()
         raise WrongState(
             f"run {run.run!r} is {status}; a release needs a run that has ended; "
-            f"follow it with: moonfed-coordinator run watch {run.run}"
+            f"follow it with: moonfed-coordinator run watch {run.run}",
+            field="run",
+            value=run.run,
         )
 
 
@@ -127,7 +133,9 @@ def _require_threshold(signer: Signer) -> None:
     if len(signer.keys) < trust.threshold:
         raise UntrustedRelease(
             f"a release must be signed with {trust.threshold} of its trust file's keys, but there "
-            f"{'is only' if len(signer.keys) == 1 else 'are only'} {len(signer.keys)}; name more with --sign"
+            f"{'is only' if len(signer.keys) == 1 else 'are only'} {len(signer.keys)}; name more with --sign",
+            field="signing keys",
+            value=len(signer.keys),
         )
 
 

@@ -42,9 +42,11 @@ class AccuracyGate:
 
     def __post_init__(self) -> None:
         if not 0 <= self.at_least <= 100:
-            raise InvalidInput(f"at-least is {self.at_least}; it must be a percentage of correct answers, 0 to 100")
+            raise InvalidInput(
+                field="at-least", value=self.at_least, allowed="a percentage of correct answers, 0 to 100"
+            )
         if not 0 <= self.margin <= 100:
-            raise InvalidInput(f"margin is {self.margin}; it must be points of accuracy, 0 to 100")
+            raise InvalidInput(field="margin", value=self.margin, allowed="points of accuracy, 0 to 100")
 
     def read(self, manifest: Manifest) -> DataSet:
         """Read the samples; raise InvalidInput if there are none."""
@@ -88,7 +90,7 @@ class ReleaseFollower:
     ) -> None:
         """`verify_keys`: if any are given, one of them must have signed the served version and its configuration."""
         if kept < 2:
-            raise InvalidInput(f"keep is {kept}; it must be at least 2, so that rolling back is possible")
+            raise InvalidInput(field="keep", value=kept, allowed="at least 2, so that rolling back is possible")
         self._runs = runs
         self._run = run
         self._directory = directory
@@ -163,7 +165,11 @@ class ReleaseFollower:
         where = f"version {version} in {self._directory.path}"
         metadata = read_metadata(graph, where)
         if input_spec(metadata, where) != manifest.input or class_names(metadata) != manifest.classes:
-            raise InvalidInput(f"{where} has other inputs or classes than run {self._run!r}; choose another --name")
+            raise InvalidInput(
+                f"{where} has other inputs or classes than run {self._run!r}; choose another --name",
+                field="inputs or classes",
+                value=where,
+            )
         return graph
 
 

@@ -80,7 +80,7 @@ def read_keep(text: str) -> Keep:
     for keep in KEEPS:
         if keep == text:
             return keep
-    raise InvalidInput(f"keep is {text!r}; it must be {' or '.join(map(repr, KEEPS))}")
+    raise InvalidInput(field="keep", value=text, allowed=" or ".join(map(repr, KEEPS)))
 
 
 def _inaccurate(variant: Measurements, float32: Measurements, max_drop: float) -> Verdict | None:

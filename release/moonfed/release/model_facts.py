@@ -89,7 +89,9 @@ def class_names(metadata: Mapping[str, str]) -> tuple[str, ...]:
     """Read the class names from a file's metadata; raise InvalidInput if they are damaged."""
     found = _parsed(metadata, "classes", [])
     if not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
-        raise InvalidInput(f"classes in the model's metadata are {found!r}; they must be a list of names")
+        raise InvalidInput(
+            f"classes in the model's metadata are {found!r}; they must be a list of names", field="classes", value=found
+        )
     return tuple(found)
 
 
@@ -156,7 +158,7 @@ def _parsed(metadata: Mapping[str, str], key: str, default: object) -> Any:  # n
     try:
         return json.loads(metadata[key]) if key in metadata else default
     except ValueError as error:
-        raise InvalidInput(f"{key!r} in the model's metadata is not JSON") from error
+        raise InvalidInput(f"{key!r} in the model's metadata is not JSON", field="metadata", value=key) from error
 
 
 def _by_class(predictor: Predictor, samples: DataSet, classes: Sequence[str]) -> tuple[ClassScore, ...]:

@@ -137,9 +137,9 @@ def write_onnx(
 def require_writable(output: Path) -> None:
     """Raise InvalidInput unless a file can have this path: its directory exists and it is not a directory itself."""
     if not output.absolute().parent.is_dir():
-        raise InvalidInput(f"output is {str(output)!r}; its directory must exist")
+        raise InvalidInput(field="output", value=output, rest="; its directory must exist")
     if output.is_dir():
-        raise InvalidInput(f"output is {str(output)!r}, a directory; it must be a file")
+        raise InvalidInput(field="output", value=output, rest=", a directory; it must be a file")
 
 
 def written_model(output: Path, checked: CheckedModel) -> WrittenModel:

@@ -42,7 +42,7 @@ class Candidate:
 def read_candidate(path: Path) -> Candidate:
     """Read an ONNX file, such as one from `moonfed-export onnx`; raise NotFound."""
     if not path.is_file():
-        raise NotFound(f"there is no file {str(path)!r}")
+        raise NotFound(f"there is no file {str(path)!r}", field="file", value=path)
     graph = path.read_bytes()
     read_interface(graph, str(path))
     number = read_metadata(graph).get("round", "")

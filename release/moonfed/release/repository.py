@@ -72,7 +72,11 @@ class ModelDirectory(RepositoryModel):
         """Read a version's model.onnx; raise NotFound."""
         path = self.path / str(version) / MODEL_FILE
         if not path.is_file():
-            raise NotFound(f"{self.path} has no version {version}; it has {_listed(self.versions())}")
+            raise NotFound(
+                f"{self.path} has no version {version}; it has {_listed(self.versions())}",
+                field="version",
+                value=version,
+            )
         return path.read_bytes()
 
     def config(self) -> model_config_pb2.ModelConfig:
@@ -83,7 +87,9 @@ class ModelDirectory(RepositoryModel):
         try:
             return from_text(path.read_text(encoding="utf-8"), str(path))
         except UnicodeDecodeError as error:
-            raise InvalidInput(f"{path} is not a model configuration: it is not UTF-8") from error
+            raise InvalidInput(
+                f"{path} is not a model configuration: it is not UTF-8", field="encoding", value=path
+            ) from error
 
     def publish(
         self,
@@ -148,10 +154,17 @@ class ModelDirectory(RepositoryModel):
 
     def _before(self, served: int | None) -> int:
         if served is None:
-            raise WrongState(f"{self.path} serves none of its versions; name one with --version; nothing was changed")
+            raise WrongState(
+                f"{self.path} serves none of its versions; name one with --version; nothing was changed",
+                field="served version",
+            )
         older = [version for version in self.versions() if version < served]
         if not older:
-            raise WrongState(f"{self.path} has no version before {served}, which is served; nothing was changed")
+            raise WrongState(
+                f"{self.path} has no version before {served}, which is served; nothing was changed",
+                field="version before",
+                value=served,
+            )
         return older[-1]
 
     def _serve_newest(self) -> None:
@@ -167,7 +180,11 @@ class ModelDirectory(RepositoryModel):
         if not directory.exists():
             return True
         if not (directory / MODEL_FILE).is_file() or self.model(version) != release.files[MODEL_FILE]:
-            raise AlreadyExists(f"version {version} in {self.path} holds another model; choose another --version")
+            raise AlreadyExists(
+                f"version {version} in {self.path} holds another model; choose another --version",
+                field="version",
+                value=version,
+            )
         return False
 
     def _write_config(self, config: model_config_pb2.ModelConfig, release: ModelRelease) -> bool:
@@ -187,7 +204,11 @@ class ModelDirectory(RepositoryModel):
         if not path.exists():
             self.replace(LABELS_FILE, text)
         elif path.read_text(encoding="utf-8").split("\n") != text.split("\n"):
-            raise InvalidInput(f"{path} names other classes than the model's, {', '.join(release.classes)}")
+            raise InvalidInput(
+                f"{path} names other classes than the model's, {', '.join(release.classes)}",
+                field="classes",
+                value=path,
+            )
 
     def sign(self, version: int, signer: ReleaseSigner) -> None:
         """Sign a version again, with the current configuration and labels.
@@ -218,7 +239,11 @@ class ModelDirectory(RepositoryModel):
         """
         files = verified_version(self.path, version, keys)
         if CONFIG_FILE not in files:
-            raise UntrustedRelease(f"version {version} in {self.path} was signed without {CONFIG_FILE}; sign it again")
+            raise UntrustedRelease(
+                f"version {version} in {self.path} was signed without {CONFIG_FILE}; sign it again",
+                field="version",
+                value=version,
+            )
         signed = from_text(files[CONFIG_FILE].decode("utf-8", "replace"), f"the signed {CONFIG_FILE}")
         require_same_config(self.config(), signed, self.name, version)
         for name in self._label_files():
@@ -243,7 +268,11 @@ class ModelDirectory(RepositoryModel):
             for name, content in files.items():
                 (directory / name).write_bytes(content)
             if any((directory / name).read_bytes() != content for name, content in files.items()):
-                raise Corrupt(f"version {version} of model {self.name!r} differs from what was written; it was removed")
+                raise Corrupt(
+                    f"version {version} of model {self.name!r} differs from what was written; it was removed",
+                    field="version",
+                    value=version,
+                )
 
 
 def _listed(versions: Sequence[int]) -> str:

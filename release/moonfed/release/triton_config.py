@@ -124,7 +124,7 @@ def labels_text(classes: Sequence[str]) -> str:
     """Format one class name per line, as Triton reads labels; raise InvalidInput for a name of several lines."""
     for name in classes:
         if len(name.splitlines()) != 1:
-            raise InvalidInput(f"class {name!r} cannot be a label; a label is one line")
+            raise InvalidInput(f"class {name!r} cannot be a label; a label is one line", field="class", value=name)
     return "".join(f"{name}\n" for name in classes)
 
 
@@ -142,7 +142,9 @@ def select_versions(config: model_config_pb2.ModelConfig, versions: Sequence[int
 def require_fit(config: model_config_pb2.ModelConfig, name: str, interface: GraphInterface, where: str) -> None:
     """Raise InvalidInput if an existing configuration cannot serve a graph with this interface."""
     if config.name not in ("", name):
-        raise InvalidInput(f"name in {where} is {config.name!r}; it must be its directory's, {name!r}")
+        raise InvalidInput(
+            f"name in {where} is {config.name!r}; it must be its directory's, {name!r}", field="name", value=config.name
+        )
     if BACKEND not in (config.backend, config.platform.removesuffix("_onnx")):
         raise InvalidInput(f"backend in {where} is {config.backend or config.platform!r}; it must be {BACKEND!r}")
     if config.default_model_filename not in ("", MODEL_FILE) or config.cc_model_filenames:
@@ -150,11 +152,13 @@ def require_fit(config: model_config_pb2.ModelConfig, name: str, interface: Grap
     if config.max_batch_size > 0 and not interface.batchable:
         raise InvalidInput(
             f"max_batch_size in {where} is {config.max_batch_size}; "
-            "the model's first dimensions are fixed, so it must be 0"
+            "the model's first dimensions are fixed, so it must be 0",
+            field="max_batch_size",
+            value=config.max_batch_size,
         )
     described = config.parameters[INPUT_PARAMETER].string_value if INPUT_PARAMETER in config.parameters else ""
     if described and described != interface.table:
-        raise InvalidInput(f"{where} describes other columns than the model's; choose another --name")
+        raise InvalidInput(f"{where} describes other columns than the model's; choose another --name", field="columns")
     batched = config.max_batch_size > 0
     missing = {tensor.name for tensor in interface.inputs} - {tensor.name for tensor in config.input}
     if config.input and missing:

@@ -56,7 +56,7 @@ def read_names(names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if name not in (*VARIANTS, "all"):
             raise InvalidInput(
-                f"variant is {name!r}; it must be one of {', '.join(VARIANTS)} or all; repeat it for more"
+                field="variant", value=name, allowed=f"one of {', '.join(VARIANTS)} or all; repeat it for more"
             )
     return tuple(name for name in VARIANTS if name in names or "all" in names)
 

@@ -23,6 +23,7 @@ from moonfed.encodings import Encoding, Encodings, parse_encoding
 from moonfed.encodings.number_format import Floats
 from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch
 from tests.support.number_formats import KNOWN, LARGEST_BFLOAT16, finite, quantise, restore
+from tests.support.refusals import refused
 
 SPECS = (
     TensorSpec("a.bias", (3,), "parameter"),
@@ -149,7 +150,7 @@ def test_a_variance_stays_positive(name: str, tmp_path: Path) -> None:
 def test_a_change_that_float32_cannot_hold_is_rejected(tmp_path: Path) -> None:
     begun = model(tmp_path / "begun", np.full(SIZE, -3e38, np.float32))
     trained = model(tmp_path / "trained", np.full(SIZE, 3e38, np.float32))
-    with pytest.raises(InvalidInput, match=r"the change of tensor 'a\.bias' is larger than float32 can hold"):
+    with refused(InvalidInput, "tensor", "a.bias"):
         encode_model(trained, tmp_path / "up", SPECS, Encoding("int8"), initial_model=begun)
 
 
@@ -180,29 +181,31 @@ def with_header(file: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("old", "new", "named"),
     [
-        ('"values:a.bias"', '"values:a.bios"', r"tensor 'values:a\.bios' is not part of the model"),
-        ('"scales:a.bias"', '"values:a.bias"', r"tensor 'values:a\.bias' appears 2 times"),
-        ('"I8","shape":[3]', '"U8","shape":[3]', r"tensor 'values:a\.bias' has dtype 'U8'; it must be 'I8'"),
-        ('"I8","shape":[3]', '"I8","shape":[3,1]', r"tensor 'values:a\.bias' has shape \[3, 1\]; it must be \[3\]"),
-        ('"F32","shape":[2]', '"F32","shape":[1]', r"tensor 'scales:a\.weight' has shape \[1\]; it must be \[2\]"),
-        ("[0,4]", "[4,8]", r"tensor 'scales:a\.bias' is at bytes \[4, 8\]; it must be at \[0, 4\]"),
+        ('"values:a.bias"', '"values:a.bios"', ("tensor", "values:a.bios")),
+        ('"scales:a.bias"', '"values:a.bias"', ("tensor", "values:a.bias")),
+        ('"I8","shape":[3]', '"U8","shape":[3]', ("tensor", "values:a.bias")),
+        ('"I8","shape":[3]', '"I8","shape":[3,1]', ("tensor", "values:a.bias")),
+        ('"F32","shape":[2]', '"F32","shape":[1]', ("tensor", "scales:a.weight")),
+        ("[0,4]", "[4,8]", ("tensor", "scales:a.bias")),
     ],
 )
-def test_a_malformed_header_is_rejected_and_names_the_tensor(old: str, new: str, message: str, tmp_path: Path) -> None:
+def test_a_malformed_header_is_rejected_and_names_the_tensor(
+    old: str, new: str, named: tuple[str, object], tmp_path: Path
+) -> None:
     file = encoded(tmp_path)
     with_header(file, old, new)
-    with pytest.raises(SchemaMismatch, match=message):
+    with refused(SchemaMismatch, *named):
         decode(file)
 
 
 def test_a_file_of_another_encoding_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(SchemaMismatch, match=r"tensor 'a\.bias' is not part of the model"):
+    with refused(SchemaMismatch, "tensor", "a.bias"):
         decode(encoded(tmp_path, "bfloat16"), "int8")
-    with pytest.raises(SchemaMismatch, match=r"tensor 'a\.bias' has dtype 'F32'; it must be 'BF16'"):
+    with refused(SchemaMismatch, "tensor", "a.bias"):
         decode(encoded(tmp_path, "float32"), "bfloat16")
-    with pytest.raises(InvalidInput, match="not a valid Zstandard stream"):
+    with refused(InvalidInput, "Zstandard stream"):
         decode(encoded(tmp_path, "int8"), "int8+zstd")
     with pytest.raises(SchemaMismatch, match="the tensor header claims"):
         decode(encoded(tmp_path, "int8+zstd"), "int8")
@@ -215,7 +218,7 @@ def test_an_invalid_scale_is_rejected(scale: float, tmp_path: Path) -> None:
     start = 8 + int.from_bytes(content[:8], "little")
     content[start + 8 : start + 12] = struct.pack("<f", scale)  # after that of a.bias and a.weight's first
     file.write_bytes(content)
-    with pytest.raises(SchemaMismatch, match=r"tensor 'a\.weight' has a scale below 0, NaN or infinite"):
+    with refused(SchemaMismatch, "tensor", "a.weight"):
         decode(file)
 
 
@@ -244,7 +247,7 @@ def test_a_decompression_bomb_stops_at_the_size_that_a_model_has(name: str, decl
     limit = file_size(SPECS) + (1 << 16) + 1000
     tracemalloc.start()
     try:
-        with pytest.raises(InvalidInput, match=r"the compressed file expands to more than \d+ bytes"):
+        with refused(InvalidInput, "Zstandard size"):
             decode(bomb, name)
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -259,7 +262,7 @@ def test_a_stream_with_a_huge_window_is_rejected(tmp_path: Path) -> None:
     compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     file = tmp_path / "window"
     file.write_bytes(compressor.compress(bytes(1000)) + compressor.flush())
-    with pytest.raises(InvalidInput, match="not a valid Zstandard stream"):
+    with refused(InvalidInput, "Zstandard stream"):
         decode(file, "int8+zstd")
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from moonfed.blobs.tensors import TensorSpec, file_size, model_size, open_model, require_finite, split, write_model
 from moonfed.errors import InvalidInput, SchemaMismatch
+from tests.support.refusals import refused
 
 SPECS = (
     TensorSpec("encoder.bias", (3,), "parameter"),
@@ -58,22 +59,22 @@ def test_any_names_and_shapes_survive_a_round_trip(
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        ({"encoder.bias": None}, "tensor 'encoder.bias' is missing"),
-        ({"extra": np.zeros(2, dtype=np.float32)}, "tensor 'extra' is not part of the model"),
-        ({"encoder.bias": np.ones(1, dtype=np.float32)}, r"tensor 'encoder.bias' has shape \[1\]; it must be \[3\]"),
-        ({"encoder.weight": np.ones((2, 3), dtype=np.float32)}, r"'encoder.weight' has shape \[2, 3\]"),
-        ({"norm.mean": np.zeros(1, dtype=np.float32)}, r"'norm.mean' has shape \[1\]; it must be \[\]"),
-        ({"encoder.bias": np.ones(3, dtype=np.float64)}, "'encoder.bias' has dtype 'F64'; it must be 'F32'"),
-        ({"encoder.bias": np.ones(3, dtype=np.float16)}, "'encoder.bias' has dtype 'F16'"),
+        ({"encoder.bias": None}, ("tensor", "encoder.bias")),
+        ({"extra": np.zeros(2, dtype=np.float32)}, ("tensor", "extra")),
+        ({"encoder.bias": np.ones(1, dtype=np.float32)}, ("tensor", "encoder.bias")),
+        ({"encoder.weight": np.ones((2, 3), dtype=np.float32)}, ("tensor", "encoder.weight")),
+        ({"norm.mean": np.zeros(1, dtype=np.float32)}, ("tensor", "norm.mean")),
+        ({"encoder.bias": np.ones(3, dtype=np.float64)}, ("tensor", "encoder.bias")),
+        ({"encoder.bias": np.ones(3, dtype=np.float16)}, ("tensor", "encoder.bias")),
     ],
 )
 def test_a_model_that_does_not_match_is_rejected_by_name(
-    tmp_path: Path, change: dict[str, np.ndarray | None], message: str
+    tmp_path: Path, change: dict[str, np.ndarray | None], named: tuple[str, object]
 ) -> None:
     tensors = {name: value for name, value in (VALUES | change).items() if value is not None}
-    with pytest.raises(SchemaMismatch, match=message):
+    with refused(SchemaMismatch, *named):
         open_model(save(tmp_path / "m", tensors), SPECS)
 
 
@@ -127,7 +128,7 @@ def test_a_value_that_is_not_finite_is_rejected_by_tensor(bad: float) -> None:
     vector = np.zeros(10, dtype=np.float32)
     require_finite(vector, SPECS)
     vector[8] = bad
-    with pytest.raises(SchemaMismatch, match=r"'encoder.weight' holds NaN or infinite"):
+    with refused(SchemaMismatch, "tensor", "encoder.weight"):
         require_finite(vector, SPECS)
 
 

@@ -16,6 +16,7 @@ from moonfed.errors import Corrupt, InvalidInput, MoonfedError, NotFound, Untrus
 from moonfed.signing.bundle_signature import SIGNATURE_FILE, BundleSignature, signed_by
 from moonfed.signing.key_files import Signer
 from tests.common.bundle.test_manifest import CONTENTS, MANIFEST
+from tests.support.refusals import refused
 from tests.support.signatures import CHAIN, TRUST, key
 
 SIGNER = Signer((key(1),), CHAIN)
@@ -39,7 +40,7 @@ def test_a_signature_is_written_and_verified_before_anything_else_is_read(tmp_pa
     hollow = Bundle(MANIFEST, {MANIFEST_FILE: b"not even JSON"}, signed.signature)
     for given, now, problem in (
         (signed, 1000.0, "signature expired on 1970-01-01 00:16 UTC"),
-        (unsigned, 999.0, "the bundle is not signed"),
+        (unsigned, 999.0, "is not signed"),
         (hollow, 999.0, "is for another manifest"),
         (replace(hollow, signature=b"{}"), 999.0, "exactly the fields signature, trust"),
         (replace(hollow, signature=b"{" * 65536), 999.0, "not JSON"),
@@ -57,7 +58,7 @@ def test_a_bundle_that_was_signed_under_another_name_is_rejected(tmp_path: Path)
     statement = BundleSignature.from_bytes(signed.signature).statement
     write_bundle(tmp_path / "bundle", signed)
     assert (statement.name, statement.manifest) == ("other", unsigned.ref.sha256)
-    with pytest.raises(UntrustedBundle, match=f"the bundle is named '{MANIFEST.name}', but signed as 'other'"):
+    with refused(UntrustedBundle, "name"):
         read_bundle(tmp_path / "bundle", signed_by(TRUST, lambda: 0.0))
 
 
@@ -77,12 +78,12 @@ def test_a_damaged_or_incomplete_bundle_is_rejected(tmp_path: Path) -> None:
     write_bundle(tmp_path / "b.zip", Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
     damaged = (tmp_path / "b.zip").read_bytes().replace(b"plan.ptplan.pt", b"plan.ptplam.pt")
     (tmp_path / "b.zip").write_bytes(damaged)
-    with pytest.raises(Corrupt, match=r"plan\.pt in .* the bundle is damaged"):
+    with refused(Corrupt, "plan.pt"):
         read_bundle(tmp_path / "b.zip")
     (tmp_path / "b" / "plan.pt").unlink()
     with pytest.raises(NotFound, match=r"has no plan\.pt"):
         read_bundle(tmp_path / "b")
-    with pytest.raises(NotFound, match="is not a bundle"):
+    with refused(NotFound, "bundle"):
         read_bundle(tmp_path / "nowhere")
 
 
@@ -99,7 +100,7 @@ def test_a_bundle_with_a_truncated_manifest_is_named(tmp_path: Path, name: str) 
 
 def test_a_directory_without_a_bundle_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(InvalidInput, match="exists and is not a bundle"):
+    with refused(InvalidInput, "output"):
         write_bundle(tmp_path, Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
@@ -107,7 +108,7 @@ def test_a_directory_without_a_bundle_is_not_overwritten(tmp_path: Path) -> None
 @pytest.mark.parametrize("content", [b"years of work", b"PK\5\6" + bytes(18)])
 def test_a_zip_without_a_bundle_is_not_overwritten(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "thesis.zip").write_bytes(content)
-    with pytest.raises(InvalidInput, match="exists and is not a bundle"):
+    with refused(InvalidInput, "output"):
         write_bundle(tmp_path / "thesis.zip", Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
     assert (tmp_path / "thesis.zip").read_bytes() == content
 
@@ -134,11 +135,11 @@ def test_a_directory_with_a_device_or_a_pipe_for_a_file_is_rejected(tmp_path: Pa
     write_bundle(tmp_path / "b", Bundle(MANIFEST, CONTENTS | {MANIFEST_FILE: MANIFEST.to_bytes()}))
     (tmp_path / "b" / "plan.pt").unlink()
     os.mkfifo(tmp_path / "b" / "plan.pt")
-    with pytest.raises(Corrupt, match=r"plan\.pt in .* cannot be read"):
+    with refused(Corrupt, "plan.pt"):
         read_bundle(tmp_path / "b")
     (tmp_path / "b" / "plan.pt").unlink()
     (tmp_path / "b" / "plan.pt").symlink_to("/dev/zero")
-    with pytest.raises(Corrupt, match=r"plan\.pt in .* cannot be read"):
+    with refused(Corrupt, "plan.pt"):
         read_bundle(tmp_path / "b")
 
 

@@ -25,10 +25,8 @@ def test_the_document_lists_every_exit_code() -> None:
 
 def test_an_error_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"), errors_as_exit_codes("moonfed-test"):
-        raise errors.InvalidInput("mu is -1; it must be a number from 0")
-    assert (
-        capsys.readouterr().err == "moonfed-test: mu is -1; it must be a number from 0 (docs: errors/invalid-input)\n"
-    )
+        raise errors.InvalidInput(field="mu", value=-1, allowed="positive")
+    assert capsys.readouterr().err == "moonfed-test: mu is -1; it must be positive (docs: errors/invalid-input)\n"
 
 
 def test_a_file_that_cannot_be_used_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,10 +42,7 @@ def test_a_missing_package_names_the_extra(capsys: pytest.CaptureFixture[str]) -
 
     with pytest.raises(SystemExit, match="3"):
         run_program(app, "moonfed-test", extra="experiments")  # type: ignore[arg-type] # any callable does
-    assert (
-        "'sklearn' is not installed; in moonfed's source directory, run pip install '.[experiments]'"
-        in capsys.readouterr().err
-    )
+    assert "pip install '.[experiments]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from moonfed.data.csv_lines import count_rows
 from moonfed.errors import InvalidInput
+from tests.support.refusals import refused
 from tests.support.tables import write_csv
 
 ROWS = "".join(f"{i},no,ok\n" for i in range(20))
@@ -39,7 +40,7 @@ def test_a_stray_quote_is_an_error_with_its_row(tmp_path: Path, stray: str, reas
 
 def test_a_quote_is_missed_before_the_rest_of_a_large_file_is_read(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "c.csv", HEADER + '1,no,"5\n' + ROWS * 20)
-    with pytest.raises(InvalidInput, match="row 2 has a quote that is not closed"):
+    with refused(InvalidInput, "quote"):
         count_rows(path, 100, [])
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 import struct
 from pathlib import Path
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from moonfed.bundle.manifest import InputSpec
 from moonfed.data.folder import FolderSource
 from moonfed.errors import InvalidInput
 from tests.support.device_samples import COLOUR, FEATURES, GREY, draw, read
+from tests.support.refusals import refused
 
 
 def test_a_folder_of_images_is_decoded_and_resized(pictures: Path) -> None:
@@ -155,14 +157,16 @@ def test_images_beside_the_class_folders_are_counted(pictures: Path, caplog: pyt
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("spec", "named"),
     [
-        (FEATURES, "data are image files; the model takes 3 features"),
-        (InputSpec(kind="image", shape=(4, 6, 4)), "have 4 channels; image files have 1 or 3"),
+        (FEATURES, ("image files", ANY)),
+        (InputSpec(kind="image", shape=(4, 6, 4)), ("channels", 4)),
     ],
 )
-def test_images_that_the_bundle_does_not_take_are_rejected(pictures: Path, spec: InputSpec, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_images_that_the_bundle_does_not_take_are_rejected(
+    pictures: Path, spec: InputSpec, named: tuple[str, object]
+) -> None:
+    with refused(InvalidInput, *named):
         read(FolderSource(pictures), spec)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from moonfed.data.image_folder import BROKEN, LOOSE, REPEATED, UNREADABLE, ImageFolder, check_ignored
 from moonfed.errors import InvalidInput
+from tests.support.refusals import refused
 from tests.support.unprivileged import run_unprivileged
 
 
@@ -61,7 +62,7 @@ def test_named_folders_are_ignored_at_every_depth_but_files_are_not(root: Path, 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "cat/more", "/"])
 def test_a_path_is_no_name_of_a_folder(name: str) -> None:
-    with pytest.raises(InvalidInput, match=r"ignore-folder is .*; it must be a folder's name, without a path"):
+    with refused(InvalidInput, "ignore-folder"):
         check_ignored(["unsorted", name])
 
 
@@ -227,7 +228,8 @@ def test_files_that_may_not_be_read_are_counted_as_such(pictures: Path) -> None:
     done = run_unprivileged(READ, pictures)
     assert (done.returncode, done.stdout) == (0, "[0, 1]\n"), done.stderr
     example = f"such as {pictures}/cat/a.png (Permission denied)"
-    assert done.stderr == f"1 of 3 files in {pictures} cannot be opened and are ignored, {example}\n"
+    assert done.stderr.startswith(f"1 of 3 files in {pictures} ")
+    assert done.stderr.endswith(f", {example}\n")
 
 
 def test_permission_changes_the_fingerprint(pictures: Path) -> None:

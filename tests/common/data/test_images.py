@@ -6,6 +6,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
+from unittest.mock import ANY
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ from moonfed.data.images import (
     require_images,
 )
 from moonfed.errors import InvalidInput
+from tests.support.refusals import refused
 
 GREY, COLOUR = InputSpec(kind="image", shape=(2, 3, 1)), InputSpec(kind="image", shape=(2, 3, 3))
 PIXELS = np.arange(6, dtype=np.uint8).reshape(2, 3) * 40
@@ -261,12 +263,12 @@ def test_files_that_are_no_images_are_named(tmp_path: Path, picture: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("spec", "named"),
     [
-        (InputSpec(kind="features", shape=(4,)), "data are image files; the model takes 4 features"),
-        (InputSpec(kind="image", shape=(2, 2, 4)), "the model's images have 4 channels; image files have 1 or 3"),
+        (InputSpec(kind="features", shape=(4,)), ("image files", ANY)),
+        (InputSpec(kind="image", shape=(2, 2, 4)), ("channels", 4)),
     ],
 )
-def test_a_bundle_that_no_image_file_fits_is_named(spec: InputSpec, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_a_bundle_that_no_image_file_fits_is_named(spec: InputSpec, named: tuple[str, object]) -> None:
+    with refused(InvalidInput, *named):
         require_images(spec)

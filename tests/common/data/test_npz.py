@@ -10,6 +10,7 @@ import pytest
 from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput
 from tests.support.device_samples import good_arrays, read
+from tests.support.refusals import refused
 
 
 def test_an_npz_file_is_read(npz: Path) -> None:
@@ -28,9 +29,9 @@ def test_an_npz_file_is_read(npz: Path) -> None:
         ("inputs", np.zeros((4, 2), np.float32), r"have shape \[4, 2\]; the model takes \[N, 3\]"),
         ("inputs", np.zeros((4, 3, 1), np.float32), r"have shape \[4, 3, 1\]; the model takes \[N, 3\]"),
         ("inputs", np.float32(1), r"have shape \[\]; the model takes"),
-        ("inputs", np.full((4, 3), np.nan, np.float32), "hold NaN or infinite values"),
+        ("inputs", np.full((4, 3), np.nan, np.float32), "hold NaN"),
         ("labels", np.array([0.0, 1, 1, 0]), "labels of .* have dtype float64; they must be whole numbers"),
-        ("labels", np.array([0, 1]), r"labels of .* have shape \[2\]; there must be one for each of the 4 inputs"),
+        ("labels", np.array([0, 1]), r"labels of .* have shape \[2\]"),
         ("labels", np.array([[0], [1], [1], [0]]), r"have shape \[4, 1\]"),
         ("labels", np.array([0, 1, 2, 0]), "range from 0 to 2; the model has 2 classes, 0 to 1"),
         ("labels", np.array([0, -1, 1, 0]), "range from -1 to 1"),
@@ -54,11 +55,11 @@ def test_a_missing_array_is_named(npz: Path, field: str) -> None:
 
 def test_an_invalid_npz_file_is_rejected(npz: Path) -> None:
     npz.write_bytes(b"not at all")
-    with pytest.raises(InvalidInput, match=r"is not an \.npz file"):
+    with refused(InvalidInput, "npz"):
         read(NpzSource(npz))
     with npz.open("wb") as file:
         np.save(file, np.zeros(3))
-    with pytest.raises(InvalidInput, match="holds a single array"):
+    with refused(InvalidInput, "arrays"):
         read(NpzSource(npz))
 
 

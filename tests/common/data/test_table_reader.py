@@ -8,6 +8,7 @@ import pytest
 
 from moonfed.data.table_reader import read_batches, read_header
 from moonfed.errors import InvalidInput
+from tests.support.refusals import refused
 from tests.support.tables import write_csv, write_parquet
 
 
@@ -45,12 +46,12 @@ def test_rows_of_parquet_files_are_counted_from_one(tmp_path: Path, monkeypatch:
 
 def test_rows_after_one_of_another_length_are_not_numbered(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "c.csv", "a,b\n1,2\n3\n4,5\n")
-    with pytest.raises(InvalidInput, match="row 3 has 1 cell where the header has 2;"):
+    with refused(InvalidInput, "cells of row 3", 1):
         rows_of(path, "a")
 
 
 def test_a_file_with_an_endless_first_line_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("moonfed.data.table_reader.HEADER_BYTES", 50)
     path = write_csv(tmp_path / "c.csv", "a" * 200_000)
-    with pytest.raises(InvalidInput, match="has a header that cannot be read"):
+    with refused(InvalidInput, "header"):
         read_header(path)

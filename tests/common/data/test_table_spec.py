@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from moonfed.bundle.manifest import InputSpec, read_input
 from moonfed.data.table_spec import Column, TableSpec
 from moonfed.errors import InvalidInput
+from tests.support.refusals import refused
 from tests.support.tables import INPUT, TABLE
 
 words = st.text(st.characters(exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")), min_size=1, max_size=8)
@@ -36,15 +37,15 @@ def test_a_table_survives_its_document(found: list[Column], target: str) -> None
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"columns": []}, r"columns is \[\]; it must be at least one"),
+        ({"columns": []}, r"columns is \[\]"),
         ({"columns": [{"name": "a"}, {"name": "a"}]}, "it must be names that all differ"),
-        ({"target": "age"}, "target is 'age'; it must be another column than age, plan"),
-        ({"target": ""}, "target is ''; it must be text"),
+        ({"target": "age"}, "target is 'age'"),
+        ({"target": ""}, "target is ''"),
         ({"columns": [{"name": " a"}]}, "name of a column is ' a'; it must be text that neither begins nor ends"),
-        ({"columns": [{"name": "a\nb"}]}, "it must be one line without control characters"),
+        ({"columns": [{"name": "a\nb"}]}, "without control characters"),
         ({"columns": [{"name": "a", "categories": ["b", "b"]}]}, "it must be names that all differ"),
         ({"columns": [{"name": "a", "categories": ["\x1b[2J"]}]}, "category of column 'a' is .* one line"),
-        ({"columns": [{"name": "a"}]}, r"input.shape is \(3,\); it must be \(1,\), the width of the columns"),
+        ({"columns": [{"name": "a"}]}, r"input.shape is \(3,\)"),
         ({"columns": 3}, "it does not describe its input"),
         ({"columns": [{}]}, "it does not describe its input"),
     ],
@@ -58,5 +59,5 @@ def test_a_table_that_cannot_be_is_rejected(document: dict[str, Any], message: s
 
 
 def test_images_have_no_columns() -> None:
-    with pytest.raises(InvalidInput, match=r"input.kind is 'image'; it must be 'features' for tables"):
+    with refused(InvalidInput, "input.kind", "image"):
         InputSpec(kind="image", shape=(3, 1, 1), table=TABLE)

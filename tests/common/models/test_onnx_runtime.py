@@ -16,6 +16,7 @@ from moonfed.export import scoring
 from moonfed.models import onnx_runtime
 from moonfed.models.onnx_runtime import SessionSettings, open_session, require_provider
 from tests.support.model_repositories import linear
+from tests.support.refusals import refused
 
 
 def test_a_graph_that_reads_other_files_is_rejected_before_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +64,7 @@ def test_only_onnx_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mo
 
 def test_a_missing_provider_is_named_with_those_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
-    with pytest.raises(Unavailable, match=r"^provider is cuda; this ONNX Runtime has only cpu$"):
+    with refused(Unavailable, "provider", "cuda"):
         require_provider("cuda")
     require_provider("cpu")
 
@@ -79,7 +80,7 @@ def test_a_provider_that_silently_falls_back_is_an_error(monkeypatch: pytest.Mon
             return ["CPUExecutionProvider"]
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", OnCpu)
-    with pytest.raises(Unavailable, match="provider is cuda, which ONNX Runtime could not start here; is there a GPU"):
+    with refused(Unavailable, "provider", "cuda"):
         open_session(linear(), SessionSettings(provider="cuda"))
 
 
@@ -90,18 +91,18 @@ def test_a_provider_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         raise RuntimeError("no\n  driver")
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", fail)
-    with pytest.raises(Unavailable, match=r"^provider is cuda, which fails: onnx runtime error: no driver$"):
+    with refused(Unavailable, "provider", "cuda"):
         open_session(linear(), SessionSettings(provider="cuda"))
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"provider": "tpu"}, "provider is 'tpu'; it must be one of cpu, cuda, tensorrt"),
-        ({"intra_op_threads": -1}, "intra_op_threads is -1; it must be 0 or more"),
+        ({"provider": "tpu"}, "provider is 'tpu'"),
+        ({"intra_op_threads": -1}, "intra_op_threads is -1"),
     ],
 )
 def test_wrong_settings_are_rejected(fields: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput) as error:
         SessionSettings(**fields)  # type: ignore[arg-type]
-    assert str(error.value) == message
+    assert str(error.value).startswith(f"{message}; ")

@@ -15,6 +15,7 @@ from moonfed.errors import InvalidInput, UntrustedBundle, UntrustedRelease
 from moonfed.models.release_manifest import Evaluation, ReleaseManifest, verify_manifest
 from moonfed.signing.bundle_signature import verify
 from moonfed.signing.statement import RELEASE
+from tests.support.refusals import refused
 from tests.support.releases import ref, release_manifest
 from tests.support.signatures import CHAIN, ROTATED, TRUST, signature, trust
 from tests.support.tables import INPUT
@@ -48,7 +49,7 @@ def test_a_manifest_survives_its_bytes(manifest: ReleaseManifest) -> None:
 def test_a_manifest_names_all_files() -> None:
     assert MANIFEST.files("int8") == dict(MANIFEST.variants["int8"])
     assert {*MANIFEST.files("float32").values(), *MANIFEST.plan.values()} <= MANIFEST.blobs
-    with pytest.raises(InvalidInput, match="variant is 'float16'; it must be one of float32, int8"):
+    with refused(InvalidInput, "variant", "float16"):
         MANIFEST.files("float16")
 
 
@@ -127,7 +128,7 @@ def test_another_signature_is_rejected(content: bytes, message: str) -> None:
 
 
 def test_a_foreign_trust_file_is_rejected() -> None:
-    with pytest.raises(UntrustedRelease, match="differs from the one that is trusted here"):
+    with pytest.raises(UntrustedRelease, match="is trusted here"):
         verify_manifest(CONTENT, signed(chain=CHAIN), now=NOW, trust=trust(3))
 
 

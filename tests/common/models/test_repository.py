@@ -9,6 +9,7 @@ import pytest
 
 from moonfed.errors import InvalidInput
 from moonfed.models.repository import CONFIG_FILE, MODEL_FILE, RepositoryModel
+from tests.support.refusals import refused
 
 
 def write(model: RepositoryModel, *versions: int) -> None:
@@ -75,5 +76,5 @@ def test_a_name_that_is_not_a_directory_of_the_repository_is_rejected(name: str,
     with pytest.raises(InvalidInput, match="name is"):
         RepositoryModel(tmp_path, name)
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidInput, match="it must be a directory"):
+    with refused(InvalidInput, "repository"):
         RepositoryModel(tmp_path / "file", "digits")

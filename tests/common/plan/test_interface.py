@@ -10,6 +10,7 @@ import torch
 from moonfed.errors import TrainingFailed, UnsafePlan
 from moonfed.plan.interface import METHODS, _executing, allocate, default_memory_format, load_plan
 from tests.support.attack_plans import archive_of
+from tests.support.refusals import refused
 
 
 def test_archives_that_are_not_plans_are_rejected(tmp_path: Path) -> None:
@@ -17,14 +18,14 @@ def test_archives_that_are_not_plans_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(TrainingFailed, match="cannot be loaded on 'cpu'"):
         load_plan(path, "cpu")
     path.write_bytes(b"no archive")
-    with pytest.raises(UnsafePlan, match="the plan is not a readable archive") as error:
+    with refused(UnsafePlan, "archive") as error:
         load_plan(path, "cpu")
     assert "\n" not in str(error.value)
     if not torch.cuda.is_available():
-        with pytest.raises(TrainingFailed, match="cannot be loaded on 'cuda': torch finds no CUDA device here"):
+        with refused(TrainingFailed, "device", "cuda"):
             load_plan(path, "cuda")
     path.write_bytes(archive_of(torch.nn.Linear(1, 1)))
-    with pytest.raises(TrainingFailed, match="no plan: it has no method 'begin_round'"):
+    with refused(TrainingFailed, "method", "begin_round"):
         load_plan(path, "cpu")
 
 
@@ -74,5 +75,5 @@ class _Expanded(torch.nn.Module):
 
 def test_a_plan_whose_tensors_exceed_the_memory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "plan.pt").write_bytes(archive_of(_Expanded(1 << 50)))
-    with pytest.raises(TrainingFailed, match=r"the tensors of the plan .*plan\.pt cannot be allocated"):
+    with refused(TrainingFailed, "tensors"):
         load_plan(tmp_path / "plan.pt", "cpu")

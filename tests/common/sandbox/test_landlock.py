@@ -238,7 +238,7 @@ def test_a_failure_is_an_error_and_not_ignored(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.skipif(landlock_version() < 1, reason="this kernel has no Landlock")
+@pytest.mark.skipif(landlock_version() < 1, reason="needs Landlock")
 def test_each_right_is_given_up(tmp_path: Path) -> None:
     for name in ("in", "out", "empty"):
         (tmp_path / name).mkdir()

@@ -19,7 +19,7 @@ from tests.support.attack_plans import Harmless, archive_of
 from tests.support.coordinator import harmless_plan
 from tests.support.engineers_attacks import WRITERS
 
-STRICT = pytest.mark.skipif(available_level() != "strict", reason="this kernel has no Landlock or no seccomp")
+STRICT = pytest.mark.skipif(available_level() != "strict", reason="needs Landlock and seccomp")
 
 
 def test_a_plan_that_devices_accept_is_accepted_and_this_process_loads_nothing() -> None:
@@ -41,9 +41,9 @@ def test_a_plan_that_devices_reject_is_rejected(name: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("content", "error", "reason"),
     [
-        (b"no archive", UnsafePlan, "the plan is not a readable archive"),
-        (b"", UnsafePlan, "the plan is not a readable archive"),
-        (None, TrainingFailed, "no plan: it has no method 'begin_round'"),
+        (b"no archive", UnsafePlan, "not a readable archive"),
+        (b"", UnsafePlan, "not a readable archive"),
+        (None, TrainingFailed, "no method 'begin_round'"),
     ],
 )
 def test_what_is_no_plan_is_rejected(content: bytes | None, error: type[Exception], reason: str) -> None:

@@ -24,8 +24,9 @@ from moonfed.sandbox.policy import (
     require_level,
     require_unreadable,
 )
+from tests.support.refusals import refused
 
-STRICT = pytest.mark.skipif(available_level() != "strict", reason="this kernel has no Landlock or no seccomp")
+STRICT = pytest.mark.skipif(available_level() != "strict", reason="needs Landlock and seccomp")
 FILTERED = pytest.mark.skipif(available_level() == "off", reason="this kernel has no seccomp")
 
 
@@ -42,7 +43,7 @@ CALL = (
 
 def skip_unless_available(level: str) -> None:
     if level == "strict" and available_level() != "strict":
-        pytest.skip("this kernel has no Landlock")
+        pytest.skip("needs Landlock")
 
 
 def attempt(
@@ -292,7 +293,7 @@ def test_a_process_with_threads_cannot_enter(tmp_path: Path) -> None:
         "enter_sandbox('strict', Policy())"
     )
     found = attempt(code, tmp_path, "off")
-    assert "RuntimeError: the sandbox must start before other threads do, and there are 2" in found.stderr
+    assert "and there are 2" in found.stderr
 
 
 # Changes of the samples' memory, whose descriptors for writing and reading are `written` and `read`; only the latter
@@ -470,17 +471,17 @@ def test_resources_are_limited(tmp_path: Path, limits: str, code: str, error: st
 
 
 def test_a_level_must_be_known_and_enforceable(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInput, match="sandbox is 'tight'; it must be 'strict', 'weak' or 'off'"):
+    with refused(InvalidInput, "sandbox", "tight"):
         parse_level("tight")
     assert parse_level("weak") == "weak"
     monkeypatch.setattr(policy, "landlock_version", lambda: 0)
     monkeypatch.setattr(policy, "seccomp_available", lambda: True)
     require_level("weak")
-    with pytest.raises(InvalidInput, match=r"'strict'; it must be 'weak' or 'off' on this .* has no Landlock"):
+    with refused(InvalidInput, "sandbox", "strict"):
         require_level("strict")
     monkeypatch.setattr(policy, "seccomp_available", lambda: False)
     require_level("off")
-    with pytest.raises(InvalidInput, match=r"'weak'; it must be 'off' on this .* no Landlock .* no seccomp"):
+    with refused(InvalidInput, "sandbox", "weak"):
         require_level("weak")
 
 
@@ -534,5 +535,5 @@ def test_libraries_above_a_private_directory_are_hidden_though_a_link_names_it(
 
 def test_state_must_be_where_plans_cannot_read(tmp_path: Path) -> None:
     require_unreadable(tmp_path / "state")
-    with pytest.raises(InvalidInput, match=r"state is '/usr/local/moonfed'; it must be outside /usr, which plans may"):
+    with refused(InvalidInput, "state", "/usr/local/moonfed"):
         require_unreadable(Path("/usr/local/moonfed"))

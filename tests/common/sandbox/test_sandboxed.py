@@ -15,7 +15,7 @@ from moonfed.sandbox.messages import encode
 from moonfed.sandbox.policy import OPEN_FILES, Level, available_level
 from moonfed.sandbox.sandboxed_process import JobDirectory, Sandbox, sandboxed_process, shared_file
 
-STRICT = pytest.mark.skipif(available_level() != "strict", reason="this kernel has no Landlock or no seccomp")
+STRICT = pytest.mark.skipif(available_level() != "strict", reason="needs Landlock and seccomp")
 SEARCHED = f"import json, sys; sys.path += [*json.loads(sys.argv.pop(1)), {str(Path(__file__).parents[3])!r}]; "
 START = "from moonfed.sandbox import sandboxed; sandboxed.main()"
 

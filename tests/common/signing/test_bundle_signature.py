@@ -9,6 +9,7 @@ import pytest
 from moonfed.errors import UntrustedBundle
 from moonfed.signing.bundle_signature import BundleSignature, Verified, moment, require_name, verify
 from moonfed.signing.trust import Trust, TrustChain
+from tests.support.refusals import refused
 from tests.support.signatures import CHAIN, ROTATED, TRUST, issued, signature, trust
 
 MANIFEST = b"a manifest"
@@ -109,7 +110,7 @@ def test_a_rotation_that_the_old_keys_did_not_sign_is_rejected() -> None:
 
 def test_a_name_must_be_the_signed_one() -> None:
     require_name(signed().statement, "tested")
-    with pytest.raises(UntrustedBundle, match="the bundle is named 'other', but signed as 'tested'"):
+    with refused(UntrustedBundle, "name", "other"):
         require_name(signed().statement, "other")
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from moonfed.errors import InvalidInput
 from moonfed.signing import canonical
+from tests.support.refusals import refused
 
 
 @pytest.mark.parametrize(
@@ -35,17 +36,17 @@ def test_a_canonical_document_is_read() -> None:
 
 
 def test_a_document_that_is_too_large_is_not_parsed() -> None:
-    with pytest.raises(InvalidInput, match="tested has 65537 bytes; it must be at most 65536"):
+    with refused(InvalidInput, "size of tested", 65537):
         canonical.decode(b"1" * 65537, "tested")
 
 
 def test_fields_must_be_exactly_those_expected() -> None:
     others: list[object] = [{}, {"a": 1, "b": 2}, [], 1, None]
     for document in others:
-        with pytest.raises(InvalidInput, match="tested must have exactly the fields a"):
+        with refused(InvalidInput, "fields of tested"):
             canonical.fields(document, "tested", {"a": int})
     for value in ("1", True, 1.0, None):
-        with pytest.raises(InvalidInput, match="tested has a field 'a' of the wrong type; it must be int"):
+        with refused(InvalidInput, "a"):
             canonical.fields({"a": value}, "tested", {"a": int})
 
 

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from moonfed.errors import InvalidInput
 from moonfed.signing.envelope import Envelope, PublicKey, Signature
+from tests.support.refusals import refused
 from tests.support.signatures import key
 
 KIND = "application/vnd.moonfed.tested+json"
@@ -62,7 +63,7 @@ def eightfold(raw: bytes) -> tuple[int, int]:
 @pytest.mark.parametrize("raw", SMALL_ORDER, ids=[raw.hex()[-8:] for raw in SMALL_ORDER])
 def test_a_key_of_small_order_is_rejected(raw: bytes) -> None:
     assert eightfold(raw) == (0, 1), "the neutral element"
-    with pytest.raises(InvalidInput, match="a public key is a point of small order, for which anybody can sign"):
+    with refused(InvalidInput, "point of a public key"):
         PublicKey(raw)
 
 
@@ -91,7 +92,7 @@ def test_signing_again_replaces_the_signature() -> None:
 
 @pytest.mark.parametrize("changed", [{"payload": b"hellO"}, {"kind": KIND + "x"}])
 def test_a_changed_payload_or_type_has_no_valid_signature(changed: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match="does not match: something was altered"):
+    with refused(InvalidInput, "signature of key"):
         replace(ENVELOPE, **changed).signers([PublicKey.of(key(1))])
 
 

@@ -23,6 +23,7 @@ from moonfed.signing.key_files import (
     user_trust,
 )
 from moonfed.transport.identity import key_bytes
+from tests.support.refusals import refused
 
 
 def test_keys_are_made_once_and_the_first_use_says_where(tmp_path: Path) -> None:
@@ -43,13 +44,13 @@ def test_only_the_owner_may_read_a_key(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     for mode in (0o640, 0o604, 0o620):
         path.chmod(mode)
-        with pytest.raises(InvalidInput, match=rf"has mode {mode:o}; it must be private: chmod 600 {path}"):
+        with refused(InvalidInput, "key", path):
             read_key(path)
 
 
 def test_existing_keys_are_not_replaced(tmp_path: Path) -> None:
     create_keys(tmp_path)
-    with pytest.raises(AlreadyExists, match="already holds keys and a trust file"):
+    with refused(AlreadyExists, "keys"):
         create_keys(tmp_path)
 
 
@@ -78,13 +79,13 @@ def test_another_kind_of_key_is_rejected(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(InvalidInput, match=problem):
             read_public_key(path)
-    with pytest.raises(NotFound, match="there is no such file"):
+    with refused(NotFound, "key"):
         read_key(tmp_path / "none")
 
 
 def test_a_damaged_trust_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "trust.json").write_text("[]")
-    with pytest.raises(InvalidInput, match=r"trust is '.*trust\.json', which cannot be used: a trust file must be"):
+    with refused(InvalidInput, "trust"):
         read_trust(tmp_path / "trust.json")
 
 
@@ -93,9 +94,9 @@ def test_keys_of_nobody_else_sign(tmp_path: Path) -> None:
     other, _ = new_key_file(tmp_path)
     trust = read_trust(tmp_path / "trust.json").newest
     assert len(signing_keys(tmp_path, trust.keys)) == 1
-    with pytest.raises(InvalidInput, match=r"sign is '.*', which .*trust\.json does not list; add it with: moonfed"):
+    with refused(InvalidInput, "sign"):
         open_signer([other], print)
-    with pytest.raises(NotFound, match=r"holds no private key that the trust file lists"):
+    with refused(NotFound, "private key"):
         signing_keys(tmp_path / "elsewhere", trust.keys)
 
 
@@ -109,7 +110,7 @@ def test_a_named_key_signs_with_the_trust_file_next_to_it(tmp_path: Path) -> Non
 def test_the_directory_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOONFED_KEYS", str(tmp_path / "given"))
     assert default_directory() == tmp_path / "given"
-    with pytest.raises(NotFound, match="name that of the bundle's engineer with --trust"):
+    with refused(NotFound, "trust file"):
         user_trust(None)
     create_keys(tmp_path / "given")
     assert user_trust(None) == user_trust(tmp_path / "given" / "trust.json")

@@ -19,6 +19,7 @@ from moonfed.signing.release_signature import (
     sign_release,
     verify_release,
 )
+from tests.support.refusals import refused
 
 FILES = {"model.onnx": b"weights", "config.pbtxt": b"name: x", "labels.txt": b"cat"}
 KEYS: dict[str, PrivateKey] = {
@@ -35,28 +36,28 @@ def test_signed_files_are_verified_with_every_kind_of_key(name: str) -> None:
     signature = sign_release(FILES, "digits/7", KEYS[name])
     verify_release(FILES, "digits/7", signature, [release_key(key) for key in KEYS.values()])
     others = [release_key(key) for other, key in KEYS.items() if other != name]
-    with pytest.raises(UntrustedRelease, match=r"signed by the key '[0-9a-f]{12}', which is not trusted; trusted: "):
+    with refused(UntrustedRelease, "key"):
         verify_release(FILES, "digits/7", signature, others)
 
 
 @pytest.mark.parametrize(
-    ("files", "sentence"),
+    ("files", "named"),
     [
-        ({**FILES, "model.onnx": b"weightz"}, "model.onnx of digits/7 was changed after it was signed"),
-        ({**FILES, "labels.txt": b"dog"}, "labels.txt of digits/7 was changed after it was signed"),
-        ({**FILES, "more": b""}, "digits/7 has more, which was not signed with it"),
-        ({"model.onnx": b"weights", "labels.txt": b"cat"}, "digits/7 lacks config.pbtxt, which was signed with it"),
-        ({"model.onnx": b"cat", "config.pbtxt": b"name: x", "labels.txt": b"weights"}, "labels.txt of digits/7 was"),
+        ({**FILES, "model.onnx": b"weightz"}, ("file", "model.onnx")),
+        ({**FILES, "labels.txt": b"dog"}, ("file", "labels.txt")),
+        ({**FILES, "more": b""}, ("unsigned file", "more")),
+        ({"model.onnx": b"weights", "labels.txt": b"cat"}, ("missing file", "config.pbtxt")),
+        ({"model.onnx": b"cat", "config.pbtxt": b"name: x", "labels.txt": b"weights"}, ("file", "labels.txt")),
     ],
 )
-def test_other_files_are_rejected_by_name(files: dict[str, bytes], sentence: str) -> None:
-    with pytest.raises(UntrustedRelease, match=sentence):
+def test_other_files_are_rejected_by_name(files: dict[str, bytes], named: tuple[str, object]) -> None:
+    with refused(UntrustedRelease, *named):
         verify_release(files, "digits/7", SIGNATURE, TRUSTED)
 
 
 def test_a_signature_is_of_one_model_and_one_version() -> None:
     for subject in ("digits/8", "animals/7"):
-        with pytest.raises(UntrustedRelease, match=f"{subject} has the signature of 'digits/7'"):
+        with refused(UntrustedRelease, "signed name", ["digits/7"]):
             verify_release(FILES, subject, SIGNATURE, TRUSTED)
 
 
@@ -131,9 +132,9 @@ def write(path: Path, key: object, password: bytes | None = None) -> Path:
 
 def test_keys_that_cannot_sign_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
-    with pytest.raises(NotFound, match=r"sign is .*absent.pem'; there is no such file"):
+    with refused(NotFound, "sign"):
         read_private_key(tmp_path / "absent.pem")
-    with pytest.raises(NotFound, match=r"verify-key is .*absent.pub'; there is no such file"):
+    with refused(NotFound, "verify-key"):
         read_release_key(tmp_path / "absent.pub")
     unusable = "must be a private key in PEM without a password, of Ed25519, P-256, P-384 or P-521"
     for key in (ec.generate_private_key(ec.SECP256K1()), rsa.generate_private_key(65537, 2048)):
@@ -143,14 +144,14 @@ def test_keys_that_cannot_sign_are_rejected(tmp_path: Path) -> None:
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
         (tmp_path / "key.pub").write_bytes(public)
-        with pytest.raises(InvalidInput, match="must be a public key in PEM, of Ed25519, P-256, P-384 or P-521"):
+        with refused(InvalidInput, "key"):
             read_release_key(tmp_path / "key.pub")
     with pytest.raises(InvalidInput, match=unusable):
         read_private_key(write(path, KEY, b"secret"))
     path.write_bytes(b"no key")
     with pytest.raises(InvalidInput, match=unusable):
         read_private_key(path)
-    with pytest.raises(InvalidInput, match="must be a public key"):
+    with refused(InvalidInput, "key"):
         read_release_key(path)
 
 
@@ -159,7 +160,7 @@ def test_a_key_for_which_anybody_can_sign_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "key.pub").write_bytes(
         weak.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     )
-    with pytest.raises(InvalidInput, match="it must not be a point of small order"):
+    with pytest.raises(InvalidInput, match="point of small order"):
         read_release_key(tmp_path / "key.pub")
 
 

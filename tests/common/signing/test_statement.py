@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
 from moonfed.errors import InvalidInput
 from moonfed.signing.statement import Statement
+from tests.support.refusals import refused
 
 STATEMENT = Statement(name="digits", version=3, manifest="0f" * 32, expires=2_000_000_000)
 
@@ -18,23 +20,23 @@ def test_a_statement_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "problem"),
+    ("changed", "named"),
     [
-        ({"name": ""}, "name has 0 characters; it must have 1 to 255"),
-        ({"name": "x" * 256}, "name has 256 characters"),
-        ({"name": "two\nlines"}, "one line without control characters"),
-        ({"version": 0}, "version is 0; it must be a whole number from 1"),
-        ({"version": 1 << 53}, "version is 9007199254740992"),
-        ({"version": True}, "'version' of the wrong type"),
-        ({"manifest": "0F" * 32}, "a sha256 in hexadecimal"),
-        ({"manifest": "0f" * 32 + "\n"}, "a sha256 in hexadecimal"),
-        ({"expires": -1}, "expires is -1"),
-        ({"expires": 1.5}, "'expires' of the wrong type"),
-        ({"more": 1}, "exactly the fields"),
+        ({"name": ""}, ("length of name", 0)),
+        ({"name": "x" * 256}, ("length of name", 256)),
+        ({"name": "two\nlines"}, ("name", ANY)),
+        ({"version": 0}, ("version", 0)),
+        ({"version": 1 << 53}, ("version", 9007199254740992)),
+        ({"version": True}, ("version", ANY)),
+        ({"manifest": "0F" * 32}, ("manifest", ANY)),
+        ({"manifest": "0f" * 32 + "\n"}, ("manifest", ANY)),
+        ({"expires": -1}, ("expires", -1)),
+        ({"expires": 1.5}, ("expires", ANY)),
+        ({"more": 1}, ("fields of the signed statement", ANY)),
     ],
 )
-def test_a_malformed_statement_is_rejected(changed: dict[str, Any], problem: str) -> None:
+def test_a_malformed_statement_is_rejected(changed: dict[str, Any], named: tuple[str, object]) -> None:
     document = json.loads(STATEMENT.to_bytes()) | changed
     content = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
-    with pytest.raises(InvalidInput, match=problem):
+    with refused(InvalidInput, *named):
         Statement.from_bytes(content)

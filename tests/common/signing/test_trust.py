@@ -9,6 +9,7 @@ from moonfed.errors import InvalidInput, UntrustedBundle
 from moonfed.signing import canonical
 from moonfed.signing.envelope import PublicKey
 from moonfed.signing.trust import Trust, TrustChain
+from tests.support.refusals import refused
 from tests.support.signatures import CHAIN, ROTATED, TRUST, issued, key, trust
 
 
@@ -27,12 +28,12 @@ def test_a_trust_file_is_read_as_it_was_written() -> None:
     ("changed", "problem"),
     [
         ({"version": 0}, "version of a trust file is 0"),
-        ({"keys": []}, "number of keys is 0; it must be 1 to 16"),
+        ({"keys": []}, "number of keys is 0"),
         ({"keys": ["QUI="]}, "a public key has 2 bytes"),
         ({"keys": [7]}, "a key of a trust file is not base64"),
         ({"keys": [canonical.encode_bytes(bytes(32))]}, "a public key is a point of small order"),
         ({"keys": [canonical.encode_bytes(PublicKey.of(key(1)).raw)] * 2}, "must be sorted and differ"),
-        ({"threshold": 0}, "threshold is 0; it must be a whole number from 1 to 1"),
+        ({"threshold": 0}, "threshold is 0"),
         ({"threshold": 2}, "threshold is 2"),
         ({"expires": 0}, "expires is 0"),
         ({"expires": "never"}, "'expires' of the wrong type"),
@@ -45,9 +46,9 @@ def test_a_malformed_trust_file_is_rejected(changed: dict[str, Any], problem: st
 
 
 def test_a_chain_has_at_most_64_versions() -> None:
-    with pytest.raises(InvalidInput, match="a list of 1 to 64"):
+    with refused(InvalidInput, "a trust file"):
         TrustChain.from_document([*CHAIN.to_document()] * 65)
-    with pytest.raises(InvalidInput, match="a list of 1 to 64"):
+    with refused(InvalidInput, "a trust file"):
         TrustChain.from_bytes(b"[]")
 
 
@@ -63,16 +64,14 @@ def test_an_older_chain_does_not_lead_back() -> None:
 def test_a_chain_may_begin_with_the_trusted_version() -> None:
     shortened = chain(*ROTATED.envelopes[1:])
     assert shortened.follow(trust(2, version=2)) == trust(2, version=2)
-    with pytest.raises(UntrustedBundle, match="lacks version 1, which is trusted here"):
+    with refused(UntrustedBundle, "trusted version", 1):
         shortened.follow(TRUST)
 
 
 def test_a_chain_of_strangers_is_rejected() -> None:
     theirs = chain(issued(trust(9), 9))
     assert theirs.verify() == trust(9)
-    with pytest.raises(
-        UntrustedBundle, match="version 1 in the signature's trust file differs from the one that is trusted here"
-    ):
+    with refused(UntrustedBundle, "version", 1):
         theirs.follow(TRUST)
 
 

@@ -18,6 +18,7 @@ from moonfed.coordinator.aggregation.model_files import (
 )
 from moonfed.errors import Corrupt, InvalidInput
 from tests.support.aggregation_rounds import PARAMETERS, SIZE, SPECS
+from tests.support.refusals import refused
 
 VALUES = np.arange(SIZE, dtype=np.float32) - 30
 
@@ -78,6 +79,6 @@ def test_slices_are_written_to_each_roles_file(tmp_path: Path) -> None:
 def test_a_value_that_float32_cannot_hold_is_rejected(tmp_path: Path, value: float) -> None:
     with (
         writers({"model": tmp_path / "m"}, SPECS) as open_files,
-        pytest.raises(InvalidInput, match="float32 cannot hold: training diverges"),
+        refused(InvalidInput, "values"),
     ):
         open_files["model"].write(np.array([1.0, value]))

@@ -207,13 +207,13 @@ MEDIAN, KRUM = {"reducer": "median"}, {"reducer": "multi_krum", "reducer_setting
             {"server_rule": FedNova()},
             {"weight_cap": 1.5},
             9,
-            "server_rule is 'fednova', which trusts the number of steps",
+            "server_rule is 'fednova'",
         ),
         ({"server_rule": FedNova()}, MEDIAN, 9, "server_rule is 'fednova'"),
-        (SCAFFOLD, MEDIAN, 9, "method is 'scaffold', whose control variate must be the mean"),
-        (SCAFFOLD, {"clip_factor": 2.0}, 9, "method is 'scaffold', whose control variate"),
-        (FEDSSC, {"clip_norm": 2.0}, 9, "clip_norm is 2.0, which bounds models but not the class means"),
-        ({**FEDSSC, "prototype_devices": 3}, KRUM, 9, "prototype_devices is 3; reducer 'multi_krum' needs 5"),
+        (SCAFFOLD, MEDIAN, 9, "method is 'scaffold'"),
+        (SCAFFOLD, {"clip_factor": 2.0}, 9, "method is 'scaffold'"),
+        (FEDSSC, {"clip_norm": 2.0}, 9, "clip_norm is 2.0"),
+        ({**FEDSSC, "prototype_devices": 3}, KRUM, 9, "prototype_devices is 3"),
         ({}, KRUM, 8, "a round may close with 4 updates; reducer 'multi_krum' needs 5 with byzantine=1"),
         (
             {},
@@ -222,7 +222,7 @@ MEDIAN, KRUM = {"reducer": "median"}, {"reducer": "multi_krum", "reducer_setting
             "a round may close with 1 update; reducer 'median' needs 3",
         ),
         ({}, {"reducer": "krum"}, 9, f"reducer is 'krum'; it must be one of {', '.join(REDUCERS)}"),
-        ({}, {"weight_cap": 0.3}, 9, "weight_cap is 0.3; it must be a multiple of an equal share, from 1"),
+        ({}, {"weight_cap": 0.3}, 9, "weight_cap is 0.3"),
     ],
 )
 def test_ineffective_robust_settings_are_rejected_at_the_start(

@@ -12,6 +12,7 @@ from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, console, start, upload
 from tests.support import coordinator
 from tests.support.coordinator import ask, model_bytes
+from tests.support.refusals import refused
 from tests.support.signatures import signature
 
 
@@ -20,7 +21,7 @@ def test_runs_are_named_after_the_bundle(fleet: Fleet) -> None:
     assert names == ["digits", "digits-2", "digits-3"]
     with pytest.raises(AlreadyExists, match="'digits'"):
         fleet.start("digits")
-    with pytest.raises(InvalidInput, match=r"name is '\.\./digits'"):
+    with refused(InvalidInput, "name", "../digits"):
         fleet.start("../digits")
     listed = ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest()).runs
     assert [run.run for run in listed] == names
@@ -50,7 +51,7 @@ def test_a_run_starts_from_given_weights_that_fit(fleet: Fleet) -> None:
     assert fleet.operator.model(run.model) == path.read_bytes()
     path.write_bytes(model_bytes(4.0, coordinator.SPECS[:2]))
     other = InitialModel("other", ref_of_bytes(path.read_bytes()).sha256, path)
-    with pytest.raises(SchemaMismatch, match=r"from is 'other', which .*: tensor 'norm\.running_mean' is missing"):
+    with refused(SchemaMismatch, "from", "other"):
         console(fleet).start_run("other", bundle, other, chosen)
     with pytest.raises(SchemaMismatch, match=r"'norm\.running_mean' is missing"):
         start(

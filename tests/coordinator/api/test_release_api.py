@@ -17,10 +17,11 @@ from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
 from moonfed.coordinator.records import ReleaseRecord
 from moonfed.coordinator.storage.opening import Storage, open_storage
 from moonfed.coordinator.support.tasks import BackgroundTasks
-from moonfed.errors import NotFound, UntrustedRelease, WrongState
+from moonfed.errors import AlreadyExists, NotFound, UntrustedRelease, WrongState
 from moonfed.models.release_manifest import VARIANT_FILES
 from moonfed.signing.statement import RELEASE
 from moonfed.version import CONTRACT_VERSION
+from tests.support.refusals import refused
 from tests.support.releases import ENDED, NAME, add_devices, deployment, release_manifest
 from tests.support.signatures import signature
 from tests.support.store_records import RUN
@@ -79,7 +80,7 @@ def test_a_created_release_is_recorded_and_creating_it_again_changes_nothing(api
     assert run(api.create(manifest.sha256, signed.sha256, "bob")) == record
     assert run(api.releases()) == run(api.releases(NAME)) == [record]
     assert run(api.release(NAME)) == run(api.release(NAME, 1)) == record
-    with pytest.raises(NotFound, match="there is no release 'letters'"):
+    with refused(NotFound, "release", "letters"):
         run(api.releases("letters"))
 
 
@@ -104,7 +105,7 @@ def test_a_blob_that_is_too_large_is_not_read(
     manifest, signed = uploaded(storage)
     monkeypatch.setattr(release_api, limit, 10)
     monkeypatch.setattr(storage.blobs.__class__, "read", lambda *_: pytest.fail("it was read"))
-    with pytest.raises(UntrustedRelease, match=rf"the release's {name} has \d+ bytes; it must be at most 10"):
+    with pytest.raises(UntrustedRelease, match=rf"the release's {name} has"):
         create(api, manifest.sha256, signed.sha256)
 
 
@@ -112,11 +113,11 @@ def test_a_release_needs_all_its_files_and_a_run_that_has_ended(api: ReleaseApi,
     manifest, signed = uploaded(storage)
     model = release_manifest().variants["int8"]["model.onnx"]
     storage.blobs.delete(model.sha256)
-    with pytest.raises(NotFound, match=f"blob {model.sha256[:12]} of the release was not uploaded"):
+    with refused(NotFound, "blob", model.sha256[:12]):
         create(api, manifest.sha256, signed.sha256)
     manifest, signed = uploaded(storage, run="other")
     storage.store.add_run(replace(RUN, run="other"))
-    with pytest.raises(WrongState, match="run 'other' is running; a release needs a run that has ended"):
+    with refused(WrongState, "run", "other"):
         create(api, manifest.sha256, signed.sha256)
     assert run(api.releases()) == []
 
@@ -140,7 +141,7 @@ def test_garbage_collection_spares_the_files_of_a_release_that_is_being_created(
 
 def test_files_of_a_release_that_failed_are_not_kept(api: ReleaseApi, storage: Storage) -> None:
     manifest, signed = uploaded(storage, version=2)
-    with pytest.raises(Exception, match="version is 2; it must be 1"):
+    with refused(AlreadyExists, "version", 2):
         create(api, manifest.sha256, signed.sha256)
     assert storage.garbage_collector.collect([manifest, signed]) == manifest.size + signed.size
 
@@ -165,5 +166,5 @@ def test_a_deployment_is_changed_and_its_devices_show_who_is_online(
     assert run(api.resume(NAME)).deployment.status == "active"
     assert run(api.roll_back(NAME, 1)).deployment.status == "rolled-back"
     assert [view.deployment.number for view in run(api.deployments())] == [1]
-    with pytest.raises(WrongState, match="all deployments of 'digits' were rolled back"):
+    with refused(WrongState, "release", "digits"):
         run(api.roll_back(NAME))

@@ -14,6 +14,7 @@ from moonfed.v1 import control_pb2
 from tests.coordinator.documents.test_audit import RECORD
 from tests.support.coordinator import ask
 from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, Programs
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +86,7 @@ def test_a_time_is_in_utc_unless_it_names_a_zone(text: str, seconds: float) -> N
 
 
 def test_a_wrong_time_is_rejected() -> None:
-    with pytest.raises(InvalidInput, match="since is 'yesterday'; it must be a time in ISO 8601, such as 2026-"):
+    with refused(InvalidInput, "since", "yesterday"):
         parse_time("since", "yesterday")
 
 

@@ -28,16 +28,16 @@ def test_a_password_is_read_from_standard_input(tmp_path: Path, forked_programs:
     assert read_passwords(file).verify("ann", PASSWORD)
     short = command("console-password", "ann", "--file", str(file), given="short\n")
     assert short.returncode == 2
-    assert "password has 5 characters; it must have 12 to 1024" in short.stderr
+    assert "password has 5 characters" in short.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "code", "problem"),
     [
-        (["console", "--host", "10.0.0.1"], 2, "beyond this machine the console needs --tls-cert and --tls-key"),
+        (["console", "--host", "10.0.0.1"], 2, "needs --tls-cert and --tls-key"),
         (["console", "--identity", "absent"], 3, "absent holds no identity"),
-        (["console", "--tls-cert", "absent", "--tls-key", "absent"], 3, "tls-cert is 'absent'; there is no such file"),
-        (["console-password", "a:b"], 2, "operator is 'a:b'; it must be a name without ':', '#' and spaces"),
+        (["console", "--tls-cert", "absent", "--tls-key", "absent"], 3, "tls-cert is 'absent'"),
+        (["console-password", "a:b"], 2, "operator is 'a:b'"),
     ],
 )
 def test_mistakes_are_one_sentence(words: list[str], code: int, problem: str, forked_programs: None) -> None:

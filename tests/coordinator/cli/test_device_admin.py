@@ -38,14 +38,14 @@ def test_a_device_is_revoked_renamed_labelled_and_removed(programs: Programs) ->
     assert json.loads(programs.command("device", "show", "cam-1", "--json"))["certificates"][0]["reason"] == "revoked"
     output = programs.command("device", "rename", "cam-2", "gate")
     assert output == "renamed cam-2 to gate; it renews its certificate at its next call\n"
-    assert "name is 'Gate'; it must be 1 to 63 of a-z" in programs.command("device", "rename", "gate", "Gate", code=2)
-    assert "there is already a device 'cam-1'" in programs.command("device", "rename", "gate", "cam-1", code=4)
+    assert "name is 'Gate'" in programs.command("device", "rename", "gate", "Gate", code=2)
+    assert "already a device 'cam-1'" in programs.command("device", "rename", "gate", "cam-1", code=4)
     output = programs.command("device", "label", "gate", "site=ulm", "tier=1", "--remove", "camera")
     assert output == "gate has these labels of operators: site=ulm, tier=1\n"
     output = programs.command("device", "label", "gate", "--remove", "site", "--remove", "tier")
     assert output == "gate has these labels of operators: none\n"
     assert "labels are missing" in programs.command("device", "label", "gate", code=2)
-    assert "label is 'site'; it must be NAME=VALUE" in programs.command("device", "label", "gate", "site", code=2)
+    assert "label is 'site'" in programs.command("device", "label", "gate", "site", code=2)
     assert programs.command("device", "remove", "gate", "--yes") == "removed gate\n"
     assert "there is no device 'gate'" in programs.command("device", "remove", "gate", "--yes", code=3)
     assert [device["device"] for device in json.loads(programs.command("device", "list", "--json"))] == ["cam-1"]
@@ -67,7 +67,7 @@ def test_without_tls_nothing_can_be_revoked(programs: Programs) -> None:
     for words in (("revoke", "cam-1"), ("rename", "cam-1", "gate")):
         options = ("--insecure", "--coordinator", f"127.0.0.1:{ports['fleet_port']}")
         output = programs.command("device", *words, *options, code=4)
-        assert "this coordinator runs with --insecure: there are no certificates" in output
+        assert "runs with --insecure" in output
 
 
 def cells(**platform: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ FOUND = control_pb2.DeviceEvaluation(
         control_pb2.DeviceScore(device="cam-2", samples=20, correct=10),
     ],
     summary=control_pb2.DeviceSummary(devices=2, median=0.625, worst_decile=0.5, compared=1, worse=1),
-    skipped=[control_pb2.SkippedDevices(reason="this device has no holdout", devices=["cam-3", "cam-4"])],
+    skipped=[control_pb2.SkippedDevices(reason="no holdout", devices=["cam-3", "cam-4"])],
     waiting=["cam-5"],
 )
 
@@ -30,7 +30,7 @@ def test_an_evaluation_names_the_devices_that_are_not_in_it() -> None:
         "model 3 on 2 devices: accuracy median 0.6250, worst decile 0.5000; "
         "worse than the device's own model on 1 of 1",
         "  lowest accuracy: cam-2 0.5000 (on 20 samples), cam-1 0.7500, 0.7750 with its own (on 40 samples)",
-        "  2 skipped: this device has no holdout: cam-3, cam-4",
+        "  2 skipped: no holdout: cam-3, cam-4",
         "  1 did not answer: cam-5",
     ]
 

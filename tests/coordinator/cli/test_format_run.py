@@ -44,7 +44,7 @@ def test_the_cohort_and_the_timeouts_of_a_round_are_shown() -> None:
 
 
 def test_an_abandoned_round_shows_its_updates_and_why_rather_than_its_whole_cohort() -> None:
-    reason = "only 1 of 2 required updates counted when the round closed; late: cam-3"
+    reason = "too few updates; late: cam-3"
     abandoned = control_pb2.Round(
         round=1, attempt=1, status=ABANDONED, missing=["cam-1", "cam-2", "cam-3"], updates=1, reason=reason
     )

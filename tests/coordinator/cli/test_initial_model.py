@@ -17,6 +17,7 @@ from moonfed.errors import InvalidInput, NotFound, SchemaMismatch
 from tests.coordinator.conftest import Fleet, console, upload
 from tests.support import coordinator
 from tests.support.coordinator import SPECS, model_bytes
+from tests.support.refusals import refused
 
 MODEL = model_bytes(2.5)
 
@@ -51,31 +52,31 @@ def test_an_onnx_file_whose_weights_were_changed_stands_for_the_stored_model(
     """Such as one whose BatchNorm was folded, or a variant; its own weights are not those that it names."""
     stored = model_bytes(3.0)
     path = onnx_file(fleet.tmp / "x.onnx", names, ref_of_bytes(stored).sha256)
-    with pytest.raises(InvalidInput, match=r"lacks the originals \(round 8 of run 'digits'\); give a file"):
+    with pytest.raises(InvalidInput, match=r"lacks the originals \(round 8"):
         found(fleet, path)
     upload(fleet, stored)
     assert found(fleet, path) == InitialModel(str(path), ref_of_bytes(stored).sha256)
 
 
 def test_other_onnx_files_are_rejected(fleet: Fleet) -> None:
-    with pytest.raises(InvalidInput, match="must be a file that `moonfed-export onnx` has written"):
+    with pytest.raises(InvalidInput, match="moonfed-export onnx` has written"):
         found(fleet, onnx_file(fleet.tmp / "x.onnx", (), ""))
     (fleet.tmp / "y.onnx").write_bytes(b"\xff" * 9)
-    with pytest.raises(InvalidInput, match="is not an ONNX model, or is damaged"):
+    with pytest.raises(InvalidInput, match="not an ONNX model"):
         found(fleet, fleet.tmp / "y.onnx")
 
 
 def test_a_run_stands_for_its_newest_model(fleet: Fleet) -> None:
     run = fleet.start("digits")
     assert found(fleet, "digits") == InitialModel("digits", run.model.sha256)
-    with pytest.raises(NotFound, match="from is 'other'; there is no such run, and no such file"):
+    with refused(NotFound, "from", "other"):
         found(fleet, "other")
-    with pytest.raises(NotFound, match=r"from is 'other.safetensors'; there is no such file"):
+    with refused(NotFound, "from", "other.safetensors"):
         found(fleet, "other.safetensors")
 
 
 def test_a_file_of_another_model_is_rejected_before_anything_is_sent(tmp_path: Path, fleet: Fleet) -> None:
     path = tmp_path / "wrong.safetensors"
     path.write_bytes(model_bytes(1.0, SPECS[:1]))
-    with pytest.raises(SchemaMismatch, match=r"does not match this bundle: tensor 'head.weight' is missing"):
+    with refused(SchemaMismatch, "from"):
         found(fleet, path)

@@ -35,7 +35,7 @@ def test_the_command_exports_without_importing_a_tracker(trained: Fleet, tmp_pat
     assert all(float(row["training_seconds"]) <= float(row["round_seconds"]) for row in rows[1:])
     assert all(float(row["received_bytes"]) > 0 for row in rows[1:])
     told = programs.command("run", "export", "digits", "--to", "excel", "x", *identity, code=2)
-    assert "to is 'excel'; it must be one of tensorboard, mlflow, wandb, csv, parquet" in told
+    assert "to is 'excel'" in told
 
 
 class Scripted:

@@ -11,6 +11,7 @@ from moonfed.errors import NotFound
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, console
 from tests.coordinator.trackers.conftest import BUNDLE, EXPECTED, ROUNDS, connected, record, train, trained
+from tests.support.refusals import refused
 from tests.support.signatures import TRUST
 
 __all__ = ["trained"]
@@ -57,5 +58,5 @@ def test_metrics_that_an_evaluator_still_owes_are_known(trained: Fleet, tmp_path
 
 
 def test_an_unknown_run_is_one_sentence(trained: Fleet, tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="there is no run 'faces'"):
+    with refused(NotFound, "run", "faces"):
         RunReader(console(trained), "faces", tmp_path, devices=False)

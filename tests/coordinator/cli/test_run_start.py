@@ -38,14 +38,14 @@ def test_an_operator_starts_a_run_with_robust_aggregation(programs: Programs) ->
     line = f"settings: {chosen}, reducer geometric_median, reducer settings byzantine=1"
     assert line in programs.command("run", "show", "digits", "--all").splitlines()
     told = programs.command("run", "start", bundle, "--reducer", "multi_krum", "--reducer-set", "byzantine=1", code=2)
-    assert "a round may close with 1 update; reducer 'multi_krum' needs 5 with byzantine=1" in told
-    assert "weight_cap is 0.2; it must be" in programs.command("run", "start", bundle, "--weight-cap", "0.2", code=2)
+    assert "needs 5 with byzantine=1" in told
+    assert "weight_cap is 0.2" in programs.command("run", "start", bundle, "--weight-cap", "0.2", code=2)
     unclipped = programs.command("run", "start", bundle, "--weight-cap", "2", "--exclude-after", "3", code=2)
-    assert "exclude_after is 3, and nothing is clipped; give clip_factor" in unclipped
+    assert "exclude_after is 3" in unclipped
     plain = json.loads(programs.command("run", "start", bundle, "--name", "plain", "--trusting", "--json"))
     assert (plain["settings"]["trusting"], plain["settings"]["weight_cap"]) == (True, 0.0)
     told = programs.command("run", "start", bundle, "--trusting", "--clip-factor", "3", code=2)
-    assert "trusting is given together with bounds or a reducer; it must be given alone" in told
+    assert "trusting is given together" in told
 
 
 def test_a_bundle_that_would_exhaust_the_machine_is_rejected_in_one_sentence(programs: Programs) -> None:
@@ -60,7 +60,7 @@ def test_a_bundle_that_would_exhaust_the_machine_is_rejected_in_one_sentence(pro
         plan = programs.tmp / kind / PLAN_FILE
         plan.unlink()
         os.mkfifo(plan) if number == 0 else plan.symlink_to("/dev/zero")
-    for name, problem in (("small.zip", "is larger than it may be"), ("pipe", "cannot"), ("device", "cannot")):
+    for name, problem in (("small.zip", "larger than it may"), ("pipe", "cannot"), ("device", "cannot")):
         told = programs.command("run", "start", str(programs.tmp / name), code=7)
         assert (problem in told, told.count("\n")) == (True, 1), told
 
@@ -103,7 +103,7 @@ def test_a_recipe_gives_the_settings_and_options_override_them(programs: Program
     assert (trusting["settings"]["trusting"], trusting["settings"]["reducer"]) == (True, "mean")
     file.write_text('method = "moon"\n')
     told = programs.command("run", "start", bundle, "--recipe", str(file), code=2)
-    assert "method (= 'moon') is not a key of a run's recipe" in told
+    assert "method (= 'moon')" in told
 
 
 @pytest.mark.usefixtures("forked_programs")
@@ -114,7 +114,7 @@ def test_a_plan_that_attacks_the_operator_starts_no_run(
 ) -> None:
     """No coordinator is running: the plan is judged first. Without the inspection, the sandbox alone must stop it."""
     if patch and available_level() != "strict":
-        pytest.skip("this kernel has no Landlock or no seccomp")
+        pytest.skip("needs Landlock and seccomp")
     monkeypatch.setenv(PATCHES, patch)
     attack, planted = WRITERS[name], programs.tmp / "planted.py"
     write_bundle(programs.tmp / "bundle", hostile(coordinator.make_bundle(), attack, planted))

@@ -25,13 +25,13 @@ def test_weights_are_written_and_start_another_run(programs: Programs) -> None:
     told = json.loads(programs.command("run", "weights", "one", "--output", str(newest), "--json"))
     assert (told["run"], told["round"], newest.read_bytes()) == ("one", 1, MODEL)
     shown = programs.command("run", "weights", "one", "--round", "0", "--output", str(initial))
-    assert "initial.safetensors holds the global model of round 0 of run one" in shown
+    assert "round 0 of run one" in shown
     assert initial.read_bytes() == model_bytes(0.0)
     for source in ("one", str(newest)):
         started = json.loads(programs.command("run", "start", bundle, "--from", source, "--json"))
         assert started["model"]["sha256"] == ref_of_bytes(MODEL).sha256
     missing = programs.command("run", "weights", "one", "--round", "2", "--output", str(newest), code=3)
-    assert "run 'one' has no global model of round 2; its newest is 1" in missing
+    assert "its newest is 1" in missing
     other = str(coordinator.bundle_directory(programs.tmp / "other", tensors=OTHER))
     told = programs.command("run", "start", other, "--from", "one", code=2)
-    assert "from is 'one', which does not match this bundle: tensor" in told
+    assert "from is 'one'" in told

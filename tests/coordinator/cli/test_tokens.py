@@ -29,7 +29,7 @@ def test_a_token_contains_the_operators_trust_file_not_the_coordinators(
     made = parse_token(programs.command("token", "create").strip())
     assert made.trust == read_trust(programs.tmp / "new" / "trust.json")
     assert parse_token(programs.operator().token()).trust is None
-    assert "there is no such file" in programs.command("token", "create", "--trust", "none.json", code=3)
+    assert "no such file" in programs.command("token", "create", "--trust", "none.json", code=3)
 
 
 def test_tokens_are_listed_and_revoked(programs: Programs) -> None:
@@ -47,7 +47,7 @@ def test_tokens_are_listed_and_revoked(programs: Programs) -> None:
     programs.command("token", "revoke", second)  # by the token itself
     statuses = [line.split()[1] for line in programs.command("token", "list").splitlines()[1:]]
     assert statuses == ["revoked", "revoked"]
-    with pytest.raises(Untrusted, match="the join token was revoked by an operator"):
+    with pytest.raises(Untrusted, match="join token was revoked"):
         coordinator.enrol(programs.tmp / "cam-2", first["token"], "cam-2")
     with transport.open_channel(identity.address, identity) as channel:
         assert coordinator.Device("cam-1", channel).connect(), "a device that has enrolled stays"
@@ -70,7 +70,7 @@ def test_a_token_is_written_to_a_private_new_file(programs: Programs, tmp_path: 
     )
     assert file.read_text() == before
     answer = programs.command("token", "create", "--output", str(tmp_path / "none" / "file"), code=3)
-    assert "its directory does not exist" in answer
+    assert "directory does not exist" in answer
     assert len(programs.command("token", "list").splitlines()) == 2, "none was created in vain"
 
 
@@ -81,4 +81,4 @@ def test_a_token_for_a_device_names_it(programs: Programs) -> None:
     assert parse_token(token).device == "cam-1"
     assert programs.command("token", "list").splitlines()[-1].endswith("cam-1")
     assert "there is no device 'cam-7'" in programs.command("token", "create", "--device", "cam-7", code=3)
-    assert "uses is 2; it must be 1" in programs.command("token", "create", "--device", "cam-1", "--uses", "2", code=2)
+    assert "uses is 2" in programs.command("token", "create", "--device", "cam-1", "--uses", "2", code=2)

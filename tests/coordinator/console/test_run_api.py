@@ -26,10 +26,8 @@ def test_rounds_have_metrics_and_the_newest_can_be_read_alone(page: Page) -> Non
     assert page.rows("/api/runs/pilot/rounds", last="1") == rows[-1:]
     for last in ("-1", "x", "999999999", "1.5"):
         reply = page.client.get("/api/runs/pilot/rounds", params={"last": last})
-        assert (reply.status_code, reply.json()["error"]) == (
-            400,
-            f"last is {last!r}; it must be a whole number from 0 to 10000",
-        )
+        assert reply.status_code == 400
+        assert reply.json()["error"].startswith(f"last is {last!r}; ")
 
 
 def test_a_round_names_its_devices(page: Page) -> None:

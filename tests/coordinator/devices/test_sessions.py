@@ -14,6 +14,7 @@ from moonfed.errors import InvalidInput, Unavailable, WrongState
 from moonfed.fleet.assignment import Assignment, EligibilityCheck, RunEnded
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
+from tests.support.refusals import refused
 from tests.support.streams import collect
 
 
@@ -61,7 +62,7 @@ def test_discarding_an_older_session_keeps_the_newer_one() -> None:
 
 
 def test_a_device_with_too_long_a_description_is_rejected() -> None:
-    with pytest.raises(InvalidInput, match="'cam-1' sends a description of 200 words"):
+    with refused(InvalidInput, "device", "cam-1"):
         DeviceInfo(
             device="cam-1",
             contract_version=CONTRACT_VERSION,
@@ -72,10 +73,7 @@ def test_a_device_with_too_long_a_description_is_rejected() -> None:
 
 @pytest.mark.parametrize("runs", [("",), ("r" * 129,), ("a\nb",), ("r",) * 65])
 def test_a_device_with_too_many_or_invalid_run_names_is_rejected(runs: tuple[str, ...]) -> None:
-    with pytest.raises(
-        InvalidInput,
-        match=r"runs (names ''|names 'r{128}'|names 'a\\nb'|has 65 names); it must be (at most 64|1 to 128)",
-    ):
+    with refused(InvalidInput, "runs"):
         replace(device_info(), runs=runs)
     assert replace(device_info(), runs=("r" * 128,) * 64).runs
 
@@ -134,7 +132,7 @@ def test_sessions_of_rejected_certificates_end_as_if_their_devices_had_left() ->
 
 def test_an_invalid_fingerprint_is_rejected() -> None:
     for fingerprint in ("f" * 65, "a\nb"):
-        with pytest.raises(InvalidInput, match="fingerprint must be at most 64 printable characters"):
+        with refused(InvalidInput, "fingerprint"):
             replace(device_info(), fingerprint=fingerprint)
 
 

@@ -61,7 +61,7 @@ def test_a_budget_that_is_not_set_is_absent() -> None:
 def test_unreadable_storage_leaves_the_rest_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     states = States()
     found = registry(states)
-    states.problem = Unavailable("the coordinator's database cannot be reached")
+    states.problem = Unavailable("the database is away")
     for _ in range(3):
         assert found.get_sample_value("moonfed_storage_readable") == 0
         assert found.get_sample_value("moonfed_replicas") is None

@@ -25,6 +25,7 @@ from moonfed.transport.identity import (
     signing_request,
 )
 from tests.coordinator.pki.conftest import request
+from tests.support.refusals import refused
 
 
 @pytest.fixture
@@ -48,23 +49,23 @@ def test_the_certificate_names_the_operator_and_the_role(identities: OperatorIde
 
 
 def test_a_wrong_role_or_name_is_rejected(identities: OperatorIdentities) -> None:
-    with pytest.raises(InvalidInput, match="role is 'root'; it must be one of viewer, evaluator, engineer, admin"):
+    with refused(InvalidInput, "role", "root"):
         identities.create("ann", "root", request(), "operator")
-    with pytest.raises(InvalidInput, match="operator is 'Ann'"):
+    with refused(InvalidInput, "operator", "Ann"):
         identities.create("Ann", "viewer", request(), "operator")
     assert identities.registry.operators() == []
 
 
 def test_a_name_is_taken_until_its_certificates_are_revoked(identities: OperatorIdentities) -> None:
     first = identities.create("ann", "viewer", request(), "operator")
-    with pytest.raises(AlreadyExists, match="there is already an operator 'ann'; revoke it first"):
+    with refused(AlreadyExists, "operator", "ann"):
         identities.create("ann", "viewer", request(), "operator")
     assert [found.serial for found in identities.revoke("ann")] == [first.serial]
     second = identities.create("ann", "admin", request(), "operator")
     assert identities.registry.revoked() == {first.serial}
     assert identities.revoke("ann")[0].serial == second.serial
     assert identities.revoke("ann") == [], "a repeated call changes nothing"
-    with pytest.raises(NotFound, match="there is no operator 'bob'"):
+    with refused(NotFound, "operator", "bob"):
         identities.revoke("bob")
 
 

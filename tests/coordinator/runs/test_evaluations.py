@@ -105,11 +105,11 @@ def test_a_request_is_idempotent_and_another_evaluation_replaces_one_that_has_en
 def test_devices_that_decline_are_named_with_the_reason(fleet: Fleet, until: Until) -> None:
     (one, two), (first, second) = trained(fleet, "cam-1", "cam-2")
     evaluate(fleet)
-    one.scored(first.evaluation(), declined="this device has no holdout\n")
+    one.scored(first.evaluation(), declined="no holdout\n")
     two.scored(second.evaluation(), 20)
     until(lambda: shown(fleet).closed > 0)
     (group,) = shown(fleet).skipped
-    assert (group.reason, list(group.devices)) == ("this device has no holdout ", ["cam-1"])
+    assert (group.reason, list(group.devices)) == ("no holdout ", ["cam-1"])
     assert shown(fleet).summary.devices == 1
 
 

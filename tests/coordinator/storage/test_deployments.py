@@ -15,7 +15,9 @@ from moonfed.coordinator.storage import deployments
 from moonfed.coordinator.storage.deployments import Arrival, DeviceTarget
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import InvalidInput, NotFound, WrongState
+from moonfed.labels import write_labels
 from tests.coordinator.storage.conftest import Open
+from tests.support.refusals import refused
 from tests.support.releases import NAME, add_devices, add_releases, deployment, installed, release_record, report
 
 
@@ -248,14 +250,14 @@ def test_roll_backs_are_counted_one_at_a_time(store: Store) -> None:
     add_releases(store, 3, devices=1)
     for version in (1, 2, 3):
         deploy(store, version)
-    with pytest.raises(WrongState, match="deployment 2 of 'digits' is not the newest, which is 3 of version 3"):
+    with refused(WrongState, "deployment", 2):
         store.deployments.roll_back(NAME, 2)
     for _ in range(2):  # a repeated request
         assert store.deployments.roll_back(NAME, 3).deployment.number == 3
     assert [found.deployment.status for found in store.deployments.views(NAME)] == ["active", "active", "rolled-back"]
     assert store.deployments.roll_back(NAME).deployment.number == 2
     assert store.deployments.roll_back(NAME).deployment.number == 1
-    with pytest.raises(WrongState, match="all deployments of 'digits' were rolled back"):
+    with refused(WrongState, "release", "digits"):
         store.deployments.roll_back(NAME)
     with pytest.raises(WrongState, match="was rolled back; it cannot be widened"):
         store.deployments.widen(NAME, 100)
@@ -277,25 +279,25 @@ def test_a_roll_back_to_a_version_ends_all_newer_deployments(store: Store, versi
         ]
         assert rolled == ended
     assert targets(store, fleet) == dict.fromkeys(fleet, version)
-    with pytest.raises(WrongState, match="to is 3; it must be a version with a deployment that was not rolled back"):
+    with refused(WrongState, "to", 3):
         store.deployments.roll_back_to(NAME, 3)
 
 
 def test_a_selection_of_no_device_changes_nothing(store: Store) -> None:
     add_releases(store, 1)
-    with pytest.raises(InvalidInput, match="no device is known"):
+    with refused(InvalidInput, "selection", ""):
         deploy(store, 1)
     fleet = add_devices(store, 2, site="berlin")
     for wanted in ({"sitee": "berlin"}, {"site": "Berlin"}, {"site": "berlin", "tier": "gold"}):
-        with pytest.raises(InvalidInput, match="the selection is empty: no device has the label "):
+        with refused(InvalidInput, "selection", write_labels(wanted)):
             deploy(store, 1, labels=wanted)
-    with pytest.raises(InvalidInput, match="no device has the trusted label site=berlin"):
+    with refused(InvalidInput, "selection", "site=berlin"):
         deploy(store, 1, labels={"site": "berlin"}, trusted_labels=True)
     assert store.deployments.views(NAME) == []
     assert deploy(store, 1, labels={"site": "berlin"}, percent=10).chosen == 1
     for device in fleet:
         store.devices.revoke(device)
-    with pytest.raises(InvalidInput, match="the selection is empty"):
+    with refused(InvalidInput, "selection", "site=berlin"):
         store.deployments.widen(NAME, 50)
     assert store.deployments.widen(NAME, 50, allow_empty=True).deployment.percent == 50
     found = store.deployments.deploy(deployment(0, 1, labels={"site": "rome"}), allow_empty=True)
@@ -326,7 +328,7 @@ def test_mistakes_of_operators_and_devices_are_named(store: Store) -> None:
     mistakes: list[tuple[Callable[[], object], type[Exception], str]] = [
         (lambda: deploy(store, 2), NotFound, "release 'digits' has no version 2; the newest is 1"),
         (lambda: store.deployments.deploy(Deployment(name="x", version=1)), NotFound, "there is no release 'x'"),
-        (lambda: deploy(store, 1, variant="float16"), InvalidInput, "variant is 'float16'; it must be one of"),
+        (lambda: deploy(store, 1, variant="float16"), InvalidInput, "variant is 'float16'"),
         (lambda: store.deployments.widen(NAME, 5), NotFound, "release 'digits' was never deployed"),
         (lambda: store.deployments.views("x"), NotFound, "there is no release 'x'"),
         (lambda: store.deployments.devices(NAME, 3), NotFound, "release 'digits' has no deployment 3"),

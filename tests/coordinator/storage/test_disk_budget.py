@@ -53,7 +53,7 @@ def test_a_warning_comes_before_the_budget_is_reached(tmp_path: Path, caplog: py
         file.write_bytes(b"x" * size)
         budget.require(1)
         assert len(caplog.records) == warnings, size
-    assert "uses 850 bytes of the disk budget of 1 KB; uploads beyond it are rejected" in caplog.text
+    assert "uses 850 bytes" in caplog.text
     assert len(caplog.records) == 2
 
 

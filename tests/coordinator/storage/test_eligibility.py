@@ -12,6 +12,7 @@ from moonfed.coordinator.records import EligibilityReport
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import InvalidInput, NotFound
+from tests.support.refusals import refused
 from tests.support.store_records import RUN
 
 Two = tuple[Store, Store]
@@ -55,7 +56,7 @@ def test_answers_survive_a_restart_and_end_with_their_run(tmp_path: Path) -> Non
         storage.store.end_run(RUN.run, "stopped")
         storage.store.delete_run(RUN.run)
         assert storage.store.eligibility.of_run(RUN.run) == {}
-        with pytest.raises(NotFound, match=f"there is no run {RUN.run!r}"):
+        with refused(NotFound, "run", RUN.run):
             storage.store.eligibility.record(RUN.run, [ONE])
 
 
@@ -73,5 +74,5 @@ def test_another_coordinator_sees_the_answers_and_that_there_are_new_ones(two: T
 
 
 def test_an_invalid_fingerprint_is_rejected() -> None:
-    with pytest.raises(InvalidInput, match="fingerprint must be at most 64 printable characters"):
+    with pytest.raises(InvalidInput, match="fingerprint must be"):
         EligibilityReport(device="cam-1", fingerprint="f" * 65)

@@ -16,6 +16,7 @@ from moonfed.coordinator.storage.store import Store
 from moonfed.errors import NotFound, WrongState
 from moonfed.fleet.evaluation import HoldoutCounts
 from tests.proto.control.test_held_out_score import SCORE
+from tests.support.refusals import refused
 from tests.support.store_records import RUN, committed
 
 from .conftest import Open
@@ -76,7 +77,7 @@ def test_a_repeated_request_changes_nothing_until_another_one_is_asked_for(store
     assert ended.scores == (DeviceScore(device="a", samples=20, correct=7, local_correct=5),)
     second = evaluations.begin(NAME, 1, 60.0, again=True)
     assert (second.number, second.scores, set(second.pending), second.closed) == (2, (), {"a"}, 0.0)
-    with pytest.raises(WrongState, match="evaluation 1 of global model 1 of run 'digits' has ended"):
+    with refused(WrongState, "evaluation", 1):
         evaluations.answer(answer(first, "a"))
 
 
@@ -86,10 +87,10 @@ def test_the_first_answer_of_a_device_stands(store: Store) -> None:
     assert evaluations.answer(answer(record, "a", 7))
     assert not evaluations.answer(answer(record, "a", 7))
     assert not evaluations.answer(answer(record, "a", 9))
-    assert evaluations.answer(answer(record, "b", reason="this device has no holdout"))  # was not expected
+    assert evaluations.answer(answer(record, "b", reason="no holdout"))  # was not expected
     found = only(evaluations.open_ones())
     assert [score.correct for score in found.scores] == [7]
-    assert found.declined == {"b": "this device has no holdout"}
+    assert found.declined == {"b": "no holdout"}
     assert not found.pending
     evaluations.expect(found, ["a", "b", "c"])
     assert only(evaluations.open_ones()).pending == {"c"}
@@ -97,7 +98,7 @@ def test_the_first_answer_of_a_device_stands(store: Store) -> None:
 
 def test_an_answer_to_another_evaluation_is_rejected(store: Store) -> None:
     evaluations = prepared(store, "a").evaluations
-    with pytest.raises(NotFound, match="global model 1 of run 'digits' is not being evaluated"):
+    with refused(NotFound, "global model", 1):
         evaluations.answer(EvaluationReport(device="a", run=NAME, round=1, number=1, model="", reason="no"))
     record = evaluations.begin(NAME, 1, 60.0)
     with pytest.raises(WrongState, match="has ended"):  # of a deleted run of the same name
@@ -118,9 +119,9 @@ def test_the_model_is_kept_until_the_evaluation_ends(store: Store) -> None:
     assert store.refers_to(model.sha256)
     assert store.evaluations.close(record) == [model]
     assert not store.refers_to(model.sha256)
-    with pytest.raises(NotFound, match="the global model of round 1 of run 'digits' does not exist, or was deleted"):
+    with refused(NotFound, "global model", 1):
         store.evaluations.begin(NAME, 1, 60.0, again=True)
-    with pytest.raises(NotFound, match="there is no run 'other'"):
+    with refused(NotFound, "run", "other"):
         store.evaluations.begin("other", 1, 60.0)
 
 

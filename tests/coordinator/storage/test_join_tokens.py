@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import InvalidInput, NotFound
 from tests.support.device_certificates import token_record
+from tests.support.refusals import refused
 
 DAY = 86400.0
 
@@ -31,10 +30,10 @@ def test_a_token_is_revoked_by_the_beginning_of_its_id(store: Store) -> None:
     assert revoked.revoked > 0
     assert store.devices.revoke_token("123456") == revoked, "again"
     assert [bool(token.revoked) for token in store.devices.tokens()].count(True) == 1
-    with pytest.raises(InvalidInput, match="which 2 ids begin with"):
+    with refused(InvalidInput, "token"):
         store.devices.revoke_token("abcdef")
     for short in ("", "12345", "12345%", "______"):
-        with pytest.raises(InvalidInput, match="it must be at least 6 characters"):
+        with refused(InvalidInput, "token"):
             store.devices.revoke_token(short)
-    with pytest.raises(NotFound, match="there is no join token '999999'"):
+    with refused(NotFound, "join token", "999999"):
         store.devices.revoke_token("999999")

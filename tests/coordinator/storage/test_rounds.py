@@ -13,6 +13,7 @@ from moonfed.coordinator.rounds.protocol import SYNCHRONOUS
 from moonfed.coordinator.storage.recovery import recovered_state
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import WrongState
+from tests.support.refusals import refused
 from tests.support.store_records import FIRST, MODEL, RUN, update
 
 
@@ -96,7 +97,7 @@ def test_a_reopened_round_has_no_reports(store: Store) -> None:
     assert (state.open.cohort, state.open.reported, state.open.overdue) == (("a", "b"), frozenset(), False)
     store.reports.record(update("a"))
     store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
-    with pytest.raises(WrongState, match="round 1, attempt 1 of run 'digits' has ended; it cannot be opened again"):
+    with refused(WrongState, "ended attempt", "round 1, attempt 1 of run 'digits'"):
         store.reopen_round(FIRST)
     assert store.reports.of_attempt(FIRST) == [update("a")]
 

@@ -12,6 +12,7 @@ import sqlalchemy as sql
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import AlreadyExists, NotFound, WrongState
+from tests.support.refusals import refused
 from tests.support.secret_draw import forms
 from tests.support.store_records import FIRST, RUN, update
 
@@ -35,7 +36,7 @@ def test_only_a_run_that_has_ended_is_deleted_and_then_its_name_is_free(store: S
     store.open_round(FIRST, ["a"])
     store.reports.replace(update("a"))
     store.put_metrics("digits", 0, {"accuracy": 0.5})
-    with pytest.raises(WrongState, match="'digits' is running; stop it"):
+    with refused(WrongState, "run", "digits"):
         store.delete_run("digits")
     store.abandon_round(FIRST, "stopped")
     store.end_run("digits", "stopped")

@@ -19,6 +19,7 @@ from moonfed.observability.flood_log import LINES
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import ask
+from tests.support.refusals import refused
 
 AWAY = sql.exc.OperationalError("SELECT", (), Exception("connection refused"), connection_invalidated=True)
 FULL = OSError(errno.ENOSPC, "no space left on device")
@@ -29,26 +30,27 @@ def caused(error: Exception, cause: Exception) -> Exception:
     return error
 
 
+def begun(records: list[logging.LogRecord]) -> list[str]:
+    """Return what the lines say before the reason."""
+    return [record.getMessage().partition(": ")[0] for record in records]
+
+
 def test_repeated_failures_of_a_fleet_are_logged_once_per_interval(caplog: pytest.LogCaptureFixture) -> None:
     now = [50.0]
     troubles = ErrorLog(clock=lambda: now[0])
     for device in range(100):
         troubles.failed(f"cam-{device}", AWAY)
-    assert [record.getMessage() for record in caplog.records] == [
-        "rejecting calls for now, for example from cam-0: the coordinator's database cannot be reached"
-    ]
+    assert begun(caplog.records) == ["rejecting calls for now, for example from cam-0"]
     now[0] += SILENT_SECONDS
     troubles.failed("cam-7", FULL)
     troubles.failed("cam-8", caused(Unavailable("the object store is away"), OSError("refused")))
-    assert [record.getMessage() for record in caplog.records[1:]] == [
-        "rejecting calls for now, for example from cam-7: the coordinator's disk is full"
-    ]
+    assert begun(caplog.records[1:]) == ["rejecting calls for now, for example from cam-7"]
     assert not any(record.exc_info for record in caplog.records)
 
 
 def test_an_unavailable_object_store_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     ErrorLog().failed("cam-1", caused(Unavailable("the object store s3://a cannot be used"), OSError("refused")))
-    assert "for example from cam-1: the object store s3://a cannot be used" in caplog.text
+    assert "cam-1: the object store" in caplog.text
 
 
 def test_a_callers_own_errors_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -68,11 +70,8 @@ def test_only_internal_errors_have_a_traceback(caplog: pytest.LogCaptureFixture)
     log_error(logging.getLogger(), "run 'r' cannot go on", FULL)
     log_error(logging.getLogger(), "run 'r' cannot go on", ZeroDivisionError("by us"))
     ErrorLog().failed("cam-1", ZeroDivisionError("by us"))
-    assert [(record.getMessage(), bool(record.exc_info)) for record in caplog.records] == [
-        ("run 'r' cannot go on: the coordinator's disk is full", False),
-        ("run 'r' cannot go on", True),
-        ("a call of cam-1 failed", True),
-    ]
+    assert begun(caplog.records) == ["run 'r' cannot go on", "run 'r' cannot go on", "a call of cam-1 failed"]
+    assert [bool(record.exc_info) for record in caplog.records] == [False, True, True]
 
 
 def test_an_unavailable_database_is_logged_once_and_reported_to_the_caller(
@@ -84,26 +83,28 @@ def test_an_unavailable_database_is_logged_once_and_reported_to_the_caller(
     with monkeypatch.context() as broken:
         broken.setattr(Store, "runs", away)
         for _ in range(3):
-            with pytest.raises(Unavailable, match="the coordinator's database cannot be reached"):
+            with pytest.raises(Unavailable, match="database cannot be reached"):
                 ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest())
     lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(lines) == 1
-    assert "the coordinator's database cannot be reached" in lines[0].getMessage()
+    assert "database cannot be reached" in lines[0].getMessage()
     assert not lines[0].exc_info
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "named"),
     [
-        ({"names": ("a b",)}, "name is 'a b'; it must be a host's name or address"),
-        ({"names": ("fleet.example.org", "")}, "name is ''; it must be"),
-        ({"names": ("https://fleet",)}, "name is 'https://fleet'"),
-        ({"names": ("fleet:7443",)}, "name is 'fleet:7443'"),
-        ({"fleet_port": 7500, "enrolment_port": 7500}, "enrolment_port is 7500; it must differ from fleet_port"),
+        ({"names": ("a b",)}, ("name", "a b")),
+        ({"names": ("fleet.example.org", "")}, ("name", "")),
+        ({"names": ("https://fleet",)}, ("name", "https://fleet")),
+        ({"names": ("fleet:7443",)}, ("name", "fleet:7443")),
+        ({"fleet_port": 7500, "enrolment_port": 7500}, ("enrolment_port", 7500)),
     ],
 )
-def test_an_address_that_devices_cannot_reach_is_rejected_at_the_start(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_an_address_that_devices_cannot_reach_is_rejected_at_the_start(
+    fields: dict[str, Any], named: tuple[str, object]
+) -> None:
+    with refused(InvalidInput, *named):
         ServeSettings(state=Path("state"), **fields)
 
 
@@ -115,17 +116,17 @@ def test_names_and_addresses_are_names(name: str) -> None:
 def test_a_file_cannot_be_the_state_directory(tmp_path: Path) -> None:
     file = tmp_path / "join-token"
     file.touch()
-    with pytest.raises(InvalidInput, match=r"state is '.*join-token'; it must be a directory"):
+    with refused(InvalidInput, "state"):
         serve(ServeSettings(state=file), lambda _: None)
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///", "/var/lib/blobs", "fleet"])
 def test_a_url_without_a_bucket_is_rejected(url: str) -> None:
-    with pytest.raises(InvalidInput, match="it must be like s3://BUCKET/PREFIX"):
+    with refused(InvalidInput, "blobs"):
         ObjectClient(url)
 
 
 def test_credentials_in_a_url_are_rejected_and_not_repeated() -> None:
-    with pytest.raises(InvalidInput, match="they belong in the environment") as rejected:
+    with refused(InvalidInput, "credentials") as rejected:
         ObjectClient("s3://key:secret@fleet/moonfed")
     assert "secret" not in str(rejected.value)

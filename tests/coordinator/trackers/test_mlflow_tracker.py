@@ -21,6 +21,7 @@ from moonfed.errors import InvalidInput, Unavailable
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, console
 from tests.coordinator.trackers.conftest import BUNDLE, EXPECTED, Export, connected, record, train
+from tests.support.refusals import refused
 from tests.support.signatures import TRUST
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::Warning")]
@@ -143,7 +144,7 @@ def test_a_followed_run_is_complete_at_its_end(
 def test_no_server_is_one_sentence(export: Export) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
-    with pytest.raises(Unavailable, match=f"MLflow at http://127.0.0.1:{port} is not available"):
+    with refused(Unavailable, "MLflow", f"http://127.0.0.1:{port}"):
         export("digits", "--to", "mlflow", f"http://127.0.0.1:{port}")
     with pytest.raises(InvalidInput, match="rejects the run"):
         export("digits", "--to", "mlflow", "gopher://nowhere")

@@ -9,6 +9,7 @@ import pytest
 
 from moonfed.coordinator.webhooks.receiver import Receiver, read_receiver
 from moonfed.errors import InvalidInput, NotFound
+from tests.support.refusals import refused
 
 LOCAL = "http://127.0.0.1:9/hook"
 # Computed with openssl: printf 'evt_1.1700000000.{}' | openssl dgst -sha256 -mac HMAC -macopt hexkey:… -binary | base64
@@ -45,7 +46,7 @@ def test_two_secrets_make_two_signatures(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["", "password", encoded(8), "!" * 44, "\n".join([encoded(32)] * 3)])
 def test_a_wrong_secret_is_not_shown(tmp_path: Path, line: str) -> None:
-    with pytest.raises(InvalidInput, match=r"webhook_secret is .*openssl rand -base64 32") as caught:
+    with refused(InvalidInput, "webhook_secret") as caught:
         read_receiver(LOCAL, secret_file(tmp_path, line))
     assert not line or line not in str(caught.value)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
@@ -54,7 +55,7 @@ def test_a_wrong_secret_is_not_shown(tmp_path: Path, line: str) -> None:
 def test_the_secret_must_be_given(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="webhook_secret is missing"):
         read_receiver(LOCAL, None)
-    with pytest.raises(NotFound, match=r"webhook_secret is .*no such file"):
+    with refused(NotFound, "webhook_secret"):
         read_receiver(LOCAL, tmp_path / "none")
 
 
@@ -74,7 +75,7 @@ def test_the_secret_must_be_given(tmp_path: Path) -> None:
     ],
 )
 def test_plain_http_stays_on_this_machine(url: str) -> None:
-    with pytest.raises(InvalidInput, match="webhook is not an address that may be used") as caught:
+    with refused(InvalidInput, "webhook") as caught:
         Receiver(url, (bytes(32),))
     assert "pw" not in str(caught.value)
 

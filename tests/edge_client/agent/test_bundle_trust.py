@@ -48,7 +48,7 @@ ATTACKS: dict[str, tuple[Callable[[Bundle], Bundle], str]] = {
     "stranger": (lambda bundle: signed(bundle, keys=[9]), "is signed by .*, which is not trusted"),
     "stranger's trust file": (
         lambda bundle: signed(bundle, keys=[9], chain=STRANGERS),
-        "version 1 in the signature's trust file differs from the one that is trusted here",
+        "trusted here",
     ),
     "rotation by nobody": (
         lambda bundle: signed(bundle, keys=[9], chain=TAKEOVER),
@@ -62,8 +62,8 @@ ATTACKS: dict[str, tuple[Callable[[Bundle], Bundle], str]] = {
         "is for another manifest",
     ),
     "other name": (lambda bundle: signed(bundle, name="other"), "is named 'tested', but signed as 'other'"),
-    "nonsense": (lambda bundle: replace(bundle, signature=b"{}"), "must have exactly the fields signature, trust"),
-    "too large": (lambda bundle: replace(bundle, signature=b"{" * 65537), "has 65537 bytes; it must be at most 65536"),
+    "nonsense": (lambda bundle: replace(bundle, signature=b"{}"), "the fields signature, trust"),
+    "too large": (lambda bundle: replace(bundle, signature=b"{" * 65537), "65537 bytes"),
 }
 
 
@@ -93,7 +93,7 @@ def test_an_assignment_without_a_signature_is_rejected(
     unsigned.ClearField("signature")
     coordinator.assign(unsigned)
     device.start(samples)
-    assert coordinator.wait_for_decline().reason == "the bundle is not signed"
+    assert coordinator.wait_for_decline().reason.endswith("is not signed")
     assert not coordinator.fetched
 
 
@@ -130,7 +130,7 @@ def test_too_few_signatures_are_rejected_and_enough_are_accepted(
     pin(device.state, BOTH)
     assign(coordinator, signed(bundle, chain=chain))
     device.start(samples)
-    assert coordinator.wait_for_decline().reason == "the bundle has 1 signature of trusted keys; it needs 2"
+    assert coordinator.wait_for_decline().reason.endswith("it needs 2")
     assign(coordinator, signed(bundle, chain=chain, keys=[2, 1]), run="next")
     coordinator.wait_for_update()
 
@@ -188,12 +188,12 @@ def test_a_device_without_a_trust_file_does_not_start(device: Device, samples: P
     device.start(samples)
     code, log = device.finish()
     assert code == 3
-    assert f"{device.state} has no trust file; give it one with: moonfed-client trust FILE --state" in log
+    assert f"{device.state} has no trust file" in log
     (device.state / "trust.json").write_text("{}")
     device.start(samples)
     code, log = device.finish()
     assert code == 7
-    assert "trust.json is damaged; replace it with: moonfed-client trust FILE" in log
+    assert "trust.json is damaged" in log
 
 
 @pytest.mark.parametrize(
@@ -226,5 +226,5 @@ def test_files_larger_than_their_tensors_are_not_fetched(
     manifest.manifest.size = 1 << 30
     coordinator.assign(manifest)
     coordinator.wait_for(lambda: len(coordinator.declined) == 2, "the second refusal")
-    assert "the manifest has 1073741824 bytes; it must be at most 16777216" in coordinator.declined[1].reason
+    assert "the manifest has 1073741824" in coordinator.declined[1].reason
     assert huge.blobs["model"].sha256 not in {name for name, _ in coordinator.fetched}

@@ -13,6 +13,7 @@ from moonfed.edge_client.agent import compatibility
 from moonfed.edge_client.agent.compatibility import describe_platform, require_runnable, torch_version
 from moonfed.errors import VersionMismatch
 from tests.edge_client.conftest import Bundle
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.slow
 
@@ -63,8 +64,8 @@ def test_the_environment_sets_the_number_of_threads(
 def test_a_plan_that_needs_newer_things_is_not_run(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     require_runnable(bundle.manifest)
     monkeypatch.setattr(compatibility, "torch_version", lambda: "2.3.0a0+ebedce2.nv24.02")
-    with pytest.raises(VersionMismatch, match=r"^the plan needs torch 2\.4; this device has 2\.3\.0a0\+ebedce2"):
+    with refused(VersionMismatch, "torch"):
         require_runnable(bundle.manifest)
     other = replace(bundle.manifest, plan=replace(bundle.manifest.plan, interface="torchscript/9"))
-    with pytest.raises(VersionMismatch, match=r"interface is torchscript/9; this device runs torchscript/\d"):
+    with refused(VersionMismatch, "interface", "torchscript/9"):
         require_runnable(other)

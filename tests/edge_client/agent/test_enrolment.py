@@ -28,6 +28,7 @@ from moonfed.transport.join_token import JoinToken
 from tests.edge_client.conftest import PROGRAM, Device
 from tests.support.authority import Authority, certified_key, public_bytes
 from tests.support.device_coordinator import PATIENCE, Coordinator
+from tests.support.refusals import refused
 from tests.support.signatures import CHAIN, ROTATED, TRUST, issued, trust
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty_programs")]
@@ -71,7 +72,7 @@ def test_trust_is_shown_and_replaced(tmp_path: Path) -> None:
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
 
     done = call()
-    assert (done.returncode, "has no trust file; give it one with: moonfed-client trust" in done.stderr) == (3, True)
+    assert (done.returncode, "has no trust file" in done.stderr) == (3, True)
     write_trust(tmp_path / "engineer.json", CHAIN)
     done = call(tmp_path / "engineer.json")
     told = f"{tmp_path / 'state'} trusts bundles signed with {TRUST.keys[0]} (version 1 of the trust file)\n"
@@ -98,7 +99,7 @@ def test_an_enrolled_device_keeps_its_identity(device: Device, token: JoinToken)
     before = read_identity(device.state)
     done = enrol(str(token), "--name", "cam-2", "--state", device.state)
     assert done.returncode == 4
-    assert "already holds the identity of 'cam-1'; run with it, or name another directory with --state" in done.stderr
+    assert "the identity of 'cam-1'" in done.stderr
     assert read_identity(device.state) == before
 
 
@@ -109,7 +110,7 @@ def test_an_expired_identity_is_enrolled_again_with_its_name_and_key(
     before = read_identity(device.state)
     done = enrol(str(token), "--name", "cam-2", "--state", device.state)
     assert done.returncode == 4
-    assert "holds the expired identity of 'cam-1'; enrol it again under that name" in done.stderr
+    assert "expired identity of 'cam-1'" in done.stderr
     done = enrol(str(token), "--state", device.state)
     assert done.returncode == 0, done.stderr
     after = read_identity(device.state)
@@ -157,7 +158,7 @@ def test_a_state_directory_that_cannot_be_written_is_named(token: JoinToken, tmp
             [str(PROGRAM), *command, "--state", str(tmp_path / "s" / "t")], capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 2
-        assert "t', which cannot be written: Not a directory" in done.stderr
+        assert "Not a directory" in done.stderr
         assert len(done.stderr.splitlines()) == 1
 
 
@@ -184,7 +185,7 @@ def test_a_read_only_state_directory_ends_with_an_exit_code_that_is_restarted(tm
     finally:
         subprocess.run(["umount", state], check=True)  # noqa: S607
     assert (done.returncode, done.stderr.count("\n")) == (8, 1)
-    assert "which cannot be written: Read-only file system" in done.stderr
+    assert "Read-only file system" in done.stderr
 
 
 def test_a_token_that_the_coordinator_rejects_is_explained(
@@ -211,7 +212,7 @@ def test_a_server_not_signed_by_the_tokens_authority_is_rejected(token: JoinToke
     other = JoinToken(address=token.address, ca=Authority().pem, secret=token.secret, trust=CHAIN)
     done = enrol(str(other), "--state", tmp_path / "s")
     assert done.returncode == 5
-    assert "cannot prove that it is the coordinator that this join token belongs to" in done.stderr
+    assert "that this join token" in done.stderr
     assert not (tmp_path / "s").exists()
 
 
@@ -219,7 +220,7 @@ def test_nobody_at_the_address_is_explained_after_a_few_tries(
     token: JoinToken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(enrolment, "ATTEMPTS", 2)
-    with pytest.raises(Unavailable, match=r"the coordinator at 127\.0\.0\.1:1 cannot be reached"):
+    with refused(Unavailable, "coordinator", "127.0.0.1:1"):
         enrolment.enrol(token, "cam-1", tmp_path / "s", "127.0.0.1:1")
     assert not (tmp_path / "s").exists()
 
@@ -227,7 +228,7 @@ def test_nobody_at_the_address_is_explained_after_a_few_tries(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("no-such-file", "or name a file that holds one; 'no-such-file' does neither"),
+        ("no-such-file", "'no-such-file' does neither"),
         ("moonfed-join-1.xyz", "damaged or cut off"),
         ("x" * 300, "does neither"),
     ],
@@ -265,14 +266,14 @@ def test_an_identity_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--device", "tpu"], "device is 'tpu'; it must be 'cpu' or 'cuda'"),
-        (["--holdout", "1"], "holdout is 1.0; it must be at least 0 and less than 1"),
-        (["--threads", "0"], "threads is 0; it must be a whole number from 1"),
-        (["--insecure"], "coordinator is missing; --insecure needs --coordinator HOST:PORT"),
-        (["--name", "x"], "name is 'x'; it is only for --insecure"),
-        (["--insecure", "--coordinator", "foo"], "coordinator is 'foo'; it must be host:port"),
-        (["--max-bandwidth", "fast"], "max-bandwidth is 'fast'; it must be a size such as 500KB or 2MB"),
-        (["--insecure", "--coordinator", "example.org:1"], "without TLS (--insecure) it must be one of"),
+        (["--device", "tpu"], "device is 'tpu'"),
+        (["--holdout", "1"], "holdout is 1.0"),
+        (["--threads", "0"], "threads is 0"),
+        (["--insecure"], "coordinator is missing"),
+        (["--name", "x"], "name is 'x'"),
+        (["--insecure", "--coordinator", "foo"], "coordinator is 'foo'"),
+        (["--max-bandwidth", "fast"], "max-bandwidth is 'fast'"),
+        (["--insecure", "--coordinator", "example.org:1"], "without TLS (--insecure)"),
     ],
 )
 def test_wrong_options_are_named(options: list[str], message: str, tmp_path: Path) -> None:
@@ -294,7 +295,7 @@ def test_wrong_options_are_named(options: list[str], message: str, tmp_path: Pat
 def test_a_name_that_no_device_can_have_leaves_nothing_behind(name: str, token: JoinToken, tmp_path: Path) -> None:
     done = enrol(str(token), "--state", tmp_path / "state", "--name", name)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert f"device is {name!r}; it must be 1 to 63 of a-z" in done.stderr
+    assert f"device is {name!r}" in done.stderr
     assert not (tmp_path / "state").exists()
 
 
@@ -309,7 +310,7 @@ def test_running_without_enrolment_is_one_sentence(tmp_path: Path) -> None:
     command = [str(PROGRAM), "run", "--data", "x.npz", "--state", str(tmp_path / "s")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 3
-    assert "holds no identity; enrol this device first, with: moonfed-client enrol TOKEN" in done.stderr
+    assert "holds no identity" in done.stderr
 
 
 def test_a_token_for_a_device_replaces_its_identity_and_its_key(
@@ -342,7 +343,7 @@ def test_a_token_for_a_device_replaces_no_other_devices_identity(token: JoinToke
     before = read_identity(device.state)
     done = enrol(str(replace(token, device="cam-7")), "--state", device.state)
     assert done.returncode == 4
-    assert "holds the identity of 'cam-1', and the join token is for 'cam-7'; name another directory" in done.stderr
+    assert "join token is for 'cam-7'" in done.stderr
     assert read_identity(device.state) == before
 
 
@@ -390,7 +391,7 @@ def test_a_token_with_a_rotation_signed_by_the_trusted_keys_updates_them(token: 
     device.enrol(left=-timedelta(minutes=1))
     done = enrol(str(replace(token, trust=ROTATED)), "--state", device.state)
     assert done.returncode == 0, done.stderr
-    assert "version 2 of a trust file" in done.stderr
+    assert "2 of a trust file" in done.stderr
     assert load(device.state) == DeviceTrust(trust=trust(2, version=2))
 
 

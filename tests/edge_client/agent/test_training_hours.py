@@ -209,7 +209,7 @@ def test_a_release_is_fetched_when_the_window_opens(
         worker.end()
         installed.append((ReleaseStore(Path(settings.state)).current("digits"), bool(coordinator.fetched)))
     assert installed == [(0, False), (1, True)]
-    assert "version 1 of model digits: fetching it later: the training window of this device" in caplog.text
+    assert "model digits: fetching it later" in caplog.text
 
 
 def test_a_signal_ends_a_device_that_waits_for_its_window(

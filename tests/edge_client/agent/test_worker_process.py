@@ -147,7 +147,7 @@ def test_the_device_survives_a_worker_that_dies(
     deaths = [
         ("os._exit(3)", "exited unexpectedly with code 3"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by SIGSEGV"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL; the device may be out of memory"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL; the"),
         ("raise ValueError('the camera is unplugged')", "ValueError.*: the camera is unplugged"),
         ("sys.exit(4)", "exited unexpectedly with code 4"),
     ]
@@ -243,7 +243,7 @@ def test_a_plan_that_cannot_be_loaded_is_a_failure(
     new_worker: NewWorker, new_job: Callable[..., Job], samples: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "broken.pt").write_bytes(b"PK no plan")
-    with pytest.raises(UnsafePlan, match="the plan is not a readable archive"):
+    with pytest.raises(UnsafePlan, match="not a readable archive"):
         new_worker(samples).train(new_job(plan_file=str(tmp_path / "broken.pt")), always)
 
 

@@ -11,6 +11,7 @@ from moonfed.edge_client.state.release_files import config_text, configured_vers
 from moonfed.errors import Corrupt, InvalidInput
 from tests.edge_client.state.test_releases import install
 from tests.support.device_releases import make_release
+from tests.support.refusals import refused
 
 
 def test_a_configuration_names_one_version(tmp_path: Path) -> None:
@@ -22,7 +23,7 @@ def test_a_configuration_names_one_version(tmp_path: Path) -> None:
     assert configured_version(file) == 12
     for damaged in (b"", text.encode() * 2, b"\xff", b"version_policy { latest { num_versions: 1 } }\n"):
         file.write_bytes(damaged)
-        with pytest.raises(Corrupt, match="does not name a version"):
+        with pytest.raises(Corrupt, match="not name a version"):
             configured_version(file)
 
 
@@ -44,13 +45,13 @@ def test_the_plan_is_added_once_onnx_runtime_is_gone(tmp_path: Path) -> None:
     assert found["plan.pt"].read_bytes() == b"no plan"
     found["plan.pt"].unlink()
     found["plan.pt"].write_bytes(b"damaged")
-    with pytest.raises(Corrupt, match=r"plan\.pt differs from what was installed"):
+    with refused(Corrupt, "file", "plan.pt"):
         store.open("digits", 1).plan_files()
 
 
 def test_a_configuration_with_a_policy_of_its_own_is_rejected(tmp_path: Path) -> None:
     store = install(tmp_path, 1)
     wrong = make_release(2, config="max_batch_size: 1\n  version_policy { latest { num_versions: 1 } }\n")
-    with pytest.raises(InvalidInput, match="has a version_policy; devices add their own"):
+    with refused(InvalidInput, "version_policy"):
         store.install(wrong.files(tmp_path / "blobs"))
     assert store.current("digits") == 1

@@ -18,6 +18,7 @@ from moonfed.fleet.target_release import InstalledRelease
 from tests.faults.kills import kills
 from tests.faults.power import Disk
 from tests.support.device_releases import classifier, make_release
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.slow
 
@@ -120,17 +121,17 @@ def test_a_damaged_version_gives_way_to_the_previous_one(file: str, tmp_path: Pa
 def test_a_damaged_version_without_another_one_is_removed(tmp_path: Path) -> None:
     store = install(tmp_path, 1)
     damage(tmp_path / "releases" / "digits" / "1" / "release.json")
-    assert "release.json differs from what was installed; the disk may be damaged" in store.repair("digits")
+    assert "release.json differs" in store.repair("digits")
     assert (store.names(), store.installed("digits").version) == ([], 0)
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
     store = install(tmp_path, 1)
     damage(tmp_path / "repository" / "digits" / "1" / MODEL)
-    with pytest.raises(Corrupt, match=r"1/model\.onnx differs from what was installed; the disk may be damaged"):
+    with refused(Corrupt, "file", "model.onnx"):
         store.open("digits", 1)
     damage(tmp_path / "repository" / "digits" / "config.pbtxt")
-    with pytest.raises(Corrupt, match=r"config\.pbtxt does not name a version; start `moonfed-client run`"):
+    with pytest.raises(Corrupt, match=r"config\.pbtxt does not name"):
         store.current("digits")
     (tmp_path / "releases" / "digits" / "state.json").write_text("[")
     assert (store.installed("digits").version, store.deployment("digits")) == (0, 0)

@@ -34,7 +34,7 @@ def test_a_run_that_has_ended_leaves_nothing(
     assert files(device.state / "runs")
     assert files(device.state / "blobs")
     coordinator.assign(ended())
-    device.wait_for_log("run tested has ended; deleted its files")
+    device.wait_for_log("run tested has ended")
     device.stop()
     assert not list((device.state / "runs").iterdir())
     assert not files(device.state / "blobs")
@@ -50,7 +50,7 @@ def test_a_device_names_the_runs_it_keeps_and_learns_which_have_ended(
     assert list(coordinator.connect_requests[0].runs) == []
     coordinator.over["tested"] = ended()
     device.start(samples)
-    device.wait_for_log("run tested has ended; deleted its files")
+    device.wait_for_log("run tested has ended")
     device.stop()
     assert list(coordinator.connect_requests[1].runs) == ["tested"]
     device.start(samples)
@@ -66,7 +66,7 @@ def test_a_run_that_ends_stops_its_training_first(
     coordinator.assign(bundle.trained(coordinator.blobs, epochs=LONG).assignment(round=2))
     coordinator.wait_for(lambda: coordinator.reports and coordinator.reports[-1].round == 2, "training")
     coordinator.assign(ended())
-    device.wait_for_log("run tested has ended; deleted its files")
+    device.wait_for_log("run tested has ended")
     log = device.stop()[1]
     assert log.index("run tested, round 2: dropped") < log.index("run tested has ended;")
     assert not list((device.state / "runs").iterdir())
@@ -78,6 +78,6 @@ def test_an_invalid_message_about_an_ended_run_removes_nothing(
     train_once(coordinator, device, bundle, samples)
     (tmp_path / "precious").mkdir()
     coordinator.assign(fleet_pb2.RunEnded(run="../../precious"))
-    device.wait_for_log("run is '../../precious'; it must be 1 to 128 letters")
+    device.wait_for_log("run is '../../precious'")
     assert (tmp_path / "precious").is_dir()
     assert files(device.state / "runs")

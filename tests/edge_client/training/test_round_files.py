@@ -19,6 +19,7 @@ from moonfed.edge_client.training.round_files import train_job
 from moonfed.errors import TrainingFailed
 from tests.edge_client.conftest import TASK, Bundle
 from tests.support.recording import RecordingPlan
+from tests.support.refusals import refused
 
 SPEC = TensorSpec("w", (2,), "parameter")
 NAN = float("nan")
@@ -79,27 +80,27 @@ def test_the_plan_sees_the_jobs_training_loop(
 
 
 @pytest.mark.parametrize(
-    ("role", "result", "message"),
+    ("role", "result", "named"),
     [
-        ("variate_change", [torch.tensor([1.0, NAN])], "tensor 'w' of 'variate_change' holds NaN"),
-        ("device_variate", [torch.tensor([float("inf"), 1.0])], "tensor 'w' of 'device_variate' holds NaN or infinite"),
-        ("variate_change", [torch.ones(3)], "the plan's 'variate_change' has tensors whose shapes differ"),
-        ("device_variate", [], "the plan's 'device_variate' has tensors whose shapes differ"),
-        ("class_means", [torch.ones(2)], r"left \['class_means', 'device_variate', 'model', 'variate_change'\]; its"),
+        ("variate_change", [torch.tensor([1.0, NAN])], ("tensor", "w")),
+        ("device_variate", [torch.tensor([float("inf"), 1.0])], ("tensor", "w")),
+        ("variate_change", [torch.ones(3)], ("shapes", "variate_change")),
+        ("device_variate", [], ("shapes", "device_variate")),
+        ("class_means", [torch.ones(2)], ("results", ["class_means", "device_variate", "model", "variate_change"])),
     ],
 )
 def test_results_that_differ_from_the_manifest_are_named(
-    role: str, result: list[torch.Tensor], message: str, plan: RecordingPlan, train: Train, tmp_path: Path
+    role: str, result: list[torch.Tensor], named: tuple[str, object], plan: RecordingPlan, train: Train, tmp_path: Path
 ) -> None:
     plan.results[role] = result
-    with pytest.raises(TrainingFailed, match=message):
+    with refused(TrainingFailed, *named):
         train(plan)
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_role_that_the_plan_does_not_leave_is_missed(plan: RecordingPlan, train: Train) -> None:
     del plan.results["device_variate"]
-    with pytest.raises(TrainingFailed, match=r"its manifest promises \['device_variate', 'model', 'variate_change'\]"):
+    with refused(TrainingFailed, "results"):
         train(plan)
 
 
@@ -116,5 +117,5 @@ def test_a_methods_metrics_are_reported_with_the_devices_own(
 @pytest.mark.parametrize("name", ["loss", "holdout_accuracy", "holdout_other"])
 def test_a_methods_metric_cannot_pass_for_the_devices_own(name: str, plan: RecordingPlan, train: Train) -> None:
     plan.measured = {name: 0.0}
-    with pytest.raises(TrainingFailed, match=f"the plan has a metric '{name}'; that name is reserved for the device"):
+    with refused(TrainingFailed, "metric", name):
         train(plan)

@@ -19,6 +19,7 @@ from moonfed.errors import InvalidInput, NotFound
 from moonfed.sandbox.ipc import ParentPipe, Stopped
 from moonfed.sandbox.sandboxed_process import shared_file
 from tests.edge_client.conftest import FEATURES, Bundle, write_samples
+from tests.support.refusals import refused
 from tests.support.tables import CLASSES, GOOD, INPUT, write_csv
 
 
@@ -112,7 +113,7 @@ def test_errors_of_the_settings_are_found_without_a_bundle(
     new_reader: Callable[..., SampleReader], samples: Path, tmp_path: Path
 ) -> None:
     assert new_reader(samples).execute("check", {}) == {"kind": "ready"}
-    with pytest.raises(NotFound, match="there is no such file"):
+    with refused(NotFound, "data"):
         new_reader(tmp_path / "nowhere.npz").execute("check", {})
 
 
@@ -122,7 +123,7 @@ def test_a_table_is_read_by_the_bundles_columns_and_the_devices_target(
     rows = wanted_samples(INPUT, CLASSES)
     table = write_csv(tmp_path / "customers.csv", GOOD.replace("churn", "left"))
     assert new_reader(table, target="left", holdout=0.0).read(**rows)["samples"] == 3
-    with pytest.raises(InvalidInput, match=r"lacks the column 'churn', which the model takes$"):
+    with pytest.raises(InvalidInput, match="lacks the column 'churn'"):
         new_reader(table).read(**rows)
 
 
@@ -134,4 +135,4 @@ def test_a_bad_cell_is_logged_and_reported_without_its_value(
         new_reader(table).read(**wanted_samples(INPUT, CLASSES))
     assert type(error.value) is InvalidInput  # whose kind the agent knows
     assert str(error.value) == f"{table}, row 2, column age: a value is not a number"
-    assert f"{table}, row 2, column age: 'Methuselah' is not a number" in caplog.text
+    assert f"{table}, row 2, column age: 'Methuselah'" in caplog.text

@@ -20,6 +20,7 @@ from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import InvalidInput, TrainingFailed
 from tests.edge_client.conftest import Bundle, job_maker, write_samples
 from tests.support.in_process_training import InProcessTraining
+from tests.support.refusals import refused
 
 Vector = npt.NDArray[np.float32]
 
@@ -32,7 +33,7 @@ def trainer(state: Path, data: object, **fields: str) -> InProcessTraining:
 
 
 def test_too_few_samples_are_named(new_job: Callable[..., Job], tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="this device has 1 samples to train on; the plan needs at least 2"):
+    with pytest.raises(InvalidInput, match="this device has 1"):
         trainer(tmp_path, write_samples(tmp_path / "one.npz", count=1)).train(new_job())
 
 
@@ -52,7 +53,7 @@ def test_data_that_do_not_fit_are_named(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     data = user_module("return np.zeros((4, 5), np.float32), [0, 1, 2, 0]")
-    with pytest.raises(InvalidInput, match=r"have shape \[4, 5\]; the model takes \[N, 6\]"):
+    with refused(InvalidInput, "shape of inputs", [4, 5]):
         trainer(tmp_path, data).train(new_job())
 
 
@@ -60,7 +61,7 @@ def test_training_that_diverges_is_a_failure_and_leaves_no_model(
     new_job: Callable[..., Job], samples: Path, bundle: Bundle, tmp_path: Path
 ) -> None:
     wild = {**bundle.manifest.training.hyperparameters, "learning_rate": 1e30}
-    with pytest.raises(TrainingFailed, match=r"local training diverged: tensor '.*' of 'model' holds NaN"):
+    with refused(TrainingFailed, "tensor"):
         trainer(tmp_path, samples).train(new_job(hyperparameters=wild))
     assert RunState(tmp_path / "runs", "tested", manifest=bundle.digest, seed=1).previous(9, 9, 9) == []
 
@@ -128,7 +129,7 @@ def test_lost_device_state_counts_as_zeros_with_a_warning(
     with caplog.at_level(logging.WARNING):
         lost = device.train(scaffold_job(round=2, **counted))
     assert lost.file("device_variate").read_bytes() == without
-    assert caplog.messages == ["this device's state of round 1 (attempt 1) is lost; starting without it"]
+    assert [record.args for record in caplog.records] == [(1, 1)]
 
 
 def test_a_round_repeats_bit_for_bit(scaffold_job: Callable[..., Job], samples: Path, tmp_path: Path) -> None:
@@ -160,5 +161,5 @@ def test_global_state_that_does_not_fit_is_named(
 ) -> None:
     wrong = TensorSpec("w", (2,), "parameter")
     write_model(tmp_path / "c", [wrong], [np.zeros(2, np.float32)])
-    with pytest.raises(InvalidInput, match="tensor 'w' is not part of the model"):
+    with pytest.raises(InvalidInput, match="tensor 'w' is not"):
         trainer(tmp_path, samples).train(scaffold_job(files={"variate": str(tmp_path / "c")}))

@@ -21,6 +21,7 @@ from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.bundle_signing import SigningOptions, sign_new
 from moonfed.signing.key_files import open_signer
 from tests.support.compiled import device_bundle
+from tests.support.refusals import refused
 from tests.support.simulations import make_simulation
 from tests.support.tables import write_csv
 
@@ -103,7 +104,7 @@ def test_a_round_without_quorum_counts_its_updates_in_the_next_attempt(
 
 def test_a_run_that_cannot_succeed_fails(bundle: Bundle, samples: Path, tmp_path: Path) -> None:
     keys = {"dropouts": 0.9, "cohort": "all", "quorum": "all", "max_attempts": 2}
-    with pytest.raises(RunFailed, match=r"has failed: .* required updates counted when the round closed"):
+    with pytest.raises(RunFailed, match="required updates counted"):
         simulate(bundle, samples, tmp_path / "a", **keys)
 
 
@@ -118,18 +119,18 @@ def test_a_column_decides_who_has_which_rows(tmp_path: Path) -> None:
                          settings=settings)  # fmt: skip
     result = simulate(signed(table), data, tmp_path / "out", parties=2, by="site", rounds=1, cohort="all")
     assert result.counts.sum(axis=1).tolist() == [56, 24]  # a fifth of each class is for testing
-    with pytest.raises(InvalidInput, match="parties is 3, and column 'site' has 2 values; they must agree"):
+    with refused(InvalidInput, "parties", 3):
         simulate(signed(table), data, tmp_path / "three", parties=3, by="site", rounds=1, cohort="all")
 
 
 def test_what_the_bundle_determines_is_not_in_the_recipe(bundle: Bundle, samples: Path, tmp_path: Path) -> None:
     for keys, message in (
-        ({"method": "moon"}, "method is 'moon', which the bundle determines; leave it out"),
+        ({"method": "moon"}, "method is 'moon'"),
         ({"dataset": "digits"}, "dataset is 'digits', which the bundle determines"),
         ({"settings": {"epochs": 3}}, "settings is {'epochs': 3}, which the bundle determines"),
-        ({"asynchronous": 4}, "asynchronous is 4; virtual parties have no pace"),
-        ({"dropouts": 1}, "dropouts is 1.0; it must be a probability from 0, below 1"),
-        ({"by": "site"}, "by is 'site', which applies to tables only"),
+        ({"asynchronous": 4}, "asynchronous is 4"),
+        ({"dropouts": 1}, "dropouts is 1.0"),
+        ({"by": "site"}, "by is 'site'"),
     ):
         with pytest.raises(InvalidInput) as caught:
             simulate(bundle, samples, tmp_path / "a", **keys)

@@ -27,6 +27,7 @@ from moonfed.experiments.fleet.layout import RUN
 from moonfed.experiments.fleet.run import SimulationProgress, run_simulation
 from moonfed.experiments.simulation import Simulation
 from moonfed.signing.trust import TrustChain
+from tests.support.refusals import refused
 from tests.support.signatures import issued, trust, write_keys
 from tests.support.simulations import make_simulation
 
@@ -169,11 +170,11 @@ def test_a_checkpoint_with_the_bundle_of_a_stranger_needs_their_trust_file(
         restore_checkpoint(tmp_path / "saved", MOON, tmp_path / name)
         change(tmp_path / name / "bundle")
     (tmp_path / "d").mkdir()
-    with pytest.raises(UntrustedBundle, match="bundle: version 1 in the signature's trust file differs"):
+    with pytest.raises(UntrustedBundle, match="bundle: version 1 in"):
         run_simulation(MOON, tmp_path / "b", engine=TWO)
-    with pytest.raises(UntrustedBundle, match="bundle: the bundle is not signed; sign it with: moonfed-export sign"):
+    with pytest.raises(UntrustedBundle, match="bundle: the bundle is not"):
         run_simulation(MOON, tmp_path / "c", engine=TWO, trust=theirs / "trust.json")
-    differs = "differs from the one that is trusted here"
+    differs = "trusted here"
     advice = rf"{differs}.*; name its engineer's trust file with --trust, or sign it: .* sign .*/d/bundle"
     with pytest.raises(UntrustedBundle, match=advice):
         run_simulation(MOON, tmp_path / "d", checkpoint=tmp_path / "saved", engine=TWO)
@@ -191,7 +192,7 @@ def test_a_simulation_that_cannot_be_saved_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="holds no simulation"):
         save_checkpoint(tmp_path, tmp_path / "x")
     run_simulation(make_simulation(**(KEYS | {"rounds": 1}), settings=LOCAL), tmp_path / "a", engine=TWO)
-    with pytest.raises(WrongState, match="has finished; there is nothing to resume"):
+    with refused(WrongState, "finished simulation"):
         save_checkpoint(tmp_path / "a", tmp_path / "x")
     (tmp_path / "a" / "summary.json").unlink()
     shutil.rmtree(tmp_path / "a" / "coordinator")
@@ -210,17 +211,17 @@ def saved(tmp_path: Path) -> Path:
 
 def test_a_checkpoint_of_something_else_is_rejected(tmp_path: Path, saved: Path) -> None:
     other = make_simulation(**(KEYS | {"seed": 2}), method="moon", settings=LOCAL)
-    with pytest.raises(InvalidInput, match=r"checkpoint is .* whose seed is 1, not 2; name another checkpoint"):
+    with refused(InvalidInput, "seed", "1"):
         restore_checkpoint(saved, other, tmp_path / "b")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("years of work")
-    with pytest.raises(InvalidInput, match="is not empty; a checkpoint needs a new directory"):
+    with refused(InvalidInput, "output"):
         restore_checkpoint(saved, MOON, tmp_path / "full")
-    with pytest.raises(NotFound, match="there is no such file"):
+    with refused(NotFound, "checkpoint"):
         restore_checkpoint(tmp_path / "x", MOON, tmp_path / "b")
     for content in (b"", b"not a checkpoint", saved.read_bytes()[:-2000]):
         (tmp_path / "bad").write_bytes(content)
-        with pytest.raises(InvalidInput, match="is not a checkpoint"):
+        with refused(InvalidInput, "checkpoint"):
             restore_checkpoint(tmp_path / "bad", MOON, tmp_path / "b")
     assert not (tmp_path / "b").exists()
 
@@ -235,7 +236,7 @@ def test_other_samples_than_the_checkpoints_are_rejected(
 
     monkeypatch.setattr(preparation, "load_dataset", damaged)
     for _ in range(2):
-        with pytest.raises(InvalidInput, match="data holds other samples than the checkpoint's"):
+        with refused(InvalidInput, "data"):
             run_simulation(MOON, tmp_path / "b", checkpoint=saved, engine=TWO)
 
 
@@ -244,7 +245,7 @@ def test_nothing_is_unpacked_outside_the_directory(tmp_path: Path, name: str) ->
     member = tarfile.TarInfo(str(tmp_path) + name if name.startswith("/") else name)
     member.size = 1
     _write(tmp_path / "evil", member, b"x")
-    with pytest.raises(InvalidInput, match="is not a checkpoint"):
+    with refused(InvalidInput, "checkpoint"):
         restore_checkpoint(tmp_path / "evil", MOON, tmp_path / "b")
     assert [path.name for path in tmp_path.iterdir()] == ["evil"]
 
@@ -253,7 +254,7 @@ def test_a_link_in_a_checkpoint_is_rejected(tmp_path: Path) -> None:
     member = tarfile.TarInfo("simulation.json")
     member.type, member.linkname = tarfile.SYMTYPE, "/etc/hostname"
     _write(tmp_path / "evil", member, b"")
-    with pytest.raises(InvalidInput, match=r"holds 'simulation\.json', not a plain file"):
+    with refused(InvalidInput, "checkpoint"):
         restore_checkpoint(tmp_path / "evil", MOON, tmp_path / "b")
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from moonfed.errors import InvalidInput
 from moonfed.experiments.fleet.run import run_simulation
+from tests.support.refusals import refused
 from tests.support.simulations import make_simulation
 
 pytestmark = pytest.mark.slow
@@ -18,7 +19,7 @@ QUICK: dict[str, Any] = {"settings": {"epochs": 1, "batch_size": 32}, "parties":
 
 def test_a_directory_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(InvalidInput, match="holds something other than a simulation"):
+    with refused(InvalidInput, "output"):
         run_simulation(make_simulation(dataset="wine", model="mlp", **QUICK), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -27,8 +28,8 @@ def test_a_directory_with_something_else_is_left_alone(tmp_path: Path) -> None:
     ("keys", "message"),
     [
         ({"model": "cnn"}, "model is 'cnn' and input.kind 'features'"),
-        ({"model": "mlp", "parties": 100}, "parties is 100; 142 training samples are enough for at most 14"),
-        ({"model": "mlp", "train_samples": 143}, "train_samples is 143; the data set has 142"),
+        ({"model": "mlp", "parties": 100}, "parties is 100"),
+        ({"model": "mlp", "train_samples": 143}, "train_samples is 143"),
     ],
 )
 def test_settings_that_do_not_fit_the_data_are_rejected_before_anything_is_written(

@@ -63,5 +63,5 @@ def test_a_later_release_may_reply_with_more_settings() -> None:
     ids=["number", "reducer", "label", "contradiction"],
 )
 def test_a_malformed_reply_is_corrupt(document: dict[str, Any]) -> None:
-    with pytest.raises(Corrupt, match="the coordinator's reply is malformed: "):
+    with pytest.raises(Corrupt, match="reply is malformed: "):
         RunSettings.received(json.dumps(document))

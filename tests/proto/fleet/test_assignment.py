@@ -28,10 +28,10 @@ WORK = Assignment(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"id": replace(FIRST, round=0)}, "round is 0; it must be a whole number from 1"),
-        ({"id": replace(FIRST, attempt=0)}, "attempt is 0; it must be a whole number from 1"),
+        ({"id": replace(FIRST, round=0)}, "round is 0"),
+        ({"id": replace(FIRST, attempt=0)}, "attempt is 0"),
         ({"blobs": {"variate": ref_of_bytes(b"v")}}, r"blobs \['variate'\]; 'model' must be among them"),
-        ({"counted": FIRST}, "counted_round is 3; it must be less than the round, 3"),
+        ({"counted": FIRST}, "counted_round is 3"),
     ],
 )
 def test_an_invalid_assignment_is_rejected_by_field(fields: dict[str, Any], message: str) -> None:

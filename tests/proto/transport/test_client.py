@@ -15,6 +15,7 @@ from moonfed.transport.client import Backoff, call, fetch_blob, open_channel, pa
 from moonfed.transport.diagnosis import explain_unavailable
 from moonfed.transport.grpc_status import to_status
 from moonfed.v1 import fleet_pb2, fleet_pb2_grpc
+from tests.support.refusals import refused
 from tests.support.tls_fleet import CONTENT, Served
 
 
@@ -52,7 +53,7 @@ def test_a_connection_broken_right_after_the_handshake_is_retried(served: Served
         listener.shutdown(socket.SHUT_RDWR)
         breaking.join()
     assert isinstance(reason, errors.Unavailable)
-    assert "closed the connection after the handshake" in str(reason)
+    assert "after the handshake" in str(reason)
 
 
 def test_an_error_keeps_its_class_and_sentence_over_the_wire(served: Served) -> None:
@@ -107,7 +108,7 @@ def test_an_address_must_be_host_and_port(address: str) -> None:
 
 
 def test_an_address_from_an_option_is_named_as_that() -> None:
-    with pytest.raises(errors.InvalidInput, match=r"^coordinator is 'hub'; it must be host:port, with a port from 1"):
+    with refused(errors.InvalidInput, "coordinator", "hub"):
         parse_address("hub", "coordinator")
 
 

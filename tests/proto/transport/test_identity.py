@@ -6,6 +6,7 @@ import pytest
 
 from moonfed import errors
 from moonfed.transport.identity import ROLES, default_name, load_identity, read_certificate, subject_of
+from tests.support.refusals import refused
 from tests.support.tls_fleet import HOUR, Authority, Served
 
 
@@ -24,7 +25,7 @@ def test_an_operators_certificate_has_a_role(role: str) -> None:
 
 @pytest.mark.parametrize("role", ["", "root"])
 def test_an_operator_without_a_known_role_is_not_trusted(role: str) -> None:
-    with pytest.raises(errors.Untrusted, match="the certificate of operator 'ann' has no role"):
+    with refused(errors.Untrusted, "role of operator", "ann"):
         read_certificate(Authority.make().issue("ann", "operator", role=role)[1])
 
 
@@ -44,7 +45,7 @@ def test_an_identity_names_missing_files_and_protects_its_key(served: Served, tm
     with pytest.raises(errors.Corrupt, match="damaged certificate or key"):
         load_identity(directory)
     (directory / "ca.pem").unlink()
-    with pytest.raises(errors.NotFound, match=r"holds no identity: ca\.pem is missing"):
+    with refused(errors.NotFound, "ca.pem"):
         load_identity(directory)
 
 

@@ -84,14 +84,18 @@ def _records(content: bytes) -> dict[str, bytes]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             if len(members) > MAXIMUM_RECORDS:
-                raise UnsafePlan(f"the plan has {len(members)} records; it may have {MAXIMUM_RECORDS}")
+                raise UnsafePlan(
+                    f"the plan has {len(members)} records; it may have {MAXIMUM_RECORDS}",
+                    field="records",
+                    value=len(members),
+                )
             records = dict(_checked(archive, member) for member in members)
     except UnsafePlan:
         raise
     except Exception as error:  # zipfile raises a dozen kinds for damaged archives
-        raise UnsafePlan(f"the plan is not a readable archive: {error}") from error
+        raise UnsafePlan(f"the plan is not a readable archive: {error}", field="archive") from error
     if len({name.lower() for name in records}) < len(members):  # torch's reader ignores the case
-        raise UnsafePlan("the plan has two records of one name")
+        raise UnsafePlan("the plan has two records of one name", field="record names")
     if sum(map(len, records.values())) > len(content):
         raise UnsafePlan("the plan's records overlap")
     version = ".data/version" if ".data/version" in records else "version"  # newer operators need the first
@@ -105,11 +109,23 @@ def _checked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[str, by
     folder, _, name = member.filename.partition("/")
     shown = ascii(member.filename[:MAXIMUM_NAME])
     if len(member.orig_filename) > MAXIMUM_NAME or member.filename != member.orig_filename:
-        raise UnsafePlan(f"the plan's record {shown} has a broken name, or one of over {MAXIMUM_NAME} characters")
+        raise UnsafePlan(
+            f"the plan's record {shown} has a broken name, or one of over {MAXIMUM_NAME} characters",
+            field="record name",
+            value=member.filename[:MAXIMUM_NAME],
+        )
     if not _NAME.fullmatch(member.filename) or not folder or not _RECORD.fullmatch(name) or ".." in name:
-        raise UnsafePlan(f"the plan has a record {shown}, which is not allowed in plans")
+        raise UnsafePlan(
+            f"the plan has a record {shown}, which is not allowed in plans",
+            field="record",
+            value=member.filename[:MAXIMUM_NAME],
+        )
     if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 0x1 or member.file_size != member.compress_size:
-        raise UnsafePlan(f"the plan's record {shown} is compressed or encrypted")
+        raise UnsafePlan(
+            f"the plan's record {shown} is compressed or encrypted",
+            field="stored record",
+            value=member.filename[:MAXIMUM_NAME],
+        )
     return name, archive.read(member)
 
 
@@ -118,7 +134,9 @@ def _code(records: Mapping[str, bytes], clock: _Clock) -> Code:
     code = {name: record for name, record in records.items() if name.endswith(".py")}
     total = sum(map(len, code.values()))
     if total > MAXIMUM_CODE:
-        raise UnsafePlan(f"the plan has {total} bytes of code; it may have {MAXIMUM_CODE}")
+        raise UnsafePlan(
+            f"the plan has {total} bytes of code; it may have {MAXIMUM_CODE}", field="bytes of code", value=total
+        )
     texts = {name: _text(name, record) for name, record in code.items()}
     return read_code(texts, clock.require_time)
 

@@ -33,13 +33,19 @@ class DeclaredAttributes:
     def require(self, script_type: str, state: object) -> None:
         """Raise UnsafePlan unless an object's attributes are as its class declares them."""
         if script_type not in self._declared or not isinstance(state, dict):
-            raise UnsafePlan(f"the plan has an object of {script_type[:100]!a}, which its code does not define")
+            raise UnsafePlan(
+                f"the plan has an object of {script_type[:100]!a}, which its code does not define",
+                field="object",
+                value=script_type[:100],
+            )
         seen: set[tuple[int, str]] = set()
         declared = self._declared[script_type]
         for name, value in state.items():
             if name not in declared or not _fits(value, declared[name], seen):
                 raise UnsafePlan(
-                    f"the plan's {script_type[:100]!a} has {str(name)[:100]!a} of another type than its code declares"
+                    f"the plan's {script_type[:100]!a} has {str(name)[:100]!a} of another type than its code declares",
+                    field="attribute",
+                    value=str(name)[:100],
                 )
 
 

@@ -53,13 +53,19 @@ def require_valid(graphs: Mapping[str, Any], used: Sequence[Use], entry: str) ->
         if operator in _CALLS and not origins.called(node):
             raise UnsafePlan(f"the plan calls {_called(node)[:100]!a}, which its code does not define")
         if operator in _CONVERSIONS and not _is_safe_conversion(node, *_CONVERSIONS[operator]):
-            raise UnsafePlan("the plan's 'aten::to' copies without a device; it must have one, or use `clone`")
+            raise UnsafePlan(
+                "the plan's 'aten::to' copies without a device; it must have one, or use `clone`",
+                field="device of operator",
+                value="aten::to",
+            )
         for position, kind in _enumerations(node, operator):
             if not origins.all_valid(_at(node.inputs(), position), function, kind):
                 name, meaning = operator.partition(".")[0], _MEANINGS[kind]
                 raise UnsafePlan(
                     f"the plan's {name!r} has a {meaning} that is computed, or that no plan may use; "
-                    "it must be a constant, or that of a tensor"
+                    "it must be a constant, or that of a tensor",
+                    field=f"{meaning} of operator",
+                    value=name,
                 )
 
 

@@ -52,7 +52,11 @@ def _require_inline(fields: list[tuple[int, int | memoryview]], where: str) -> N
     if any(number == _EXTERNAL_DATA or (number == _DATA_LOCATION and value) for number, value in fields):
         names = [bytes(value) for number, value in fields if number == _NAME and isinstance(value, memoryview)]
         name = names[-1].decode("utf-8", "replace") if names else ""
-        raise InvalidInput(f"{where} has a tensor {name!r} whose data are in another file; it must contain its tensors")
+        raise InvalidInput(
+            f"{where} has a tensor {name!r} whose data are in another file; it must contain its tensors",
+            field="external tensor",
+            value=name,
+        )
 
 
 def fields_of(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:

@@ -32,7 +32,11 @@ def require_none(refused: Collection[str]) -> None:
     """Raise UnsafePlan naming the first of some operators, unless there are none."""
     if refused:
         others = f", and {count(len(refused) - 1, 'other')}" if len(refused) > 1 else ""
-        raise UnsafePlan(f"the plan uses the operator {min(refused)[:100]!r}{others}, which no plan may use")
+        raise UnsafePlan(
+            f"the plan uses the operator {min(refused)[:100]!r}{others}, which no plan may use",
+            field="operator",
+            value=min(refused)[:100],
+        )
 
 
 def listed(file: str) -> list[str]:

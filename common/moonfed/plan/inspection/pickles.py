@@ -102,7 +102,11 @@ def _instructions(name: str, content: bytes, require_time: Callable[[], None]) -
         if opcode.name == "GLOBAL":
             _require_allowed_global(name, str(argument).replace(" ", ".", 1))
         if opcode.name == "LONG_BINPUT" and (argument or 0) > MAXIMUM_OPCODES:  # unpicklers allocate as many objects
-            raise UnsafePlan(f"the plan's {name} has the object number {argument}, but fewer instructions than that")
+            raise UnsafePlan(
+                f"the plan's {name} has the object number {argument}, but fewer instructions than that",
+                field="object number",
+                value=argument,
+            )
         found.append((opcode.name, argument))
     return found
 
@@ -110,7 +114,11 @@ def _instructions(name: str, content: bytes, require_time: Callable[[], None]) -
 def _require_allowed_global(record: str, qualified: str) -> None:
     script = _SCRIPT_TYPE.fullmatch(qualified) and not qualified.startswith("__torch__.torch.classes")
     if not script and qualified not in _GLOBALS:
-        raise UnsafePlan(f"the plan's {record} refers to {qualified[:100]!a}, which no plan may use")
+        raise UnsafePlan(
+            f"the plan's {record} refers to {qualified[:100]!a}, which no plan may use",
+            field="name",
+            value=qualified[:100],
+        )
 
 
 class _Machine:

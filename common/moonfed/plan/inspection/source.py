@@ -80,9 +80,17 @@ def read_code(files: Mapping[str, str], require_time: Callable[[], None]) -> Cod
         if method not in code.defined:
             raise UnsafePlan(f"the plan's {name} calls the method {method[:100]!a}, which its code does not define")
         if method in METHODS_OF_CONSTANTS:
-            raise UnsafePlan(f"the plan's {name} calls the method {method[:100]!a}, which torch's constants have")
+            raise UnsafePlan(
+                f"the plan's {name} calls the method {method[:100]!a}, which torch's constants have",
+                field="method",
+                value=method[:100],
+            )
     if longest_chain(code.needed, code.sizes) > MAXIMUM_CHAIN:
-        raise UnsafePlan(f"the plan has over {MAXIMUM_CHAIN} classes, functions and methods that need each other")
+        raise UnsafePlan(
+            f"the plan has over {MAXIMUM_CHAIN} classes, functions and methods that need each other",
+            field="chain",
+            value=MAXIMUM_CHAIN,
+        )
     return code
 
 

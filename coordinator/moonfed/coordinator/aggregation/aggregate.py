@@ -62,7 +62,9 @@ def build_rule(closed: ClosedRound) -> ServerRule:
     """Construct the bundle's server rule; InvalidInput if its memory would overwrite another role's."""
     rule = SERVER_RULES.build(closed.manifest.server_rule)
     if taken := sorted(RESERVED & set(rule.initial_memory)):
-        raise InvalidInput(f"server_rule is {rule.name!r}, whose memory has the reserved name {taken[0]!r}; rename it")
+        raise InvalidInput(
+            field="server_rule", value=rule.name, rest=f", whose memory has the reserved name {taken[0]!r}; rename it"
+        )
     return rule
 
 
@@ -83,7 +85,9 @@ def _write_next_model(
             moved, memory = rule.step(read_only(w), read_only(target), before)
             if set(memory) != set(before):
                 raise InvalidInput(
-                    f"server_rule {rule.name!r} returned the memory {sorted(memory)}; it must return {sorted(before)}"
+                    f"server_rule {rule.name!r} returned the memory {sorted(memory)}; it must return {sorted(before)}",
+                    field="server_rule",
+                    value=rule.name,
                 )
             for values in (moved, *memory.values()):
                 require_shape(f"server_rule {rule.name!r}", values, w.shape)

@@ -37,7 +37,9 @@ def require_consistent(manifest: Manifest) -> None:
         *manifest.schedules.get("momentum", ()),
     ):
         if rule.counts_steps and not 0 <= momentum < 1:
-            raise InvalidInput(f"momentum is {momentum}; with server_rule {rule.name!r} it must be from 0, below 1")
+            raise InvalidInput(
+                field="momentum", value=momentum, rest=f"; with server_rule {rule.name!r} it must be from 0, below 1"
+            )
 
 
 def with_default_bounds(settings: RunSettings, manifest: Manifest) -> RunSettings:
@@ -60,33 +62,48 @@ def require_robust_aggregation(manifest: Manifest, settings: RunSettings, fewest
         return
     if rule.counts_steps:
         raise InvalidInput(
-            f"server_rule is {rule.name!r}, which trusts the number of steps that devices report, whatever the robust "
-            "settings; export with another server rule, or start without robust aggregation"
+            field="server_rule",
+            value=rule.name,
+            rest=(
+                ", which trusts the number of steps that devices report, whatever the robust settings; "
+                "export with another server rule, or start without robust aggregation"
+            ),
         )
     if VARIATE in manifest.downlink and (settings.clips or settings.reducer != MEAN):
         raise InvalidInput(
-            f"method is {manifest.method!r}, whose control variate must be the mean of those that the devices keep; "
-            "clip_norm, clip_factor and reducers other than 'mean' would break that: leave them out"
+            field="method",
+            value=manifest.method,
+            rest=(
+                ", whose control variate must be the mean of those that the devices keep; clip_norm, "
+                "clip_factor and reducers other than 'mean' would break that: leave them out"
+            ),
         )
     if PROTOTYPES in manifest.downlink:
         _require_robust_prototypes(manifest, settings, reducer)
     if fewest_updates < reducer.updates_needed:
         raise InvalidInput(
             f"a round may close with {fewest_updates} {'update' if fewest_updates == 1 else 'updates'}; "
-            f"{reducer.requirement}: raise the quorum and the number of devices per round"
+            f"{reducer.requirement}: raise the quorum and the number of devices per round",
+            field="quorum",
+            value=fewest_updates,
         )
 
 
 def _require_robust_prototypes(manifest: Manifest, settings: RunSettings, reducer: Reducer) -> None:
     if settings.clip_norm and not settings.clip_factor and settings.reducer == MEAN:
         raise InvalidInput(
-            f"clip_norm is {settings.clip_norm}, which bounds models but not the class means that this bundle's "
-            "devices share; give clip_factor or a reducer as well"
+            field="clip_norm",
+            value=settings.clip_norm,
+            rest=(
+                ", which bounds models but not the class means that this bundle's devices share; give "
+                "clip_factor or a reducer as well"
+            ),
         )
     if 0 < manifest.prototype_devices < reducer.updates_needed:
         raise InvalidInput(
-            f"the bundle's prototype_devices is {manifest.prototype_devices}; {reducer.requirement}: "
-            "export with more, or with 0 for all"
+            field="the bundle's prototype_devices",
+            value=manifest.prototype_devices,
+            rest=f"; {reducer.requirement}: export with more, or with 0 for all",
         )
 
 

@@ -97,7 +97,8 @@ class ModelWriter:
         if not np.isfinite(rounded).all():
             raise InvalidInput(
                 "the new model has values that float32 cannot hold: training diverges with these settings, or the "
-                "server rule or reducer returns such values"
+                "server rule or reducer returns such values",
+                field="values",
             )
         self._file.write(np.ascontiguousarray(rounded).data)
 

@@ -23,4 +23,8 @@ def require_shape(owner: str, values: npt.ArrayLike, shape: tuple[int, ...]) -> 
     """Raise InvalidInput unless values have a shape; `owner`: what returned them, such as `reducer 'median'`."""
     found = np.shape(values)
     if found != shape:
-        raise InvalidInput(f"{owner} returned values of shape {list(found)}; it must return {list(shape)}")
+        raise InvalidInput(
+            f"{owner} returned values of shape {list(found)}; it must return {list(shape)}",
+            field=f"shape of {owner}",
+            value=list(found),
+        )

@@ -28,13 +28,18 @@ def require_bufferable(manifest: Manifest) -> None:
     roles = sorted({*manifest.downlink, *manifest.uplink, *manifest.device_state})
     if roles:
         raise InvalidInput(
-            f"method is {manifest.method!r}, which exchanges {', '.join(roles)} in addition to the model; with "
-            "asynchronous rounds it must be one that exchanges models only, such as 'fedavg', 'fedprox' or 'moon'"
+            field="method",
+            value=manifest.method,
+            rest=(
+                f", which exchanges {', '.join(roles)} in addition to the model; with asynchronous rounds it "
+                "must be one that exchanges models only, such as 'fedavg', 'fedprox' or 'moon'"
+            ),
         )
     if SERVER_RULES.build(manifest.server_rule).counts_steps:
         raise InvalidInput(
-            f"server_rule is {manifest.server_rule.name!r}, which compares the steps of one round's devices; with "
-            "asynchronous rounds it must be another"
+            field="server_rule",
+            value=manifest.server_rule.name,
+            rest=(", which compares the steps of one round's devices; with asynchronous rounds it must be another"),
         )
 
 

@@ -103,15 +103,19 @@ class DeviceApi:
     async def report(self, attempt: AttemptId, device: str, fraction: float) -> WrongState | None:
         """Publish a device's progress; return the reason if its update is no longer needed."""
         if not 0 <= fraction <= 1:
-            raise InvalidInput(f"fraction is {fraction}; it must be from 0 to 1")
+            raise InvalidInput(field="fraction", value=fraction, allowed="from 0 to 1")
         run = await self._runs.find(attempt.run, attempt)
-        return run.report(attempt, device, fraction) if run else WrongState(f"run {attempt.run!r} has ended")
+        return (
+            run.report(attempt, device, fraction)
+            if run
+            else WrongState(f"run {attempt.run!r} has ended", field="run", value=attempt.run)
+        )
 
     async def decline(self, attempt: AttemptId, device: str, reason: str, *, permanent: bool = False) -> None:
         """Record that a device declines an assignment; if `permanent`, it is ineligible for the run from then on."""
         run = await self._runs.find(attempt.run, attempt)
         if run is None:
-            raise WrongState(f"run {attempt.run!r} has ended")
+            raise WrongState(f"run {attempt.run!r} has ended", field="run", value=attempt.run)
         report = DeviceReport(id=attempt, device=device, outcome="declined", reason=printable(reason[:MAX_REASON]))
         if permanent:
             session = self._sessions.find(device)
@@ -130,9 +134,9 @@ class DeviceApi:
         if session:
             session.answered(run)
         if served is None:
-            raise WrongState(f"run {run!r} has ended")
+            raise WrongState(f"run {run!r} has ended", field="run", value=run)
         await served.refresh(report.device)  # asked about an earlier run of that name, it is now asked about this one
-        raise WrongState(f"run {run!r} has another bundle")
+        raise WrongState(f"run {run!r} has another bundle", field="run", value=run)
 
     async def report_evaluation(self, report: EvaluationReport) -> None:
         """Record a device's answer to an evaluation; only its first answer is kept."""

@@ -209,7 +209,9 @@ class OperatorApi:
         """Return the number of committed rounds; raise NotFound if the run never had this global model."""
         committed = (await self.run(run)).committed
         if not 0 <= round_ <= committed:
-            raise NotFound(f"run {run!r} has no global model {round_}; there are 0 to {committed}")
+            raise NotFound(
+                f"run {run!r} has no global model {round_}; there are 0 to {committed}", field="run", value=run
+            )
         return committed
 
     # Operators

@@ -48,10 +48,14 @@ class ReleaseApi:
             storage.pins.add(owner, [blob.sha256 for blob in record.manifest.blobs])
             for blob in record.manifest.blobs:
                 if not storage.blobs.has(blob):
-                    raise NotFound(f"blob {blob.sha256[:12]} of the release was not uploaded")
+                    raise NotFound(
+                        f"blob {blob.sha256[:12]} of the release was not uploaded", field="blob", value=blob.sha256[:12]
+                    )
             run = storage.store.run(record.manifest.run)
             if run.active:
-                raise WrongState(f"run {run.run!r} is {run.status}; a release needs a run that has ended")
+                raise WrongState(
+                    f"run {run.run!r} is {run.status}; a release needs a run that has ended", field="run", value=run.run
+                )
             self._releases.add(record)
         finally:
             storage.pins.drop(owner)
@@ -61,10 +65,14 @@ class ReleaseApi:
         """Check that the signature agrees with its own trust file; whom to trust is up to the devices."""
         signed = self._storage.blobs.find(signature) if signature else None
         if signed is None:
-            raise UntrustedRelease("the release is not signed")
+            raise UntrustedRelease("the release is not signed", field="signature")
         for name, found, most in (("manifest", ref, MAX_BYTES), ("signature", signed, MAX_SIGNATURE_BYTES)):
             if found.size > most:
-                raise UntrustedRelease(f"the release's {name} has {found.size} bytes; it must be at most {most}")
+                raise UntrustedRelease(
+                    f"the release's {name} has {found.size} bytes; it must be at most {most}",
+                    field=f"size of the {name}",
+                    value=found.size,
+                )
         read, now = self._storage.blobs.read, time.time()
         manifest, _ = verify_manifest(read(ref), read(signed), now=now)
         return ReleaseRecord(manifest=manifest, ref=ref, signature=signed, created=now, operator=operator)
@@ -73,7 +81,7 @@ class ReleaseApi:
         """Return all releases, or those of one name, by name and version; raises NotFound for an unknown name."""
         found = await asyncio.to_thread(self._releases.all, name)
         if name and not found:
-            raise NotFound(f"there is no release {name!r}")
+            raise NotFound(f"there is no release {name!r}", field="release", value=name)
         return found
 
     async def release(self, name: str, version: int = 0) -> ReleaseRecord:

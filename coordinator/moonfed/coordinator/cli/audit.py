@@ -70,7 +70,7 @@ def parse_time(field: str, text: str) -> float:
         parsed = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError as error:
         example = "2026-11-22T18:00"
-        raise InvalidInput(f"{field} is {text!r}; it must be a time in ISO 8601, such as {example}") from error
+        raise InvalidInput(field=field, value=text, allowed=f"a time in ISO 8601, such as {example}") from error
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).timestamp()
 
 

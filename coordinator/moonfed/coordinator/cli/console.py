@@ -131,7 +131,7 @@ def console_password(
     from moonfed.errors import InvalidInput
 
     if not operator or any(letter in ":#" or letter.isspace() or not letter.isprintable() for letter in operator):
-        raise InvalidInput(f"operator is {operator!r}; it must be a name without ':', '#' and spaces")
+        raise InvalidInput(field="operator", value=operator, allowed="a name without ':', '#' and spaces")
     if sys.stdin.isatty():
         password = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     else:

@@ -99,7 +99,7 @@ class Console:
                 if initial is None:
                     raise
                 raise SchemaMismatch(
-                    f"from is {initial.source!r}, which does not match this bundle: {error}"
+                    field="from", value=initial.source, rest=f", which does not match this bundle: {error}"
                 ) from error
 
     def rounds(self, run: str, *, last: int = 0, number: int = 0) -> list[control_pb2.Round]:
@@ -182,6 +182,6 @@ def connect(identity: Path, *, insecure: bool, address: str | None) -> Iterator[
 def require_finished(run: control_pb2.Run) -> None:
     """Raise RunStopped or RunFailed for a run that has ended without its last model."""
     if run.status == control_pb2.RUN_STATUS_STOPPED:
-        raise RunStopped(f"run {run.run!r} was stopped")
+        raise RunStopped(f"run {run.run!r} was stopped", field="run", value=run.run)
     if run.status == control_pb2.RUN_STATUS_FAILED:
-        raise RunFailed(f"run {run.run!r} has failed: {run.reason}")
+        raise RunFailed(f"run {run.run!r} has failed: {run.reason}", field="run", value=run.run)

@@ -28,11 +28,11 @@ def find_model(console: Console, source: str, specs: Sequence[TensorSpec], scrat
     if path.is_file():
         return _model_of_onnx(console, path, specs, scratch) if path.suffix == ".onnx" else _model_of_file(path, specs)
     if path.suffix in (".onnx", ".safetensors") or "/" in source:
-        raise NotFound(f"from is {source!r}; there is no such file")
+        raise NotFound(field="from", value=source, rest="; there is no such file")
     try:
         run = console.ask(console.control.GetRun, control_pb2.GetRunRequest(run=source))
     except NotFound as error:
-        raise NotFound(f"from is {source!r}; there is no such run, and no such file") from error
+        raise NotFound(field="from", value=source, rest="; there is no such run, and no such file") from error
     return InitialModel(source, run.model.sha256)
 
 
@@ -40,7 +40,7 @@ def _model_of_file(path: Path, specs: Sequence[TensorSpec]) -> InitialModel:
     try:
         require_finite(open_model(path, specs), specs)
     except SchemaMismatch as error:
-        raise SchemaMismatch(f"from is {str(path)!r}, which does not match this bundle: {error}") from error
+        raise SchemaMismatch(field="from", value=path, rest=f", which does not match this bundle: {error}") from error
     return InitialModel(str(path), ref_of_file(path).sha256, path)
 
 
@@ -49,12 +49,13 @@ def _model_of_onnx(console: Console, path: Path, specs: Sequence[TensorSpec], sc
     try:
         graph = read_graph(path.read_bytes(), str(path))
     except Corrupt as error:
-        raise InvalidInput(f"from is {str(path)!r}, which is not an ONNX model, or is damaged") from error
+        raise InvalidInput(field="from", value=path, rest=", which is not an ONNX model, or is damaged") from error
     sha256 = graph.metadata.get(PREFIX + "model_sha256", "")
     if not DIGEST.fullmatch(sha256):
         raise InvalidInput(
-            f"from is {str(path)!r}, which does not name its run; it must be a file that "
-            "`moonfed-export onnx` has written"
+            field="from",
+            value=path,
+            rest=", which does not name its run; it must be a file that `moonfed-export onnx` has written",
         )
     if _write_weights(graph, specs, scratch) and ref_of_file(scratch).sha256 == sha256:
         return InitialModel(str(path), sha256, scratch)
@@ -62,9 +63,13 @@ def _model_of_onnx(console: Console, path: Path, specs: Sequence[TensorSpec], sc
         return InitialModel(str(path), sha256)
     run, round_ = (graph.metadata.get(PREFIX + key, "unknown") for key in ("run", "round"))
     raise InvalidInput(
-        f"from is {str(path)!r}, whose weights do not match this bundle, or were folded when the file was written and "
-        f"the coordinator lacks the originals (round {round_} of run {run!r}); give a file that `run weights` has "
-        "written"
+        field="from",
+        value=path,
+        rest=(
+            ", whose weights do not match this bundle, or were folded when the file was written and the "
+            f"coordinator lacks the originals (round {round_} of run {run!r}); give a file that `run "
+            "weights` has written"
+        ),
     )
 
 

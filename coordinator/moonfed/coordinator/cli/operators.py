@@ -72,7 +72,7 @@ def create(
 
     require_name("operator", name)
     if output.exists():
-        raise AlreadyExists(f"output is {str(output)!r}, which exists; it must be a new directory")
+        raise AlreadyExists(field="output", value=output, rest=", which exists; it must be a new directory")
     key = new_key()
     request = control_pb2.CreateOperatorRequest(operator=name, role=role, signing_request=signing_request(key, name))
     with connect(identity, insecure=insecure, address=coordinator) as console, new_directory(output) as directory:

@@ -294,7 +294,7 @@ def status(
     elif not name:
         typer.echo("\n".join(deployment_lines(known, width)))
     elif not known:
-        raise NotFound(f"release {name!r} was never deployed")
+        raise NotFound(f"release {name!r} was never deployed", field="release", value=name)
     else:
         typer.echo("\n".join(status_lines(known, devices, width)))
 

@@ -69,7 +69,11 @@ def _model(console: Console, run: control_pb2.Run, number: int) -> blob_pb2.Blob
     if number == 0:
         return run.initial_model
     if number > run.round:
-        raise NotFound(f"run {run.run!r} has no global model of round {number}; its newest is {run.round}")
+        raise NotFound(
+            f"run {run.run!r} has no global model of round {number}; its newest is {run.round}",
+            field="run",
+            value=run.run,
+        )
     for found in console.rounds(run.run, number=number):
         if found.HasField("model"):
             return found.model

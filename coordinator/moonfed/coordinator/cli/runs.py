@@ -129,7 +129,7 @@ def show(
         last = 0 if json or everything else ROUNDS_READ
         rounds = console.rounds(run, last=last, number=round_number or 0)
         if round_number and not rounds:
-            raise NotFound(f"run {run!r} has no round {round_number} that has ended")
+            raise NotFound(f"run {run!r} has no round {round_number} that has ended", field="run", value=run)
         evaluations = [one for one in console.evaluations(run) if round_number in (None, one.round)]
     if json:
         facts = {"server_rule": rule, "rounds": [round_document(round_) for round_ in rounds]}

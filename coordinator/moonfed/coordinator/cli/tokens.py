@@ -76,7 +76,9 @@ def create(
 
     given = read_trust(trust) if trust else None
     if not 0 < valid_hours <= MAX_VALID_SECONDS / 3600:
-        raise InvalidInput(f"valid_hours is {valid_hours}; it must be above 0 and at most {MAX_VALID_SECONDS / 3600:g}")
+        raise InvalidInput(
+            field="valid_hours", value=valid_hours, allowed=f"above 0 and at most {MAX_VALID_SECONDS / 3600:g}"
+        )
     if output:
         _require_new(output)
     with connect(identity, insecure=insecure, address=coordinator) as console:
@@ -165,9 +167,9 @@ def _require_new(output: Path) -> None:
     from moonfed.errors import AlreadyExists, NotFound
 
     if output.exists():
-        raise AlreadyExists(f"output is {str(output)!r}, which exists; it must be a new file")
+        raise AlreadyExists(field="output", value=output, rest=", which exists; it must be a new file")
     if not output.parent.is_dir():
-        raise NotFound(f"output is {str(output)!r}; its directory does not exist")
+        raise NotFound(field="output", value=output, rest="; its directory does not exist")
 
 
 def _status(token: control_pb2.Token) -> str:

@@ -81,7 +81,7 @@ class Actions:
             control = self._access.changing_operator(request).control
             name, action = request.path_params["name"], request.path_params["action"]
             if action not in actions:
-                raise NotFound(f"action is {action!r}; it must be one of {', '.join(actions)}")
+                raise NotFound(field="action", value=action, allowed=f"one of {', '.join(actions)}")
             call, build = actions[action]
             message = build(name, await read_object(request))
             return JSONResponse(document(await control.ask(getattr(control.stub, call), message)))

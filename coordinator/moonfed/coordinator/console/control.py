@@ -97,9 +97,13 @@ def load_operators(settings: ConsoleSettings) -> Mapping[str, Operator]:
         identity.require_valid()
         certificate = read_certificate(identity.certificate)
         if certificate.role is None:
-            raise InvalidInput(f"identity is {str(directory)!r}, a device's; it must be an operator's")
+            raise InvalidInput(field="identity", value=directory, rest=", a device's; it must be an operator's")
         if certificate.name in operators:
-            raise InvalidInput(f"identity is given twice for operator {certificate.name!r}; give one of them")
+            raise InvalidInput(
+                f"identity is given twice for operator {certificate.name!r}; give one of them",
+                field="identity",
+                value=certificate.name,
+            )
         control = Control(settings.coordinator or identity.address, identity)
         operators[certificate.name] = Operator(name=certificate.name, role=certificate.role, control=control)
     return operators

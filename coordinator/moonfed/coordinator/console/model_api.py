@@ -87,7 +87,11 @@ class ModelApi:
 async def fetch_small(control: Control, ref: BlobRef) -> bytes:
     """Return a blob's bytes; ResourceExhausted if it is too large, Corrupt if they do not match its sha256."""
     if ref.size > MOST_BYTES:
-        raise ResourceExhausted(f"a file of {ref.size:,} bytes is too large to be shown; the limit is {MOST_BYTES:,}")
+        raise ResourceExhausted(
+            f"a file of {ref.size:,} bytes is too large to be shown; the limit is {MOST_BYTES:,}",
+            field="size",
+            value=ref.size,
+        )
     content = bytearray()
     async for chunk in control.stream(control.stub.Fetch, blob_pb2.FetchRequest(sha256=ref.sha256)):
         content += chunk.data

@@ -39,7 +39,9 @@ class Passwords:
 def read_passwords(file: Path) -> Passwords:
     """Read a password file; NotFound if there is none, InvalidInput for a malformed line."""
     if not file.is_file():
-        raise NotFound(f"password-file is {str(file)!r}, which does not exist; write it with: console-password")
+        raise NotFound(
+            field="password-file", value=file, rest=", which does not exist; write it with: console-password"
+        )
     hashes = _hashes(file)
     if not hashes:
         raise InvalidInput(f"password-file {str(file)!r} holds no password; add one with: console-password")
@@ -49,7 +51,11 @@ def read_passwords(file: Path) -> Passwords:
 def set_password(file: Path, operator: str, password: str) -> None:
     """Add an operator's password to a file, or replace it; InvalidInput for a short password."""
     if not LEAST <= len(password) <= MOST:
-        raise InvalidInput(f"password has {len(password)} characters; it must have {LEAST} to {MOST}")
+        raise InvalidInput(
+            f"password has {len(password)} characters; it must have {LEAST} to {MOST}",
+            field="length of password",
+            value=len(password),
+        )
     hashes = (_hashes(file) if file.is_file() else {}) | {operator: _HASHER.hash(password)}
     lines = [f"{name}:{found}\n" for name, found in sorted(hashes.items())]
     write_durably(file, "".join(lines).encode(), mode=0o600)

@@ -68,7 +68,11 @@ class RunApi:
             async for found in control.stream(control.stub.ListRounds, asked):
                 if found.attempt == attempt:
                     return JSONResponse(round_document(found))
-        raise NotFound(f"run {_run(request)!r} has no round {number}, attempt {attempt}, that has ended")
+        raise NotFound(
+            f"run {_run(request)!r} has no round {number}, attempt {attempt}, that has ended",
+            field="run",
+            value=_run(request),
+        )
 
     async def outcomes(self, request: Request) -> Response:
         """Return what became of each device in the newest attempts of a run, oldest first."""
@@ -115,7 +119,7 @@ def whole_parameter(request: Request, name: str, default: int, most: int) -> int
     """Return a whole number among a request's parameters; InvalidInput for anything else."""
     text = request.query_params.get(name, str(default))
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most):
-        raise InvalidInput(f"{name} is {text[:40]!r}; it must be a whole number from 0 to {most}")
+        raise InvalidInput(field=name, value=text[:40], allowed=f"a whole number from 0 to {most}")
     return int(text)
 
 

@@ -89,8 +89,9 @@ def _read_proxy(settings: ConsoleSettings) -> Proxy:
     require_file("proxy-secret-file", file)
     if (mode := stat.S_IMODE(file.stat().st_mode)) & 0o007:
         raise InvalidInput(
-            f"proxy-secret-file is {str(file)!r}, which has mode {mode:o}; it must be hidden from other users: "
-            f"chmod 640 {file}"
+            field="proxy-secret-file",
+            value=file,
+            rest=f", which has mode {mode:o}; it must be hidden from other users: chmod 640 {file}",
         )
     secret = file.read_bytes().strip()
     if not SECRET.fullmatch(secret):

@@ -41,7 +41,9 @@ class ConsoleSettings:
         self._require_complete()
         if self.insecure and self.host not in LOOPBACK:
             raise InvalidInput(
-                f"host is {self.host!r}; without TLS to the coordinator (--insecure) it must be {', '.join(LOOPBACK)}"
+                field="host",
+                value=self.host,
+                rest=f"; without TLS to the coordinator (--insecure) it must be {', '.join(LOOPBACK)}",
             )
         if self.host not in LOOPBACK:
             self._require_protection()
@@ -64,7 +66,7 @@ class ConsoleSettings:
                 ipaddress.ip_address(self.trusted_proxy)
             except ValueError as error:
                 allowed = "the address of one proxy, such as 10.0.0.2"
-                raise InvalidInput(f"trusted-proxy is {self.trusted_proxy!r}; it must be {allowed}") from error
+                raise InvalidInput(field="trusted-proxy", value=self.trusted_proxy, allowed=allowed) from error
             valid = bool(HEADER.fullmatch(self.user_header))
             require(valid, "proxy-user-header", self.user_header, "a header's name, such as X-Remote-User")
         if self.trusted_proxy and self.password_file:
@@ -72,14 +74,21 @@ class ConsoleSettings:
 
     def _require_protection(self) -> None:
         if self.certificate is None:
-            raise InvalidInput(f"host is {self.host!r}; beyond this machine the console needs --tls-cert and --tls-key")
+            raise InvalidInput(
+                field="host", value=self.host, rest="; beyond this machine the console needs --tls-cert and --tls-key"
+            )
         if not self.password_file and not self.trusted_proxy:
             raise InvalidInput(
-                f"host is {self.host!r}; beyond this machine the console needs --password-file, "
-                "or --trusted-proxy, --proxy-user-header and --proxy-secret-file"
+                field="host",
+                value=self.host,
+                rest=(
+                    "; beyond this machine the console needs --password-file, or --trusted-proxy, "
+                    "--proxy-user-header and --proxy-secret-file"
+                ),
             )
         if self.host in EVERYWHERE and not self.names:
             raise InvalidInput(
                 f"name is not given; with host {self.host!r} it must be the name by which browsers reach the console, "
-                "such as --name console.example.org"
+                "such as --name console.example.org",
+                field="name",
             )

@@ -43,7 +43,9 @@ def require_any(devices: int, labels: Mapping[str, str], *, trusted: bool) -> No
         which = f" has the {'trusted ' if trusted else ''}label {write_labels(labels)}" if labels else " is known"
         raise InvalidInput(
             f"the selection is empty: no device{which}; "
-            "correct it, or give --allow-empty (allow_empty) to wait for such devices"
+            "correct it, or give --allow-empty (allow_empty) to wait for such devices",
+            field="selection",
+            value=write_labels(labels),
         )
 
 

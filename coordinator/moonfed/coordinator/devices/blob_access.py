@@ -42,7 +42,9 @@ class BlobAccess:
         elif not self._store.deployments.may_fetch(device, sha256):
             raise NotFound(
                 f"blob {sha256[:12]} belongs to no run that device {device!r} participates in, and to no release "
-                "deployed to it"
+                "deployed to it",
+                field="blob",
+                value=sha256[:12],
             )
 
     def _remember(self, sha256: str, allowed: set[str]) -> None:

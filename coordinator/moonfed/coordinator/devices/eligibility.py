@@ -40,7 +40,9 @@ def incompatibility(info: DeviceInfo, interfaces: Collection[str]) -> VersionMis
     supported = ", ".join(info.plan_interfaces) or "none"
     return VersionMismatch(
         f"device {info.device!r} supports these plan interfaces: {supported}; "
-        f"the running runs need {', '.join(sorted(interfaces))}"
+        f"the running runs need {', '.join(sorted(interfaces))}",
+        field="device",
+        value=info.device,
     )
 
 

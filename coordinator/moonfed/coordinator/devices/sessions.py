@@ -47,17 +47,27 @@ class DeviceInfo:
         if len(words) > MAX_WORDS or any(len(word) > MAX_WORD or not word.isprintable() for word in words):
             raise InvalidInput(
                 f"device {self.device!r} sends a description of {len(words)} words; "
-                f"it must be at most {MAX_WORDS}, each of up to {MAX_WORD} printable characters"
+                f"it must be at most {MAX_WORDS}, each of up to {MAX_WORD} printable characters",
+                field="device",
+                value=self.device,
             )
         check_labels(self.labels)
         require_whole("samples", self.samples, 0, MAX_SAMPLES)
         if len(self.fingerprint) > MAX_FINGERPRINT or not self.fingerprint.isprintable():
-            raise InvalidInput(f"fingerprint must be at most {MAX_FINGERPRINT} printable characters")
+            raise InvalidInput(
+                f"fingerprint must be at most {MAX_FINGERPRINT} printable characters", field="fingerprint"
+            )
         if len(self.runs) > MAX_RUNS:
-            raise InvalidInput(f"runs has {len(self.runs)} names; it must be at most {MAX_RUNS}")
+            raise InvalidInput(
+                f"runs has {len(self.runs)} names; it must be at most {MAX_RUNS}", field="runs", value=len(self.runs)
+            )
         for run in self.runs:
             if not 0 < len(run) <= MAX_RUN or not run.isprintable():
-                raise InvalidInput(f"runs names {run[:MAX_RUN]!r}; it must be 1 to {MAX_RUN} printable characters")
+                raise InvalidInput(
+                    f"runs names {run[:MAX_RUN]!r}; it must be 1 to {MAX_RUN} printable characters",
+                    field="runs",
+                    value=run[:MAX_RUN],
+                )
 
     @property
     def inference_only(self) -> bool:
@@ -194,7 +204,13 @@ class Sessions:
         """Open a session; `serial`: of the device's certificate, if it has one."""
         session = DeviceSession(self._labelled(info), serial)
         if earlier := self._local.get(session.device):
-            earlier.close(WrongState(f"device {session.device!r} has connected again; this session ends"))
+            earlier.close(
+                WrongState(
+                    f"device {session.device!r} has connected again; this session ends",
+                    field="device",
+                    value=session.device,
+                )
+            )
         self._local[session.device] = session
         self._left.discard(session.device)
         self.identities.connected(info.device, info.instance, info.address, serial)

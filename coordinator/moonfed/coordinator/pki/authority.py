@@ -196,4 +196,4 @@ def _general_name(name: str) -> x509.GeneralName:
     try:
         return x509.DNSName(name)
     except ValueError as error:
-        raise InvalidInput(f"name is {name!r}; it must be a host name or an IP address") from error
+        raise InvalidInput(field="name", value=name, allowed="a host name or an IP address") from error

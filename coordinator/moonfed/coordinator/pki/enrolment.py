@@ -42,9 +42,9 @@ class Enrolment:
         """
         require_whole("uses", uses, 1, MAX_USES)
         if device and uses != 1:
-            raise InvalidInput(f"uses is {uses}; it must be 1 in a join token for one device")
+            raise InvalidInput(field="uses", value=uses, allowed="1 in a join token for one device")
         if not math.isfinite(valid_seconds) or not 0 < valid_seconds <= MAX_VALID_SECONDS:
-            raise InvalidInput(f"valid_seconds is {valid_seconds}; it must be above 0 and at most ten years")
+            raise InvalidInput(field="valid_seconds", value=valid_seconds, allowed="above 0 and at most ten years")
         secret, now = secrets.token_urlsafe(SECRET_BYTES), time.time()
         record = TokenRecord(
             id=token_id(secret),
@@ -70,7 +70,9 @@ class Enrolment:
         self._check_token(secret, device)  # before parsing anything that an unauthenticated caller sent
         signed = self.authority.sign(signing_request, device, "device", self.certificate_life)
         if not self.registry.enrol(device, _issued(signed), _hash(secret)):
-            raise Untrusted("the join token is used up; ask the operator for a new one")
+            raise Untrusted(
+                "the join token is used up; ask the operator for a new one", field="join token", value="used up"
+            )
         return signed
 
     def renew(self, certificate: Certificate, signing_request: bytes) -> Signed:
@@ -83,12 +85,18 @@ class Enrolment:
     def _check_token(self, secret: str, device: str) -> None:
         token = self.registry.token(_hash(secret))
         if token is None:
-            raise Untrusted("this coordinator has no record of the join token; ask its operator for a new one")
+            raise Untrusted(
+                "this coordinator has no record of the join token; ask its operator for a new one",
+                field="join token",
+                value="unknown",
+            )
         if token.expires <= time.time():
             raise Untrusted("the join token has expired; ask the operator for a new one")
         if token.device not in ("", device):
             raise Untrusted(
-                f"the join token is for device {token.device!r} only; enrol as it, or ask for another token"
+                f"the join token is for device {token.device!r} only; enrol as it, or ask for another token",
+                field="join token",
+                value=token.device,
             )
 
 

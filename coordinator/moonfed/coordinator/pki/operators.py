@@ -32,7 +32,7 @@ OPERATOR_LIFE = timedelta(days=365)
 def require_role(text: str) -> Role:
     """Return a role; raises InvalidInput."""
     if text not in ROLES:
-        raise InvalidInput(f"role is {text!r}; it must be one of {', '.join(ROLES)}")
+        raise InvalidInput(field="role", value=text, allowed=f"one of {', '.join(ROLES)}")
     return text
 
 

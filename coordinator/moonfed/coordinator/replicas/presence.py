@@ -87,7 +87,9 @@ class Presence:
         """Close a local session that a newer one at another replica has replaced."""
         session, since = self._published.get(device, (None, 0))
         if session and since < newer.since:
-            session.close(WrongState(f"device {device!r} has connected again; this session ends"))
+            session.close(
+                WrongState(f"device {device!r} has connected again; this session ends", field="device", value=device)
+            )
             self._sessions.discard(session)
             del self._published[device]
 

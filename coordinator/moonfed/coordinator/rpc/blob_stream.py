@@ -72,9 +72,9 @@ def _open(
         ref = blobs.find(request.sha256)
         require_access(ref.sha256)
     except NotFound as error:
-        raise NotFound(f"{error}; if it was a global model, its run may have deleted it") from error
+        raise NotFound(f"{error}; if it was a global model, its run may have deleted it", field="blob") from error
     if request.offset > ref.size:
-        raise InvalidInput(f"offset is {request.offset}; blob {ref.sha256[:12]} has {ref.size} bytes")
+        raise InvalidInput(field="offset", value=request.offset, rest=f"; blob {ref.sha256[:12]} has {ref.size} bytes")
     return ref, opened.enter_context(blobs.local(ref).open("rb", buffering=0))
 
 

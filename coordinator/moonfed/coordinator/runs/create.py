@@ -135,7 +135,8 @@ def require_runnable(manifest: Manifest, settings: RunSettings) -> None:
     if settings.sampling == "samples" and SERVER_RULES.build(manifest.server_rule).weighting == "samples":
         raise InvalidInput(
             "sampling is 'samples' and so is the bundle's weighting, which would count a device's size twice; "
-            "one must be 'uniform': start with --sampling uniform, or export with --server-set weighting=uniform"
+            "one must be 'uniform': start with --sampling uniform, or export with --server-set weighting=uniform",
+            field="sampling",
         )
     require_consistent(manifest)
     round_protocol(settings).check_manifest(manifest)

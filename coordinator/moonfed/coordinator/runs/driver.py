@@ -527,7 +527,9 @@ class RunDriver:
             async with self._lock:
                 self.close(
                     Unavailable(
-                        f"run {self.record.run!r} is being restarted, because a file of its newest model is damaged"
+                        f"run {self.record.run!r} is being restarted, because a file of its newest model is damaged",
+                        field="run",
+                        value=self.record.run,
                     )
                 )
             await self._restart(self.record.run)

@@ -266,7 +266,9 @@ class RunFollower:
         """Return why this coordinator does not count a device's update now, or None."""
         if self._protocol.leaseholder_only:
             return Unavailable(
-                f"run {self.record.run!r} is asynchronous: only the coordinator that drives it accepts updates"
+                f"run {self.record.run!r} is asynchronous: only the coordinator that drives it accepts updates",
+                field="run",
+                value=self.record.run,
             )
         return self._rejection_reason(attempt, device)
 

@@ -119,7 +119,7 @@ class RunManager:
         if run in self.suspended:
             raise self.suspended.error(run)
         if served is None and await self._still_running(run):
-            raise Unavailable(f"run {run!r} cannot resume yet; try again")
+            raise Unavailable(f"run {run!r} cannot resume yet; try again", field="run", value=run)
         return served
 
     async def view(self, run: str) -> RunView:
@@ -167,7 +167,9 @@ class RunManager:
             await served.set_paused(paused=paused)
             return
         record = await asyncio.to_thread(self._store.run, run)
-        raise WrongState(f"run {run!r} has {HAS_ENDED[record.status]}; it cannot be paused or resumed")
+        raise WrongState(
+            f"run {run!r} has {HAS_ENDED[record.status]}; it cannot be paused or resumed", field="run", value=run
+        )
 
     async def delete(self, run: str) -> int:
         """Delete a run that has ended, with its models and every blob that nothing else needs; returns bytes freed."""
@@ -219,7 +221,7 @@ class RunManager:
         """Stop serving a run, which changes hands."""
         self.suspended.discard(run)
         if served := self._served.pop(run, None):
-            served.close(Unavailable(f"run {run!r} is changing hands between coordinators"))
+            served.close(Unavailable(f"run {run!r} is changing hands between coordinators", field="run", value=run))
 
     async def restart(self, run: str) -> None:
         """Retry, without limit, to resume a run whose files were damaged or unavailable."""

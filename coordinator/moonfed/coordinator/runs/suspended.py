@@ -44,7 +44,7 @@ class SuspendedRuns:
 
     def error(self, run: str) -> WrongState:
         """Return the error for calls about the run."""
-        return WrongState(f"run {run!r} is {self._reasons[run]}")
+        return WrongState(f"run {run!r} is {self._reasons[run]}", field="run", value=run)
 
     def view(self, run: str) -> RunView:
         """Return the run as operators see it. Blocking."""

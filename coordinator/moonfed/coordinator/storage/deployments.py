@@ -102,12 +102,14 @@ class Deployments:
             if number and number in known and known[number].status == "rolled-back":
                 return _views(connection, name, [known[number]])[0]
             if not standing:
-                raise WrongState(f"all deployments of {name!r} were rolled back")
+                raise WrongState(f"all deployments of {name!r} were rolled back", field="release", value=name)
             newest = standing[-1]
             if number not in (0, newest.number):
                 raise WrongState(
                     f"deployment {number} of {name!r} is not the newest, which is {newest.number} of version "
-                    f"{newest.version}; nothing was changed"
+                    f"{newest.version}; nothing was changed",
+                    field="deployment",
+                    value=number,
                 )
             self._outbox.add(connection, release_rolled_back(newest))
             return _update(connection, transitions.roll_back(newest))
@@ -146,7 +148,7 @@ class Deployments:
             releases.one(connection, name)
             known = _of_name(connection, name)
             if number and number not in known:
-                raise NotFound(f"release {name!r} has no deployment {number}")
+                raise NotFound(f"release {name!r} has no deployment {number}", field="release", value=name)
             views = _known_views(connection, name)
             return [found for view in views.values() if (found := _deployed(view, number))]
 
@@ -268,7 +270,7 @@ def _require_devices(view: DeploymentView, *, allow_empty: bool) -> DeploymentVi
 
 def _require_deployed(known: Mapping[int, Deployment], name: str) -> Mapping[int, Deployment]:
     if not known:
-        raise NotFound(f"release {name!r} was never deployed")
+        raise NotFound(f"release {name!r} was never deployed", field="release", value=name)
     return known
 
 

@@ -121,7 +121,9 @@ class DeviceRegistry:
             )
             returns = token is not None and token.device == device and not asks_again
             if token and token.revoked:
-                raise Untrusted("the join token was revoked by an operator; ask for a new one")
+                raise Untrusted(
+                    "the join token was revoked by an operator; ask for a new one", field="join token", value="revoked"
+                )
             if held:
                 _require_owner(held, issued, returns=returns)
             if not asks_again and not join_tokens.use(connection, secret_sha256):
@@ -155,9 +157,13 @@ class DeviceRegistry:
         with self._transactions.write() as connection:
             held = _locked(connection, device)
             if _holder(connection, certificate) != device:
-                raise WrongState(f"device {certificate.name!r} has just been renamed; try again")
+                raise WrongState(
+                    f"device {certificate.name!r} has just been renamed; try again",
+                    field="device",
+                    value=certificate.name,
+                )
             if held and held["revoked"]:
-                raise Untrusted(f"device {device!r} was revoked by an operator")
+                raise Untrusted(f"device {device!r} was revoked by an operator", field="device", value=device)
             connection.execute(_CHANGE, {"of_device": device, **changes})
             certificates.add(connection, issued.serial, device, issued.expires)
 
@@ -285,7 +291,7 @@ def _locked(connection: sql.Connection, device: str) -> sql.RowMapping | None:
 def _require(connection: sql.Connection, device: str) -> sql.RowMapping:
     held = _locked(connection, device)
     if held is None:
-        raise NotFound(f"there is no device {device!r}")
+        raise NotFound(f"there is no device {device!r}", field="device", value=device)
     return held
 
 
@@ -300,14 +306,18 @@ def candidates_for_selection(connection: sql.Connection) -> list[Candidate]:
 def _record(connection: sql.Connection, device: str) -> DeviceRecord:
     row = connection.execute(_ONE, {"of_device": device}).mappings().first()
     if row is None:
-        raise NotFound(f"there is no device {device!r}")
+        raise NotFound(f"there is no device {device!r}", field="device", value=device)
     return replace(row_mapping.device_record(row), certificates=certificates.issued_to(connection, device))
 
 
 def _holder(connection: sql.Connection, certificate: Certificate) -> str:
     device, reason = certificates.find(connection, certificate.serial) or (certificate.name, "")
     if reason not in ("", "renamed"):
-        raise Untrusted(f"the certificate {certificate.serial} of device {device!r} was {reason}; it cannot be renewed")
+        raise Untrusted(
+            f"the certificate {certificate.serial} of device {device!r} was {reason}; it cannot be renewed",
+            field="certificate",
+            value=str(reason),
+        )
     return device
 
 
@@ -319,13 +329,22 @@ def _require_owner(held: sql.RowMapping, issued: Issued, *, returns: bool) -> No
     if held["revoked"] and not returns:
         raise Untrusted(
             f"device {device!r} was revoked by an operator; it may not enrol again, "
-            "except with a join token that an operator creates for it"
+            "except with a join token that an operator creates for it",
+            field="device",
+            value=device,
         )
     if held["revoked"] and same_key:
-        raise Untrusted(f"the key of device {device!r} was revoked; enrol with a new key, in an empty state directory")
+        raise Untrusted(
+            f"the key of device {device!r} was revoked; enrol with a new key, in an empty state directory",
+            field="key of device",
+            value=device,
+        )
 
 
 def _taken(device: str) -> AlreadyExists:
     return AlreadyExists(
-        f"there is already a device {device!r}; give another name, or ask the operator for a join token for this device"
+        f"there is already a device {device!r}; give another name, or ask the operator for a join token for this "
+        "device",
+        field="device",
+        value=device,
     )

@@ -126,7 +126,9 @@ def _require_same(connection: sql.Connection, report: DeviceReport) -> None:
 
 def _not_participating(report: DeviceReport) -> WrongState:
     """Return the error for an update from a device that shares only the name of the one that the round awaits."""
-    return WrongState(f"device {report.device!r} does not participate in run {report.id.run!r}")
+    return WrongState(
+        f"device {report.device!r} does not participate in run {report.id.run!r}", field="device", value=report.device
+    )
 
 
 def _parameters(attempt: AttemptId, device: str) -> dict[str, Any]:
@@ -136,7 +138,9 @@ def _parameters(attempt: AttemptId, device: str) -> dict[str, Any]:
 
 def _require_same_update(standing: DeviceReport, attempt: AttemptId, device: str, blobs: Mapping[str, BlobRef]) -> None:
     if dict(standing.blobs) != dict(blobs):
-        raise AlreadyExists(f"a different update of {device!r} already counts in {attempt}")
+        raise AlreadyExists(
+            f"a different update of {device!r} already counts in {attempt}", field="update", value=device
+        )
 
 
 def _problem(work: Callable[[sql.Connection, T], None], connection: sql.Connection, item: T) -> MoonfedError | None:

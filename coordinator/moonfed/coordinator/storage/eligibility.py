@@ -52,7 +52,7 @@ class EligibilityReports:
             try:
                 insert_or_replace(connection, tables.eligibility, rows)
             except sql.exc.IntegrityError as error:
-                raise NotFound(f"there is no run {run!r}") from error
+                raise NotFound(f"there is no run {run!r}", field="run", value=run) from error
 
     def of_run(self, run: str) -> dict[str, EligibilityReport]:
         """Return the answers by device, without those of revoked devices."""

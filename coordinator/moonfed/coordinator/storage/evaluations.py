@@ -53,7 +53,11 @@ class EvaluationRecords:
                 return self._complete(connection, [found])[0]
             model = references.held(connection, run, round_, MODEL)
             if model is None:
-                raise NotFound(f"the global model of round {round_} of run {run!r} does not exist, or was deleted")
+                raise NotFound(
+                    f"the global model of round {round_} of run {run!r} does not exist, or was deleted",
+                    field="global model",
+                    value=round_,
+                )
             now = self._now(connection)
             row = {
                 "run": run,
@@ -98,7 +102,7 @@ class EvaluationRecords:
             found = _require(_one(connection, report.run, report.round, shared=True), report.run, report.round)
             if found.number != report.number or found.closed or found.model.sha256 != report.model:
                 raise WrongState(f"evaluation {report.number} of global model {report.round} of run {report.run!r} has "
-                                 "ended")  # fmt: skip
+                                 "ended", field="evaluation", value=report.number)  # fmt: skip
             _expect(connection, report.run, report.round, [report.device])
             counts = report.counts
             values = {
@@ -200,7 +204,9 @@ def _one(connection: sql.Connection, run: str, round_: int, *, shared: bool = Fa
 
 def _require(found: EvaluationRecord | None, run: str, round_: int) -> EvaluationRecord:
     if found is None:
-        raise NotFound(f"global model {round_} of run {run!r} is not being evaluated")
+        raise NotFound(
+            f"global model {round_} of run {run!r} is not being evaluated", field="global model", value=round_
+        )
     return found
 
 

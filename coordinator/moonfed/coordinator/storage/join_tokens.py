@@ -46,14 +46,16 @@ def revoke(connection: sql.Connection, token_id: str) -> TokenRecord:
     """Revoke the token whose id begins with `token_id`; raises NotFound for none, InvalidInput for several."""
     if len(token_id) < MIN_ID or not token_id.isalnum():
         raise InvalidInput(
-            f"token is {token_id!r}; it must be at least {MIN_ID} characters of an id in the list of tokens"
+            field="token", value=token_id, allowed=f"at least {MIN_ID} characters of an id in the list of tokens"
         )
     which = _columns.secret_sha256.startswith(token_id)
     found = connection.execute(sql.select(_columns.secret_sha256).where(which)).scalars().all()
     if not found:
-        raise NotFound(f"there is no join token {token_id!r}")
+        raise NotFound(f"there is no join token {token_id!r}", field="join token", value=token_id)
     if len(found) > 1:
-        raise InvalidInput(f"token is {token_id!r}, which {len(found)} ids begin with; give more characters")
+        raise InvalidInput(
+            field="token", value=token_id, rest=f", which {len(found)} ids begin with; give more characters"
+        )
     valid = sql.and_(_columns.secret_sha256 == found[0], _columns.revoked == 0)
     connection.execute(sql.update(tables.tokens).where(valid).values(revoked=time.time()))
     token = find(connection, found[0])

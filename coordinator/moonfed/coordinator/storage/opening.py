@@ -64,7 +64,8 @@ def _open_store(directory: StateDirectory, database: str) -> Store:
     if _is_empty(directory.database) and directory.used_before:
         raise Corrupt(
             f"{directory.database} is gone or empty, though {directory.root} was in use: restore the database from a "
-            "backup, or move the whole state directory away to start afresh"
+            "backup, or move the whole state directory away to start afresh",
+            field="database",
         )
     return sqlite.open_store(directory.database)
 

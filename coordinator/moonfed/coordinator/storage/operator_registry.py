@@ -52,7 +52,9 @@ class OperatorRegistry:
                 connection.execute(sql.select(sql.func.pg_advisory_xact_lock(_OPERATORS)))
             if connection.execute(query).first():
                 raise AlreadyExists(
-                    f"there is already an operator {record.operator!r}; revoke it first, or give another name"
+                    f"there is already an operator {record.operator!r}; revoke it first, or give another name",
+                    field="operator",
+                    value=record.operator,
                 )
             connection.execute(sql.insert(tables.operators).values(asdict(record)))
 
@@ -67,7 +69,7 @@ class OperatorRegistry:
         valid = sql.and_(of_operator, _columns.revoked == 0)
         with self._transactions.write() as connection:
             if not connection.execute(sql.select(_columns.serial).where(of_operator)).first():
-                raise NotFound(f"there is no operator {operator!r}")
+                raise NotFound(f"there is no operator {operator!r}", field="operator", value=operator)
             count_change(connection)
             revoking = sql.update(tables.operators).where(valid).values(revoked=now).returning(*_columns)
             return [OperatorRecord(**row) for row in connection.execute(revoking).mappings()]

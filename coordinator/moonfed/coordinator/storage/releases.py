@@ -72,12 +72,16 @@ def one(connection: sql.Connection, name: str, version: int = 0) -> ReleaseRecor
     """Return one version of a name, or its newest, within the caller's transaction; raises NotFound."""
     newest = _newest(connection, name)
     if newest is None:
-        raise NotFound(f"there is no release {name!r}")
+        raise NotFound(f"there is no release {name!r}", field="release", value=name)
     if version in (0, newest.manifest.version):
         return newest
     row = connection.execute(_ONE, {"of_name": name, "of_version": version}).mappings().first()
     if row is None:
-        raise NotFound(f"release {name!r} has no version {version}; the newest is {newest.manifest.version}")
+        raise NotFound(
+            f"release {name!r} has no version {version}; the newest is {newest.manifest.version}",
+            field="release",
+            value=name,
+        )
     return _record(row)
 
 
@@ -110,12 +114,18 @@ def _require_next(manifest: ReleaseManifest, before: ReleaseManifest | None) -> 
     if before and manifest.input != before.input:
         raise InvalidInput(
             f"input is {_input(manifest)}; it must be {_input(before)}, as in version {before.version} of "
-            f"{manifest.name!r}; give the release another name"
+            f"{manifest.name!r}; give the release another name",
+            field="input",
+            value=_input(manifest),
+            allowed=_input(before),
         )
     if before and manifest.classes != before.classes:
         raise InvalidInput(
             f"classes are {', '.join(manifest.classes)}; they must be {', '.join(before.classes)}, as in version "
-            f"{before.version} of {manifest.name!r}; give the release another name"
+            f"{before.version} of {manifest.name!r}; give the release another name",
+            field="classes",
+            value=", ".join(manifest.classes),
+            allowed=", ".join(before.classes),
         )
 
 
@@ -124,25 +134,34 @@ def _require_of_run(connection: sql.Connection, manifest: ReleaseManifest) -> No
     weights, bundle = manifest.plan[WEIGHTS_FILE], manifest.plan[MANIFEST_FILE]
     of_bundle = references.by_round(connection, manifest.run, tables.BUNDLE, tables.BUNDLE).get(tables.BUNDLE, {})
     if not of_bundle:
-        raise NotFound(f"there is no run {manifest.run!r}")
+        raise NotFound(f"there is no run {manifest.run!r}", field="run", value=manifest.run)
     of_round = references.by_round(connection, manifest.run, manifest.round, manifest.round).get(manifest.round, {})
     if MODEL not in of_round:
-        raise NotFound(f"run {manifest.run!r} has no global model of round {manifest.round}, or it was deleted")
+        raise NotFound(
+            f"run {manifest.run!r} has no global model of round {manifest.round}, or it was deleted",
+            field="run",
+            value=manifest.run,
+        )
     if weights != of_round[MODEL]:
         raise InvalidInput(
             f"weights of the release are {weights.sha256[:12]}; they must be {of_round[MODEL].sha256[:12]}, those of "
-            f"round {manifest.round} of run {manifest.run!r}"
+            f"round {manifest.round} of run {manifest.run!r}",
+            field="weights",
+            value=weights.sha256[:12],
         )
     own = of_bundle[MANIFEST_FILE]
     if bundle != own:
         raise InvalidInput(
-            f"bundle of the release is {bundle.sha256[:12]}; it must be {own.sha256[:12]}, that of run {manifest.run!r}"
+            f"bundle of the release is {bundle.sha256[:12]}; it must be {own.sha256[:12]}, that of run "
+            f"{manifest.run!r}",
+            field="bundle",
+            value=bundle.sha256[:12],
         )
 
 
 def _not_next(manifest: ReleaseManifest, following: int) -> AlreadyExists:
     return AlreadyExists(
-        f"version is {manifest.version}; it must be {following}, the next of release {manifest.name!r}"
+        field="version", value=manifest.version, allowed=f"{following}, the next of release {manifest.name!r}"
     )
 
 

@@ -123,7 +123,11 @@ def require_open(connection: sql.Connection, attempt: AttemptId) -> None:
     """Raise WrongState unless the round is open; it then stays open until the transaction ends."""
     status = connection.execute(_STATUS, row_mapping.parameters(attempt)).scalar()
     if status != "open":
-        raise WrongState(f"{attempt} is {status or 'unknown'}; it no longer accepts updates")
+        raise WrongState(
+            f"{attempt} is {status or 'unknown'}; it no longer accepts updates",
+            field="status",
+            value=status or "unknown",
+        )
 
 
 def begin_reducing(connection: sql.Connection, attempt: AttemptId) -> None:
@@ -135,7 +139,7 @@ def reopen(connection: sql.Connection, attempt: AttemptId) -> None:
     """Delete the reports of a round that has not ended; raises WrongState if it has."""
     which = row_mapping.parameters(attempt)
     if connection.execute(_HELD, which).scalar() not in UNDER_WAY:
-        raise WrongState(f"{attempt} has ended; it cannot be opened again")
+        raise WrongState(f"{attempt} has ended; it cannot be opened again", field="ended attempt", value=str(attempt))
     connection.execute(_FORGET_REPORTS, which)
     connection.execute(_CHANGE, {**which, "status": "open", "reused": {}})
 

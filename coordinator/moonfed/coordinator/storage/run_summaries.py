@@ -69,7 +69,7 @@ class RunSummaries:
             try:
                 insert_or_replace_if(connection, tables.operator_requests, [row], earlier != "stop")
             except sql.exc.IntegrityError as error:
-                raise NotFound(f"there is no run {run!r}") from error
+                raise NotFound(f"there is no run {run!r}", field="run", value=run) from error
 
 
 def fulfil(connection: sql.Connection, run: str) -> None:

@@ -111,4 +111,4 @@ def delete(connection: sql.Connection, run: str) -> list[BlobRef]:
 
 
 def _no_run(run: str) -> NotFound:
-    return NotFound(f"there is no run {run!r}")
+    return NotFound(f"there is no run {run!r}", field="run", value=run)

@@ -171,7 +171,7 @@ class Store:
         """
         with self._transactions.write() as connection:
             if (status := runs.status_held(connection, run)) in ACTIVE:
-                raise WrongState(f"run {run!r} is {status}; stop it before you delete it")
+                raise WrongState(f"run {run!r} is {status}; stop it before you delete it", field="run", value=run)
             return runs.delete(connection, run)
 
     def prune_run(self, run: str, retention: Retention, needed: int = 1) -> tuple[int, list[BlobRef]]:

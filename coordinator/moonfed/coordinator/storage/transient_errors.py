@@ -34,7 +34,7 @@ def as_unreachable(error: Exception) -> Unavailable | None:
     if not isinstance(error, sql.exc.OperationalError) or isinstance(error.orig, sqlite3.Error):
         return None
     unreachable = error.connection_invalidated or _sqlstate(error) is None
-    return Unavailable("the coordinator's database cannot be reached") if unreachable else None
+    return Unavailable("the coordinator's database cannot be reached", field="database") if unreachable else None
 
 
 def _sqlstate(error: sql.exc.DBAPIError) -> str | None:

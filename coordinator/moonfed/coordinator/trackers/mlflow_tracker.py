@@ -144,14 +144,14 @@ def _explained(uri: str) -> Iterator[None]:
     except OSError as error:  # of the HTTP client
         if error.filename:
             raise
-        raise Unavailable(f"MLflow at {uri} does not answer: {_shortened(error)}") from error
+        raise Unavailable(f"MLflow at {uri} does not answer: {_shortened(error)}", field="MLflow", value=uri) from error
 
 
 def _reason(uri: str, error: MlflowException) -> MoonfedError:
     sentence = _shortened(error)
     passing: Mapping[str, Any] = dict.fromkeys(("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED"))
     if error.error_code in passing:
-        return Unavailable(f"MLflow at {uri} is not available: {sentence}")
+        return Unavailable(f"MLflow at {uri} is not available: {sentence}", field="MLflow", value=uri)
     return InvalidInput(f"MLflow at {uri} rejects the run: {sentence}")
 
 

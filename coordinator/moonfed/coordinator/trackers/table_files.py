@@ -23,11 +23,15 @@ def open_tables(options: TrackerOptions, suffix: str, write_table: WriteTable) -
     target = Path(options.target)
     if target.suffix == suffix:
         if options.devices:
-            raise InvalidInput(f"target is {options.target!r}; with --devices it must be a directory")
+            raise InvalidInput(field="target", value=options.target, rest="; with --devices it must be a directory")
         if target.is_dir():
-            raise InvalidInput(f"target is {options.target!r}; it must be a file, or a directory without {suffix!r}")
+            raise InvalidInput(
+                field="target", value=options.target, allowed=f"a file, or a directory without {suffix!r}"
+            )
     elif target.suffix in (".csv", ".parquet", ".json", ".tsv", ".xlsx") or target.is_file():
-        raise InvalidInput(f"target is {options.target!r}; it must be a directory, or a file that ends in {suffix}")
+        raise InvalidInput(
+            field="target", value=options.target, allowed=f"a directory, or a file that ends in {suffix}"
+        )
     yield TableFiles(target, suffix, write_table)
 
 

@@ -43,7 +43,11 @@ class TensorBoardTracker:
         self._previous = sorted(directory.glob(f"{PREFIX}*{SUFFIX}*"))
         for file in self._previous:
             if not file.name.endswith(SUFFIX + identity):
-                raise AlreadyExists(f"{directory} holds another run of this name; give a --name of its own")
+                raise AlreadyExists(
+                    f"{directory} holds another run of this name; give a --name of its own",
+                    field="name",
+                    value=directory,
+                )
         self._writer = EventFileWriter(str(directory), filename_suffix=SUFFIX + identity)
         self._texts: dict[str, str] = {}
 

@@ -66,7 +66,7 @@ def require_kind(kind: str, experiment: str) -> None:
     """Raise InvalidInput unless there is such a tracker, with experiments if one is named."""
     require(kind in TRACKERS, "to", kind, f"one of {', '.join(TRACKERS)}")
     if experiment and not TRACKERS[kind].named_experiments:
-        raise InvalidInput(f"experiment is {experiment!r}; it must be omitted with --to {kind}")
+        raise InvalidInput(field="experiment", value=experiment, allowed=f"omitted with --to {kind}")
 
 
 def takes_files(kind: str, target: str) -> bool:

@@ -22,12 +22,18 @@ def link_files(header: UpdateHeader, files: Mapping[str, Path], directory: Path)
     linked = {}
     for role, ref in header.blobs.items():
         if not files[role].is_file():
-            raise NotFound(f"there is no file {files[role]}, which should hold the update's {role}")
+            raise NotFound(
+                f"there is no file {files[role]}, which should hold the update's {role}",
+                field="file",
+                value=files[role],
+            )
         target = directory / ref.sha256
         if not target.exists():  # two roles may hold the same bytes
             _link_or_copy(files[role], target)
         if ref_of_file(target) != ref:
-            raise Corrupt(f"the file {files[role]}, the update's {role}, does not match the sha256 in its header")
+            raise Corrupt(
+                f"the file {files[role]}, the update's {role}, does not match the sha256 in its header", field=role
+            )
         sync_file(target)
         linked[ref.sha256] = target
     return linked

@@ -30,7 +30,9 @@ class ByteQuota:
         if sent[device] + size > self._limit:
             raise ResourceExhausted(
                 f"device {device!r} would have sent {sent[device] + size} bytes for {attempt}; at most {self._limit} "
-                f"are allowed, {TRIES} times the largest update"
+                f"are allowed, {TRIES} times the largest update",
+                field="device",
+                value=device,
             )
         sent[device] += size
 

@@ -152,7 +152,7 @@ class Updates:
             if await self._has_receipt(header):
                 return None
             self._late.add(header.id, header.device)
-            raise WrongState(f"run {header.id.run!r} has ended")
+            raise WrongState(f"run {header.id.run!r} has ended", field="run", value=header.id.run)
         update = _Admitted(header=header, run=run, admission=run.admit(header.id, header.device))
         try:
             if not await self._is_counted(update):

@@ -47,9 +47,9 @@ def check_header(header: UpdateHeader, largest: Mapping[str, int], wanted: Encod
     file that is too large for its role's tensors.
     """
     if header.blobs.keys() != largest.keys():
-        raise InvalidInput(f"blobs is {sorted(header.blobs)}; it must be {sorted(largest)}")
+        raise InvalidInput(field="blobs", value=sorted(header.blobs), allowed=str(sorted(largest)))
     if header.encoding != wanted:
-        raise InvalidInput(f"encoding is {str(header.encoding)!r}; this run uses {str(wanted)!r}")
+        raise InvalidInput(field="encoding", value=str(header.encoding), rest=f"; this run uses {str(wanted)!r}")
     for role, limit in largest.items():
         if header.blobs[role].size > limit:
             raise ResourceExhausted(f"the update's {role} has {header.blobs[role].size} bytes; {limit} are allowed")
@@ -97,11 +97,13 @@ def _check_class_means(path: Path, specs: Sequence[TensorSpec]) -> None:
     mask = tensors[MASK]
     wrong = (mask != 0) & (mask != 1)
     if wrong.any():
-        raise SchemaMismatch(f"tensor {MASK!r} holds {mask[wrong][0]}; it must hold 0 or 1")
+        raise SchemaMismatch(f"tensor {MASK!r} holds {mask[wrong][0]}; it must hold 0 or 1", field="tensor", value=MASK)
     means = tensors[MEANS].reshape(mask.size, -1)[mask == 0]
     if means.any():
         raise SchemaMismatch(
-            f"tensor {MEANS!r} holds {means[means != 0][0]} for a class whose {MASK!r} is 0; it must hold 0 there"
+            f"tensor {MEANS!r} holds {means[means != 0][0]} for a class whose {MASK!r} is 0; it must hold 0 there",
+            field="tensor",
+            value=MEANS,
         )
 
 

@@ -64,7 +64,9 @@ def signature(secret: bytes, id_: str, moment: str, body: bytes) -> str:
 def read_receiver(url: str, secret_file: Path | None) -> Receiver:
     """Return the receiver that an operator names; InvalidInput names the option that is wrong, never the secret."""
     if secret_file is None:
-        raise InvalidInput("webhook_secret is missing; it must be a file with a secret that the receiver knows")
+        raise InvalidInput(
+            "webhook_secret is missing; it must be a file with a secret that the receiver knows", field="webhook_secret"
+        )
     require_file("webhook_secret", secret_file)
     lines = read_regular(secret_file, FILE_BYTES).split()
     if not 1 <= len(lines) <= SECRETS:
@@ -84,9 +86,13 @@ def _decoded(line: bytes, file: Path) -> bytes:
 
 def _wrong_secret(file: Path) -> InvalidInput:
     return InvalidInput(
-        f"webhook_secret is {str(file)!r}; it must hold a secret on one line: {SECRET_BYTES[0]} to {SECRET_BYTES[1]} "
-        f"bytes in base64, such as `openssl rand -base64 32` prints, with or without {PREFIX!r} before them; while you "
-        "replace the secret, a second line holds the other one"
+        field="webhook_secret",
+        value=file,
+        rest=(
+            f"; it must hold a secret on one line: {SECRET_BYTES[0]} to {SECRET_BYTES[1]} bytes in "
+            f"base64, such as `openssl rand -base64 32` prints, with or without {PREFIX!r} before them; "
+            "while you replace the secret, a second line holds the other one"
+        ),
     )
 
 
@@ -104,5 +110,6 @@ def _require_url(url: str) -> None:
 def _wrong_url() -> InvalidInput:
     return InvalidInput(
         "webhook is not an address that may be used; it must begin with https://, or with http:// on this machine, and "
-        "have no user name, such as https://hooks.example.org/moonfed"
+        "have no user name, such as https://hooks.example.org/moonfed",
+        field="webhook",
     )

@@ -72,7 +72,7 @@ def _cores() -> set[int]:
 def require_signature(signature: BlobRef | None, manifest: BlobRef) -> BlobRef:
     """Return the reference of a bundle's signature; raise UntrustedBundle if there is none, or a file is too large."""
     if signature is None:
-        raise UntrustedBundle("the bundle is not signed")
+        raise UntrustedBundle("the bundle is not signed", field="signature")
     if signature.size > MAX_BYTES:
         raise UntrustedBundle(f"the bundle's signature has {signature.size} bytes; it must be at most {MAX_BYTES}")
     if manifest.size > MANIFEST_BYTES:
@@ -83,10 +83,18 @@ def require_signature(signature: BlobRef | None, manifest: BlobRef) -> BlobRef:
 def require_runnable(manifest: Manifest) -> None:
     """Raise VersionMismatch, naming both versions, if this device cannot run the bundle's plan."""
     if manifest.plan.interface != PLAN_INTERFACE:
-        raise VersionMismatch(f"the plan's interface is {manifest.plan.interface}; this device runs {PLAN_INTERFACE}")
+        raise VersionMismatch(
+            f"the plan's interface is {manifest.plan.interface}; this device runs {PLAN_INTERFACE}",
+            field="interface",
+            value=manifest.plan.interface,
+        )
     installed = torch_version()
     if _numbers(installed) < _numbers(manifest.plan.minimum_torch):
-        raise VersionMismatch(f"the plan needs torch {manifest.plan.minimum_torch}; this device has {installed}")
+        raise VersionMismatch(
+            f"the plan needs torch {manifest.plan.minimum_torch}; this device has {installed}",
+            field="torch",
+            value=installed,
+        )
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -213,7 +213,7 @@ def _expired_identity(state: Path, name: str) -> Identity | None:
 def _require_replaceable(state: Path, name: str, device: str) -> None:
     """Raise unless a token for one device may replace the identity in STATE, if there is one."""
     if name not in ("", device):
-        raise InvalidInput(f"name is {name!r}; it must be {device!r}, because the join token is for this device")
+        raise InvalidInput(field="name", value=name, allowed=f"{device!r}, because the join token is for this device")
     if (state / IDENTITY).exists() and (held := read_identity(state)).name != device:
         raise AlreadyExists(
             f"{state} holds the identity of {held.name!r}, and the join token is for {device!r}; "

@@ -374,7 +374,11 @@ def _require_sizes(blobs: Mapping[str, BlobRef], manifest: Manifest) -> None:
     for role, ref in blobs.items():
         limit = FILE_HEADER + VALUE_BYTES * model_size(manifest.tensors if role == MODEL else manifest.downlink[role])
         if ref.size > limit:
-            raise InvalidInput(f"the {role} of the assignment has {ref.size} bytes; it must be at most {limit}")
+            raise InvalidInput(
+                f"the {role} of the assignment has {ref.size} bytes; it must be at most {limit}",
+                field=f"size of the {role}",
+                value=ref.size,
+            )
 
 
 def _require_signed_training(assignment: Assignment, manifest: Manifest) -> None:

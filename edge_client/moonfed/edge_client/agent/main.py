@@ -79,7 +79,10 @@ def _require_trust(settings: DeviceSettings) -> None:
     if load(state):
         return
     if not settings.insecure:
-        raise NotFound(f"{state} has no trust file; give it one with: moonfed-client trust FILE --state {state}")
+        raise NotFound(
+            f"{state} has no trust file; give it one with: moonfed-client trust FILE --state {state}",
+            field="trust file",
+        )
     pin(state, ensure_keys(default_directory(), logging.warning).verify())
 
 

@@ -330,7 +330,9 @@ def _require_same_variant(installed: StoredRelease, target: TargetRelease) -> No
     if (installed.variant, installed.ref) != (target.variant, target.manifest):
         raise InvalidInput(
             f"version {target.version} is installed here as variant {installed.variant}, and installed versions never "
-            "change; deploy another version"
+            "change; deploy another version",
+            field="version",
+            value=target.version,
         )
 
 

@@ -369,7 +369,7 @@ def _holdout_counts(scored: Fields, samples: int, models: int) -> HoldoutCounts:
     correct = scored.get("correct")
     try:
         if not isinstance(correct, list) or len(correct) != models or not all(type(one) is int for one in correct):
-            raise InvalidInput("correct must be one number for each model")
+            raise InvalidInput("correct must be one number for each model", field="correct")
         return HoldoutCounts(samples=samples, correct=correct[0], local_correct=correct[1] if models > 1 else None)
     except InvalidInput as error:
         raise TrainingFailed(f"{NAME} sent invalid results") from error

@@ -68,7 +68,9 @@ class ProfileSettings:
                 require_whole(option.replace("_", "-"), value, 1)
         if self.data and self.samples is not None:
             raise InvalidInput(
-                f"samples is {self.samples}; with --data, whose samples are counted, it must not be given"
+                field="samples",
+                value=self.samples,
+                rest="; with --data, whose samples are counted, it must not be given",
             )
 
 
@@ -228,7 +230,7 @@ def require_enough_samples(manifest: Manifest, samples: int) -> None:
     """Raise InvalidInput if the plan needs more samples."""
     least = max(1, manifest.plan.minimum_samples)
     if samples < least:
-        raise InvalidInput(f"samples is {samples}; the plan needs at least {least}")
+        raise InvalidInput(field="samples", value=samples, rest=f"; the plan needs at least {least}")
 
 
 def _peak(peaks: dict[str, Any], need: Need) -> Peak:

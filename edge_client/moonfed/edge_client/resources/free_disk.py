@@ -24,7 +24,11 @@ def require_free(needed: int, models: BlobDirectory, work: str) -> None:
     """Raise ResourceExhausted, with both sizes, unless the disk has room for what the work writes."""
     free = shutil.disk_usage(models.root).free
     if free < needed:
-        raise ResourceExhausted(f"the disk of this device has {human(free)} free; {work} needs {human(needed)}")
+        raise ResourceExhausted(
+            f"the disk of this device has {human(free)} free; {work} needs {human(needed)}",
+            field="free disk",
+            value=free,
+        )
 
 
 def require_space(subject: str, refs: Iterable[BlobRef], blobs: BlobDirectory) -> None:

@@ -102,7 +102,9 @@ def config_text(file: Path, version: int) -> str:
     """Return a release's configuration, which then serves this version alone."""
     text = file.read_text(encoding="utf-8")
     if _ANY_POLICY.search(text):
-        raise InvalidInput(f"{CONFIG_FILE} of the release has a version_policy; devices add their own")
+        raise InvalidInput(
+            f"{CONFIG_FILE} of the release has a version_policy; devices add their own", field="version_policy"
+        )
     return f"{text.rstrip()}\nversion_policy {{ specific {{ versions: {version} }} }}\n"
 
 
@@ -113,7 +115,7 @@ def configured_version(file: Path) -> int:
     except (OSError, UnicodeDecodeError):
         found = []
     if len(found) != 1:
-        raise Corrupt(f"{file} does not name a version")
+        raise Corrupt(f"{file} does not name a version", field="version")
     return int(found[0])
 
 
@@ -135,4 +137,4 @@ def require_same(file: Path, ref: BlobRef) -> None:
 
 
 def _damaged(file: Path) -> Corrupt:
-    return Corrupt(f"{file} differs from what was installed; the disk may be damaged")
+    return Corrupt(f"{file} differs from what was installed; the disk may be damaged", field="file", value=file.name)

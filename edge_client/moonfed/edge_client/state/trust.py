@@ -43,7 +43,9 @@ def load(state: Path) -> DeviceTrust | None:
         versions = {str(name): int(version) for name, version in document["accepted"].items()}
         return DeviceTrust(trust=Trust.from_document(document["trust"]), accepted=versions)
     except (InvalidInput, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise Corrupt(f"{file} is damaged; replace it with: moonfed-client trust FILE") from error
+        raise Corrupt(
+            f"{file} is damaged; replace it with: moonfed-client trust FILE", field="trust file", value=file
+        ) from error
 
 
 def pin(state: Path, trust: Trust, *, forget: bool = False) -> None:

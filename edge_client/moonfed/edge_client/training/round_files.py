@@ -158,16 +158,24 @@ def _require_results(results: Mapping[str, Sequence[torch.Tensor]], manifest: Ma
     """Raise TrainingFailed unless the plan's results match its manifest and are finite."""
     promised = _outgoing(manifest)
     if sorted(results) != sorted(promised):
-        raise TrainingFailed(f"the plan's round left {sorted(results)}; its manifest promises {sorted(promised)}")
+        raise TrainingFailed(
+            f"the plan's round left {sorted(results)}; its manifest promises {sorted(promised)}",
+            field="results",
+            value=sorted(results),
+        )
     for role, specs in promised.items():
         shapes = [tuple(tensor.shape) for tensor in results[role]]
         if shapes != [spec.shape for spec in specs]:
-            raise TrainingFailed(f"the plan's {role!r} has tensors whose shapes differ from the manifest's")
+            raise TrainingFailed(
+                f"the plan's {role!r} has tensors whose shapes differ from the manifest's", field="shapes", value=role
+            )
         for tensor, spec in zip(results[role], specs, strict=True):
             if not bool(torch.isfinite(tensor).all()):
                 raise TrainingFailed(
                     f"local training diverged: tensor {spec.name!r} of {role!r} holds NaN or infinite values; "
-                    "a lower learning rate may help"
+                    "a lower learning rate may help",
+                    field="tensor",
+                    value=spec.name,
                 )
 
 
@@ -180,7 +188,9 @@ def _metrics(trained: Trained) -> dict[str, float]:
         metrics[f"{HOLDOUT}samples"] = float(trained.holdout.samples)
     for name, value in trained.metrics.items():
         if name == LOSS or name.startswith(HOLDOUT):
-            raise TrainingFailed(f"the plan has a metric {name!r}; that name is reserved for the device")
+            raise TrainingFailed(
+                f"the plan has a metric {name!r}; that name is reserved for the device", field="metric", value=name
+            )
         if math.isfinite(value):
             metrics[name] = value
         else:

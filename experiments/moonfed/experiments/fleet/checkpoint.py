@@ -60,9 +60,13 @@ def save_checkpoint(output: Path, file: Path) -> Checkpoint:
     """
     layout = Layout(output)
     if not layout.recipe.is_file():
-        raise NotFound(f"directory is {str(output)!r}, which holds no simulation")
+        raise NotFound(field="directory", value=output, rest=", which holds no simulation")
     if layout.summary.is_file():
-        raise WrongState(f"the simulation in {output} has finished; there is nothing to resume")
+        raise WrongState(
+            f"the simulation in {output} has finished; there is nothing to resume",
+            field="finished simulation",
+            value=output,
+        )
     if not (layout.data.is_dir() and layout.bundle.is_dir()):
         raise WrongState(f"the simulation in {output} has not begun to train; there is nothing to save")
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -87,15 +91,19 @@ def restore_checkpoint(file: Path, simulation: Simulation, output: Path) -> None
     for a directory that holds something.
     """
     if not file.is_file():
-        raise NotFound(f"checkpoint is {str(file)!r}; there is no such file")
+        raise NotFound(field="checkpoint", value=file, rest="; there is no such file")
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise InvalidInput(f"output is {str(output)!r}, which is not empty; a checkpoint needs a new directory")
+        raise InvalidInput(
+            field="output", value=output, rest=", which is not empty; a checkpoint needs a new directory"
+        )
     with new_directory(output.absolute()) as temporary:
         _unpack(file, temporary)
         layout = Layout(temporary)
         facts, recipe = _read_json(file, layout.checkpoint), _read_json(file, layout.recipe)
         if facts.get("format") != FORMAT:
-            raise InvalidInput(f"checkpoint is {str(file)!r}, of format {facts.get('format')!r}; it must be {FORMAT}")
+            raise InvalidInput(
+                field="checkpoint", value=file, rest=f", of format {facts.get('format')!r}; it must be {FORMAT}"
+            )
         require_same(recipe, simulation, f"checkpoint is {str(file)!r}", "checkpoint")
         if layout.coordinator.is_dir():  # SOLO has none
             layout.coordinator.chmod(0o700)
@@ -223,17 +231,21 @@ def _unpack(file: Path, directory: Path) -> None:
         ):
             for member in archive:
                 if not (member.isfile() or member.isdir()):
-                    raise InvalidInput(f"checkpoint is {str(file)!r}, which holds {member.name!r}, not a plain file")
+                    raise InvalidInput(
+                        field="checkpoint", value=file, rest=f", which holds {member.name!r}, not a plain file"
+                    )
                 archive.extract(member, directory, filter="data")
     except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
-        raise InvalidInput(f"checkpoint is {str(file)!r}, which is not a checkpoint: {error}") from error
+        raise InvalidInput(field="checkpoint", value=file, rest=f", which is not a checkpoint: {error}") from error
 
 
 def _read_json(file: Path, path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"checkpoint is {str(file)!r}, which is not a checkpoint: {path.name} is missing") from error
+        raise InvalidInput(
+            field="checkpoint", value=file, rest=f", which is not a checkpoint: {path.name} is missing"
+        ) from error
     if not isinstance(found, dict):
-        raise InvalidInput(f"checkpoint is {str(file)!r}, which is not a checkpoint: {path.name} is damaged")
+        raise InvalidInput(field="checkpoint", value=file, rest=f", which is not a checkpoint: {path.name} is damaged")
     return found

@@ -33,10 +33,10 @@ class EngineSettings:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise InvalidInput(f"engine is {self.kind!r}; it must be 'processes' or 'ray'")
+            raise InvalidInput(field="engine", value=self.kind, allowed="'processes' or 'ray'")
         require_whole("workers", self.workers, 1)
         if self.device not in ("cpu", "cuda"):
-            raise InvalidInput(f"device is {self.device!r}; it must be 'cpu' or 'cuda'")
+            raise InvalidInput(field="device", value=self.device, allowed="'cpu' or 'cuda'")
 
 
 def available_cores() -> int:

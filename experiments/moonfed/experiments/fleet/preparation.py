@@ -72,11 +72,13 @@ def _split(simulation: Simulation, data: SplitDataSet) -> list[Indices]:
     if not simulation.by:
         return partition(data.train.labels, simulation.partition_settings)
     if data.train.file is None or data.train.rows is None:
-        raise InvalidInput(f"by is {simulation.by!r}, which applies to tables only; leave it out")
+        raise InvalidInput(field="by", value=simulation.by, rest=", which applies to tables only; leave it out")
     parts = group_by(data.train.file, simulation.by, data.train.rows)
     if len(parts) != simulation.parties:
         raise InvalidInput(
-            f"parties is {simulation.parties}, and column {simulation.by!r} has {len(parts)} values; they must agree"
+            field="parties",
+            value=simulation.parties,
+            rest=f", and column {simulation.by!r} has {len(parts)} values; they must agree",
         )
     return parts
 
@@ -92,8 +94,9 @@ def _load(simulation: Simulation, data: Path | None, bundle: Bundle | None) -> S
     most = len(loaded.train.labels) // MINIMUM_SAMPLES
     if simulation.parties > most and not simulation.by:
         raise InvalidInput(
-            f"parties is {simulation.parties}; {len(loaded.train.labels)} training samples are enough for at most "
-            f"{most}"
+            field="parties",
+            value=simulation.parties,
+            rest=f"; {len(loaded.train.labels)} training samples are enough for at most {most}",
         )
     return loaded
 
@@ -120,7 +123,7 @@ def _require_same_samples(layout: Layout) -> None:
         return
     if json.loads(layout.checkpoint.read_bytes())["data_sha256"] != digest_of(layout.data):
         shutil.rmtree(layout.data)
-        raise InvalidInput("data holds other samples than the checkpoint's")
+        raise InvalidInput("data holds other samples than the checkpoint's", field="data")
 
 
 def require_ours(simulation: Simulation, layout: Layout) -> None:
@@ -128,7 +131,9 @@ def require_ours(simulation: Simulation, layout: Layout) -> None:
     if not layout.recipe.is_file():
         if layout.root.exists() and not (layout.root.is_dir() and not any(layout.root.iterdir())):
             raise InvalidInput(
-                f"output is {str(layout.root)!r}, which holds something other than a simulation; name a new directory"
+                field="output",
+                value=layout.root,
+                rest=", which holds something other than a simulation; name a new directory",
             )
         return
     try:
@@ -145,7 +150,9 @@ def require_same(recipe: Mapping[str, Any], simulation: Simulation, place: str, 
         if held.get(key) != wanted.get(key):
             raise InvalidInput(
                 f"{place}, which holds a simulation whose {key} is {_said(held, key)}, not {_said(wanted, key)}; "
-                f"name another {kind}"
+                f"name another {kind}",
+                field=key,
+                value=_said(held, key),
             )
 
 

@@ -23,5 +23,5 @@ RECIPES: Mapping[str, Recipe] = {
 def find_recipe(name: str) -> Recipe:
     """Return the recipe of that name; InvalidInput lists all names."""
     if name not in RECIPES:
-        raise InvalidInput(f"recipe is {name!r}; it must be one of {', '.join(RECIPES)}")
+        raise InvalidInput(field="recipe", value=name, allowed=f"one of {', '.join(RECIPES)}")
     return RECIPES[name]

@@ -64,12 +64,14 @@ def reproduce_command(
         _list(list(RECIPES.values()), as_json)
         return
     if run_all and name is not None:
-        raise InvalidInput(f"recipe is {name!r}, and --all is given too; give only one of them")
+        raise InvalidInput(field="recipe", value=name, rest=", and --all is given too; give only one of them")
     if not run_all and name is None:
-        raise InvalidInput("recipe is not given; name one that --list shows, or use --all for every recipe")
+        raise InvalidInput(
+            "recipe is not given; name one that --list shows, or use --all for every recipe", field="recipe"
+        )
     recipes = [find_recipe(name)] if name else list(RECIPES.values())
     if output is None:
-        raise InvalidInput("output is not given; it must be a directory")
+        raise InvalidInput("output is not given; it must be a directory", field="output")
     options = Options(
         output=output,
         data=data,

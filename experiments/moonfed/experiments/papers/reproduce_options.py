@@ -54,7 +54,9 @@ def choose(recipe: Recipe, options: Options) -> Recipe:
     and for a quick run of a recipe that the digits cannot show.
     """
     if options.dataset and options.dataset not in recipe.datasets:
-        raise InvalidInput(f"dataset is {options.dataset!r}; {recipe.name} has {', '.join(recipe.datasets)}")
+        raise InvalidInput(
+            field="dataset", value=options.dataset, rest=f"; {recipe.name} has {', '.join(recipe.datasets)}"
+        )
     for method in options.methods:
         if method not in recipe.methods:
             raise InvalidInput(f"methods has {method!r}; {recipe.name} has {', '.join(recipe.methods)}")
@@ -87,7 +89,8 @@ def _check_data(recipe: Recipe, options: Options) -> None:
     if compares_views and options.quick and not options.data:
         raise InvalidInput(
             f"data is not given; {recipe.name} compares augmentations, and the digits have none: "
-            "give the folder with CIFAR-10"
+            "give the folder with CIFAR-10",
+            field="data",
         )
     trained = {cell.dataset for cell in recipe.trained}
     missing = [name for name in trained if not DATA[name].bundled]

@@ -122,7 +122,7 @@ class FedProx(Method):
         require_at_least("mu", self.mu, 0.0)
         require_whole("measure_inexactness", self.measure_inexactness, 0)
         if self.measure_inexactness > 1:
-            raise InvalidInput(f"measure_inexactness is {self.measure_inexactness}; it must be 0 or 1")
+            raise InvalidInput(field="measure_inexactness", value=self.measure_inexactness, allowed="0 or 1")
 
     def hyperparameters(self) -> dict[str, float]:
         """Return both settings as numbers."""

@@ -123,7 +123,9 @@ class PrototypeMethod(Method):
         require_whole("decay_end", self.decay_end, 1)
         require_whole("prototype_minimum", self.prototype_minimum, 1)
         if self.decay_end <= self.decay_start:
-            raise InvalidInput(f"decay_end is {self.decay_end}; it must be above decay_start, {self.decay_start}")
+            raise InvalidInput(
+                field="decay_end", value=self.decay_end, allowed=f"above decay_start, {self.decay_start}"
+            )
 
     def hyperparameters(self) -> dict[str, float]:
         """Return mu_glob as in the first round, without l_con."""

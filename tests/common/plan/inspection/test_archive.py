@@ -14,6 +14,7 @@ from moonfed.errors import UnsafePlan
 from moonfed.plan.inspection import archive as module
 from moonfed.plan.inspection.archive import MAXIMUM_NAME, inspect_archive, read_plan
 from tests.support.attack_plans import Harmless, archive_of, on_load, rewritten, with_code
+from tests.support.refusals import refused
 
 
 @pytest.fixture(scope="module")
@@ -56,24 +57,24 @@ def test_a_compressed_record_is_rejected_though_it_is_no_smaller(harmless: bytes
     content = io.BytesIO(harmless)
     with zipfile.ZipFile(content, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data/7", bytes([*range(40), *[0] * int(same.filename)]))
-    with pytest.raises(UnsafePlan, match="'archive/data/7' is compressed or encrypted"):
+    with refused(UnsafePlan, "stored record", "archive/data/7"):
         inspect_archive(content.getvalue())
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "field"),
     [
-        ("archive/" + "x" * MAXIMUM_NAME, "has a broken name, or one of over 200 characters"),
-        ("archive/code/../../x.py", "which is not allowed in plans"),
-        ("archive/extra/x", "which is not allowed in plans"),
-        ("archive/code/x.debug_pkl", "which is not allowed in plans"),
-        ("archive/data/0\n", "which is not allowed in plans"),
-        ("/etc/passwd", "which is not allowed in plans"),
-        ("an archive/data/7", "which is not allowed in plans"),
+        ("archive/" + "x" * MAXIMUM_NAME, "record name"),
+        ("archive/code/../../x.py", "record"),
+        ("archive/extra/x", "record"),
+        ("archive/code/x.debug_pkl", "record"),
+        ("archive/data/0\n", "record"),
+        ("/etc/passwd", "record"),
+        ("an archive/data/7", "record"),
     ],
 )
-def test_records_with_other_names_are_rejected(harmless: bytes, name: str, message: str) -> None:
-    with pytest.raises(UnsafePlan, match=message):
+def test_records_with_other_names_are_rejected(harmless: bytes, name: str, field: str) -> None:
+    with refused(UnsafePlan, field, name[:MAXIMUM_NAME]):
         inspect_archive(rewritten(harmless, lambda found: found | {name: b"x"}))
 
 
@@ -81,7 +82,7 @@ def test_a_repeated_record_is_rejected(harmless: bytes) -> None:
     content = io.BytesIO(harmless)
     with zipfile.ZipFile(content, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
         archive.writestr(archive.namelist()[0], b"x")
-    with pytest.raises(UnsafePlan, match="two records of one name"):
+    with refused(UnsafePlan, "record names"):
         inspect_archive(content.getvalue())
 
 
@@ -115,7 +116,7 @@ def test_records_that_overlap_are_rejected(harmless: bytes) -> None:
 
 def test_too_many_records_are_rejected(harmless: bytes) -> None:
     many = {f"archive/data/{number}": b"" for number in range(10_001)}
-    with pytest.raises(UnsafePlan, match="records; it may have 10000"):
+    with refused(UnsafePlan, "records"):
         inspect_archive(rewritten(harmless, lambda found: found | many))
 
 
@@ -146,7 +147,7 @@ def test_a_file_that_is_not_an_archive_is_rejected(content: bytes) -> None:
 def test_a_device_file_or_a_pipe_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "plan.pt")
     for path in (tmp_path / "plan.pt", Path("/dev/zero")):
-        with pytest.raises(UnsafePlan, match="is not a regular file"):
+        with pytest.raises(UnsafePlan, match="not a regular file"):
             read_plan(path)
 
 
@@ -262,5 +263,5 @@ def test_code_must_be_text(harmless: bytes) -> None:
 
 
 def test_too_much_code_is_rejected(harmless: bytes) -> None:
-    with pytest.raises(UnsafePlan, match="bytes of code; it may have 4194304"):
+    with refused(UnsafePlan, "bytes of code"):
         inspect_archive(with_code(harmless, lambda text: text + "\n" * (9 << 20)))

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from moonfed.errors import Corrupt, InvalidInput
 from moonfed.plan.inspection.graph import require_self_contained
+from tests.support.refusals import refused
 
 
 def tensor(*, external: bool = False) -> TensorProto:
@@ -118,7 +119,7 @@ PLACES = (
 @pytest.mark.parametrize("place", PLACES)
 def test_a_tensor_in_another_file_is_rejected_wherever_it_is(place: Callable[[TensorProto], onnx.ModelProto]) -> None:
     require_self_contained(place(tensor()).SerializeToString())
-    with pytest.raises(InvalidInput, match=r"the graph has a tensor 'weight' whose data are in another file"):
+    with refused(InvalidInput, "external tensor", "weight"):
         require_self_contained(place(tensor(external=True)).SerializeToString())
 
 
@@ -126,7 +127,7 @@ def test_either_of_the_two_fields_is_enough() -> None:
     for field in ("data_location", "external_data"):
         bad = tensor(external=True)
         bad.ClearField(field)
-        with pytest.raises(InvalidInput, match="whose data are in another file"):
+        with refused(InvalidInput, "external tensor"):
             require_self_contained(in_initialiser(bad).SerializeToString())
 
 

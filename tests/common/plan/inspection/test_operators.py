@@ -14,14 +14,16 @@ from moonfed.plan.inspection.operator_list import allowed_operators
 from moonfed.plan.inspection.operators import compile_archive, load_module, operators
 from moonfed.plan.interface import load_plan
 from tests.support.attack_plans import FORBIDDEN_OPERATORS, Harmless, archive_of
+from tests.support.refusals import refused
 from tools.generate_operators import FILE, IMAGE, compiled, generated, plans
 
 
 @pytest.mark.parametrize("name", FORBIDDEN_OPERATORS)
 def test_operators_that_reach_beyond_their_tensors_are_rejected(tmp_path: Path, name: str) -> None:
     (tmp_path / "plan.pt").write_bytes(archive_of(FORBIDDEN_OPERATORS[name]()))
-    with pytest.raises(UnsafePlan, match=f"the plan uses the operator '{name.split(' ')[0]}"):
+    with refused(UnsafePlan, "operator") as caught:
         load_plan(tmp_path / "plan.pt", "cpu")
+    assert str(caught.value.value).startswith(name.split(" ")[0])
 
 
 class _Sorting(torch.nn.Module):

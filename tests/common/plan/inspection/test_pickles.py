@@ -11,6 +11,7 @@ from moonfed.plan.inspection import pickles
 from moonfed.plan.inspection.archive import inspect_archive
 from moonfed.plan.inspection.operators import load_module
 from tests.support.attack_plans import Harmless, archive_of, rewritten
+from tests.support.refusals import refused
 
 CODE = """class M(Module):
   training : bool
@@ -83,7 +84,7 @@ def test_a_data_type_is_not_the_number_of_a_class() -> None:
 
 @pytest.mark.parametrize("value", [class_("Other"), class_("LongStorage", "torch"), class_("Other") + b")\x81"])
 def test_a_class_is_no_value(value: bytes) -> None:
-    with pytest.raises(UnsafePlan, match="has 'inner' of another type"):
+    with refused(UnsafePlan, "attribute", "inner"):
         inspect_archive(plan(value))
 
 
@@ -161,7 +162,7 @@ def test_a_pickle_that_makes_unpicklers_reserve_gigabytes_is_rejected() -> None:
             for name, record in found.items()
         },
     )
-    with pytest.raises(UnsafePlan, match="has the object number 2147483647, but fewer instructions"):
+    with refused(UnsafePlan, "object number", 2147483647):
         inspect_archive(content)
 
 

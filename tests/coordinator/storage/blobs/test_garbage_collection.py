@@ -24,6 +24,7 @@ from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support import coordinator
 from tests.support.coordinator import ask, model_bytes
+from tests.support.refusals import refused
 from tests.support.store_records import RUN
 
 BUNDLE = coordinator.make_bundle()
@@ -149,7 +150,7 @@ def test_a_blob_that_a_commit_is_about_to_refer_to_stays(state: Path) -> None:
 def test_retention_keeps_the_newest_and_every_nth_round() -> None:
     assert [round_ for round_ in range(31) if Retention(last=3, every=10).keeps(round_, 30)] == [0, 10, 20, 28, 29, 30]
     for fields in ({"last": 0}, {"last": 2_000_000}, {"every": -1}):
-        with pytest.raises(InvalidInput, match=r"keep_(last|every) is .*; it must be a whole number"):
+        with pytest.raises(InvalidInput, match=r"^keep_(last|every) is "):
             Retention(**{"last": 20, "every": 100, **fields})
 
 
@@ -184,9 +185,9 @@ def test_a_run_retains_the_configured_models(fleet: Fleet) -> None:
     pruned = prune(fleet, "run", keep_last=1, keep_every=0)
     assert (pruned.models, pruned.bytes) == (2, 2 * len(model_bytes(0.0)))
     assert [entry.round for entry in fleet.operator.rounds("run") if entry.HasField("model")] == [9]
-    with pytest.raises(NotFound, match="there is no run 'other'"):
+    with refused(NotFound, "run", "other"):
         prune(fleet, "other", keep_last=1, keep_every=0)
-    with pytest.raises(InvalidInput, match="keep_last is 0"):
+    with refused(InvalidInput, "keep_last", 0):
         prune(fleet, "run", keep_last=0, keep_every=0)
 
 
@@ -202,7 +203,7 @@ def test_only_a_run_that_has_ended_is_deleted_with_all_that_is_its_own(fleet: Fl
     )
     own = [ref.size for ref in coordinator.blobs_of(coordinator.make_bundle()) if ref not in shared]
     assert reply.bytes == sum(own) + 2 * len(model_bytes(0.0))
-    with pytest.raises(NotFound, match="there is no run 'run'"):
+    with refused(NotFound, "run", "run"):
         fleet.operator.run("run")
     assert stored(fleet.state) == {ref.sha256 for ref in coordinator.blobs_of(coordinator.make_bundle(start=7.0))}
     assert fleet.operator.run("other").status == control_pb2.RUN_STATUS_RUNNING

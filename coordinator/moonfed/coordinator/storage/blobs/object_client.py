@@ -22,9 +22,9 @@ class ObjectClient:
 
     def __init__(self, url: str) -> None:
         if "@" in url:  # there may be a secret before it
-            raise InvalidInput("blobs is a URL with credentials; they belong in the environment")
+            raise InvalidInput("blobs is a URL with credentials; they belong in the environment", field="credentials")
         if not url.partition("://")[2].strip("/"):
-            raise InvalidInput(f"blobs is {url!r}; it must be like s3://BUCKET/PREFIX")
+            raise InvalidInput(f"blobs is {url!r}; it must be like s3://BUCKET/PREFIX", field="blobs", value=url)
         self.url = url.rstrip("/")
         self._files, self._root = _open(self.url)
         with self._found():
@@ -82,7 +82,9 @@ class ObjectClient:
             yield
         except NotFound as error:
             raise Unavailable(
-                f"the object store {self.url} cannot be used: there is no such bucket, or access to it is denied"
+                f"the object store {self.url} cannot be used: there is no such bucket, or access to it is denied",
+                field="object store",
+                value=self.url,
             ) from error
 
     @contextmanager

@@ -56,7 +56,7 @@ class ObjectBlobStore:
                 return BlobRef(sha256, self._objects.size(_key(sha256)))
         except NotFound:
             pass
-        raise NotFound(f"there is no blob {sha256!r}")
+        raise NotFound(f"there is no blob {sha256!r}", field="blob", value=sha256)
 
     def put_bytes(self, content: bytes) -> BlobRef:
         """Store some bytes; idempotent."""
@@ -80,7 +80,7 @@ class ObjectBlobStore:
         try:
             content = self._objects.read(_key(ref.sha256))
         except NotFound:
-            raise NotFound(f"there is no blob {ref.sha256!r}") from None
+            raise NotFound(f"there is no blob {ref.sha256!r}", field="blob", value=ref.sha256) from None
         if ref_of_bytes(content) != ref:
             raise self._corrupt(ref)
         return content
@@ -127,7 +127,7 @@ class ObjectBlobStore:
                 raise self._corrupt(ref)
             os.replace(temporary, path)
         except NotFound:
-            raise NotFound(f"there is no blob {ref.sha256!r}") from None
+            raise NotFound(f"there is no blob {ref.sha256!r}", field="blob", value=ref.sha256) from None
         finally:
             temporary.unlink(missing_ok=True)
 

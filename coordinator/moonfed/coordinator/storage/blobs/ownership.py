@@ -82,7 +82,11 @@ def claim(transactions: Transactions, location: BlobLocation) -> None:
         if found is None and not row.claimed:
             location.write(ours)  # a kill before the commit: it is found again
         elif found not in (None, ours) and not row.claimed:
-            raise WrongState(f"{location.where} holds the blobs of another database: give another --blobs")
+            raise WrongState(
+                f"{location.where} holds the blobs of another database: give another --blobs",
+                field="blobs",
+                value=location.where,
+            )
         elif found != ours:
             raise WrongState(
                 f"the blobs of this database are not in {location.where}: give all coordinators on one database the "

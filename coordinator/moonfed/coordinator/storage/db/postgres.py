@@ -46,7 +46,8 @@ def open_store(url: str, *, used_before: bool) -> Store:
             if used_before and is_new(connection):
                 raise Corrupt(
                     f"{shown} has none of moonfed's tables, though the state directory was in use: restore the "
-                    "database from a backup, or start afresh with another --state"
+                    "database from a backup, or start afresh with another --state",
+                    field="tables",
                 )
             prepare(connection, shown)
     except (sql.exc.OperationalError, sql.exc.ProgrammingError) as error:  # the latter: a missing right, a name in use
@@ -63,10 +64,12 @@ def parse_url(url: str) -> sql.URL:
     try:
         address = sql.make_url(url)
     except sql.exc.ArgumentError:
-        raise InvalidInput("database is not a URL; it must be like postgresql://USER@HOST/NAME") from None
+        raise InvalidInput(
+            "database is not a URL; it must be like postgresql://USER@HOST/NAME", field="database"
+        ) from None
     if address.drivername != "postgresql":
         shown = address.render_as_string(hide_password=True)
-        raise InvalidInput(f"database is {shown!r}; it must be like postgresql://USER@HOST/NAME")
+        raise InvalidInput(field="database", value=shown, allowed="like postgresql://USER@HOST/NAME")
     if find_spec("psycopg") is None:
         raise InvalidInput(
             "database is a PostgreSQL URL, which needs psycopg; in moonfed's sources: pip install '.[postgres]'"

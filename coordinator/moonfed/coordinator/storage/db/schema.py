@@ -29,5 +29,7 @@ def prepare(connection: sql.Connection, database: str) -> None:
     if version != tables.SCHEMA_VERSION:
         raise VersionMismatch(
             f"{database} has schema version {version}; this release of moonfed reads version {tables.SCHEMA_VERSION}; "
-            "use the release that wrote it, or start afresh with another state directory and database"
+            "use the release that wrote it, or start afresh with another state directory and database",
+            field="schema version",
+            value=version,
         )

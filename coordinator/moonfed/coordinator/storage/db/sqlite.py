@@ -33,7 +33,9 @@ def open_store(path: Path) -> Store:
         engine.dispose()
         raise Unavailable(
             f"the database {path} cannot be opened ({error.orig}): check its permissions, its disk, and that no other "
-            f"program uses it; if it is damaged, {_RESTORE}"
+            f"program uses it; if it is damaged, {_RESTORE}",
+            field="database",
+            value=path,
         ) from error
     except sql.exc.DatabaseError as error:
         engine.dispose()

@@ -11,13 +11,14 @@ from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.robust.config import build_reducer
 from moonfed.errors import InvalidInput
 from tests.support.aggregation_rounds import robust_settings
+from tests.support.refusals import refused
 from tests.support.robust_rounds import NAMES, ROBUST, rounds, updates
 
 
 @pytest.mark.parametrize("robust", ROBUST, ids=NAMES)
 def test_too_few_updates_make_no_model(tmp_path: Path, robust: RunSettings) -> None:
     few = build_reducer(robust).updates_needed - 1
-    with pytest.raises(InvalidInput, match=f"the round has {few} updates; reducer '{robust.reducer}' needs {few + 1}"):
+    with refused(InvalidInput, "updates", few):
         rounds(tmp_path, robust).next(updates(1, few), [1] * few)
 
 

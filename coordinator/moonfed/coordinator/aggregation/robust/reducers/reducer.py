@@ -60,7 +60,7 @@ class Reducer(ABC):
     def require_enough(self, updates: int) -> None:
         """Raise InvalidInput if a round has too few updates."""
         if updates < self.updates_needed:
-            raise InvalidInput(f"the round has {updates} updates; {self.requirement}")
+            raise InvalidInput(f"the round has {updates} updates; {self.requirement}", field="updates", value=updates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ class TrimmedMean(CoordinatewiseReducer):
     def __post_init__(self) -> None:
         require_byzantine(self.byzantine)
         if not 0 <= self.share < 0.5:
-            raise InvalidInput(f"share is {self.share}; it must be a number from 0, below 0.5")
+            raise InvalidInput(field="share", value=self.share, allowed="a number from 0, below 0.5")
         if bool(self.byzantine) == bool(self.share):
             raise InvalidInput(
                 f"byzantine is {self.byzantine} and share is {self.share:g} with reducer 'trimmed_mean'; exactly one "
