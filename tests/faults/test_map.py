@@ -609,6 +609,12 @@ TESTS: dict[int, list[str]] = {
         "edge_client.agent.test_releases::test_a_version_is_declined_only_for_a_drop_that_is_significant_and_too_large",
         "edge_client.agent.test_releases::test_a_device_that_declined_a_version_connects_again_when_its_data_change",
     ],
+    220: [
+        "coordinator.devices.test_eligibility::test_the_classes_that_no_eligible_device_has_are_named",
+        "coordinator.devices.test_eligibility::test_a_device_that_joins_later_brings_a_class",
+        "edge_client.agent.test_eligibility::test_a_device_says_which_classes_it_has_only_if_it_is_asked",
+        "federation.test_eligibility::test_a_run_names_the_classes_that_no_device_has",
+    ],
 }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from moonfed.client import Coordinator
 from moonfed.experiments.child_processes import run
 from moonfed.v1 import control_pb2
 
@@ -80,3 +81,23 @@ def test_a_run_without_eligible_devices_says_so_and_why(
     reasons = {group.reason: list(group.devices) for group in shown.ineligible}
     assert reasons["without data, for inference only"] == ["cam-9"]
     assert not federation.rounds("r")
+
+
+def test_a_run_names_the_classes_that_no_device_has(federation: Federation, make_bundle: Callable[..., Path]) -> None:
+    federation.serve()
+    federation.enrol("cam-1", "cam-2", "cam-3")
+    bundle = make_bundle("fedavg", epochs=1)
+    federation.start_run(bundle, "r", "--minimum-devices", "9", "--report-classes")
+    federation.start_run(bundle, "silent", "--minimum-devices", "9")
+    for name, labels in (("cam-1", 7), ("cam-2", 9)):
+        federation.start_device(name, data=write_samples(federation.directory / f"{name}.npz", labels=labels))
+    federation.until("r", lambda seen: list(seen.absent_classes) == ["9"])
+    federation.until("silent", lambda seen: seen.eligible == 2)
+    text = run("moonfed-coordinator", "run", "show", "r", *federation.operator)
+    assert "\nno eligible device has samples of: 9\n" in text
+    shown = json.loads(run("moonfed-coordinator", "run", "show", "r", *federation.operator, "--json"))
+    assert shown["absent_classes"] == ["9"]
+    with Coordinator(federation.state / "operator") as client:
+        assert (client.run("r").absent_classes, client.run("silent").absent_classes) == (("9",), ())
+    federation.start_device("cam-3", data=write_samples(federation.directory / "cam-3.npz"))
+    federation.until("r", lambda seen: seen.eligible == 3 and not seen.absent_classes)

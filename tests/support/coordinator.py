@@ -342,10 +342,17 @@ class Device:
         assert session.next().HasField("welcome")
         return session
 
-    def answer(self, check: fleet_pb2.EligibilityCheck, fingerprint: str, reason: str = "") -> None:
+    def answer(
+        self, check: fleet_pb2.EligibilityCheck, fingerprint: str, reason: str = "", classes: bytes = b""
+    ) -> None:
         """Report to be eligible, or not for a reason."""
         request = fleet_pb2.ReportEligibilityRequest(
-            device=self.name, run=check.run, manifest=check.manifest.sha256, fingerprint=fingerprint, reason=reason
+            device=self.name,
+            run=check.run,
+            manifest=check.manifest.sha256,
+            fingerprint=fingerprint,
+            reason=reason,
+            classes=classes,
         )
         ask(self.fleet.ReportEligibility, request)
 

@@ -160,6 +160,7 @@ class EligibilityReport:
     device: str
     fingerprint: str  # of the device's data, limits and release
     reason: str = ""  # why it is ineligible; empty: it is eligible
+    classes: bytes = b""  # that it has: moonfed.fleet.class_bits; empty: it does not say
 
     def __post_init__(self) -> None:
         if len(self.fingerprint) > MAX_FINGERPRINT or not self.fingerprint.isprintable():
@@ -376,6 +377,7 @@ class RunView:
     eligible: int = 0  # online devices that rounds are drawn from
     checking: int = 0  # online devices that have not answered yet whether they are eligible
     ineligible: Mapping[str, Sequence[str]] = field(default_factory=dict)  # devices by reason
+    absent_classes: tuple[str, ...] = ()  # of which no eligible device has samples, if all have said which they have
     clipped: Mapping[str, int] = field(default_factory=dict)  # devices that were clipped in their last rounds: how many
     open_seconds: float = 0.0  # since the open round opened
     progress: Mapping[str, float] = field(default_factory=dict)  # in the open round: the fractions that devices report

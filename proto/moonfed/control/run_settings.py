@@ -95,6 +95,12 @@ class RunSettings:
         metavar="NAME=VALUE",
     )
     trusted_labels: bool = setting(False, FLAG, "Consider only labels that operators have set with `device label`.")
+    report_classes: bool = setting(
+        False,
+        FLAG,
+        "Ask devices of which classes they have samples, yes or no, to report classes that no device has. Off, because "
+        "the coordinator then learns it of each device.",
+    )
     sampling: str = setting(
         "uniform",
         Choice("uniform", "samples"),

@@ -100,6 +100,7 @@ class EligibilityCheck:
     run: str
     manifest: BlobRef
     signature: BlobRef | None = None  # of the bundle; None: it is not signed
+    report_classes: bool = False  # the answer is to say which classes the device has
 
     def __str__(self) -> str:
         return f"run {self.run}"

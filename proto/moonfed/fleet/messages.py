@@ -55,13 +55,17 @@ def read_check(message: fleet_pb2.EligibilityCheck) -> EligibilityCheck:
         run=message.run,
         manifest=from_message(message.manifest),
         signature=from_message(message.signature) if message.HasField("signature") else None,
+        report_classes=message.report_classes,
     )
 
 
 def write_check(check: EligibilityCheck) -> fleet_pb2.EligibilityCheck:
     """Convert an eligibility check for the network."""
     return fleet_pb2.EligibilityCheck(
-        run=check.run, manifest=to_message(check.manifest), signature=_blob(check.signature)
+        run=check.run,
+        manifest=to_message(check.manifest),
+        signature=_blob(check.signature),
+        report_classes=check.report_classes,
     )
 
 

@@ -354,6 +354,7 @@ class Run(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     CLIPPED_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    ABSENT_CLASSES_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     status: Global___RunStatus.ValueType
     method: _builtins.str
@@ -399,6 +400,10 @@ class Run(_message.Message):
     def clipped(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """devices that were clipped each time in at least their last two rounds: how many"""
 
+    @_builtins.property
+    def absent_classes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of which no eligible device has samples; empty unless all of them have said"""
+
     def __init__(
         self,
         *,
@@ -420,10 +425,11 @@ class Run(_message.Message):
         reason: _builtins.str = ...,
         clipped: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         settings: _builtins.str = ...,
+        absent_classes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["initial_model", b"initial_model", "manifest", b"manifest", "model", b"model", "open_round", b"open_round", "signature", b"signature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checking", b"checking", "clipped", b"clipped", "created", b"created", "eligible", b"eligible", "ineligible", b"ineligible", "initial_metrics", b"initial_metrics", "initial_model", b"initial_model", "manifest", b"manifest", "method", b"method", "model", b"model", "open_round", b"open_round", "reason", b"reason", "round", b"round", "run", b"run", "settings", b"settings", "signature", b"signature", "status", b"status", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent_classes", b"absent_classes", "checking", b"checking", "clipped", b"clipped", "created", b"created", "eligible", b"eligible", "ineligible", b"ineligible", "initial_metrics", b"initial_metrics", "initial_model", b"initial_model", "manifest", b"manifest", "method", b"method", "model", b"model", "open_round", b"open_round", "reason", b"reason", "round", b"round", "run", b"run", "settings", b"settings", "signature", b"signature", "status", b"status", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

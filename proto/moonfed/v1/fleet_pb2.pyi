@@ -265,7 +265,10 @@ class EligibilityCheck(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
+    REPORT_CLASSES_FIELD_NUMBER: _builtins.int
     run: _builtins.str
+    report_classes: _builtins.bool
+    """the answer is to say which classes the device has"""
     @_builtins.property
     def manifest(self) -> _blob_pb2.Blob: ...
     @_builtins.property
@@ -278,10 +281,11 @@ class EligibilityCheck(_message.Message):
         run: _builtins.str = ...,
         manifest: _blob_pb2.Blob | None = ...,
         signature: _blob_pb2.Blob | None = ...,
+        report_classes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "signature", b"signature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "run", b"run", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "report_classes", b"report_classes", "run", b"run", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -296,6 +300,7 @@ class ReportEligibilityRequest(_message.Message):
     MANIFEST_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    CLASSES_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     run: _builtins.str
     manifest: _builtins.str
@@ -304,6 +309,10 @@ class ReportEligibilityRequest(_message.Message):
     """of what was checked"""
     reason: _builtins.str
     """why the device is ineligible; empty: it is eligible"""
+    classes: _builtins.bytes
+    """If the check asks for them: a bit per class of the bundle, the first one in the first byte's lowest bit, 1 if the
+    device has samples of it to train on. Empty: the device does not say.
+    """
     def __init__(
         self,
         *,
@@ -312,10 +321,11 @@ class ReportEligibilityRequest(_message.Message):
         manifest: _builtins.str = ...,
         fingerprint: _builtins.str = ...,
         reason: _builtins.str = ...,
+        classes: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "fingerprint", b"fingerprint", "manifest", b"manifest", "reason", b"reason", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "device", b"device", "fingerprint", b"fingerprint", "manifest", b"manifest", "reason", b"reason", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

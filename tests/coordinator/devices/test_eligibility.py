@@ -15,6 +15,7 @@ from moonfed.coordinator.cli.format_run import run_lines
 from moonfed.coordinator.runs import driver
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import InvalidInput, NotFound, WrongState
+from moonfed.fleet.class_bits import pack_classes
 from moonfed.transport import client as transport
 from moonfed.transport.identity import load_identity
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
@@ -259,3 +260,69 @@ def test_a_run_begins_without_the_devices_that_do_not_answer(fleet: Fleet, monke
 def test_an_encoding_that_nobody_knows_is_rejected(fleet: Fleet) -> None:
     with refused(InvalidInput, "uplink_encoding", "int4"):
         fleet.start("run", uplink_encoding="int4")
+
+
+@pytest.mark.parametrize(
+    ("present", "absent"),
+    [
+        ([[0, 1], [1]], ["c"]),
+        ([[1], [1]], ["a", "c"]),
+        ([[0, 2], [1, 2]], []),
+        ([[0], None], []),
+    ],
+    ids=["nobody has one", "nobody has two", "they complement each other", "one does not say"],
+)
+def test_the_classes_that_no_eligible_device_has_are_named(
+    fleet: Fleet, present: list[list[int] | None], absent: list[str]
+) -> None:
+    devices = [fleet.device("cam-1"), fleet.device("cam-2"), fleet.device("cam-3")]
+    checks = [device.connect(fingerprint="a") for device in devices]
+    fleet.start("run", minimum_devices=9, report_classes=True)
+    asked = [session.check() for session in checks]
+    assert all(check.report_classes for check in asked)
+    devices[2].answer(asked[2], "a", "it has too little memory", pack_classes([0, 1, 2], 3))
+    devices[0].answer(asked[0], "a", classes=pack_classes(present[0] or [], 3))
+    assert fleet.operator.run("run").checking == 1
+    assert not fleet.operator.run("run").absent_classes, "a device is still checking"
+    devices[1].answer(asked[1], "a", classes=b"" if present[1] is None else pack_classes(present[1], 3))
+    seen = fleet.operator.run("run")
+    assert list(seen.absent_classes) == absent
+    line = f"no eligible device has samples of: {', '.join(absent)}"
+    assert (line in run_lines(seen, None, [])) == (line in run_lines(seen, None, [], 80)) == bool(absent)
+    ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
+    assert list(fleet.operator.run("run").absent_classes) == absent, "at the end, too"
+
+
+def test_a_device_that_joins_later_brings_a_class(tmp_path: Path, until: Until) -> None:
+    """Reports survive a restart; a device that is offline still counts, and one that is removed does not."""
+    with fleet_in(tmp_path) as fleet:
+        one = fleet.device("cam-1")
+        fleet.start("run", minimum_devices=9, report_classes=True)
+        first = one.connect(fingerprint="a")
+        one.answer(first.check(), "a", classes=pack_classes([0, 1], 3))
+        assert list(fleet.operator.run("run").absent_classes) == ["c"]
+    with fleet_in(tmp_path) as again:
+        assert list(again.operator.run("run").absent_classes) == ["c"]
+        two = again.device("cam-2")
+        second = two.connect(fingerprint="b")
+        two.answer(second.check(), "b", classes=pack_classes([2], 3))
+        assert not again.operator.run("run").absent_classes
+        second.leave()
+        until(lambda: again.operator.run("run").eligible == 0)
+        assert not again.operator.run("run").absent_classes
+        ask(again.operator.control.RemoveDevice, control_pb2.RemoveDeviceRequest(device="cam-2"))
+        until(lambda: list(again.operator.run("run").absent_classes) == ["c"])
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["asked", "not asked"])
+def test_classes_that_were_not_asked_for_are_rejected(fleet: Fleet, asked: bool) -> None:
+    fleet.start("run", minimum_devices=9, report_classes=asked)
+    device = fleet.device("cam-1")
+    check = device.connect(fingerprint="a").check()
+    assert check.report_classes == asked
+    with pytest.raises(InvalidInput, match="classes is"):
+        device.answer(check, "a", classes=pack_classes([0], 9) if asked else pack_classes([0], 3))
+    assert fleet.operator.run("run").checking == 1
+    device.answer(check, "a")
+    seen = fleet.operator.run("run")
+    assert (seen.checking, seen.eligible, list(seen.absent_classes)) == (0, 1, [])

@@ -28,10 +28,12 @@ def test_a_run_has_its_settings_its_eligible_devices_and_the_open_round() -> Non
         eligible=3,
         checking=1,
         ineligible=[control_pb2.IneligibleDevices(reason="no data", devices=["z"])],
+        absent_classes=["van"],
     )
     found = run_document(run)
     assert (found["status"], found["settings"]["rounds"], found["settings"]["cohort"]) == ("paused", 9, "50%")
     assert (found["eligible"], found["checking"], found["ineligible"]) == (3, 1, {"no data": ["z"]})
+    assert found["absent_classes"] == ["van"]
     assert (found["open_round"]["cohort"], found["open_round"]["progress"]) == (["x", "y"], {"y": 0.5})
     assert found["initial_metrics"] == {"accuracy": 0.1, "loss": None}  # JSON has no number for NaN
     json.dumps(found, allow_nan=False)

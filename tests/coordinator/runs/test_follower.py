@@ -16,6 +16,7 @@ from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.coordinator.storage.db import postgres
 from moonfed.coordinator.storage.leases import SharedLeases
 from moonfed.errors import Unavailable
+from moonfed.fleet.class_bits import pack_classes
 from moonfed.transport import client as transport
 from moonfed.transport.grpc_status import from_rpc_error
 from moonfed.transport.identity import load_identity
@@ -111,10 +112,11 @@ def test_a_device_of_a_follower_answers_there_and_the_holder_selects_it(
         away = Device("cam-2", there)
         session = away.connect(fingerprint="a")
         until(lambda: sum(device.online for device in holder.operator.devices()) == 1)
-        holder.start("run", rounds=2)
-        away.answer(session.check(), "a")
+        holder.start("run", rounds=2, report_classes=True)
+        away.answer(session.check(), "a", classes=pack_classes([0, 1], 3))
         work = session.assignment()
         assert holder.operator.run("run").open_round.cohort == ["cam-2"]
+        assert [list(one.operator.run("run").absent_classes) for one in (holder, follower)] == [["c"], ["c"]]
         decline = fleet_pb2.DeclineRequest(device="cam-2", run="run", round=work.round, attempt=work.attempt,
                                            permanent=True, reason="unsafe")  # fmt: skip
         ask(away.fleet.Decline, decline)

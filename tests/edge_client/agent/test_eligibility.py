@@ -17,6 +17,7 @@ from moonfed.bundle.manifest import InputSpec
 from moonfed.edge_client.agent import eligibility
 from moonfed.edge_client.agent.compatibility import REJECTED
 from moonfed.edge_client.state.trust import load, pin
+from moonfed.fleet.class_bits import pack_classes
 from moonfed.plan.inspection.older_torch import requirements
 from tests.edge_client.conftest import Bundle, Device, check_of
 from tests.support.device_coordinator import Coordinator
@@ -51,6 +52,20 @@ def test_a_device_that_fits_is_eligible_and_has_fetched_no_plan_and_no_model(
     held = load(device.state)
     assert held
     assert dict(held.accepted)
+
+
+def test_a_device_says_which_classes_it_has_only_if_it_is_asked(
+    coordinator: Coordinator, device: Device, bundle: Bundle, tmp_path: Path
+) -> None:
+    samples = tmp_path / "two classes.npz"
+    np.savez(samples, inputs=np.zeros((8, 6), np.float32), labels=np.arange(8) % 2 * 2)
+    device.start(samples)
+    for number, asked in enumerate((False, True, False), start=1):
+        check = check_of(bundle, f"run-{number}")
+        check.report_classes = asked
+        coordinator.assign(check)
+        answer = coordinator.wait_for_answer(number)
+        assert (answer.reason, answer.classes) == ("", pack_classes([0, 2], 3) if asked else b"")
 
 
 def test_each_reason_is_reported_once_without_paths_and_the_processes_end(

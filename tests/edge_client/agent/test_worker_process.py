@@ -318,7 +318,11 @@ def test_the_trainer_is_killed_a_while_after_its_budget(
 
     def answer(_: ChildProcess, __: bytes, expected: str, *given: Any) -> dict[str, Any] | None:
         limits[expected] = given[1] if len(given) > 1 else None
-        return {"samples": 9, "held_out": 0, "changed": 0, "other_work": None} if expected == "read" else None
+        return (
+            {"samples": 9, "held_out": 0, "classes": [0], "changed": 0, "other_work": None}
+            if expected == "read"
+            else None
+        )
 
     monkeypatch.setattr(ChildProcess, "start", lambda _: None)
     monkeypatch.setattr(ChildProcess, "answer", answer)

@@ -17,7 +17,7 @@ from moonfed.sandbox.messages import decode, encode
         ("stop", {}),
         ("progress", {"fraction": 0.25, "epoch": 2, "loss": None}),
         ("log", {"level": 30, "text": 'two\nlines, \u2028 and a "quote"'}),
-        ("train", {"samples": asdict(SampleCounts(samples=5, held_out=1, version=2)), "other_work": 3}),
+        ("train", {"samples": asdict(SampleCounts(samples=5, held_out=1, version=2, classes=[0, 2])), "other_work": 3}),
     ],
 )
 def test_a_message_is_one_line_whatever_it_says(kind: str, fields: dict[str, object]) -> None:

@@ -16,10 +16,11 @@ def test_samples_are_as_the_data_source_gave_them() -> None:
     for count, holdout in ((7, 0.3), (30, 0.0), (1, 0.0), (0, 0.0)):
         inputs = generator.integers(0, 256, (count, 3, 5, 1), dtype=np.uint8)
         samples = DataSet(inputs=inputs, targets=np.arange(count), classes=())
-        counts = write_samples(written, samples, spec, holdout)
-        assert counts == (count - round(count * holdout), round(count * holdout))
+        *counts, classes = write_samples(written, samples, spec, holdout)
+        assert counts == [count - round(count * holdout), round(count * holdout)]
         trained, held_out = map_samples(readable, spec, *counts)
         assert sorted([*trained.labels, *held_out.labels]) == list(range(count))
+        assert classes == sorted(trained.labels), "those that are only held out do not count"
         assert np.array_equal(trained.inputs, inputs[trained.labels])
         assert np.array_equal(held_out.inputs, inputs[held_out.labels])
         trained.inputs[...] = 0  # a plan may change its own copy

@@ -30,6 +30,7 @@ def run(message: control_pb2.Run) -> Run:
         eligible=message.eligible,
         checking=message.checking,
         ineligible=tuple(Ineligible(reason=one.reason, devices=tuple(one.devices)) for one in message.ineligible),
+        absent_classes=tuple(message.absent_classes),
         clipped=dict(message.clipped),
         initial_metrics=dict(message.initial_metrics),
         open_round=_open_round(message.open_round) if message.HasField("open_round") else None,

@@ -28,3 +28,13 @@ def eligibility_lines(run: control_pb2.Run, width: int | None = None) -> list[st
     rest = len(run.ineligible) - reasons
     lines += [f"  and {count(rest, 'more reason')}, which --json lists"] if rest > 0 else []
     return [shorten(line, width) for line in lines] if width else lines
+
+
+def absence_lines(run: control_pb2.Run, width: int | None = None) -> list[str]:
+    """Name the classes of which no eligible device has samples, if there are any."""
+    if not run.absent_classes:
+        return []
+    text = "no eligible device has samples of: "
+    if width is None:
+        return [text + ", ".join(run.absent_classes)]
+    return [shorten(text + listed(run.absent_classes, LONG[1]), width)]

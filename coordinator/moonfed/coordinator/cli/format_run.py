@@ -7,7 +7,7 @@ from typing import Any
 
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.cli.format import duration, metric, snapshot_line
-from moonfed.coordinator.cli.format_eligibility import eligibility_lines
+from moonfed.coordinator.cli.format_eligibility import absence_lines, eligibility_lines
 from moonfed.coordinator.cli.format_evaluations import evaluation_lines
 from moonfed.coordinator.cli.format_robust import clipped_lines, incident_lines
 from moonfed.coordinator.cli.layout import LINES, listed, shorten, table, wrap
@@ -33,7 +33,8 @@ def run_lines(
     With a `width`, lines have at most that many columns, and only the newest rounds and the first names are shown, so
     that the lines are at most `LINES`.
     """
-    head = [*_head(run, rule, width), *eligibility_lines(run, width), *clipped_lines(run, width)]
+    head = [*_head(run, rule, width), *eligibility_lines(run, width), *absence_lines(run, width)]
+    head += clipped_lines(run, width)
     tail = [*_abandonment(rounds, width), *_incidents(rounds, width), *evaluation_lines(evaluations, width)]
     tail += _open_round_lines(run, width)
     most = max(FEWEST_ROUNDS, LINES - len(head) - len(tail) - 2) if width else len(rounds) + 1

@@ -16,6 +16,7 @@ from moonfed.coordinator.storage.eligibility import EligibilityReports
 from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import VersionMismatch
 from moonfed.fleet.assignment import EligibilityCheck
+from moonfed.fleet.class_bits import absent_classes, require_bits
 from moonfed.formatting import count
 from moonfed.labels import lacking, write_labels
 
@@ -66,7 +67,12 @@ class EligibleDevices:
         self._record = record
         self._manifest = manifest
         self._store = store
-        self._check = EligibilityCheck(run=record.run, manifest=record.manifest, signature=record.signature)
+        self._check = EligibilityCheck(
+            run=record.run,
+            manifest=record.manifest,
+            signature=record.signature,
+            report_classes=record.settings.report_classes,
+        )
         self._driven = driven
         self._reports: dict[str, EligibilityReport] = {}
         self._excluded: frozenset[str] = frozenset()  # devices that robust aggregation leaves out
@@ -114,8 +120,10 @@ class EligibleDevices:
     async def record(self, report: EligibilityReport) -> bool:
         """Record a device's report durably, together with those that arrive meanwhile; return False for a repetition.
 
-        The caller looks the device up again.
+        The caller looks the device up again. Raises InvalidInput unless its classes are those that were asked for.
         """
+        if report.classes:
+            require_bits(report.classes, len(self._manifest.classes) if self._check.report_classes else 0)
         is_news = self._reports.get(report.device) != report
         if is_news:
             await self._make_durable(report)
@@ -175,7 +183,7 @@ class EligibleDevices:
         return {**self._ineligible, **dict.fromkeys(self._unanswered, CHECKING)}
 
     def complete(self, view: RunView) -> RunView:
-        """Add the numbers of eligible devices and of those that have not answered, and the ineligible ones."""
+        """Add the numbers of eligible devices and of those that have not answered, the ineligible ones, and classes."""
         online = {session.device for session in self._sessions.all()}
         excluded = dict.fromkeys(self._excluded, clipped_text(self._record.settings.exclude_after))
         away = {
@@ -186,7 +194,15 @@ class EligibleDevices:
             eligible=len(self.names()),
             checking=len(self._unanswered),
             ineligible=by_reason({**away, **self._ineligible}),
+            absent_classes=() if self._unanswered else self._absent_classes(),
         )
+
+    def _absent_classes(self) -> tuple[str, ...]:
+        """Return the classes that no eligible device has; one that is offline counts by its last report."""
+        unfit = ineligible(self._reports).keys() | self._ineligible.keys() | self._excluded
+        eligible = (self._reports.keys() | self.names()) - unfit
+        reports = [self._reports.get(device) for device in eligible]
+        return absent_classes((report.classes if report else b"" for report in reports), self._manifest.classes)
 
     def _ineligibility(self, session: DeviceSession) -> str | None:
         """Return why a device is not eligible; CHECKING if it has yet to answer."""

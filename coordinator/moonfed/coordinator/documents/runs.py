@@ -30,6 +30,7 @@ def run_document(run: control_pb2.Run) -> dict[str, Any]:
         "checking": run.checking,
         "clipped": dict(run.clipped),
         "ineligible": {group.reason: list(group.devices) for group in run.ineligible},
+        "absent_classes": list(run.absent_classes),
     }
 
 

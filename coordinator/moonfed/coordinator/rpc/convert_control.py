@@ -83,6 +83,7 @@ def run(view: RunView) -> control_pb2.Run:
         ],
         reason=record.reason,
         clipped=dict(view.clipped),
+        absent_classes=view.absent_classes,
     )
 
 

@@ -159,7 +159,10 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     ) -> fleet_pb2.ReportEligibilityReply:
         device = self._authenticator.device(context, request.device)
         report = EligibilityReport(
-            device=device, fingerprint=request.fingerprint, reason=printable(request.reason[:MAX_REASON])
+            device=device,
+            fingerprint=request.fingerprint,
+            reason=printable(request.reason[:MAX_REASON]),
+            classes=request.classes,
         )
         await self._devices.report_eligibility(request.run, request.manifest, report)
         return fleet_pb2.ReportEligibilityReply()

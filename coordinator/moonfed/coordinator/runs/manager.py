@@ -13,7 +13,7 @@ from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import notify_participants
 from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
 from moonfed.coordinator.observer import SILENT, Observer
-from moonfed.coordinator.records import AttemptId, RunRecord, RunView
+from moonfed.coordinator.records import AttemptId, EligibilityReport, RunRecord, RunView
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.rounds.status_text import HAS_ENDED
 from moonfed.coordinator.runs.acceptance import needed_attempts
@@ -28,7 +28,8 @@ from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.recovery import recovered_state
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
-from moonfed.errors import MoonfedError, NotFound, Unavailable, VersionMismatch, WrongState
+from moonfed.errors import Corrupt, MoonfedError, NotFound, Unavailable, VersionMismatch, WrongState
+from moonfed.fleet.class_bits import absent_classes
 
 _log = logging.getLogger(__name__)
 RETRY_SECONDS = 5.0  # between attempts to resume a run whose files are unavailable
@@ -133,8 +134,20 @@ class RunManager:
         return await (served.view() if served else asyncio.to_thread(self._past_view, run))
 
     def _past_view(self, run: str) -> RunView:
-        problems = ineligible(self._store.eligibility.of_run(run))
-        return replace(run_view(self._store, self._store.run(run), None), ineligible=by_reason(problems))
+        record, reports = self._store.run(run), self._store.eligibility.of_run(run)
+        return replace(
+            run_view(self._store, record, None),
+            ineligible=by_reason(ineligible(reports)),
+            absent_classes=self._absent_classes(record, reports) if record.settings.report_classes else (),
+        )
+
+    def _absent_classes(self, record: RunRecord, reports: Mapping[str, EligibilityReport]) -> tuple[str, ...]:
+        """Return the classes that no eligible device had; none if the manifest, which names them, is damaged."""
+        eligible = [report.classes for report in reports.values() if not report.reason]
+        try:
+            return absent_classes(eligible, Manifest.from_bytes(self._blobs.read(record.manifest)).classes)
+        except (Corrupt, NotFound):
+            return ()
 
     def incompatibility(self, info: DeviceInfo) -> VersionMismatch | None:
         """Return why a device can participate in none of the running runs, naming both sides' interfaces."""

@@ -18,7 +18,7 @@ _columns = tables.eligibility.c
 _of_run = _columns.run == sql.bindparam("of_run")
 VERSION = sql.func.coalesce(sql.func.sum(_columns.answered), 0).label("eligibility")  # `EligibilityReports.version`
 _REVOKED = sql.select(tables.devices.c.device).where(tables.devices.c.revoked > 0)
-_REPORTS = sql.select(_columns.device, _columns.fingerprint, _columns.reason).where(
+_REPORTS = sql.select(_columns.device, _columns.fingerprint, _columns.reason, _columns.classes).where(
     _of_run, _columns.device.not_in(_REVOKED)
 )
 _VERSION_OF_RUN = sql.select(VERSION).where(_of_run)
@@ -44,6 +44,7 @@ class EligibilityReports:
                 "device": report.device,
                 "fingerprint": report.fingerprint,
                 "reason": report.reason,
+                "classes": report.classes,
                 "answered": now,
             }
             for report in sorted(reports, key=lambda report: report.device)  # so that replicas do not deadlock
@@ -57,10 +58,8 @@ class EligibilityReports:
     def of_run(self, run: str) -> dict[str, EligibilityReport]:
         """Return the answers by device, without those of revoked devices."""
         with self._transactions.read() as connection:
-            return {
-                row.device: EligibilityReport(device=row.device, fingerprint=row.fingerprint, reason=row.reason)
-                for row in connection.execute(_REPORTS, {"of_run": run})
-            }
+            found = connection.execute(_REPORTS, {"of_run": run})
+            return {row.device: EligibilityReport(**row._mapping) for row in found}
 
     def clipped(self, run: str, times: int) -> frozenset[str]:
         """Return the devices, without revoked ones, that were clipped in at least that many counted rounds in a row."""

@@ -180,14 +180,15 @@ class FleetConnection:
         reply = transport.call(self._method(lambda fleet: fleet.Report), request, timeout=REPORT_TIMEOUT)
         return TooLate(reply.reason or "no reason given", reply.retry_after_seconds) if reply.stop else None
 
-    def report_eligibility(self, check: EligibilityCheck, fingerprint: str, reason: str) -> None:
-        """Answer a check; `reason`: why this device is ineligible, empty if it is eligible."""
+    def report_eligibility(self, check: EligibilityCheck, fingerprint: str, reason: str, classes: bytes) -> None:
+        """Answer a check; `reason`: why this device is ineligible, or empty; `classes`: see `fleet.class_bits`."""
         request = fleet_pb2.ReportEligibilityRequest(
             device=self.device,
             run=check.run,
             manifest=check.manifest.sha256,
             fingerprint=fingerprint,
             reason=reason,
+            classes=classes,
         )
         transport.call(self._method(lambda fleet: fleet.ReportEligibility), request)
 

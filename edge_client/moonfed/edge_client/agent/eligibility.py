@@ -23,6 +23,7 @@ from moonfed.edge_client.state.trust import would_accept
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
 from moonfed.errors import MoonfedError, TrainingFailed, UntrustedBundle, explained
 from moonfed.fleet.assignment import Assignment, EligibilityCheck
+from moonfed.fleet.class_bits import pack_classes
 from moonfed.signing.bundle_signature import require_name
 
 RECHECK_SECONDS = 5 * 60.0  # between checks whether the reason for being ineligible is gone
@@ -59,19 +60,21 @@ class EligibilityChecks:
         self._blobs = BlobDirectory(Path(settings.state) / "blobs")
         self._ineligible: dict[str, tuple[EligibilityCheck, bool]] = {}  # by run; True: as it is, it may yet succeed
         self._refused: set[str] = set()  # models of which this device has refused a version
+        self._report_classes: set[str] = set()  # runs that ask which classes it has
         self._recheck_at = time.monotonic() + RECHECK_SECONDS
         self._look_at = 0.0
 
     def answer(self, check: EligibilityCheck) -> None:
         """Check a run, and report whether this device is eligible."""
+        (self._report_classes.add if check.report_classes else self._report_classes.discard)(check.run)
         fingerprint = self._fingerprint.announced
         try:
-            reason = self._reason(check)
+            reason, classes = self._findings(check)
             if fingerprint != self._fingerprint.announced:
                 _log.info("%s: the data or limits have changed during the check; the coordinator asks again", check)
             if not self._transfers.ending.is_set():
                 public = without_paths(reason, [self._settings.data, self._settings.state])
-                self._transfers.call(lambda: self._connection.report_eligibility(check, fingerprint, public))
+                self._transfers.call(lambda: self._connection.report_eligibility(check, fingerprint, public, classes))
         except (Superseded, WindowClosed) as error:  # after that, the coordinator asks again
             _log.info("%s: not checked: %s", check, error)
         except UNANSWERED as error:
@@ -93,7 +96,12 @@ class EligibilityChecks:
 
     def declined(self, assignment: Assignment) -> None:
         """Note that this device has permanently declined a run."""
-        check = EligibilityCheck(run=assignment.run, manifest=assignment.manifest, signature=assignment.signature)
+        check = EligibilityCheck(
+            run=assignment.run,
+            manifest=assignment.manifest,
+            signature=assignment.signature,
+            report_classes=assignment.run in self._report_classes,
+        )
         self._note(check, may_succeed=not self._fingerprint.covers_data)
 
     def _note(self, check: EligibilityCheck, *, may_succeed: bool) -> None:
@@ -124,19 +132,19 @@ class EligibilityChecks:
         end = time.monotonic()
         self._look_at = end + max(LOOK_SECONDS, (end - began) / LOOK_SHARE)
 
-    def _reason(self, check: EligibilityCheck) -> str:
-        """Return why this device is ineligible; empty if it is eligible."""
+    def _findings(self, check: EligibilityCheck) -> tuple[str, bytes]:
+        """Return why this device is ineligible, empty if it is eligible, and its classes, if they are asked for."""
         try:
-            counts = self._check(check)
+            manifest, counts = self._check(check)
         except (Superseded, WindowClosed, _Unchecked):
             raise
         except Exception as error:
             reason, may_succeed = self._explained(check, error)
             self._note(check, may_succeed=may_succeed)
-            return reason
+            return reason, b""
         self._ineligible.pop(check.run, None)
         _log.info("%s: this device is eligible, with %d samples to train on", check, counts.samples)
-        return ""
+        return "", pack_classes(counts.classes, len(manifest.classes)) if check.report_classes else b""
 
     def _explained(self, check: EligibilityCheck, error: Exception) -> tuple[str, bool]:
         """Log why this device is ineligible; return the reason, and whether another check may succeed as things are."""
@@ -152,7 +160,7 @@ class EligibilityChecks:
             _log.warning("%s: this device is not eligible: %s", check, error)
         return reason, crashed or not self._fingerprint.covers_data
 
-    def _check(self, check: EligibilityCheck) -> SampleCounts:
+    def _check(self, check: EligibilityCheck) -> tuple[Manifest, SampleCounts]:
         """Raise the reason why this device cannot train the run's bundle."""
         self._settings.require_data()
         signature = require_signature(check.signature, check.manifest)
@@ -164,7 +172,7 @@ class EligibilityChecks:
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
         require_name(statement, manifest.name)
         require_runnable(manifest)
-        return self._worker.check_run(str(manifest_file))
+        return manifest, self._worker.check_run(str(manifest_file))
 
     def _checkable(self, fetch: Callable[[], Fetched]) -> Fetched:
         try:

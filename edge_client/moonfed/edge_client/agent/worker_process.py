@@ -295,7 +295,9 @@ class WorkerProcess:
 
     def _counts(self, read: Fields) -> SampleCounts:
         self._version += read["changed"]
-        return SampleCounts(samples=read["samples"], held_out=read["held_out"], version=self._version)
+        return SampleCounts(
+            samples=read["samples"], held_out=read["held_out"], version=self._version, classes=read["classes"]
+        )
 
     def _staged(self, job: Job) -> Job:
         """Return the job with its files in the job directory."""

@@ -4,7 +4,7 @@ To both:         check (to the trainer with operators, which torch must have), s
 To the reader:   read (spec, classes)
 To the trainer:  train (job, samples: SampleCounts, other_work), score (the same)
 To the agent:    ready, progress (fraction, epoch, loss), log (level, text), stopped, failed (error, reason)
-From the reader: read (samples, held_out, changed, other_work)
+From the reader: read (samples, held_out, classes, changed, other_work)
 From the trainer: ready (runtime, capacity), trained (samples, steps, metrics), scored (correct)
 """
 
@@ -52,6 +52,7 @@ class SampleCounts:
     samples: int  # to train on
     held_out: int
     version: int
+    classes: Sequence[int] = ()  # those of the samples to train on
 
 
 def wanted_samples(spec: InputSpec, classes: Sequence[str]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from moonfed.data.source import Source
 from moonfed.edge_client.data.cache import Reader
 from moonfed.edge_client.worker.heartbeat import Heartbeats
 from moonfed.edge_client.worker.messages import WorkerSettings
-from moonfed.edge_client.worker.shared_samples import write_samples
+from moonfed.edge_client.worker.shared_samples import WrittenSamples, write_samples
 from moonfed.errors import InvalidInput
 from moonfed.sandbox.ipc import LogForwarder, ParentPipe, die_with, serve
 
@@ -36,7 +36,7 @@ class SampleReader:
         self._file = file
         self._parent = parent
         self._reader: Reader | None = None
-        self._counts = (0, 0)  # to train on, held out
+        self._written = WrittenSamples(0, 0, ())
 
     def execute(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Execute the agent's command, `check` or `read`; return its answer."""
@@ -59,12 +59,13 @@ class SampleReader:
             _log.warning("%s", error)
             raise InvalidInput(error.public) from error
         if raw is not None:
-            self._counts = write_samples(self._file, raw, form, self._settings.holdout)
-            _log.info("%d samples to train on, %d held out", *self._counts)
+            self._written = write_samples(self._file, raw, form, self._settings.holdout)
+            _log.info("%d samples to train on, %d held out", self._written.trained, self._written.held_out)
         self._reader = source
         return {
-            "samples": self._counts[0],
-            "held_out": self._counts[1],
+            "samples": self._written.trained,
+            "held_out": self._written.held_out,
+            "classes": self._written.classes,
             "changed": raw is not None,
             "other_work": heartbeats.other_work,
         }

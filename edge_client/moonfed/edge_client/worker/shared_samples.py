@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -28,8 +28,16 @@ class MappedSamples(NamedTuple):
     labels: Labels
 
 
-def write_samples(file: int, samples: DataSet, spec: InputSpec, holdout: float) -> tuple[int, int]:
-    """Replace the content of an open file with split samples; return the numbers to train on and held out."""
+class WrittenSamples(NamedTuple):
+    """What `write_samples` wrote."""
+
+    trained: int  # samples to train on
+    held_out: int
+    classes: Sequence[int]  # those of the samples to train on
+
+
+def write_samples(file: int, samples: DataSet, spec: InputSpec, holdout: float) -> WrittenSamples:
+    """Replace the content of an open file with split samples; return how many there are."""
     trained, held_out = split_rows(samples, holdout)
     counts = len(samples) if trained is None else len(trained), len(held_out)
     *parts, end = _parts(spec, *counts)
@@ -41,7 +49,8 @@ def write_samples(file: int, samples: DataSet, spec: InputSpec, holdout: float) 
         for rows, (inputs, labels) in zip((trained, held_out), (parts[:2], parts[2:]), strict=True):
             _write(memory, inputs, samples.inputs, rows)
             _write(memory, labels, samples.labels, rows)
-    return counts
+        present = np.flatnonzero(np.bincount(_array(memory, parts[1]))).tolist()
+    return WrittenSamples(*counts, present)
 
 
 def map_samples(file: int, spec: InputSpec, samples: int, held_out: int) -> tuple[MappedSamples, MappedSamples]:

@@ -57,7 +57,8 @@ export async function show(root, name) {
       tile("Received", bytes(sum("received_bytes")), `${bytes(sum("sent_bytes"))} sent`)),
     h("p", { class: "quiet" }, `${run.method}, started ${ago(run.created)} (${moment(run.created)})`));
     const ineligible = Object.entries(run.ineligible);
-    replace(eligibility, ineligible.length > 0 && card("Devices that are not eligible", h("ul", { class: "reasons" },
+    const absent = run.absent_classes;
+    replace(eligibility, absent.length > 0 && h("p", { class: "problem" }, `No eligible device has samples of: ${absent.join(", ")}`), ineligible.length > 0 && card("Devices that are not eligible", h("ul", { class: "reasons" },
       ineligible.map(([reason, devices]) => h("li", {}, badge("warn", count(devices.length)), " ", reason, ": ", names(devices))))));
     const worst = Object.entries(run.clipped).sort(([, one], [, other]) => other - one);
     replace(clipped, worst.length > 0 && card("Devices that were clipped repeatedly", h("ul", { class: "reasons" },

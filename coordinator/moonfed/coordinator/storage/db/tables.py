@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from moonfed.coordinator.draw import SECRET_BYTES
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 NAME, DIGEST, SERIAL = 63, 64, 64  # characters
 ROLE = 255
 BUNDLE, INITIAL = -1, 0  # in place of a round: the owner of a run's first blobs
@@ -114,6 +114,7 @@ eligibility = Table(
     Column("device", name(), primary_key=True),
     Column("fingerprint", String(DIGEST), nullable=False),  # of the device's data, limits and release
     Column("reason", Text, nullable=False),  # why it is ineligible; empty: it is eligible
+    Column("classes", LargeBinary, nullable=False),  # that it has: moonfed.fleet.class_bits; empty: it does not say
     Column("answered", BigInteger, nullable=False),  # microseconds of the epoch
 )
 
