@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moonfed.coordinator.cli.format_eligibility import eligibility_lines
+from moonfed.coordinator.cli.format_eligibility import absence_lines, eligibility_lines
 from moonfed.v1 import control_pb2
 
 
@@ -29,3 +29,12 @@ def test_many_reasons_are_counted() -> None:
     lines = eligibility_lines(run_of(*((f"reason {number}", 1) for number in range(20))))
     assert len(lines) == 10
     assert lines[-1] == "  and 12 more reasons, which --json lists"
+
+
+def test_a_terminal_shows_the_first_absent_classes_and_the_number_of_the_others() -> None:
+    run = control_pb2.Run(absent_classes=[f"class {number}" for number in range(100)])
+    wide, narrow = absence_lines(run), absence_lines(run, 50)
+    assert wide[0].endswith("class 98, class 99")
+    assert narrow[0].startswith("no eligible device has samples of: class 0")
+    assert narrow[-1].endswith("class 7 and 92 more")
+    assert max(map(len, narrow)) <= 50

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moonfed.coordinator.cli.layout import listed, shorten
+from moonfed.coordinator.cli.layout import listed, shorten, wrap
 from moonfed.formatting import count
 from moonfed.v1 import control_pb2
 
@@ -37,4 +37,4 @@ def absence_lines(run: control_pb2.Run, width: int | None = None) -> list[str]:
     text = "no eligible device has samples of: "
     if width is None:
         return [text + ", ".join(run.absent_classes)]
-    return [shorten(text + listed(run.absent_classes, LONG[1]), width)]
+    return wrap(text + listed(run.absent_classes, LONG[1]), width, 3)

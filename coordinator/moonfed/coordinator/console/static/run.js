@@ -22,7 +22,7 @@ export async function show(root, name) {
   const title = h("div", { class: "title" });
   const why = h("div", {});
   const summary = h("div", {});
-  const eligibility = h("div", {}), clipped = h("div", {});
+  const absence = h("div", {}), eligibility = h("div", {}), clipped = h("div", {});
   const evaluations = h("div", {});
   const open = new OpenRound();
   const accuracy = lineChart("Accuracy by round", (value) => fixed(value, 3));
@@ -35,7 +35,7 @@ export async function show(root, name) {
   const table = roundTable(name);
   const settings = h("details", { class: "card" }, h("summary", {}, "Settings, times in seconds"), facts(settingFacts(run.settings)),
     facts([["manifest", run.manifest.sha256], ["newest model", `${run.model.sha256} (${bytes(run.model.size)})`]]));
-  replace(root, title, why, summary, open.element, chartGrid(...charts), card("Rounds", table.element), eligibility, clipped, evaluations, settings);
+  replace(root, title, why, absence, summary, open.element, chartGrid(...charts), card("Rounds", table.element), eligibility, clipped, evaluations, settings);
 
   function drawRun() {
     const ended = ["finished", "stopped", "failed"].includes(run.status);
@@ -57,8 +57,9 @@ export async function show(root, name) {
       tile("Received", bytes(sum("received_bytes")), `${bytes(sum("sent_bytes"))} sent`)),
     h("p", { class: "quiet" }, `${run.method}, started ${ago(run.created)} (${moment(run.created)})`));
     const ineligible = Object.entries(run.ineligible);
-    const absent = run.absent_classes;
-    replace(eligibility, absent.length > 0 && h("p", { class: "problem" }, `No eligible device has samples of: ${absent.join(", ")}`), ineligible.length > 0 && card("Devices that are not eligible", h("ul", { class: "reasons" },
+    const absent = run.absent_classes.join(", ");
+    replace(absence, absent && h("p", { class: "waiting" }, `No eligible device has samples of: ${absent}`));
+    replace(eligibility, ineligible.length > 0 && card("Devices that are not eligible", h("ul", { class: "reasons" },
       ineligible.map(([reason, devices]) => h("li", {}, badge("warn", count(devices.length)), " ", reason, ": ", names(devices))))));
     const worst = Object.entries(run.clipped).sort(([, one], [, other]) => other - one);
     replace(clipped, worst.length > 0 && card("Devices that were clipped repeatedly", h("ul", { class: "reasons" },
