@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from moonfed.coordinator.cli.format_eligibility import absence_lines, eligibility_lines
 from moonfed.v1 import control_pb2
 
@@ -38,3 +40,27 @@ def test_a_terminal_shows_the_first_absent_classes_and_the_number_of_the_others(
     assert narrow[0].startswith("no eligible device has samples of: class 0")
     assert narrow[-1].endswith("class 7 and 92 more")
     assert max(map(len, narrow)) <= 50
+
+
+FOLDER = "'PATH' has the folder 'Screenshots', which is not named after one of the model's classes (up, down, side)"
+
+
+@pytest.mark.parametrize(
+    ("groups", "width"),
+    [
+        pytest.param([(FOLDER, 1)], 80, id="one"),
+        pytest.param([(FOLDER, 900), ("no data", 1)], 40, id="narrow"),
+        pytest.param([("x" * 1000, 2), (FOLDER, 1), (FOLDER + "!", 1)], 80, id="several"),
+        pytest.param([(f"{FOLDER} {number}", 1) for number in range(9)], 80, id="many"),
+    ],
+)
+def test_a_terminal_names_the_devices_of_long_reasons(groups: list[tuple[str, int]], width: int) -> None:
+    head, *lines = eligibility_lines(run_of(*groups), width)
+    assert max(map(len, [head, *lines])) <= width
+    assert len(lines) <= 4
+    assert sum(": cam-0000" in line for line in lines) == min(len(groups), 3)
+
+
+def test_a_terminal_shows_a_single_reason_in_full() -> None:
+    _, *lines = eligibility_lines(run_of((FOLDER, 1)), 80)
+    assert " ".join(" ".join(lines).split()) == f"1: {FOLDER}: cam-0000"

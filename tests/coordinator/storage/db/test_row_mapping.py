@@ -57,8 +57,12 @@ def test_a_run_is_read_with_a_seed_beyond_63_bits(connection: sql.Connection) ->
     }
     assert RUN.settings.seed == 2**64 - 1
     connection.execute(sql.insert(tables.runs).values(row))
-    unsigned = (sql.null().label("signature_sha256"), sql.null().label("signature_size"))  # joined from its blobs
-    found = connection.execute(sql.select(tables.runs, *unsigned)).mappings().one()
+    signature = RUN.signature  # joined from its blobs
+    joined = (
+        sql.literal(signature.sha256).label("signature_sha256"),
+        sql.literal(signature.size).label("signature_size"),
+    )
+    found = connection.execute(sql.select(tables.runs, *joined)).mappings().one()
     assert row_mapping.run_record(found) == RUN
 
 
