@@ -16,6 +16,7 @@ from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle.manifest import InputSpec
 from moonfed.edge_client.agent import eligibility
 from moonfed.edge_client.agent.compatibility import REJECTED
+from moonfed.edge_client.agent.fingerprint import REFUSED
 from moonfed.edge_client.state.trust import load, pin
 from moonfed.fleet.class_bits import pack_classes
 from moonfed.plan.inspection.older_torch import requirements
@@ -280,6 +281,27 @@ def test_data_that_change_make_a_device_eligible_within_seconds(
     assert coordinator.wait_for_answer().reason
     samples.write_bytes(good)
     coordinator.wait_for(lambda: coordinator.answers[-1].reason == "", "an eligible device")
+
+
+def test_a_device_that_was_ineligible_when_it_stopped_is_asked_again_until_it_is_eligible(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    """Else, after a restart, it would neither say why it trains nothing nor look whether its data are corrected."""
+    good = samples.read_bytes()
+    samples.write_bytes(good[: len(good) // 2])
+    coordinator.assign(check_of(bundle))
+    device.start(samples)
+    refused = coordinator.wait_for_answer()
+    assert refused.reason
+    device.stop()
+    device.start(samples)
+    again = coordinator.wait_for_answer(2)
+    assert again.reason == refused.reason
+    assert again.fingerprint != refused.fingerprint
+    samples.write_bytes(good)
+    coordinator.wait_for(lambda: coordinator.answers[-1].reason == "", "an eligible device")
+    assert not (device.state / REFUSED).exists()
+    device.stop()
 
 
 def test_the_pause_between_two_checks_is_minutes_and_between_two_looks_seconds() -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from moonfed.blobs.store import BlobDirectory
 from moonfed.bundle.manifest import Manifest
 from moonfed.edge_client.agent.compatibility import REJECTED, require_runnable, require_signature
 from moonfed.edge_client.agent.connection import FleetConnection
-from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
+from moonfed.edge_client.agent.fingerprint import REFUSED, DeviceFingerprint
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.redact import without_paths
 from moonfed.edge_client.agent.transfers import FETCH_ERRORS, REJECTIONS, BlobTransfers, Superseded, WindowClosed
@@ -93,6 +94,7 @@ class EligibilityChecks:
     def note_release(self, name: str, *, refused: bool) -> None:
         """Note whether this device refuses a version of a model; other data may change that."""
         (self._refused.add if refused else self._refused.discard)(name)
+        self._remember()
 
     def declined(self, assignment: Assignment) -> None:
         """Note that this device has permanently declined a run."""
@@ -110,6 +112,13 @@ class EligibilityChecks:
         self._ineligible[check.run] = check, may_succeed
         if len(self._ineligible) > INELIGIBLE_KEPT:
             del self._ineligible[next(iter(self._ineligible))]
+        self._remember()
+
+    def _remember(self) -> None:
+        """Note for the next start whether this device has refused anything; if it cannot, that start asks nothing."""
+        file = Path(self._settings.state, REFUSED)
+        with suppress(OSError):
+            file.touch(mode=0o600) if self._ineligible or self._refused else file.unlink(missing_ok=True)
 
     def pause(self, longest: float) -> float:
         """Return the seconds after which `recheck` is due: soon if data that change could make the device eligible."""
@@ -143,6 +152,7 @@ class EligibilityChecks:
             self._note(check, may_succeed=may_succeed)
             return reason, b""
         self._ineligible.pop(check.run, None)
+        self._remember()
         _log.info("%s: this device is eligible, with %d samples to train on", check, counts.samples)
         return "", pack_classes(counts.classes, len(manifest.classes)) if check.report_classes else b""
 

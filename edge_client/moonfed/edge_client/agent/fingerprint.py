@@ -1,6 +1,7 @@
 """The fingerprint of what decides for which runs this device is eligible: its data, limits, software and trust.
 
-The coordinator asks again about a run only if the fingerprint differs from that of the device's answer.
+The coordinator asks again about a run only if the fingerprint differs from that of the device's answer. So a device
+that was ineligible when it stopped starts with another one: it logs the reason again, and looks whether that is gone.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.signing import canonical
 from moonfed.version import PLAN_INTERFACE, RELEASE
 
+REFUSED = "refused"  # a file in the state directory of a device that has refused a run or release
 NO_DATA = "none"  # of a device for inference only
 VALID_SECONDS = 60.0  # of a computed fingerprint: retries of a connection need not look at all files again
 
@@ -27,7 +29,7 @@ class DeviceFingerprint:
 
     def __init__(self, settings: WorkerSettings, platform: Mapping[str, str]) -> None:
         self._settings = settings
-        self._constant = [
+        self._constant: list[object] = [
             RELEASE,
             PLAN_INTERFACE,
             sorted(platform.items()),
@@ -42,6 +44,8 @@ class DeviceFingerprint:
             ),
         ]
         self._start = os.urandom(16).hex()  # stands for the data of a function, which may differ after every start
+        if Path(settings.state, REFUSED).exists():
+            self._constant.append(self._start)
         self._newest, self._computed = "", -VALID_SECONDS
         self._announced = ""
 
