@@ -87,8 +87,8 @@ def test_a_run_names_the_classes_that_no_device_has(federation: Federation, make
     federation.serve()
     federation.enrol("cam-1", "cam-2", "cam-3")
     bundle = make_bundle("fedavg", epochs=1)
-    federation.start_run(bundle, "r", "--minimum-devices", "9", "--report-classes")
-    federation.start_run(bundle, "silent", "--minimum-devices", "9")
+    federation.start_run(bundle, "r", "--minimum-devices", "9")
+    federation.start_run(bundle, "silent", "--minimum-devices", "9", "--private-classes")
     for name, labels in (("cam-1", 7), ("cam-2", 9)):
         federation.start_device(name, data=write_samples(federation.directory / f"{name}.npz", labels=labels))
     federation.until("r", lambda seen: list(seen.absent_classes) == ["9"])

@@ -95,11 +95,11 @@ class RunSettings:
         metavar="NAME=VALUE",
     )
     trusted_labels: bool = setting(False, FLAG, "Consider only labels that operators have set with `device label`.")
-    report_classes: bool = setting(
+    private_classes: bool = setting(
         False,
         FLAG,
-        "Ask devices of which classes they have samples, yes or no, to report classes that no device has. Off, because "
-        "the coordinator then learns it of each device.",
+        "Do not ask devices of which classes they have samples, yes or no; a class that no device has is then not "
+        "reported.",
     )
     sampling: str = setting(
         "uniform",

@@ -277,7 +277,7 @@ def test_the_classes_that_no_eligible_device_has_are_named(
 ) -> None:
     devices = [fleet.device("cam-1"), fleet.device("cam-2"), fleet.device("cam-3")]
     checks = [device.connect(fingerprint="a") for device in devices]
-    fleet.start("run", minimum_devices=9, report_classes=True)
+    fleet.start("run", minimum_devices=9)
     asked = [session.check() for session in checks]
     assert all(check.report_classes for check in asked)
     devices[2].answer(asked[2], "a", "it has too little memory", pack_classes([0, 1, 2], 3))
@@ -297,7 +297,7 @@ def test_a_device_that_joins_later_brings_a_class(tmp_path: Path, until: Until) 
     """Reports survive a restart; a device that is offline still counts, and one that is removed does not."""
     with fleet_in(tmp_path) as fleet:
         one = fleet.device("cam-1")
-        fleet.start("run", minimum_devices=9, report_classes=True)
+        fleet.start("run", minimum_devices=9)
         first = one.connect(fingerprint="a")
         one.answer(first.check(), "a", classes=pack_classes([0, 1], 3))
         assert list(fleet.operator.run("run").absent_classes) == ["c"]
@@ -316,7 +316,7 @@ def test_a_device_that_joins_later_brings_a_class(tmp_path: Path, until: Until) 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["asked", "not asked"])
 def test_classes_that_were_not_asked_for_are_rejected(fleet: Fleet, asked: bool) -> None:
-    fleet.start("run", minimum_devices=9, report_classes=asked)
+    fleet.start("run", minimum_devices=9, private_classes=not asked)
     device = fleet.device("cam-1")
     check = device.connect(fingerprint="a").check()
     assert check.report_classes == asked

@@ -112,7 +112,7 @@ def test_a_device_of_a_follower_answers_there_and_the_holder_selects_it(
         away = Device("cam-2", there)
         session = away.connect(fingerprint="a")
         until(lambda: sum(device.online for device in holder.operator.devices()) == 1)
-        holder.start("run", rounds=2, report_classes=True)
+        holder.start("run", rounds=2)
         away.answer(session.check(), "a", classes=pack_classes([0, 1], 3))
         work = session.assignment()
         assert holder.operator.run("run").open_round.cohort == ["cam-2"]

@@ -57,7 +57,7 @@ class Run:
     eligible: int  # online devices that rounds are drawn from
     checking: int  # online devices that have not answered yet whether they are eligible
     ineligible: tuple[Ineligible, ...]
-    absent_classes: tuple[str, ...]  # of which no eligible device has samples, if `report_classes` is set
+    absent_classes: tuple[str, ...]  # of which no eligible device has samples; none with `private_classes`
     clipped: Mapping[str, int]  # devices whose updates were clipped in their last rounds, two or more: how many
     initial_metrics: Mapping[str, float]  # of the initial weights
     open_round: OpenRound | None

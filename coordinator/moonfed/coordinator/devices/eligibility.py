@@ -71,7 +71,7 @@ class EligibleDevices:
             run=record.run,
             manifest=record.manifest,
             signature=record.signature,
-            report_classes=record.settings.report_classes,
+            report_classes=not record.settings.private_classes,
         )
         self._driven = driven
         self._reports: dict[str, EligibilityReport] = {}

@@ -138,7 +138,7 @@ class RunManager:
         return replace(
             run_view(self._store, record, None),
             ineligible=by_reason(ineligible(reports)),
-            absent_classes=self._absent_classes(record, reports) if record.settings.report_classes else (),
+            absent_classes=() if record.settings.private_classes else self._absent_classes(record, reports),
         )
 
     def _absent_classes(self, record: RunRecord, reports: Mapping[str, EligibilityReport]) -> tuple[str, ...]:
