@@ -155,7 +155,7 @@ def test_profile_and_predict_reject_every_attack(name: str, mode: Mode, bundle: 
     commands = (profiled(plan, tmp_path), predicted(plan, tmp_path))
     for code, output, errors in run_together(commands, mode, tmp_path):
         if expected:
-            assert code in (9, 11), (output, errors)
+            assert code in (6, 9, 11), (output, errors)  # 6: an operator that this torch lacks
             assert re.search(expected, errors.splitlines()[-1]), errors
             assert "Traceback" not in errors.replace("the plan's process: Traceback", "")
         else:

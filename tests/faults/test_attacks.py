@@ -305,7 +305,7 @@ def test_operators_actions_are_logged_with_their_certificate_and_address(coordin
     for action in (
         r"upload \d+ files, [\d.]+ (?:bytes|KB|MB) in all: [0-9a-f]{12}, ",
         rf"start run 'run' of bundle {bundle.ref.sha256[:12]}",
-        "1,000,000 devices",
+        r".* for 1,000,000 devices",
         "stop run 'stopped'",
         "prune the models of run 'run', keeping the last 1: ",
         r"delete run 'stopped', freeing [\d.]+ (?:bytes|KB|MB)",

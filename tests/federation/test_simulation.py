@@ -50,7 +50,9 @@ def recipe(method: str) -> Simulation:
     """Return a recipe for the same digits, split over three devices in the same way, as the fixture `parts`."""
     keys = dict(METHODS[method])
     settings = {"epochs": 1, "batch_size": 32, "learning_rate": 0.05, **keys.pop("settings", {})}
-    return make_simulation(dataset="digits", method=method, parties=3, rounds=ROUNDS, seed=1, settings=settings, **keys)
+    return make_simulation(
+        dataset="digits", method=method, projection=256, parties=3, rounds=ROUNDS, seed=1, settings=settings, **keys
+    )
 
 
 def test_the_virtual_fleet_trains_the_model_that_device_processes_train(federation: Federation) -> None:

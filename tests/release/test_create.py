@@ -205,7 +205,7 @@ def test_mistakes_are_named(client: CoordinatorClient, trained: Trained, tmp_pat
         made(client, options(trained, "wrong", round=7))
     with refused(InvalidInput, "name", "../x"):
         options(trained, "../x")
-    with refused(InvalidInput, "expires-days", 99999):
+    with refused(InvalidInput, "expires-days", 99999.0):
         options(trained, "wrong", expires_days=99999.0)
     assert client.releases("wrong") == []
 

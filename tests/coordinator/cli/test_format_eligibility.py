@@ -42,7 +42,7 @@ def test_a_terminal_shows_the_first_absent_classes_and_the_number_of_the_others(
     assert max(map(len, narrow)) <= 50
 
 
-FOLDER = "'PATH' has the folder 'Screenshots', which is not named after one of the model's classes (up, down, side)"
+FOLDER = "'PATH' has the folder 'Screenshots', and no class has that name: these are up, down, side"
 
 
 @pytest.mark.parametrize(

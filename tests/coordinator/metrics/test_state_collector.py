@@ -67,6 +67,6 @@ def test_unreadable_storage_leaves_the_rest_and_is_logged_once(caplog: pytest.Lo
         assert found.get_sample_value("moonfed_replicas") is None
         assert found.get_sample_value("moonfed_devices_online") == 7
     assert len(caplog.records) == 1
-    assert "cannot be reached" in caplog.text
+    assert "the database is away" in caplog.text
     states.problem = None
     assert found.get_sample_value("moonfed_replicas") == 2

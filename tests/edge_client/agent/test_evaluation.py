@@ -155,7 +155,7 @@ def test_nothing_is_answered_outside_the_training_window(bundle: Bundle, tmp_pat
     """The device is asked again when it connects in its window."""
     start = datetime.now() + timedelta(hours=2)
     closed = TrainingWindow(start.time(), (start + timedelta(hours=1)).time())
-    settings = WorkerSettings(state=str(tmp_path), device="cam-1", data="", accelerator="cpu", holdout=0.5)
+    settings = WorkerSettings(state=str(tmp_path), device="cam-1", data="samples", accelerator="cpu", holdout=0.5)
     asked: list[Any] = []
     connection: Any = SimpleNamespace(report_evaluation=lambda *message: asked.append(message), fetch=asked.append)
     inbox, worker = Inbox(), SimpleNamespace(score=lambda *job: asked.append(job))

@@ -96,7 +96,7 @@ def files_of(device: Device) -> dict[str, int]:
 
 def require_bounded(device: Device, before: set[str]) -> None:
     """Fail if the device's files are other ones than before, or its log is long."""
-    assert set(files_of(device)) - before <= {"connected-to"}
+    assert set(files_of(device)) - before <= {"connected-to", "refused"}
     log = device.stop()[1]
     assert len(log.splitlines()) < LINES + EVENTS, log
     assert max(map(len, log.splitlines())) < 1100
@@ -173,7 +173,7 @@ def test_releases_that_nobody_has_signed_leave_nothing(
                 getattr(target, field).CopyFrom(fields[field])
         coordinator.assign(target)
     coordinator.wait_for(lambda: len(coordinator.outcomes) == TIMES, "reports")
-    assert set(files_of(device)) - ready <= {"connected-to"}
+    assert set(files_of(device)) - ready <= {"connected-to", "refused"}
     log = device.stop()[1]
     assert len(log.splitlines()) < (2 * TIMES if kind == "removals" else LINES)
 

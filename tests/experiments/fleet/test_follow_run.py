@@ -86,7 +86,7 @@ def test_traffic_is_what_all_parties_receive_and_send(
 
 
 def test_an_encoding_saves_traffic(tmp_path: Path) -> None:
-    keys = {**QUICK, "uplink_encoding": "bfloat16"}
+    keys = {**QUICK, "projection": 256, "uplink_encoding": "bfloat16"}
     run_simulation(make_simulation(dataset="wine", model="mlp", method="fedavg", **keys), tmp_path / "a", engine=TWO)
     assert [row["received_bytes"] / row["sent_bytes"] for row in rows(tmp_path / "a")] == [
         pytest.approx(0.5, abs=0.01)

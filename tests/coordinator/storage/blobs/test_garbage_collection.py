@@ -33,7 +33,7 @@ RECORD = replace(RUN, run="r", manifest=BUNDLE.ref, initial=BUNDLE.manifest.file
 
 def begin(storage: Storage) -> None:
     """Store the bundle, start a run from it, and end the run."""
-    for content in BUNDLE.contents.values():
+    for content in (*BUNDLE.contents.values(), b"signature"):
         storage.blobs.put_bytes(content)
     storage.store.add_run(RECORD, BUNDLE.manifest.files)
 
@@ -64,9 +64,10 @@ def test_hundreds_of_rounds_leave_a_bounded_number_of_blobs(state: Path) -> None
         for round_ in range(1, 301):
             commit(storage, round_, Retention(last=5, every=100))
             most = max(most, len(stored(state)))
-        # The bundle's four files; the newest momentum; five models; those of rounds 100, 200 and 300, which is new too.
-        assert len(stored(state)) == 4 + 1 + 5 + 2
-        assert most <= 4 + 1 + 5 + 2
+        # The bundle's four files and its signature; the newest momentum; five models; those of rounds 100, 200 and 300,
+        # which is new too.
+        assert len(stored(state)) == 5 + 1 + 5 + 2
+        assert most <= 5 + 1 + 5 + 2
         assert stored(state) == referred_to(state)
         assert [found.id.round for found in storage.store.past_rounds("r", None, 999) if found.model] == [
             100,

@@ -60,6 +60,6 @@ def test_blobs_of_another_run_are_not_released(store: Store) -> None:
     store.end_run("digits", "finished")
     assert store.delete_run("digits") == []
     store.end_run("other", "stopped")
-    names = (b"manifest", b"initial", b"plan", b"model 1", b"momentum 1")
+    names = (b"manifest", b"signature", b"initial", b"plan", b"model 1", b"momentum 1")
     assert set(store.delete_run("other")) == {ref_of_bytes(name) for name in names}
     assert store.runs() == []
