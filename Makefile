@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PARALLEL := --numprocesses 4 --dist worksteal
 ARITHMETIC := tests/export/methods tests/export/test_training_plan.py tests/edge_client/training \
 	tests/experiments/fleet/test_server_rules.py
+unexport PYTHONDONTWRITEBYTECODE # where it is set, each program would compile torch again
 DEMO_INSTALLED := $(VENV)/demo-installed
 INSTALLED := $(VENV)/installed
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
