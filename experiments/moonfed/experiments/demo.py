@@ -126,12 +126,14 @@ def train_solo(settings: DemoSettings) -> dict[str, float]:
     """Return each device's accuracy when it trains alone, on the same split and from the same weights."""
     from moonfed.experiments.fleet.run import run_simulation
     from moonfed.experiments.simulation import SOLO, from_document
+    from moonfed.export.model_zoo import PROJECTION
 
     alone = from_document(
         {
             "name": "digits-solo",
             "dataset": "digits",
             "method": SOLO,
+            "projection": PROJECTION,  # the network that MOON trains
             "parties": settings.devices,
             "beta": settings.beta,
             "seed": settings.seed,
