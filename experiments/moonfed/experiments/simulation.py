@@ -11,7 +11,7 @@ from typing import Any
 
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import Manifest
-from moonfed.control.kinds import MAX_NUMBER
+from moonfed.control.kinds import MAX_NUMBER, read_table
 from moonfed.control.recipe import FLEET_KEYS, read_recipe_file
 from moonfed.control.run_settings import DEFAULTS, DEFENCE, MAX_SEED, RUN_SETTINGS, RunSettings
 from moonfed.coordinator.aggregation.compatibility import with_default_bounds
@@ -291,7 +291,7 @@ def from_document(document: Mapping[str, Any], changes: Sequence[str] = (), bund
     """
     values = dict(document)
     for table in (*TABLES, *RUN_TABLES):
-        values[table] = dict(_table(table, values.get(table, {})))
+        values[table] = read_table(table, values.get(table, {}))
     for change in changes:
         _apply(change, values)
     if bundle:
@@ -340,15 +340,6 @@ def _place(key: str) -> tuple[str, str]:
             raise InvalidInput(f"set names {key!r}; before the dot it must be {', '.join(tables[:-1])} or {tables[-1]}")
         return table, name
     return ("", key) if (key in _KEYS or key in RUN_SETTINGS) and key not in TABLES else ("settings", key)
-
-
-def _table(name: str, value: object) -> Mapping[str, Value]:
-    if not isinstance(value, Mapping):
-        raise InvalidInput(f"{name} is {value!r}; it must be a table, [{name}]")
-    for key, item in value.items():
-        if not isinstance(item, (bool, int, float, str)):
-            raise InvalidInput(f"{name}.{key} is {item!r}; it must be a number or text")
-    return value
 
 
 def _typed(key: str, value: object, kind: str) -> object:

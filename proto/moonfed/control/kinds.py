@@ -20,6 +20,16 @@ MAX_NUMBER = 1_000_000  # of rounds or devices
 MAX_WORD = 200  # characters
 
 
+def read_table(name: str, value: object) -> dict[str, Value]:
+    """Return a table of a recipe; InvalidInput unless it is one, of numbers and text."""
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{name} is {value!r}; it must be a table, [{name}]")
+    for key, item in value.items():
+        if not isinstance(item, bool | int | float | str):
+            raise InvalidInput(f"{name}.{key} is {item!r}; it must be a number or text")
+    return dict(value)
+
+
 class Kind(ABC, Generic[T]):
     """Values of one kind. `option`: the type of its options on a command line."""
 
@@ -198,7 +208,7 @@ class Labels(Kind[Mapping[str, str]]):
     def read(self, name: str, value: object) -> Mapping[str, str]:
         if isinstance(value, list | tuple):
             return parse_labels(value)
-        return {key: str(item) for key, item in _table(name, value).items()}
+        return {key: str(item) for key, item in read_table(name, value).items()}
 
     def check(self, name: str, value: Mapping[str, str]) -> None:
         check_labels(value)
@@ -216,7 +226,7 @@ class Pairs(Kind[Mapping[str, Value]]):
     option: ClassVar[Any] = list[str]
 
     def read(self, name: str, value: object) -> Mapping[str, Value]:
-        pairs = read_pairs(name, value) if isinstance(value, list | tuple) else _table(name, value)
+        pairs = read_pairs(name, value) if isinstance(value, list | tuple) else read_table(name, value)
         return {key: _number(item) for key, item in pairs.items()}
 
     def check(self, name: str, value: Mapping[str, Value]) -> None:
@@ -255,12 +265,3 @@ def _number(value: Value) -> Value:
             if isinstance(value, str) and math.isfinite(number):
                 return number
     return value
-
-
-def _table(name: str, value: object) -> dict[str, Value]:
-    if not isinstance(value, Mapping):
-        raise InvalidInput(f"{name} is {value!r}; it must be a table, [{name}]")
-    for key, item in value.items():
-        if not isinstance(item, bool | int | float | str):
-            raise InvalidInput(f"{name}.{key} is {item!r}; it must be a number or text")
-    return dict(value)
