@@ -53,5 +53,5 @@ def advice(layers: Mapping[str, str]) -> str:
     """
     known = {path: layer for path, layer in layers.items() if layer in ALTERNATIVES}
     outer = {layer for path, layer in known.items() if not any(path.startswith(f"{other}.") for other in known)}
-    told = [f"; instead of {layer.lstrip('_')}, use {ALTERNATIVES[layer]}" for layer in sorted(outer)]
-    return "".join([*told, f"; see {PAGE}"]) if told else ""
+    replaced = [f"; instead of {layer.lstrip('_')}, use {ALTERNATIVES[layer]}" for layer in sorted(outer)]
+    return "".join([*replaced, f"; see {PAGE}"]) if replaced else ""

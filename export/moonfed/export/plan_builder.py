@@ -83,8 +83,8 @@ def plan_bytes(scripted: torch.jit.ScriptModule) -> bytes:
         with quiet_torchscript():
             content = scripted.save_to_buffer()
     except RuntimeError as error:
-        told = f"{_reason(error)}{advice(_layers(scripted))}"
-        raise InvalidInput(f"the model or its objective cannot be saved in a plan: {told}") from error
+        reason = f"{_reason(error)}{advice(_layers(scripted))}"
+        raise InvalidInput(f"the model or its objective cannot be saved in a plan: {reason}") from error
     return canonical_archive(content)
 
 
