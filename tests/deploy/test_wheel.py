@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import tomllib
 
+from tests.test_mirroring import PARTS
 from tools.build_release import build_wheel
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROGRAMS = sorted(SETTINGS["project"]["scripts"])
-OURS = ("cli", "client", "export", "coordinator", "edge_client", "experiments", "serving", "release", "common", "proto")
-NOT_OURS = (*OURS, "tests", "tools")
+NOT_OURS = (*PARTS, "tests", "tools")
 
 pytestmark = [
     pytest.mark.slow,

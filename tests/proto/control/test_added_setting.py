@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.added_setting import WAYS
+from tests.test_mirroring import PARTS
 
 ROOT = Path(__file__).parents[3]
-PARTS = ("proto", "client", "export", "serving", "release", "edge_client", "coordinator", "experiments")
 DECLARATION = (
     "proto/moonfed/control/run_settings.py",
     '    keep_last: int = setting(20, Whole(1), "Number of newest global models to keep.")\n',
