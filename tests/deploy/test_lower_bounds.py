@@ -18,8 +18,9 @@ from packaging.requirements import Requirement
 from moonfed.experiments.child_processes import ChildProcesses, run
 from tests.coordinator.conftest import new_bucket
 from tests.deploy.environments import UV, install_torch, new_environment, programs_in
-from tests.federation.test_tutorials import TUTORIALS, free_port, last_accuracy, printed_by
+from tests.federation.test_tutorials import TUTORIALS, last_accuracy, printed_by
 from tests.support import postgresql
+from tests.support.ports import free_port
 from tests.support.tutorial import follow
 from tools.build_release import build_wheel
 from tools.lock_requirements import CONSTRAINTS, ROOT, name_of, requirements_of
@@ -78,7 +79,7 @@ def fleet(
 @by_hand
 def test_a_table_is_trained_and_its_model_served(fleet: ChildProcesses, environments: Mapping[str, Path]) -> None:
     serve = f"{environments['server'] / 'bin' / 'moonfed-export'} serve"
-    changes = {"8000": free_port(), "8001": free_port(), "moonfed-export serve": serve}
+    changes = {"8000": str(free_port()), "8001": str(free_port()), "moonfed-export serve": serve}
     printed = follow(TUTORIALS / "table.md", fleet, changes)
     assert last_accuracy(printed_by(printed, "evaluate")) > 0.9
     assert len(printed_by(printed, "classify parts/test.csv --server").splitlines()) == 36

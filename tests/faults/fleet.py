@@ -8,7 +8,6 @@ import os
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -36,12 +35,12 @@ from moonfed.v1 import control_pb2
 from tests.faults.program import CLOCK, Clock, Fault, environment_of
 from tests.support import coordinator
 from tests.support.forked_programs import ForkedPopen
+from tests.support.ports import free_ports
 from tests.support.signatures import signed
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "common"), str(ROOT / "proto")])}
 PATIENCE = 100.0  # seconds after which a test gives up; nothing is asserted about time
-BELOW_EPHEMERAL = range(20_000, 32_000)  # ports that no outgoing connection takes while the coordinator is dead
 SAMPLES = {"cam-1": 10, "cam-2": 25, "cam-3": 40}
 
 
@@ -70,20 +69,6 @@ def expected(rounds: int, bundle: Bundle, samples: Mapping[str, int]) -> Vector:
         updates = [trained(device, round_, model).astype(np.float64) for device in samples]
         model = np.average(updates, axis=0, weights=list(samples.values())).astype(np.float32)
     return model
-
-
-def free_ports(count: int) -> list[int]:
-    found: list[int] = []
-    while len(found) < count:
-        port = random.choice(BELOW_EPHEMERAL)
-        with socket.socket() as tried:
-            try:
-                tried.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found
 
 
 @dataclass

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from moonfed.experiments.child_processes import ChildProcesses
+from tests.support.ports import free_port
 from tests.support.tutorial import commands, commands_of, follow, shell_lines
 
 pytestmark = pytest.mark.slow
@@ -29,12 +29,6 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_programs: None
         yield programs
 
 
-def free_port() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
-
-
 def printed_by(printed: dict[str, str], words: str) -> str:
     """The output of the first command with those words."""
     return next(output for command, output in printed.items() if words in command)
@@ -46,7 +40,7 @@ def last_accuracy(evaluated: str) -> float:
 
 @pytest.mark.timeout(500)
 def test_the_tutorial_on_tables(fleet: ChildProcesses, tmp_path: Path) -> None:
-    printed = follow(TUTORIALS / "table.md", fleet, {"8000": free_port(), "8001": free_port()})
+    printed = follow(TUTORIALS / "table.md", fleet, {"8000": str(free_port()), "8001": str(free_port())})
     text = "\n".join(printed.values())
     assert "strength                      categories light, strong" in text
     accuracy = last_accuracy(printed_by(printed, "evaluate"))

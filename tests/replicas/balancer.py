@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.faults.fleet import free_ports
+from tests.support.ports import free_ports
 
 PIECE = 1 << 16
 

@@ -18,9 +18,10 @@ import pytest
 from moonfed.coordinator.storage.db.postgres import open_store
 from moonfed.coordinator.storage.store import Store
 from moonfed.v1 import control_pb2
-from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, enrol_all, expected, free_ports, until
+from tests.faults.fleet import SAMPLES, Coordinators, bundle_of, devices_at, enrol_all, expected, until
 from tests.replicas.pair import PROGRAM
 from tests.support.coordinator import ask, model_values
+from tests.support.ports import free_ports
 from tests.support.postgresql import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

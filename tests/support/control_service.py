@@ -18,7 +18,7 @@ from moonfed.errors import MoonfedError, NotFound
 from moonfed.transport.client import to_message
 from moonfed.transport.grpc_status import to_status
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
-from tests.faults.fleet import free_ports
+from tests.support.ports import free_port
 from tests.support.signatures import signed
 
 CHUNK = 1 << 12
@@ -59,7 +59,7 @@ class Control(control_pb2_grpc.ControlServicer):
         """Start, on the same port as before if it ran before."""
         self._server = grpc.server(futures.ThreadPoolExecutor(4), options=(("grpc.so_reuseport", 0),))
         control_pb2_grpc.add_ControlServicer_to_server(self, self._server)
-        self.port = self.port or free_ports(1)[0]  # which nobody else takes while we are stopped
+        self.port = self.port or free_port()
         self._server.add_insecure_port(self.address)
         self._server.start()
 

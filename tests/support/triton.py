@@ -11,16 +11,16 @@ import os
 import platform
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.support.gates import until
+from tests.support.ports import free_ports
 from tests.support.server_process import ROOT, Server, get
 
 PACKAGE = "nvidia-pytriton==0.7.0"  # Triton 2.51
@@ -92,7 +92,7 @@ def _backends(directory: Path) -> Path:
 
 
 def _start(repository: Path, backends: Path, log_file: Path, options: tuple[str, ...]) -> Server:
-    ports = _free_ports("grpc", "http", "metrics")
+    ports = dict(zip(("grpc", "http", "metrics"), free_ports(3), strict=True))
     command = [
         str(_program() / "bin" / "tritonserver"),
         f"--model-repository={repository}",
@@ -117,14 +117,6 @@ def _start(repository: Path, backends: Path, log_file: Path, options: tuple[str,
 def _shared_memory(log_file: Path) -> str:
     """Return the prefix of its shared memory's names."""
     return f"moonfed-{hashlib.sha256(str(log_file).encode()).hexdigest()[:16]}-"
-
-
-def _free_ports(*names: str) -> dict[str, int]:
-    with ExitStack() as open_ones:
-        sockets = {name: open_ones.enter_context(socket.socket()) for name in names}
-        for each in sockets.values():
-            each.bind(("127.0.0.1", 0))
-        return {name: int(each.getsockname()[1]) for name, each in sockets.items()}
 
 
 def _is_up(server: Server) -> bool:

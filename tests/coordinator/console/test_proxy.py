@@ -17,6 +17,7 @@ from tests.coordinator.console.conftest import Federation
 from tests.support.console_process import ConsoleProcess, console_process
 from tests.support.coordinator_programs import Programs
 from tests.support.gates import until
+from tests.support.ports import free_port
 
 SECRET = "a-secret-that-only-the-proxy-knows-1"
 NAME = "console.example.org"
@@ -142,11 +143,6 @@ backend console
   server console {address}
 """
 PASSWORD = "of the proxy"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def answers(port: int) -> bool:
