@@ -88,8 +88,9 @@ lint: setup ## runs ruff, mypy and import-linter, all of them even if one fails:
 bench: setup
 	$(BIN)/python -m benchmarks
 
-proto: setup ## regenerates the stubs next to the .proto files
+proto: setup ## regenerates the stubs next to the .proto files, and the synchronous client
 	$(BIN)/python tools/generate_stubs.py
+	$(BIN)/python -m tools.generate_client
 
 docs: setup ## builds the site in build/site, with both builders, and checks every link: half a minute
 	$(BIN)/python -m tools.docs_site

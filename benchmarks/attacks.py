@@ -23,7 +23,7 @@ from moonfed.bundle.manifest import WEIGHTS_FILE
 from moonfed.transport import client as transport
 from moonfed.transport.identity import key_bytes, load_identity, new_key, save_identity, signing_request
 from moonfed.transport.join_token import parse_token
-from moonfed.v1 import control_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2, fleet_pb2_grpc
+from moonfed.v1 import enrolment_pb2, enrolment_pb2_grpc, fleet_pb2, fleet_pb2_grpc
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
 
 ATTACKER, BAIT = "attacker", "bait"
@@ -88,7 +88,7 @@ def _times(coordinator: CoordinatorProcess, bundle: Bundle, run: str, scale: Att
     requests = []
     for _ in range(scale.requests):
         began = time.perf_counter()
-        coordinator.console.ask(coordinator.console.control.GetRun, control_pb2.GetRunRequest(run=run))
+        coordinator.client.run(run)
         requests.append(time.perf_counter() - began)
     return Times(seconds, statistics.median(requests))
 
@@ -139,4 +139,4 @@ def _participate(coordinator: CoordinatorProcess, bundle: Bundle, identity: Path
         for reply in fleet_pb2_grpc.FleetStub(channel).Connect(request):
             if reply.HasField("assignment"):
                 break
-    coordinator.console.ask(coordinator.console.control.StopRun, control_pb2.StopRunRequest(run=BAIT))
+    coordinator.client.stop(BAIT)

@@ -140,5 +140,5 @@ def upload(coordinator: CoordinatorProcess, model: SyntheticModel, directory: Pa
     bundle = model.bundle(directory)
     write_bundle(directory / "bundle", bundle)
     files = {ref_of_bytes(content): directory / "bundle" / name for name, content in bundle.files.items()}
-    coordinator.console.upload(files)
+    coordinator.client.connection.upload(files)
     return bundle

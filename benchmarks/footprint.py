@@ -166,7 +166,7 @@ def _train(installation: _Installation) -> None:
     identity = load_identity(installation.operator)
     with open_channel(identity.address, identity) as channel:
         control, deadline = ControlStub(channel), time.monotonic() + TIMEOUT
-        while control.GetRun(control_pb2.GetRunRequest(run=RUN)).status != control_pb2.RUN_STATUS_FINISHED:
+        while control.GetRun(control_pb2.GetRunRequest(run=RUN)).status != "finished":
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the run does not finish: {installation.fleet.last_log_line(DEVICE)}")
             time.sleep(0.1)

@@ -17,7 +17,6 @@ from moonfed.coordinator.runs.create import NewRun, add_run
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE
 from moonfed.coordinator.storage.opening import Storage, open_storage
-from moonfed.v1 import control_pb2
 
 MODEL = SyntheticModel(megabytes=0.37)
 COHORT = tuple(f"device-{number}" for number in range(10))
@@ -36,8 +35,8 @@ def measure_restart(runs: int, rounds: int) -> Figure:
             began = time.perf_counter()
             with served(state, directory / "logs-2") as again:
                 seconds = time.perf_counter() - began
-                found = again.console.ask(again.console.control.ListRuns, control_pb2.ListRunsRequest()).runs
-    if [run.round for run in found if run.open_round.cohort] != [rounds // runs] * runs:
+                found = again.client.runs()
+    if [run.round for run in found if run.open_round] != [rounds // runs] * runs:
         raise RuntimeError(f"not every run resumed: {found}")
     return Figure(name=f"restart after kill -9, {runs} runs, {rounds} rounds", value=seconds, unit="s", at_most=3)
 

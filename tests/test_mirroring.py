@@ -29,12 +29,8 @@ ELSEWHERE = {
         "experiments/demo.py",
         "experiments/fleet/simulate_command.py",
     ),
+    "the commands that have these options run in tests/coordinator/cli": ("proto/transport/operator_options.py",),
     "they only declare": (
-        "client/calls/steps.py",
-        "client/records/devices.py",
-        "client/records/events.py",
-        "client/records/releases.py",
-        "client/records/runs.py",
         "coordinator/observer.py",
         "coordinator/rounds/events.py",
         "coordinator/runs/handle.py",
@@ -49,16 +45,22 @@ ELSEWHERE = {
         "experiments/papers/moon_tables.py",
         "experiments/papers/presets.py",
     ),
-    "the tests of moonfed.client.calls run both clients": (
+    "test_codec.py tests the records together": (
+        "proto/control/devices.py",
+        "proto/control/evaluations.py",
+        "proto/control/events.py",
+        "proto/control/releases.py",
+        "proto/control/runs.py",
+    ),
+    "tests/client runs both clients, and the synchronous one is generated": (
+        "client/aio/channel.py",
         "client/aio/devices.py",
         "client/aio/releases.py",
         "client/aio/runs.py",
-        "client/convert/devices.py",
-        "client/convert/releases.py",
-        "client/convert/runs.py",
         "client/sync/devices.py",
         "client/sync/releases.py",
         "client/sync/runs.py",
+        "client/sync/watch.py",
     ),
 }
 

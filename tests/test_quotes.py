@@ -17,9 +17,6 @@ OPEN = (  # Triton's sentences are the server's contract
     "tests/serving/",
     "tests/client/",
     "tests/coordinator/rpc/",
-    "tests/coordinator/documents/",
-    "tests/coordinator/rounds/test_run_recipe.py",
-    "tests/coordinator/rounds/test_settings.py",
     "tests/experiments/test_simulation.py",
 )
 MOST_QUOTING = 0.15  # of all tests

@@ -15,14 +15,20 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from moonfed.coordinator.cli.control_client import Console
-from moonfed.errors import Unavailable
 from moonfed.signing.key_files import KEYS_VARIABLE
 from moonfed.transport.client import open_channel
 from tests.support import browser as browsers
 from tests.support.browser import Browser
 from tests.support.console_process import console_process
-from tests.support.coordinator import Device, OperatorCalls, coordinator_in_process, enrol, operator, settings
+from tests.support.coordinator import (
+    Device,
+    OperatorCalls,
+    coordinator_in_process,
+    enrol,
+    operator,
+    settings,
+    start_run,
+)
 from tests.support.digit_fleet import DigitDevice, digit_devices, digits_bundle, digits_release, evaluate
 from tests.support.release_fleet import create, deploy
 from tests.support.session_cache import CACHE
@@ -117,10 +123,9 @@ def _characterise(fleet: list[DigitDevice]) -> None:
 
 def _run(calls: OperatorCalls) -> None:
     """Run a pilot, release it, and start another run."""
-    console = Console(calls.control, lambda: Unavailable("away"))
     bundle = digits_bundle()
     chosen: dict[str, Any] = {"deadline": 60.0, "minimum_devices": 12, "over_selection": "15%", "cohort": "80%"}
-    console.start_run("digits-pilot", bundle, None, settings(PILOT, **chosen))
+    start_run(calls.control, "digits-pilot", bundle, settings(PILOT, **chosen))
     while calls.run("digits-pilot").round < PILOT:
         time.sleep(0.2)
     evaluate(calls, "digits-pilot")
@@ -128,7 +133,7 @@ def _run(calls: OperatorCalls) -> None:
         create(calls, digits_release(calls, "digits-pilot", bundle, version, round_))
     deploy(calls, 1)
     deploy(calls, 2, 30.0)
-    console.start_run(RUN, bundle, None, settings(400, **chosen))
+    start_run(calls.control, RUN, bundle, settings(400, **chosen))
     while calls.run(RUN).round < ROUNDS:
         time.sleep(0.2)
         evaluate(calls, RUN)

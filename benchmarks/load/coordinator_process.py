@@ -19,14 +19,13 @@ from moonfed.blobs.store import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.blobs.tensors import TensorSpec, write_model
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import MANIFEST_FILE, WEIGHTS_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.client import Coordinator, NewToken, RoundCommitted, Run, Snapshot
 from moonfed.control.kinds import Amount
 from moonfed.control.run_settings import RunSettings
-from moonfed.coordinator.cli.control_client import Console, connect
 from moonfed.experiments.child_processes import ChildProcesses
 from moonfed.export.bundle_signing import SigningOptions, sign_new
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.signing.key_files import open_signer
-from moonfed.transport import client as transport
 from moonfed.transport.identity import load_identity
 from moonfed.v1 import control_pb2
 from moonfed.version import PLAN_INTERFACE
@@ -94,14 +93,14 @@ class CoordinatorProcess:
 
     state: Path
     process: subprocess.Popen[str]
-    console: Console
+    client: Coordinator
     address: str
     ready: str = "{}"  # the line of JSON that it printed
 
     def token(self, uses: int) -> str:
         """Create a join token for that many devices."""
         request = control_pb2.CreateTokenRequest(uses=uses, valid_seconds=3600.0)
-        return str(self.console.ask(self.console.control.CreateToken, request).token)
+        return self.client.connection.ask(NewToken, "CreateToken", request).token
 
     def megabytes(self, field: str) -> float:
         """Read `VmHWM`, the peak resident set, or `VmRSS`, the current one, in MB."""
@@ -121,7 +120,7 @@ class CoordinatorProcess:
         request = control_pb2.StartRunRequest(
             name=name, manifest=bundle.ref.sha256, settings=settings.to_json(), signature=bundle.signature_sha256
         )
-        transport.call(self.console.control.StartRun, request, timeout=TIMEOUT)
+        self.client.connection.ask(Run, "StartRun", request, once=True)
 
     def round_seconds(self, bundle: Bundle, name: str, devices: int, rounds: int = 1) -> list[float]:
         """Time each round of a run; every update must be counted.
@@ -131,12 +130,12 @@ class CoordinatorProcess:
         """
         commits = [time.perf_counter()]
         self.start_run(bundle, name, devices, rounds)
-        for event in self.console.control.WatchRun(control_pb2.WatchRunRequest(run=name), timeout=TIMEOUT):
-            if event.kind == control_pb2.EVENT_KIND_ROUND_COMMITTED or event.run.round:
+        for event in self.client.watch(name, progress=False):
+            if isinstance(event, RoundCommitted) or (isinstance(event, Snapshot) and event.run.round):
                 commits.append(time.perf_counter())
             if len(commits) > rounds:
                 break
-        found = list(self.console.control.ListRounds(control_pb2.ListRoundsRequest(run=name)))
+        found = self.client.rounds(name)
         if [len(each.counted) for each in found] != [devices] * rounds:
             raise RuntimeError(f"{name} did not count every update: {found}")
         return [after - before for before, after in pairwise(commits)]
@@ -153,8 +152,8 @@ def served(state: Path, logs: Path, *options: str) -> Iterator[CoordinatorProces
             env=MALLOC,
         )
         ready = fleet.first_line("coordinator")
-        with connect(state / "operator", insecure=False, address=None) as console:
-            yield CoordinatorProcess(state, process, console, load_identity(state / "operator").address, ready)
+        with Coordinator(state / "operator") as client:
+            yield CoordinatorProcess(state, process, client, load_identity(state / "operator").address, ready)
 
 
 @contextmanager

@@ -24,6 +24,8 @@ EVENTS = 1000  # a second
 NAMES = [f"device-{number:04}" for number in range(DEVICES)]
 OUTCOMES = ("counted",) * 90 + ("late", "declined", "lost", "missing", "rejected") * 2
 
+BLOB = blob_pb2.Blob(sha256="0" * 64, size=1_000_000)
+
 
 class SyntheticControl(control_pb2_grpc.ControlServicer):
     """The calls that the console's pages read."""
@@ -37,9 +39,10 @@ class SyntheticControl(control_pb2_grpc.ControlServicer):
     def ListRounds(self, request: Any, context: Any) -> Iterator[control_pb2.Round]:
         for number in range(ROUNDS - (request.last or ROUNDS) + 1, ROUNDS + 1):
             yield control_pb2.Round(
+                run=RUN,
                 round=number,
                 attempt=1,
-                status=control_pb2.ROUND_STATUS_COMMITTED,
+                status="committed",
                 counted=NAMES[:900],
                 missing=NAMES[900:],
                 metrics={"accuracy": 1 - 0.9 / number**0.5, "loss": 2.3 / number**0.5, "train_loss": 2 / number**0.5},
@@ -55,12 +58,12 @@ class SyntheticControl(control_pb2_grpc.ControlServicer):
         return iter(())
 
     def WatchRun(self, request: Any, context: Any) -> Iterator[control_pb2.RunEvent]:
-        yield control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_SNAPSHOT, run=_run())
+        yield control_pb2.RunEvent(kind="snapshot", run=_run())
         for number in itertools.count():
             if not context.is_active():
                 return
             yield control_pb2.RunEvent(
-                kind=control_pb2.EVENT_KIND_PROGRESS,
+                kind="progress",
                 round=ROUNDS + 1,
                 attempt=1,
                 device=NAMES[number % DEVICES],
@@ -97,12 +100,19 @@ class SyntheticControl(control_pb2_grpc.ControlServicer):
         draw = random.Random(1)
         for number in range(ROUNDS - (request.last or ROUNDS) + 1, ROUNDS + 1):
             outcomes = {name: draw.choice(OUTCOMES) for name in NAMES}
-            yield control_pb2.RoundOutcomes(
-                round=number, attempt=1, status=control_pb2.ROUND_STATUS_COMMITTED, outcomes=outcomes
-            )
+            yield control_pb2.RoundOutcomes(run=RUN, round=number, attempt=1, status="committed", outcomes=outcomes)
 
     def ListReleases(self, request: Any, context: Any) -> control_pb2.ListReleasesReply:
-        release = control_pb2.Release(name="digits", version=1, run=RUN, round=ROUNDS, accuracy=0.97, samples=10_000)
+        release = control_pb2.Release(
+            name="digits",
+            version=1,
+            run=RUN,
+            round=ROUNDS,
+            accuracy=0.97,
+            samples=10_000,
+            manifest=BLOB,
+            signature=BLOB,
+        )
         return control_pb2.ListReleasesReply(releases=[release])
 
     def ListDeployments(self, request: Any, context: Any) -> control_pb2.ListDeploymentsReply:
@@ -110,7 +120,7 @@ class SyntheticControl(control_pb2_grpc.ControlServicer):
             name="digits",
             number=1,
             version=1,
-            status=control_pb2.DEPLOYMENT_STATUS_ACTIVE,
+            status="active",
             percent=100,
             matching=DEVICES,
             chosen=DEVICES,
@@ -120,7 +130,7 @@ class SyntheticControl(control_pb2_grpc.ControlServicer):
 
     def ListDeployedDevices(self, request: Any, context: Any) -> Iterator[control_pb2.DeployedDevice]:
         for name in NAMES:
-            yield control_pb2.DeployedDevice(device=name, deployment=1, target=1, installed=1, state="installed")
+            yield control_pb2.DeployedDevice(device=name, deployment=1, version=1, installed=1, state="installed")
 
     def ListAuditRecords(self, request: Any, context: Any) -> Iterator[control_pb2.AuditRecord]:
         for number in range(request.newest):
@@ -131,14 +141,16 @@ def _run() -> control_pb2.Run:
     opened = control_pb2.OpenRound(round=ROUNDS + 1, attempt=1, cohort=NAMES, reported=NAMES[:100], target=900)
     return control_pb2.Run(
         run=RUN,
-        status=control_pb2.RUN_STATUS_RUNNING,
+        status="running",
         settings=RunSettings(rounds=5000).to_json(),
         round=ROUNDS,
         method="fedavg",
         created=time.time(),
         open_round=opened,
         eligible=DEVICES,
-        model=blob_pb2.Blob(sha256="0" * 64, size=1_000_000),
+        model=BLOB,
+        initial_model=BLOB,
+        manifest=BLOB,
     )
 
 

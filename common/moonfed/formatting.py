@@ -31,6 +31,21 @@ def read_percent(text: str) -> float:
         raise ValueError(f"{text!r} is not a percentage") from error
 
 
+def moment(seconds: float) -> datetime:
+    """Return seconds since the epoch as a time in UTC."""
+    return datetime.fromtimestamp(min(seconds, LAST), timezone.utc)
+
+
+def moment_or_none(seconds: float) -> datetime | None:
+    """Return seconds since the epoch as a time in UTC; None for 0, which means never."""
+    return moment(seconds) if seconds else None
+
+
+def iso(time: datetime) -> str:
+    """Return a time in UTC in ISO 8601, as JSON output has it."""
+    return f"{time:%Y-%m-%dT%H:%M:%SZ}"
+
+
 def iso_time(seconds: float) -> str | None:
-    """Return seconds since the epoch as ISO 8601 in UTC, as JSON output has it; None for 0, which means never."""
-    return f"{datetime.fromtimestamp(min(seconds, LAST), timezone.utc):%Y-%m-%dT%H:%M:%SZ}" if seconds else None
+    """Return seconds since the epoch in ISO 8601 and UTC; None for 0, which means never."""
+    return iso(moment(seconds)) if seconds else None

@@ -15,12 +15,10 @@ import grpc
 import pytest
 
 from moonfed.bundle.files import Bundle, write_bundle
-from moonfed.coordinator.cli.control_client import Console
-from moonfed.errors import Unavailable
 from moonfed.sandbox.policy import available_level
 from moonfed.v1 import control_pb2, control_pb2_grpc
 from tests.cli.conftest import program
-from tests.support.coordinator import ask, coordinator_in_process, settings
+from tests.support.coordinator import ask, coordinator_in_process, settings, start_run
 from tests.support.engineers_attacks import WRITERS, EngineersAttack, hostile
 from tests.support.forked_process import PATCHES
 
@@ -53,8 +51,7 @@ def attacking(command: str, bundle: Bundle, attack: EngineersAttack, planted: Pa
         address = f"127.0.0.1:{ports.fleet}"
         with grpc.insecure_channel(address) as channel:
             control = control_pb2_grpc.ControlStub(channel)
-            console = Console(control, lambda: Unavailable("away"))
-            console.start_run("r", evil, None, settings(minimum_devices=9))
+            start_run(control, "r", evil, settings(minimum_devices=9))
             ask(control.StopRun, control_pb2.StopRunRequest(run="r"))
         given = ["--data", str(directory / "test.npz"), "--insecure", "--coordinator", address]
         own = ["--output", str(directory / "model.onnx")] if command == "onnx" else ["--name", "digits"]

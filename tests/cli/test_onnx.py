@@ -19,7 +19,8 @@ from moonfed.export.coordinator_client import connect
 from moonfed.export.parity import load_model
 from moonfed.plan.interface import load_plan
 from moonfed.release.model_file import write_onnx
-from tests.export.conftest import NOWHERE, another_model, initial_model
+from moonfed.transport.operator_connection import Endpoint
+from tests.export.conftest import another_model, initial_model
 from tests.support.control_service import Control
 from tests.support.refusals import refused
 
@@ -34,7 +35,7 @@ def test_the_onnx_file_holds_the_newest_or_the_chosen_round(
     plan = load_plan(tmp_path / PLAN_FILE, "cpu")
     for round_number, expected_round in ((None, 2), (1, 1), (0, 0)):
         output = tmp_path / "model.onnx"
-        with connect(NOWHERE, insecure=True, address=control.address) as runs:
+        with connect(Endpoint(control.address, None)) as runs:
             written = write_onnx(runs, "r", NpzSource(data_file), output, round_number=round_number)
         assert written.round == expected_round
         assert written.max_abs_diff <= 1e-5
@@ -49,7 +50,7 @@ def test_the_onnx_file_holds_the_newest_or_the_chosen_round(
 def test_beyond_the_bound_nothing_is_written(control: Control, data_file: Path, tmp_path: Path) -> None:
     output = tmp_path / "model.onnx"
     output.write_bytes(b"the file before")
-    with connect(NOWHERE, insecure=True, address=control.address) as runs:
+    with connect(Endpoint(control.address, None)) as runs:
         with pytest.raises(MoonfedError, match="at most -1 is allowed"):
             write_onnx(runs, "r", NpzSource(data_file), output, bound=-1)
         with refused(NotFound, "run", "r"):

@@ -16,15 +16,16 @@ from typer.testing import CliRunner
 from moonfed.bundle.files import Bundle
 from moonfed.cli.program import app
 from moonfed.cli.release_create import _print
-from moonfed.coordinator.cli.control_client import Console
-from moonfed.errors import InvalidInput, MoonfedError, NotFound, Unavailable, UntrustedRelease, WrongState
+from moonfed.client import Release
+from moonfed.errors import InvalidInput, MoonfedError, NotFound, UntrustedRelease, WrongState
 from moonfed.export.coordinator_client import CoordinatorClient, connect
+from moonfed.formatting import moment
 from moonfed.models.release_manifest import ReleaseManifest, verify_manifest
 from moonfed.release.create import CreatedRelease
-from moonfed.transport.client import from_message
+from moonfed.transport.operator_connection import Endpoint
 from moonfed.v1 import control_pb2, control_pb2_grpc
-from tests.export.conftest import NOWHERE
-from tests.support.coordinator import ask, coordinator_in_process, settings
+from tests.support.coordinator import ask, coordinator_in_process, settings, start_run
+from tests.support.operator_records import BLOB
 from tests.support.signatures import TRUST, signed
 
 DAY = 24 * 3600
@@ -37,16 +38,15 @@ def address(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         found = f"127.0.0.1:{ports.fleet}"
         with grpc.insecure_channel(found) as channel:
             control = control_pb2_grpc.ControlStub(channel)
-            console = Console(control, lambda: Unavailable("away"))
             for run in ("ended", "active"):
-                console.start_run(run, signed(bundle), None, settings(minimum_devices=9))
+                start_run(control, run, signed(bundle), settings(minimum_devices=9))
             ask(control.StopRun, control_pb2.StopRunRequest(run="ended"))
         yield found
 
 
 @pytest.fixture
 def client(address: str) -> Iterator[CoordinatorClient]:
-    with connect(NOWHERE, insecure=True, address=address) as found:
+    with connect(Endpoint(address, None)) as found:
         yield found
 
 
@@ -56,10 +56,8 @@ def create(address: str, data: Path, *words: str, run: str = "ended") -> str:
     return CliRunner().invoke(app, arguments, catch_exceptions=False, standalone_mode=False).stdout
 
 
-def manifest_of(client: CoordinatorClient, release: control_pb2.Release, now: float) -> ReleaseManifest:
-    content, signature = (
-        client.fetch(from_message(blob)).read_bytes() for blob in (release.manifest, release.signature)
-    )
+def manifest_of(client: CoordinatorClient, release: Release, now: float) -> ReleaseManifest:
+    content, signature = (client.fetch(blob).read_bytes() for blob in (release.manifest, release.signature))
     return verify_manifest(content, signature, now=now, trust=TRUST)[0]
 
 
@@ -97,14 +95,24 @@ def test_the_options_of_variants_and_expiry_are_used(address: str, client: Coord
     gate = ("--variant", "float16", "--max-drop", "100", "--keep", "smaller")
     create(address, data_file, "--name", "options", *gate, "--expires-days", "2")
     (release,) = client.releases("options")
-    assert [variant.name for variant in release.variants] == ["float16", "float32"]
+    assert list(release.variants) == ["float16", "float32"]
     assert manifest_of(client, release, time.time() + DAY).version == 1
     with pytest.raises(UntrustedRelease, match="expired"):
         manifest_of(client, release, time.time() + 3 * DAY)
 
 
 def test_dropped_variants_are_named_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    release = control_pb2.Release(name="digits", version=3, variants=[control_pb2.Variant(name="float32")])
+    release = Release(
+        name="digits",
+        version=3,
+        created=moment(1e9),
+        run="r",
+        round=1,
+        accuracy=0.5,
+        variants={"float32": BLOB},
+        manifest=BLOB,
+        signature=BLOB,
+    )
     _print(CreatedRelease(release=release, dropped={"int8": "it is slower"}), as_json=False)
     assert "dropped int8: it is slower" in capsys.readouterr().out.splitlines()
     _print(CreatedRelease(release=release, dropped={"int8": "it is slower"}), as_json=True)
@@ -128,4 +136,5 @@ def test_mistakes_create_nothing(address: str, client: CoordinatorClient, data_f
     for data, words, run, error, message in cases:
         with pytest.raises(error, match=message):
             create(address, data, *words, run=run)
-    assert client.releases("wrong") == []
+    with pytest.raises(NotFound, match="there is no release 'wrong'"):
+        client.releases("wrong")

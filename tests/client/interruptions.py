@@ -13,13 +13,13 @@ import pytest
 from moonfed.blobs.store import BlobRef
 from moonfed.bundle.files import write_bundle
 from moonfed.client import Coordinator, Ended, Interrupted, RoundCommitted, Snapshot
+from moonfed.control.events import RunEvent
 from moonfed.coordinator.api.operator_api import OperatorApi
-from moonfed.coordinator.records import RunEvent, RunView
 from moonfed.coordinator.rpc.blob_stream import chunks
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
 from moonfed.errors import Corrupt, Denied, NotFound, Unavailable
 from moonfed.transport.identity import load_identity
-from moonfed.v1 import blob_pb2, control_pb2
+from moonfed.v1 import blob_pb2
 from tests.client.conftest import opened
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.faults.fleet import Coordinators, bundle_of, devices_at, enrol_all, until
@@ -57,7 +57,7 @@ class Interruptions:
                         break
                 coordinators.kill()
                 coordinators.serve()
-                until(lambda: coordinators.run("r").status == control_pb2.RUN_STATUS_FINISHED)
+                until(lambda: coordinators.run("r").status == "finished")
                 seen += list(watch)
         finally:
             coordinators.kill()
@@ -71,9 +71,9 @@ class Interruptions:
         """Assert that a stream which ends with its snapshot is followed by the end: it began as the run ended."""
         watched: list[str] = []
 
-        async def cut(api: OperatorApi, run: str) -> AsyncIterator[RunEvent | RunView]:
+        async def cut(api: OperatorApi, run: str) -> AsyncIterator[RunEvent]:
             watched.append(run)
-            yield await api.run(run)
+            yield Snapshot(run=await api.run(run))
             if len(watched) == 2:
                 await api.stop_run(run)
 

@@ -13,11 +13,10 @@ import pytest
 
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle.files import Bundle
-from moonfed.coordinator.cli.control_client import Console
+from moonfed.client import Coordinator
 from moonfed.coordinator.server import Ports
 from moonfed.coordinator.storage.db.postgres import open_store
 from moonfed.coordinator.storage.store import Store
-from moonfed.errors import Unavailable
 from moonfed.transport import client as transport
 from moonfed.v1 import control_pb2
 from tests.support import coordinator, postgresql
@@ -49,9 +48,8 @@ class Fleet:
         bundle: Bundle | None = None,
         **fields: Any,
     ) -> control_pb2.Run:
-        console = Console(self.operator.control, lambda: Unavailable("away"))
-        chosen = coordinator.settings(rounds, **fields)
-        return console.start_run(name, bundle or coordinator.make_bundle(), None, chosen, allow_empty=True)
+        chosen, made = coordinator.settings(rounds, **fields), bundle or coordinator.make_bundle()
+        return coordinator.start_run(self.operator.control, name, made, chosen, allow_empty=True)
 
 
 @contextmanager
@@ -148,14 +146,17 @@ def start(fleet: Fleet, **fields: Any) -> control_pb2.Run:
     return reply
 
 
-def console(fleet: Fleet) -> Console:
-    return Console(fleet.operator.control, lambda: Unavailable("away"))
+def client(fleet: Fleet) -> Coordinator:
+    """Return an operator's client, which the end of the tests closes."""
+    found = Coordinator(fleet.state / "operator")
+    fleet.stack.callback(found.close)
+    return found
 
 
 def upload(fleet: Fleet, content: bytes) -> str:
     path = fleet.tmp / "blob"
     path.write_bytes(content)
-    console(fleet).upload({ref_of_bytes(content): path})
+    coordinator.upload(fleet.operator.control, {ref_of_bytes(content): path})
     return ref_of_bytes(content).sha256
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from moonfed.errors import InvalidInput
 from moonfed.server_rules.fedavgm import FedAvgM
-from moonfed.v1 import control_pb2, fleet_pb2
+from moonfed.v1 import fleet_pb2
 from tests.support import coordinator
 from tests.support.coordinator import Device, model_bytes, model_values
 from tests.support.coordinator_programs import ENVIRONMENT, Programs
@@ -59,7 +59,7 @@ def test_a_killed_coordinator_resumes_within_and_between_rounds(programs: Progra
     for device in devices:
         device.submit(device.connect().assignment(), model_bytes(7.0))
     ended = list(programs.operator().watch("r"))[-1].run
-    assert ended.status == control_pb2.RUN_STATUS_FINISHED
+    assert ended.status == "finished"
     assert [entry.round for entry in programs.operator().rounds("r")] == [1, 2]
     np.testing.assert_array_equal(model_values(programs.operator().model(ended.model)), np.float32(7.0))
 
@@ -212,7 +212,7 @@ def test_a_coordinator_imports_no_torch_no_runtime_and_no_export(programs: Progr
         device = programs.device("cam-1")
         programs.command("run", "start", str(bundle), "--name", "r", "--rounds", "1")
         device.submit(device.connect().assignment(), model_bytes(1.0))
-        assert list(programs.operator().watch("r"))[-1].run.status == control_pb2.RUN_STATUS_FINISHED
+        assert list(programs.operator().watch("r"))[-1].run.status == "finished"
     finally:
         ENVIRONMENT["PYTHONPATH"] = before
     assert "forbidden" not in programs.log

@@ -15,14 +15,14 @@ import pytest
 
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle.files import Bundle
-from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, WEIGHTS_FILE, Manifest
+from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, Manifest
 from moonfed.errors import NotFound, Unavailable, UntrustedBundle
-from moonfed.export.coordinator_client import connect, global_models
+from moonfed.export.coordinator_client import connect
 from moonfed.signing.bundle_signature import BundleSignature
 from moonfed.signing.key_files import write_trust
 from moonfed.signing.trust import TrustChain
 from moonfed.transport.client import to_message
-from tests.export.conftest import NOWHERE, another_model
+from moonfed.transport.operator_connection import Endpoint
 from tests.support.control_service import Control
 from tests.support.coordinator import make_bundle
 from tests.support.refusals import refused
@@ -56,8 +56,8 @@ ATTACKS: dict[str, tuple[bytes, str]] = {
 
 
 def manifest(control: Control, trust_file: Path | None = None) -> Manifest:
-    with connect(NOWHERE, insecure=True, address=control.address, trust=trust_file) as runs:
-        return runs.manifest(runs.get("r"))
+    with connect(Endpoint(control.address, None), trust=trust_file) as runs:
+        return runs.manifest(runs.run("r"))
 
 
 def served(directory: Path, bundle: Bundle) -> Control:
@@ -167,16 +167,10 @@ def export(command: str, control: Control, directory: Path, *options: str) -> su
     )
 
 
-def test_initial_weights_default_to_the_bundles(control: Control, bundle: Bundle) -> None:
-    control.run.ClearField("initial_model")
-    control.commit(another_model(bundle.manifest, 1))
-    assert global_models(control.run, control.rounds, bundle.manifest)[0].ref == bundle.manifest.files[WEIGHTS_FILE]
-
-
 def test_an_unknown_run_and_an_unavailable_coordinator_are_reported(control: Control) -> None:
-    with connect(NOWHERE, insecure=True, address=control.address) as runs:
+    with connect(Endpoint(control.address, None)) as runs:
         with refused(NotFound, "run", "other"):
-            runs.get("other")
+            runs.run("other")
         control.stop()
         with pytest.raises(Unavailable, match="cannot be reached"):
-            runs.get("r")
+            runs.run("r")

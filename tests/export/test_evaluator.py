@@ -28,10 +28,12 @@ from moonfed.export.parity import load_model
 from moonfed.export.scoring import HeldOutData
 from moonfed.plan.interface import load_plan
 from moonfed.transport import client as transport
+from moonfed.transport.operator_connection import Endpoint
 from moonfed.v1 import control_pb2
-from tests.export.conftest import NOWHERE, another_model, initial_model
+from tests.export.conftest import another_model, initial_model
 from tests.proto.control.test_held_out_score import SCORE
 from tests.support.control_service import Control
+from tests.support.operator_records import score_message
 from tests.support.refusals import refused
 
 PATIENCE = 60.0
@@ -69,11 +71,11 @@ def evaluate(
         scores.append(score)
         on_score(score)
 
-    with connect(NOWHERE, insecure=True, address=control.address) as runs:
+    with connect(Endpoint(control.address, None)) as runs:
         evaluator = Evaluator(
             runs,
             "r",
-            runs.manifest(runs.get("r")),
+            runs.manifest(runs.run("r")),
             HeldOutData(name=name, sha256="a" * 64, samples=data),
             again=again,
             on_score=told,
@@ -93,9 +95,9 @@ def test_every_model_without_a_score_is_scored_including_the_initial_weights(
     control.commit(models[0])
     control.rounds[0].metrics["train_loss"] = 0.5  # the coordinator's own, not an evaluator's
     control.abandon()
-    done = control_pb2.Round(round=2, status=control_pb2.ROUND_STATUS_COMMITTED, attempt=2, model=control.run.model)
+    done = control_pb2.Round(run="r", round=2, status="committed", attempt=2, model=control.run.model)
     control.rounds.append(done)
-    control.scores[2, "test"] = replace(SCORE, test_set="test").to_message()
+    control.scores[2, "test"] = score_message(replace(SCORE, test_set="test"))
     scores = evaluate(control, data)
     assert [score.round for score in scores] == [0, 1]
     assert dict(control.run.initial_metrics) == pytest.approx(
@@ -129,10 +131,10 @@ def test_following_survives_a_coordinator_restart_and_ends_with_the_run(
     thread.start()
     control.watched.get(timeout=PATIENCE)
     assert told.get(timeout=PATIENCE).round == 0
-    control.run.status = control_pb2.RUN_STATUS_PAUSED  # which lets the open round finish
+    control.run.status = "paused"  # which lets the open round finish
     control.commit(another_model(bundle.manifest, 1))
     assert told.get(timeout=PATIENCE).round == 1  # with its receipt, which a stop could cut off
-    control.run.status = control_pb2.RUN_STATUS_RUNNING
+    control.run.status = "running"
     control.stop()
     control.commit(another_model(bundle.manifest, 2))  # nobody watches
     control.serve()
@@ -173,7 +175,7 @@ def test_a_following_evaluator_waits_for_the_coordinator_to_start(
     noticed, scores = threading.Event(), list[RoundScore]()
 
     def follow() -> None:
-        with connect(NOWHERE, insecure=True, address=control.address) as runs:
+        with connect(Endpoint(control.address, None)) as runs:
             waiting = open_evaluator(
                 runs,
                 "r",
@@ -215,7 +217,7 @@ def test_an_empty_test_set_is_rejected(control: Control, bundle: Bundle, tmp_pat
     empty = tmp_path / "empty.npz"
     np.savez(empty, inputs=np.zeros((0, *bundle.manifest.input.shape), np.float32), labels=np.zeros(0, int))
     with (
-        connect(NOWHERE, insecure=True, address=control.address) as runs,
+        connect(Endpoint(control.address, None)) as runs,
         refused(InvalidInput, "samples"),
     ):
         open_evaluator(runs, "r", NpzSource(empty), on_score=print, on_unavailable=print, wait=False)
@@ -226,13 +228,12 @@ def test_models_deleted_by_the_coordinator_are_skipped(control: Control, bundle:
         control.commit(another_model(bundle.manifest, seed))
     control.rounds[1].ClearField("model")  # as the coordinator lists it once it was deleted
     assert [score.round for score in evaluate(control, data)] == [0, 1, 3, 4]
-    with connect(NOWHERE, insecure=True, address=control.address) as runs:
-        run, rounds = runs.get("r"), runs.rounds("r")
-        manifest = runs.manifest(run)
+    with connect(Endpoint(control.address, None)) as runs:
+        run, rounds = runs.run("r"), runs.rounds("r")
     with refused(NotFound, "round", 2):
-        global_model(run, rounds, manifest, 2)
+        global_model(run, rounds, 2)
     with refused(NotFound, "run"):
-        global_model(run, rounds, manifest, 9)
+        global_model(run, rounds, 9)
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -330,7 +331,7 @@ def test_a_file_that_does_not_fit_is_an_error_even_if_every_round_has_a_score(
         "empty": {"inputs": data.inputs[:0], "labels": data.labels[:0]},
     }
     source = NpzSource(data_file)
-    with connect(NOWHERE, insecure=True, address=control.address) as runs:
+    with connect(Endpoint(control.address, None)) as runs:
         for name, arrays in wrong.items():
             np.savez(tmp_path / f"{name}.npz", allow_pickle=False, **arrays)
             with pytest.raises(InvalidInput):

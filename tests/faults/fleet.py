@@ -141,13 +141,10 @@ class Coordinators:
 
     def start_run(self, name: str, bundle: Bundle, rounds: int, devices: int, **fields: object) -> None:
         """Start a run with every device in every round."""
-        from moonfed.coordinator.cli.control_client import Console
-
         settings = coordinator.settings(rounds, minimum_devices=devices, quorum="all", **fields)
         calls = self.operator()
         with calls.channel:
-            console = Console(calls.control, lambda: Unavailable("the coordinator is away"))
-            console.start_run(name, bundle, None, settings, allow_empty=True)
+            coordinator.start_run(calls.control, name, bundle, settings, allow_empty=True)
 
     def run(self, name: str) -> control_pb2.Run:
         calls = self.operator()

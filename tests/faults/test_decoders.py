@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from moonfed.blobs.tensors import header_bytes, open_model, require_finite, split
 from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.coordinator.pki.authority import Authority
-from moonfed.coordinator.rpc import convert_control, convert_fleet
+from moonfed.coordinator.rpc import control_service, convert_fleet
 from moonfed.coordinator.updates.validation import check_files, check_header, largest_files
 from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch, UntrustedBundle
 from moonfed.fleet.messages import read_assignment, read_run_ended
@@ -66,7 +66,7 @@ def test_connect_and_upload_requests(connect: fleet_pb2.ConnectRequest, upload: 
     with suppress(MoonfedError):
         assert convert_fleet.device_info("cam-1", connect).device == "cam-1"
     with suppress(MoonfedError):
-        convert_control.upload_header(upload)
+        control_service._upload_header(upload)
 
 
 @EXAMPLES

@@ -580,7 +580,7 @@ TESTS: dict[int, list[str]] = {
     ],
     172: [
         "coordinator.rpc.test_control_devices::test_a_run_does_not_show_a_removed_renamed_or_revoked_device_as_ineligible",
-        "coordinator.rpc.test_convert_evaluations::test_an_evaluation_names_devices_by_reason_and_has_a_summary_once_there_is_a_score",
+        "coordinator.runs.test_evaluations::test_an_evaluation_names_devices_by_reason_and_has_a_summary_once_there_is_a_score",
         "coordinator.storage.test_deployments::test_revoked_devices_are_not_chosen_and_removed_ones_are_forgotten",
         "coordinator.storage.test_eligibility::test_a_revoked_device_does_not_count",
     ],

@@ -12,7 +12,6 @@ import zstandard
 
 from moonfed.transport import client as transport
 from moonfed.transport.identity import load_identity
-from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.faults.power import Disk
 from tests.support import coordinator
@@ -52,7 +51,7 @@ def finish_run(directory: Path, encoding: str, reported: dict[int, list[str]]) -
                     assert work.round == round_
                     devices[name].submit(work, content(value, encoding), samples=samples, encoding=encoding)
         ended = list(fleet.operator.watch("r"))[-1].run
-        assert ended.status == control_pb2.RUN_STATUS_FINISHED
+        assert ended.status == "finished"
         assert set(model_values(fleet.operator.model(ended.model)).tolist()) == {MEAN}
         assert [list(entry.counted) for entry in fleet.operator.rounds("r")] == [["cam-1", "cam-2"]] * 2
 

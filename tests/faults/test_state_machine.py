@@ -29,10 +29,12 @@ from moonfed.blobs.tensors import Vector
 from moonfed.bundle.manifest import WEIGHTS_FILE
 from moonfed.control.kinds import Amount
 from moonfed.control.run_settings import RunSettings
+from moonfed.control.runs import Run
 from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.draw import Draw
-from moonfed.coordinator.records import RoundRecord, RunView
+from moonfed.coordinator.records import RoundRecord
 from moonfed.coordinator.rounds.retention import Retention
+from moonfed.coordinator.rounds.state import OpenRound
 from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.storage.blobs import garbage_collection
 from moonfed.coordinator.updates.validation import UpdateHeader
@@ -216,7 +218,7 @@ class Life(RuleBasedStateMachine):
             self.doubtful.discard(name)
 
     def delete_run(self, name: str) -> None:
-        running = self.view(name).record.active
+        running = self.view(name).active
         self.doubtful |= set() if running else {name}
         self.coordinator.begin(accepting(self.operators.delete_run, name))
         self.rest()
@@ -224,7 +226,7 @@ class Life(RuleBasedStateMachine):
 
     def prune_run(self, name: str) -> None:
         if not self.crash.is_armed:
-            running = self.view(name).record.active
+            running = self.view(name).active
             self.coordinator.ask(self.operators.prune_run(name, Retention(last=1, every=3)))
             self.books[name].prune(last=1, every=3, running=running)
 
@@ -299,19 +301,19 @@ class Life(RuleBasedStateMachine):
             self.check_run(book, view)
             blobs |= {ref_of_bytes(content).sha256 for content in BUNDLE.files.values()}
             blobs |= {record.model.sha256 for record in records if record.model}
-            attempts |= {f"{name}/{round_}-{attempt}" for round_, attempt in needed(book, view)}
+            attempts |= {f"{name}/{round_}-{attempt}" for round_, attempt in needed(book, view, self.open_round(view))}
         self.doubtful.clear()
         assert {path.name for path in self.state.glob("blobs/*/*")} == blobs, "the blobs that are needed, and no others"
         assert {str(path.relative_to(self.state / "spool")) for path in self.state.glob("spool/*/*")} <= attempts
 
-    def check_run(self, book: Ledger, view: RunView) -> None:
-        waits, current = book.uncounted, view.open_round
-        assert view.committed == len(book.models) - 1
-        if not view.record.active:
+    def check_run(self, book: Ledger, view: Run) -> None:
+        waits, current = book.uncounted, self.open_round(view)
+        assert view.round == len(book.models) - 1
+        if not view.active:
             book.held = {}
             assert not book.uncounted, "what was acknowledged is in a model, or its round was abandoned"
-            assert (view.record.status == "finished") == (view.committed == book.settings.rounds)
-            assert (view.record.status == "failed") == bool(view.record.reason)
+            assert (view.status == "finished") == (view.round == book.settings.rounds)
+            assert (view.status == "failed") == bool(view.reason)
             return
         assert view.waiting, "it says what it waits for"
         for round_, attempt, device in waits:
@@ -327,24 +329,29 @@ class Life(RuleBasedStateMachine):
             assert ref_of_bytes(content) == book.receipts[round_, attempt, device].ref
         for present in self.devices:
             work = present.work.get(book.run)
-            if present.online and work and work.id.round == view.committed + 1:
+            if present.online and work and work.id.round == view.round + 1:
                 content = self.coordinator.running.storage.blobs.read(work.blobs["model"])
                 assert (model_values(content) == self.before(work)).all()
 
     def is_wanted(self, device: SimulatedDevice, work: Assignment) -> bool:
         """Return True if a complete update of this work must be accepted now."""
-        book, current = self.books[work.id.run], self.view(work.id.run).open_round
+        book, current = self.books[work.id.run], self.open_round(self.view(work.id.run))
         if current is None or not device.online or device.name not in current.cohort:
             return False
         settled = current.reported | current.declined | (current.rejected if book.settings.asynchronous else set())
         same = book.settings.asynchronous or (current.round, current.attempt) == (work.id.round, work.id.attempt)
         return bool(same and device.name not in settled)
 
-    def view(self, name: str) -> RunView:
+    def open_round(self, view: Run) -> OpenRound | None:
+        """Return the state machine's open round, if operators see it."""
+        served = self.coordinator.running.runs.served.get(view.run)
+        return served.state.open if served and view.open_round else None
+
+    def view(self, name: str) -> Run:
         return self.coordinator.ask(self.operators.run(name))
 
     async def records(self, name: str) -> list[RoundRecord]:
-        return [record async for record in self.operators.rounds(name)]
+        return self.coordinator.running.storage.store.past_rounds(name, None, 10_000)
 
     # The end
 
@@ -363,7 +370,7 @@ class Life(RuleBasedStateMachine):
         self.crash.over()
         self.rest()
         for _ in range(60):
-            running = [name for name in self.books if self.view(name).record.active]
+            running = [name for name in self.books if self.view(name).active]
             if not running:
                 break
             for name in running:
@@ -397,17 +404,16 @@ def key_of(device: SimulatedDevice, work: Assignment) -> Key:
     return work.id.round, work.id.attempt, device.name
 
 
-def needed(book: Ledger, view: RunView) -> set[tuple[int, int]]:
+def needed(book: Ledger, view: Run, current: OpenRound | None) -> set[tuple[int, int]]:
     """Return the attempts, each with its round, whose updates may arrive or wait."""
-    if not view.record.active:
+    if not view.active:
         return set()
     if book.settings.asynchronous:
-        newest = view.committed + 1
+        newest = view.round + 1
         return {(begun, 1) for begun in range(max(1, newest - book.settings.max_staleness), newest + 1)}
-    if view.open_round:
-        attempts = {view.open_round.attempt, *view.open_round.reused.values()}
-        return {(view.open_round.round, attempt) for attempt in attempts}
-    return {(view.committed + 1, attempt) for attempt in book.held.values()}
+    if current:
+        return {(current.round, attempt) for attempt in {current.attempt, *current.reused.values()}}
+    return {(view.round + 1, attempt) for attempt in book.held.values()}
 
 
 @pytest.mark.timeout(900 + LIVES)

@@ -167,7 +167,7 @@ class Federation:
         raise AssertionError(f"the run did not get there: {seen}")
 
     def until_finished(self, name: str) -> control_pb2.Run:
-        return self.until(name, lambda seen: seen.status == control_pb2.RUN_STATUS_FINISHED)
+        return self.until(name, lambda seen: seen.status == "finished")
 
     def until_log(self, name: str, text: str) -> None:
         """Wait until a program has logged something."""
@@ -197,7 +197,7 @@ class Federation:
         specs = read_bundle(bundle).manifest.tensors
         if round_number == 0:
             return np.array(open_model(bundle / WEIGHTS_FILE, specs))
-        committed = [r for r in self.rounds(name) if r.status == control_pb2.ROUND_STATUS_COMMITTED]
+        committed = [r for r in self.rounds(name) if r.status == "committed"]
         ref = from_message(committed[round_number - 1].model)
         identity = load_identity(self.state / "operator")
         with open_channel(identity.address, identity) as channel:

@@ -11,7 +11,6 @@ import pytest
 
 from moonfed.client import Coordinator
 from moonfed.experiments.child_processes import run
-from moonfed.v1 import control_pb2
 
 from .conftest import Federation
 
@@ -54,7 +53,7 @@ def test_devices_that_do_not_fit_are_asked_once_and_cost_no_attempt(
         assert "assigned" not in federation.log(name)
         assert federation.log("coordinator").count(f"{name} is not eligible") == 1
     shown = json.loads(run("moonfed-coordinator", "run", "show", "r", *federation.operator, "--json"))
-    reasons = dict(shown["ineligible"])
+    reasons = {group["reason"]: group["devices"] for group in shown["ineligible"]}
     assert reasons.pop("labels of PATH range from 0 to 11; the model has 10 classes, 0 to 9") == ["cam-6", "cam-7"]
     assert sorted(device for devices in reasons.values() for device in devices) == ["cam-5", "cam-8"]
     text = run("moonfed-coordinator", "run", "show", "r", *federation.operator)
@@ -78,7 +77,7 @@ def test_a_run_without_eligible_devices_says_so_and_why(
     )
     federation.until_log("coordinator", f"run 'r': {waiting}")
     shown = federation.show("r")
-    assert (shown.status, shown.eligible, shown.checking) == (control_pb2.RUN_STATUS_RUNNING, 0, 0)
+    assert (shown.status, shown.eligible, shown.checking) == ("running", 0, 0)
     reasons = {group.reason: list(group.devices) for group in shown.ineligible}
     assert reasons["without data, for inference only"] == ["cam-9"]
     assert not federation.rounds("r")

@@ -19,7 +19,6 @@ from moonfed.bundle.manifest import PLAN_FILE
 from moonfed.edge_client.training.local_training import RoundSettings, Samples, train_round
 from moonfed.experiments.child_processes import run
 from moonfed.plan.interface import load_plan
-from moonfed.v1 import control_pb2
 
 from .conftest import Federation
 
@@ -180,7 +179,7 @@ def test_a_run_goes_from_devices_to_a_checked_onnx_file(
     test = ("--data", str(federation.parts / "test.npz"))
     run("moonfed-export", "evaluate", "r", *test, "--follow", *federation.operator)
     done = federation.show("r")
-    assert done.status == control_pb2.RUN_STATUS_FINISHED
+    assert done.status == "finished"
     accuracy = [entry.metrics["accuracy"] for entry in federation.rounds("r")]
     assert 0.3 < accuracy[1] <= 1
     assert 0 <= done.initial_metrics["accuracy"] < 0.3

@@ -8,11 +8,12 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from moonfed.control.codec import from_message
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.compatibility import with_default_bounds
 from moonfed.coordinator.aggregation.robust.config import build_reducer
-from moonfed.coordinator.rpc import convert_control, convert_evaluations, convert_fleet, convert_releases
+from moonfed.coordinator.rpc import control_releases, control_service, convert_fleet
 from moonfed.coordinator.updates.validation import check_header, largest_files
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.errors import MoonfedError
@@ -30,6 +31,7 @@ from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from tests.fuzzing.decoder import Decoder
 from tests.proto.control.test_held_out_score import SCORE
 from tests.support import coordinator
+from tests.support.operator_records import score_message
 
 M = TypeVar("M", bound=Message)
 MANIFEST = coordinator.make_bundle().manifest
@@ -165,19 +167,19 @@ MESSAGE_DECODERS = (
     _decoder(
         "deploy_release",
         control_pb2.DeployReleaseRequest(name="digits", version=2, labels={"a": "b"}, percent=10.0, max_drop=1.0),
-        lambda message: convert_releases.new_deployment(message, "ann"),
+        lambda message: control_releases._new_deployment(message, "ann"),
     ),
     _decoder(
         "evaluation_task",
         fleet_pb2.EvaluationTask(run="r", round=2, number=1, manifest=BLOB, signature=BLOB, model=BLOB, seed=7),
         read_evaluation,
     ),
-    _decoder("evaluation_report", REPORT, lambda message: convert_evaluations.report("cam-1", message)),
-    _decoder("held_out_score", SCORE.to_message(), HeldOutScore.from_message),
+    _decoder("evaluation_report", REPORT, lambda message: convert_fleet.evaluation_report("cam-1", message)),
+    _decoder("held_out_score", score_message(SCORE), lambda message: from_message(HeldOutScore, message)),
     _decoder(
         "upload_request",
         control_pb2.UploadRequest(header=control_pb2.UploadHeader(blobs=[BLOB])),
-        convert_control.upload_header,
+        control_service._upload_header,
     ),
     Decoder(name="options", read=_read_option, seeds=_options),
     Decoder(name="recipe", read=_read_recipe, seeds=_recipes),

@@ -13,6 +13,7 @@ from moonfed.release.model_facts import ModelFacts
 from moonfed.release.model_file import CheckedModel, check_model
 from moonfed.release.publish import candidate_of_run, gather_facts
 from moonfed.release.repository import ModelDirectory
+from moonfed.transport.operator_connection import Endpoint
 from tests.support.control_service import Control
 from tests.support.trained_model import Trained, train_digits
 from tests.support.verify_command import arguments
@@ -47,14 +48,14 @@ def control(trained: Trained, tmp_path: Path) -> Iterator[Control]:
 
 @pytest.fixture
 def runs(trained_run: Control) -> Iterator[CoordinatorClient]:
-    with connect(NOWHERE, insecure=True, address=trained_run.address) as found:
+    with connect(Endpoint(trained_run.address, None)) as found:
         yield found
 
 
 @pytest.fixture(scope="session")
 def checked(trained: Trained, trained_run: Control) -> CheckedModel:
     """The trained model as a checked ONNX graph."""
-    with connect(NOWHERE, insecure=True, address=trained_run.address) as found:
+    with connect(Endpoint(trained_run.address, None)) as found:
         return check_model(found, "r", NpzSource(trained.test_file))
 
 

@@ -13,12 +13,12 @@ import grpc
 import numpy as np
 import pytest
 
-from moonfed.blobs.store import BlobDirectory, ref_of_bytes
+from moonfed.blobs.store import BlobDirectory
 from moonfed.blobs.tensors import write_model
-from moonfed.coordinator.cli.control_client import Console, InitialModel
+from moonfed.client import Release, Run
 from moonfed.data.data_set import DataSet
 from moonfed.data.npz import NpzSource
-from moonfed.errors import AlreadyExists, InvalidInput, NotFound, Unavailable, UntrustedRelease, WrongState
+from moonfed.errors import AlreadyExists, InvalidInput, NotFound, UntrustedRelease, WrongState
 from moonfed.export.coordinator_client import CoordinatorClient, connect
 from moonfed.export.scoring import Predictor
 from moonfed.models.release_manifest import CONFIG_FILE, LABELS_FILE, VARIANT_FILES, ReleaseManifest, verify_manifest
@@ -31,10 +31,10 @@ from moonfed.release.variants import VariantOptions
 from moonfed.signing.key_files import Signer, open_signer
 from moonfed.signing.release_signature import release_key
 from moonfed.signing.trust import TrustChain
-from moonfed.transport.client import fetch_blob, from_message
+from moonfed.transport.client import fetch_blob
+from moonfed.transport.operator_connection import Endpoint
 from moonfed.v1 import control_pb2, control_pb2_grpc
-from tests.release.conftest import NOWHERE
-from tests.support.coordinator import ask, coordinator_in_process, settings
+from tests.support.coordinator import ask, coordinator_in_process, settings, start_run
 from tests.support.refusals import refused
 from tests.support.signatures import CHAIN, TRUST, issued, key, signed, trust
 from tests.support.trained_model import CLASSES, Trained
@@ -52,17 +52,15 @@ def address(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Itera
         control = control_pb2_grpc.ControlStub(stack.enter_context(grpc.insecure_channel(found)))
         weights = directory / "weights"
         write_model(weights, trained.bundle.manifest.tensors, [trained.model])
-        console = Console(control, lambda: Unavailable("away"))
-        initial = InitialModel(str(weights), ref_of_bytes(weights.read_bytes()).sha256, weights)
         for run in ("r", "active"):
-            console.start_run(run, signed(trained.bundle), initial, settings(minimum_devices=9))
+            start_run(control, run, signed(trained.bundle), settings(minimum_devices=9), weights)
         ask(control.StopRun, control_pb2.StopRunRequest(run="r"))
         yield found
 
 
 @pytest.fixture
 def client(address: str) -> Iterator[CoordinatorClient]:
-    with connect(NOWHERE, insecure=True, address=address) as runs:
+    with connect(Endpoint(address, None)) as runs:
         yield runs
 
 
@@ -74,10 +72,10 @@ def made(client: CoordinatorClient, given: ReleaseOptions, signer: Signer = SIGN
     return create_release(client, run, given, signer, lambda _step: None)
 
 
-def downloaded(client: CoordinatorClient, release: control_pb2.Release, repository: Path) -> ReleaseManifest:
+def downloaded(client: CoordinatorClient, release: Release, repository: Path) -> ReleaseManifest:
     """Fetch a release as a device does: verify it, and write a model repository with the float32 variant."""
-    content = client.fetch(from_message(release.manifest)).read_bytes()
-    signature = client.fetch(from_message(release.signature)).read_bytes()
+    content = client.fetch(release.manifest).read_bytes()
+    signature = client.fetch(release.signature).read_bytes()
     manifest, _ = verify_manifest(content, signature, now=1_800_000_000.0, trust=TRUST)
     version = repository / manifest.name / str(manifest.version)
     version.mkdir(parents=True)
@@ -116,22 +114,22 @@ def test_a_release_has_the_plan_and_weights_that_were_checked(
     client: CoordinatorClient, trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The coordinator answers with other files once they were."""
-    get, asked = client.get, list[str]()
+    get, asked = client.run, list[str]()
 
-    def changing(_client: CoordinatorClient, run: str) -> control_pb2.Run:
+    def changing(_client: CoordinatorClient, run: str) -> Run:
         found = get(run)
         asked.append(run)
         if len(asked) > 1:
-            found.manifest.CopyFrom(found.signature)
-            found.initial_model.CopyFrom(found.signature)
+            assert found.signature
+            return replace(found, manifest=found.signature, initial_model=found.signature)
         return found
 
-    monkeypatch.setattr(client.__class__, "get", changing)
+    monkeypatch.setattr(client.__class__, "run", changing)
     release = made(client, options(trained, "exchanged")).release
     assert len(asked) > 1
-    plan = ReleaseManifest.from_bytes(client.fetch(from_message(release.manifest)).read_bytes()).plan
-    assert plan["manifest.json"] == from_message(get("r").manifest)
-    assert plan["weights.safetensors"] == from_message(get("r").initial_model)
+    plan = ReleaseManifest.from_bytes(client.fetch(release.manifest).read_bytes()).plan
+    assert plan["manifest.json"] == get("r").manifest
+    assert plan["weights.safetensors"] == get("r").initial_model
 
 
 def test_versions_are_numbered_and_a_taken_number_is_tried_again(
@@ -140,7 +138,7 @@ def test_versions_are_numbered_and_a_taken_number_is_tried_again(
     assert [made(client, options(trained, "numbered")).release.version for _ in range(2)] == [1, 2]
     listed, calls = client.releases, list[int]()
 
-    def outdated(name: str) -> list[control_pb2.Release]:
+    def outdated(name: str) -> list[Release]:
         calls.append(len(calls))
         return listed(name)[:-1] if len(calls) == 1 else listed(name)
 
@@ -183,9 +181,9 @@ def test_data_are_read_once_and_models_evaluated_once_even_if_the_number_is_take
 def test_variants_that_pass_the_gate_are_added(client: CoordinatorClient, trained: Trained) -> None:
     wanted = VariantOptions(names=("float16",), max_drop=100.0, keep="smaller")
     created = made(client, options(trained, "variants", variants=wanted))
-    assert [variant.name for variant in created.release.variants] == ["float16", "float32"]
+    assert list(created.release.variants) == ["float16", "float32"]
     assert not created.dropped
-    sizes = {variant.name: variant.model.size for variant in created.release.variants}
+    sizes = {name: model.size for name, model in created.release.variants.items()}
     assert sizes["float16"] < sizes["float32"]
 
 
@@ -207,7 +205,8 @@ def test_mistakes_are_named(client: CoordinatorClient, trained: Trained, tmp_pat
         options(trained, "../x")
     with refused(InvalidInput, "expires-days", 99999.0):
         options(trained, "wrong", expires_days=99999.0)
-    assert client.releases("wrong") == []
+    with pytest.raises(NotFound, match="there is no release 'wrong'"):
+        client.releases("wrong")
 
 
 def test_an_active_run_is_rejected_before_anything_is_computed(client: CoordinatorClient, trained: Trained) -> None:
@@ -219,15 +218,15 @@ def test_an_active_run_is_rejected_before_anything_is_computed(client: Coordinat
 
 def test_the_users_own_keys_are_the_default(client: CoordinatorClient, trained: Trained) -> None:
     created = made(client, options(trained, "own"), open_signer([], print))
-    content = client.fetch(from_message(created.release.manifest)).read_bytes()
-    signature = client.fetch(from_message(created.release.signature)).read_bytes()
+    content = client.fetch(created.release.manifest).read_bytes()
+    signature = client.fetch(created.release.signature).read_bytes()
     assert verify_manifest(content, signature, now=1_800_000_000.0)[0].name == "own"
 
 
 def test_fetch_is_by_digest(client: CoordinatorClient, address: str, trained: Trained, tmp_path: Path) -> None:
     """A device fetches the plan files by the digests in the manifest."""
     created = made(client, options(trained, "plan"))
-    manifest = ReleaseManifest.from_bytes(client.fetch(from_message(created.release.manifest)).read_bytes())
+    manifest = ReleaseManifest.from_bytes(client.fetch(created.release.manifest).read_bytes())
     with grpc.insecure_channel(address) as channel:
         stub = control_pb2_grpc.ControlStub(channel)
         for ref in manifest.plan.values():

@@ -29,7 +29,7 @@ from moonfed.release.follow import AccuracyGate, Decision, ReleaseFollower
 from moonfed.release.repository import ModelDirectory
 from moonfed.signing.key_files import create_keys
 from moonfed.signing.release_signature import read_release_key
-from moonfed.v1 import control_pb2
+from moonfed.transport.operator_connection import Endpoint
 from tests.export.conftest import another_model
 from tests.release.conftest import NOWHERE
 from tests.support.control_service import Control
@@ -44,7 +44,7 @@ PATIENCE = 120.0
 
 @pytest.fixture
 def runs(control: Control) -> Iterator[CoordinatorClient]:
-    with connect(NOWHERE, insecure=True, address=control.address) as found:
+    with connect(Endpoint(control.address, None)) as found:
         yield found
 
 
@@ -97,7 +97,7 @@ def test_only_the_newest_round_that_passes_is_published(
     assert following.catch_up()
     assert directory.versions() == [2]
     assert following.catch_up()  # nothing new: nobody is judged again
-    control.run.status = control_pb2.RUN_STATUS_PAUSED
+    control.run.status = "paused"
     assert following.catch_up(), "a paused run may be resumed"
     control.commit(good(trained, 5))
     control.end()
@@ -313,7 +313,7 @@ def test_following_survives_a_coordinator_restart_and_ends_with_the_run(
     decisions, looks = queue.SimpleQueue[Decision](), queue.SimpleQueue[None]()
 
     def follow() -> None:
-        with connect(NOWHERE, insecure=True, address=control.address) as found:
+        with connect(Endpoint(control.address, None)) as found:
             following = ReleaseFollower(
                 found, "r", directory, AccuracyGate(data=NpzSource(trained.test_file)), on_decision=decisions.put
             )

@@ -25,6 +25,7 @@ from tests.proto.control.test_confusion_picture import score_of
 from tests.proto.control.test_held_out_score import SCORE
 from tests.support.control_service import Control
 from tests.support.markdown import rows
+from tests.support.operator_records import score_message
 from tests.support.trained_model import CLASSES, Trained
 
 
@@ -58,10 +59,10 @@ def test_the_curve_ends_at_the_models_round(
     entry = trained_run.rounds[0]
     entry.counted.extend(["b", "a"])
     entry.metrics.update({"accuracy": 0.95, "loss": 0.25, "train_loss": 0.5})
-    later = control_pb2.Round()
+    later = control_pb2.Round(run="r")
     later.CopyFrom(entry)
     later.round = 2
-    abandoned = control_pb2.Round(round=1, attempt=1, status=control_pb2.ROUND_STATUS_ABANDONED)
+    abandoned = control_pb2.Round(run="r", round=1, attempt=1, status="abandoned")
     trained_run.rounds[:] = [abandoned, entry, later]
     try:
         history = history_of(gather_facts("digits", 1, candidate_of_run(runs, checked), None))
@@ -129,18 +130,25 @@ def test_documents_are_the_same_in_every_process(checked: CheckedModel, trained:
 
 
 def on_devices(round_: int, *, closed: float = 1.0) -> control_pb2.Evaluation:
-    summary = control_pb2.DeviceSummary(devices=12, median=0.925, worst_decile=0.5, compared=10, worse=3)
-    skipped = control_pb2.SkippedDevices(reason="no holdout", devices=["cam-1"])
     found = control_pb2.DeviceEvaluation(
-        run="r", round=round_, closed=closed, summary=summary, skipped=[skipped], waiting=["cam-2"]
+        run="r",
+        round=round_,
+        closed=closed,
+        scores=[control_pb2.DeviceScore(device=f"cam-{number}", samples=9) for number in range(12)],
+        median=0.925,
+        worst_decile=0.5,
+        compared=10,
+        worse=3,
+        skipped=[control_pb2.Ineligible(reason="no holdout", devices=["cam-1"])],
+        waiting=["cam-2"],
     )
-    return control_pb2.Evaluation(round=round_, devices=found)
+    return control_pb2.Evaluation(run="r", round=round_, on_devices=found)
 
 
 def test_the_card_shows_each_test_set_and_the_devices_of_this_model_only(
     runs: CoordinatorClient, checked: CheckedModel, trained_run: Control
 ) -> None:
-    trained_run.scores.update({(1, "night"): SCORE.to_message(), (2, "later"): SCORE.to_message()})
+    trained_run.scores.update({(1, "night"): score_message(SCORE), (2, "later"): score_message(SCORE)})
     trained_run.device_evaluations[:] = [on_devices(0), on_devices(1)]
     try:
         facts = gather_facts("digits", 1, candidate_of_run(runs, checked), None)

@@ -15,7 +15,7 @@ from moonfed.export.coordinator_client import connect
 from moonfed.release.follow import AccuracyGate, Decision, ReleaseFollower
 from moonfed.release.repository import ModelDirectory
 from moonfed.serving.models.manager import ModelManager, ServingSettings
-from tests.release.conftest import NOWHERE
+from moonfed.transport.operator_connection import Endpoint
 from tests.release.test_follow import good
 from tests.release.test_publish import published
 from tests.support.control_service import Control
@@ -49,7 +49,7 @@ def test_a_published_run_matches_onnx_runtime(trained_run: Control, trained: Tra
 def test_a_server_follows_published_versions_and_roll_backs(control: Control, trained: Trained, tmp_path: Path) -> None:
     directory = ModelDirectory(tmp_path / "models", "digits")
     decisions: list[Decision] = []
-    with connect(NOWHERE, insecure=True, address=control.address) as runs:
+    with connect(Endpoint(control.address, None)) as runs:
         follower = ReleaseFollower(
             runs, "r", directory, AccuracyGate(data=NpzSource(trained.test_file)), on_decision=decisions.append
         )

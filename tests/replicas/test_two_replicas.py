@@ -72,8 +72,8 @@ def test_devices_spread_over_two_replicas(pair: Pair, undisturbed: bytes) -> Non
     with calls.channel:
         kinds = [event.kind for event in calls.watch("calm")]
     ended_as(pair, "calm", undisturbed)
-    assert kinds[-1] == control_pb2.EVENT_KIND_ENDED
-    assert kinds.count(control_pb2.EVENT_KIND_ROUND_COMMITTED) >= ROUNDS - 1, "a follower tells of them, too"
+    assert kinds[-1] == "ended"
+    assert kinds.count("round_committed") >= ROUNDS - 1, "a follower tells of them, too"
     assert "committed with" not in follower.log
     ports = [replica.ready["metrics_port"] for replica in (holder, follower)]
     until(lambda: value(ports[0], "rounds_total", outcome="committed") == ROUNDS)
@@ -123,7 +123,7 @@ def test_a_run_is_stopped_at_any_replica(pair: Pair) -> None:
     calls = follower.operator()
     with calls.channel:
         reply = ask(calls.control.StopRun, control_pb2.StopRunRequest(run=STOPPED))
-    assert reply.status == control_pb2.RUN_STATUS_STOPPED
+    assert reply.status == "stopped"
 
 
 def test_another_authority_is_rejected(pair: Pair, tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.blobs.tensors import Vector, write_model
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import MANIFEST_FILE, WEIGHTS_FILE
+from moonfed.control.codec import from_message
 from moonfed.control.held_out_score import HeldOutScore
+from moonfed.control.run_settings import RunSettings
 from moonfed.errors import MoonfedError, NotFound
 from moonfed.transport.client import to_message
 from moonfed.transport.grpc_status import to_status
@@ -34,11 +36,12 @@ class Control(control_pb2_grpc.ControlServicer):
         initial = to_message(bundle.manifest.files[WEIGHTS_FILE])
         self.run = control_pb2.Run(
             run="r",
-            status=control_pb2.RUN_STATUS_RUNNING,
+            status="running",
             manifest=to_message(manifest),
             signature=to_message(ref_of_bytes(bundle.signature)),
             model=initial,
             initial_model=initial,
+            settings=RunSettings(rounds=10).to_json(),
         )
         self.rounds: list[control_pb2.Round] = []
         self.manifest, self.scratch = bundle.manifest, directory / "scratch"
@@ -75,20 +78,18 @@ class Control(control_pb2_grpc.ControlServicer):
     def commit(self, model: Vector) -> None:
         """Add a round's global model and notify watchers."""
         ref, number = to_message(self.put_model(model)), self.run.round + 1
-        self.rounds.append(
-            control_pb2.Round(round=number, attempt=1, status=control_pb2.ROUND_STATUS_COMMITTED, model=ref)
-        )
+        self.rounds.append(control_pb2.Round(run=self.run.run, round=number, attempt=1, status="committed", model=ref))
         self.run.round = number
         self.run.model.CopyFrom(ref)
-        self.tell(control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_ROUND_COMMITTED, round=number))
+        self.tell(control_pb2.RunEvent(kind="round_committed", round=number))
 
     def abandon(self) -> None:
         number = self.run.round + 1
-        self.rounds.append(control_pb2.Round(round=number, attempt=1, status=control_pb2.ROUND_STATUS_ABANDONED))
+        self.rounds.append(control_pb2.Round(run=self.run.run, round=number, attempt=1, status="abandoned"))
 
     def end(self) -> None:
-        self.run.status = control_pb2.RUN_STATUS_FINISHED
-        self.tell(control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_ENDED))
+        self.run.status = "finished"
+        self.tell(control_pb2.RunEvent(kind="ended", run=self.run))
 
     def tell(self, event: control_pb2.RunEvent | None) -> None:
         """Send an event to all watchers; None ends their streams."""
@@ -113,10 +114,10 @@ class Control(control_pb2_grpc.ControlServicer):
             _abort(context, self.cut_off.pop(0))
         events = queue.SimpleQueue[control_pb2.RunEvent | None]()
         self.watchers.append(events)  # first: the snapshot shows all that it was not told
-        yield control_pb2.RunEvent(kind=control_pb2.EVENT_KIND_SNAPSHOT, run=self.run)
+        yield control_pb2.RunEvent(kind="snapshot", run=self.run)
         while (event := events.get()) is not None:
             yield event
-            if event.kind == control_pb2.EVENT_KIND_ENDED:
+            if event.kind == "ended":
                 return
 
     def Fetch(self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext) -> Iterator[blob_pb2.Chunk]:
@@ -127,7 +128,7 @@ class Control(control_pb2_grpc.ControlServicer):
     def RecordScore(
         self, request: control_pb2.RecordScoreRequest, context: grpc.ServicerContext
     ) -> control_pb2.RecordScoreReply:
-        metrics = HeldOutScore.from_message(request.score).metrics
+        metrics = from_message(HeldOutScore, request.score).metrics
         target = self.rounds[request.round - 1].metrics if request.round else self.run.initial_metrics
         target.update(metrics)
         self.scores[request.round, request.score.test_set] = request.score
@@ -138,7 +139,7 @@ class Control(control_pb2_grpc.ControlServicer):
         self, request: control_pb2.ListEvaluationsRequest, context: grpc.ServicerContext
     ) -> Iterator[control_pb2.Evaluation]:
         for (round_, _), score in sorted(self.scores.items()):
-            yield control_pb2.Evaluation(round=round_, test_set=score)
+            yield control_pb2.Evaluation(run=self.run.run, round=round_, score=score)
         yield from self.device_evaluations
 
 

@@ -16,10 +16,12 @@ from typing import Any, TypeVar
 import grpc
 import numpy as np
 
-from moonfed.blobs.store import BlobRef, ref_of_bytes
+from moonfed.blobs.store import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.blobs.tensors import TensorSpec, Vector, file_size, header_bytes, model_size
 from moonfed.bundle.files import Bundle, write_bundle
 from moonfed.bundle.manifest import MANIFEST_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.client.sync import runs as client
+from moonfed.client.sync.connection import Connection
 from moonfed.control.recipe import override
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.server import Ports, ServeSettings, running
@@ -201,6 +203,41 @@ class OperatorCalls:
     def model(self, blob: blob_pb2.Blob) -> bytes:
         chunks = self.control.Fetch(blob_pb2.FetchRequest(sha256=blob.sha256), timeout=WAIT)
         return b"".join(chunk.data for chunk in chunks)
+
+
+class StubConnection(Connection):
+    """A client's connection, of a channel that a test has opened."""
+
+    def __init__(
+        self, control: control_pb2_grpc.ControlStub, explain: Callable[[], MoonfedError] = lambda: Unavailable("away")
+    ) -> None:
+        self._control, self._explain = control, explain
+
+    def _explained(self, error: grpc.RpcError) -> MoonfedError:
+        return transport.explained(error, self._explain)
+
+
+def start_run(
+    control: control_pb2_grpc.ControlStub,
+    name: str,
+    bundle: Bundle,
+    settings: RunSettings,
+    weights: Path | None = None,
+    *,
+    allow_empty: bool = False,
+) -> control_pb2.Run:
+    """Start a run as the client does."""
+    files = {ref_of_file(weights): weights} if weights else {}
+    model = next(iter(files)).sha256 if files else ""
+    request = control_pb2.StartRunRequest(name=name, settings=settings.to_json(), model=model, allow_empty=allow_empty)
+    started = client.start_run(StubConnection(control), bundle, files, request)
+    found = ask(control.GetRun, control_pb2.GetRunRequest(run=started.run))
+    assert isinstance(found, control_pb2.Run)
+    return found
+
+
+def upload(control: control_pb2_grpc.ControlStub, files: Mapping[BlobRef, Path]) -> None:
+    StubConnection(control).upload(files)
 
 
 def ask(method: Any, request: Any) -> Any:

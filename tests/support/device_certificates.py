@@ -6,21 +6,20 @@ import itertools
 import time
 from typing import Any
 
-from moonfed.coordinator.records import TokenRecord
+from moonfed.control.devices import Token
 from moonfed.coordinator.storage.device_registry import DeviceRegistry, Issued
 from moonfed.coordinator.storage.registry_view import RegistryView
+from moonfed.formatting import moment
 from moonfed.transport.identity import Certificate
 
 _serials = itertools.count(1)
 LATER = time.time() + 86400.0
 
 
-def token_record(uses: int = 1, device: str = "", **fields: float) -> TokenRecord:
+def token_record(uses: int = 1, device: str = "", **fields: float) -> Token:
     now = time.time()
-    return TokenRecord(
-        id="", operator="anna", uses=uses, uses_left=uses, device=device,
-        **{"created": now, "expires": now + 60.0, **fields},
-    )  # fmt: skip
+    times = {name: moment(value) for name, value in {"created": now, "expires": now + 60.0, **fields}.items()}
+    return Token(id="", status="valid", operator="anna", uses=uses, uses_left=uses, device=device, **times)
 
 
 def issued(key: str = "key", expires: float = LATER) -> Issued:

@@ -37,6 +37,7 @@ from moonfed.transport import client as transport
 from moonfed.v1 import control_pb2, fleet_pb2
 from moonfed.version import PLAN_INTERFACE
 from tests.support.coordinator import Device, OperatorCalls, ask, model_bytes, model_values
+from tests.support.operator_records import score_message
 from tests.support.release_fleet import Installer, Signed, fetch
 from tests.support.releases import release_manifest
 from tests.support.signatures import signature, signed
@@ -131,7 +132,7 @@ def evaluate(calls: OperatorCalls, run: str) -> HeldOutScore:
                 if error.code() != grpc.StatusCode.NOT_FOUND:
                     raise
                 continue  # the run has deleted it since
-            request = control_pb2.RecordScoreRequest(run=run, round=found.round, score=latest.to_message())
+            request = control_pb2.RecordScoreRequest(run=run, round=found.round, score=score_message(latest))
             ask(calls.control.RecordScore, request)
     return latest or score(model_values(calls.model(calls.run(run).model), DIGITS))
 

@@ -12,11 +12,12 @@ import numpy as np
 
 from moonfed.blobs.store import ref_of_file
 from moonfed.bundle.files import Bundle
+from moonfed.control import events
+from moonfed.control.events import RunEvent, Snapshot
 from moonfed.control.kinds import Amount
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.devices.sessions import DeviceInfo
-from moonfed.coordinator.records import RunEvent, RunView
 from moonfed.coordinator.runs.create import NewRun
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.coordinator.updates.validation import UpdateHeader
@@ -88,12 +89,12 @@ async def party(coordinator: Coordinator, name: str, directory: Path, rounds: in
                 return
 
 
-async def watched(coordinator: Coordinator, kind: str, round_: int = 0) -> RunEvent | RunView:
+async def watched(coordinator: Coordinator, kind: str, round_: int = 0) -> RunEvent:
     """Return the event when it arrives, or a snapshot that already includes it."""
     async for event in coordinator.operators.watch("run"):
-        if isinstance(event, RunView):
-            if round_ and event.committed >= round_:
+        if isinstance(event, Snapshot):
+            if round_ and event.run.round >= round_:
                 return event
-        elif event.kind == kind and event.round in (0, round_):
+        elif events.NAMES[type(event)] == kind and getattr(event, "round", 0) in (0, round_):
             return event
     raise AssertionError("the run has ended before")

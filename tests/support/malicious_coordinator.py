@@ -7,13 +7,15 @@ from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import grpc
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from moonfed.blobs.store import ref_of_bytes
+from moonfed.control.codec import RECORDS
+from moonfed.control.devices import DeviceResult
 from moonfed.control.run_settings import DEFAULTS
 from moonfed.transport.client import to_message
 from moonfed.transport.identity import save_identity
@@ -142,6 +144,17 @@ def _value(part: FieldDescriptor, place: str, text: str) -> object:
 
 
 def _word(place: str, text: str) -> str:
-    if place == "Run.settings":
-        return DEFAULTS.to_json()
-    return "cam-1" if place in NAMES else "ab" * 32 if place in DIGESTS else text
+    return WORDS.get(place) or ("cam-1" if place in NAMES else "ab" * 32 if place in DIGESTS else text)
+
+
+def _words() -> dict[str, str]:
+    """Return a word for each field of a record that is one of several, by MESSAGE.FIELD."""
+    found = {"RoundOutcomes.OutcomesEntry.value": "counted", "Run.settings": DEFAULTS.to_json()}
+    for kind in (*RECORDS, DeviceResult):
+        for name, hint in get_type_hints(kind).items():
+            if get_origin(hint) is Literal:
+                found[f"{kind.__name__}.{name}"] = get_args(hint)[0]
+    return found
+
+
+WORDS = _words()

@@ -20,9 +20,8 @@ from moonfed.models.release_manifest import WEIGHTS_FILE as RELEASED_WEIGHTS
 from moonfed.models.release_manifest import ReleaseManifest
 from moonfed.signing.statement import RELEASE
 from moonfed.transport import client as transport
-from moonfed.transport.upload import upload
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
-from tests.support.coordinator import Device, DeviceSession, OperatorCalls, ask
+from tests.support.coordinator import Device, DeviceSession, OperatorCalls, ask, upload
 from tests.support.releases import NAME, release_manifest
 from tests.support.signatures import signature
 
@@ -68,7 +67,7 @@ def create(calls: OperatorCalls, release: Signed) -> control_pb2.Release:
         for ref, content in release.contents.items():
             files[ref] = Path(directory) / ref.sha256
             files[ref].write_bytes(content)
-        upload(calls.control, files, lambda: Unavailable("away"))
+        upload(calls.control, files)
     request = control_pb2.CreateReleaseRequest(manifest=release.ref.sha256, signature=release.signature.sha256)
     found = ask(calls.control.CreateRelease, request)
     assert isinstance(found, control_pb2.Release)

@@ -82,7 +82,7 @@ def evaluations(coordinators: Coordinators, run: str) -> list[control_pb2.Device
             found = ask(lambda asked, timeout: list(calls.control.ListEvaluations(asked, timeout=timeout)), request)
         except MoonfedError:
             return []
-    return [entry.devices for entry in found]
+    return [entry.on_devices for entry in found]
 
 
 def require_complete(found: Sequence[control_pb2.DeviceEvaluation], rounds: int) -> None:

@@ -19,19 +19,15 @@ from moonfed.cli.options import (
 from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
 from moonfed.command_line.programs import print_json
 from moonfed.observability.logs import MESSAGE, configure_logs, report
-from moonfed.transport.operator_options import (
-    DEFAULT_IDENTITY,
-    CoordinatorOption,
-    IdentityOption,
-    InsecureOption,
-    TrustOption,
-)
+from moonfed.transport.operator_options import FindEndpoint, TrustOption, operator_options
 
 if TYPE_CHECKING:
     from moonfed.export.evaluator import RoundScore
 
 
+@operator_options
 def evaluate(
+    endpoint: FindEndpoint,
     run: RunArgument,
     data: TestDataOption,
     target: TargetOption = "",
@@ -48,9 +44,6 @@ def evaluate(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Score every new global model until the run ends.")] = False,
     trust: TrustOption = None,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per model.")] = False,
     log_format: LogFormatOption = "text",
     log_level: LogLevelOption = "warning",
@@ -71,7 +64,7 @@ def evaluate(
     source = open_source(data, target, ignored_folders=ignore_folder or ())
     if picture:
         require_picture(picture)
-    with connect(identity, insecure=insecure, address=coordinator, trust=trust) as runs:
+    with connect(endpoint(), trust=trust) as runs:
         printer = _ScorePrinter(as_json)
         evaluator = open_evaluator(
             runs,

@@ -12,14 +12,7 @@ from moonfed.cli.options import IgnoreFolderOption, RunArgument, TargetOption, p
 from moonfed.command_line.programs import print_json
 from moonfed.data.formats import METAVAR
 from moonfed.errors import InvalidInput
-from moonfed.transport.operator_options import (
-    DEFAULT_IDENTITY,
-    CoordinatorOption,
-    IdentityOption,
-    InsecureOption,
-    JsonOption,
-    TrustOption,
-)
+from moonfed.transport.operator_options import FindEndpoint, JsonOption, TrustOption, operator_options
 
 if TYPE_CHECKING:
     from moonfed.data.source import Source
@@ -28,7 +21,9 @@ if TYPE_CHECKING:
     from moonfed.release.variants import VariantOptions
 
 
+@operator_options
 def onnx(
+    endpoint: FindEndpoint,
     run: RunArgument,
     data: Annotated[
         str,
@@ -75,9 +70,6 @@ def onnx(
         ),
     ] = "both",
     trust: TrustOption = None,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a run's global model as an ONNX file that takes raw samples, after checking it against the plan.
@@ -99,7 +91,7 @@ def onnx(
     names, judged_by = read_variants(variant, calibration, max_drop), read_keep(keep)
     source = open_source(data, target, ignored_folders=ignore_folder or ())
     require_writable(output)
-    with connect(identity, insecure=insecure, address=coordinator, trust=trust) as runs:
+    with connect(endpoint(), trust=trust) as runs:
         checked = check_model(runs, run, source, round_number=round_number, bound=bound, embeddings=embeddings)
     report: ReportDocument | None = None
     if names or optimised:

@@ -22,14 +22,7 @@ from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
 from moonfed.command_line.programs import print_json
 from moonfed.data.formats import METAVAR
 from moonfed.observability.logs import MESSAGE, configure_logs, report
-from moonfed.transport.operator_options import (
-    DEFAULT_IDENTITY,
-    CoordinatorOption,
-    IdentityOption,
-    InsecureOption,
-    JsonOption,
-    TrustOption,
-)
+from moonfed.transport.operator_options import FindEndpoint, JsonOption, TrustOption, operator_options
 
 if TYPE_CHECKING:
     from moonfed.data.source import Source
@@ -58,7 +51,9 @@ VerifyOption = Annotated[
 ]
 
 
+@operator_options
 def repository(
+    endpoint: FindEndpoint,
     source: Annotated[
         str, typer.Argument(metavar="RUN|FILE.onnx", help="A run's name, or a file that `onnx` has written.")
     ],
@@ -83,9 +78,6 @@ def repository(
     instances: Annotated[int, typer.Option(help="Concurrent executions in a new config.pbtxt.", min=1)] = 2,
     sign: SignOption = None,
     trust: TrustOption = None,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Publish a model in a model repository for `serve`, Triton and KServe.
@@ -108,9 +100,7 @@ def repository(
             field="ignore-folder", value=ignore_folder[0], rest="; it names a folder in --data, which is missing"
         )
     test_data = open_source(data, target, ignored_folders=ignore_folder or ()) if data is not None else None
-    candidate = _candidate(
-        source, test_data, round_number, identity, insecure=insecure, coordinator=coordinator, trust=trust
-    )
+    candidate = _candidate(source, test_data, round_number, endpoint, trust)
     published = publish(
         directory,
         candidate,
@@ -133,7 +123,9 @@ def repository(
             print(f"servers serve {versions}, because of version_policy in config.pbtxt")
 
 
+@operator_options
 def follow(
+    endpoint: FindEndpoint,
     run: RunArgument,
     repository: RepositoryOption,
     name: NameOption,
@@ -150,9 +142,6 @@ def follow(
     sign: SignOption = None,
     verify_key: VerifyOption = None,
     trust: TrustOption = None,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per round.")] = False,
     log_format: LogFormatOption = "text",
     log_level: LogLevelOption = "warning",
@@ -181,7 +170,7 @@ def follow(
     if versions := directory.versions():
         sentence = f"{directory.path} has version {versions[-1]}; only later rounds are considered"
         report(PROGRAM, sentence, level=logging.INFO, run=run)
-    with connect(identity, insecure=insecure, address=coordinator, trust=trust) as runs:
+    with connect(endpoint(), trust=trust) as runs:
         follower = ReleaseFollower(
             runs,
             run,
@@ -246,14 +235,7 @@ def sign_release(
 
 
 def _candidate(
-    source: str,
-    data: Source | None,
-    round_number: int | None,
-    identity: Path,
-    *,
-    insecure: bool,
-    coordinator: str | None,
-    trust: Path | None,
+    source: str, data: Source | None, round_number: int | None, endpoint: FindEndpoint, trust: Path | None
 ) -> Candidate:
     from moonfed.errors import InvalidInput
     from moonfed.release.publish import candidate_of_run, read_candidate
@@ -271,7 +253,7 @@ def _candidate(
     from moonfed.export.coordinator_client import connect
     from moonfed.release.model_file import check_model
 
-    with connect(identity, insecure=insecure, address=coordinator, trust=trust) as runs:
+    with connect(endpoint(), trust=trust) as runs:
         return candidate_of_run(runs, check_model(runs, source, data, round_number=round_number))
 
 

@@ -17,15 +17,8 @@ from moonfed.cli.options import (
 )
 from moonfed.command_line.programs import new_group, print_json
 from moonfed.data.formats import METAVAR
-from moonfed.formatting import iso_time
-from moonfed.transport.operator_options import (
-    DEFAULT_IDENTITY,
-    CoordinatorOption,
-    IdentityOption,
-    InsecureOption,
-    JsonOption,
-    TrustOption,
-)
+from moonfed.formatting import iso
+from moonfed.transport.operator_options import FindEndpoint, JsonOption, TrustOption, operator_options
 
 if TYPE_CHECKING:
     from moonfed.release.create import CreatedRelease
@@ -43,7 +36,9 @@ def group() -> None:
 
 
 @release_app.command()
+@operator_options
 def create(
+    endpoint: FindEndpoint,
     run: RunArgument,
     name: Annotated[str, typer.Option("--name", help="The model's name; its next version is created.")],
     data: TestDataOption,
@@ -71,9 +66,6 @@ def create(
     sign: SignersOption = None,
     expires_days: ExpiresOption = 365.0,
     trust: TrustOption = None,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create the next version of a released model from a run that has ended.
@@ -102,7 +94,7 @@ def create(
         expires_days=expires_days,
     )
     signer = open_signer(sign or [], print_step)
-    with connect(identity, insecure=insecure, address=coordinator, trust=trust) as runs:
+    with connect(endpoint(), trust=trust) as runs:
         created = create_release(runs, run, options, signer, print_step)
     _print(created, as_json=as_json)
 
@@ -116,9 +108,9 @@ def _print(created: CreatedRelease, *, as_json: bool) -> None:
                 "version": release.version,
                 "run": release.run,
                 "round": release.round,
-                "created": iso_time(release.created),
+                "created": iso(release.created),
                 "manifest": release.manifest.sha256,
-                "variants": [variant.name for variant in release.variants],
+                "variants": list(release.variants),
                 "dropped": dict(created.dropped),
                 "accuracy": release.accuracy,
                 "samples": release.samples,
@@ -127,9 +119,9 @@ def _print(created: CreatedRelease, *, as_json: bool) -> None:
         return
     print(
         f"created version {release.version} of {release.name} from round {release.round} of run {release.run}; "
-        f"accuracy {release.accuracy:.4f} on {release.samples:,} samples"
+        f"accuracy {release.accuracy or 0.0:.4f} on {release.samples:,} samples"
     )
-    print(f"variants: {', '.join(variant.name for variant in release.variants)}")
+    print(f"variants: {', '.join(release.variants)}")
     for variant, reason in created.dropped.items():
         print(f"dropped {variant}: {reason}")
     print(f"deploy it with: moonfed-coordinator release deploy {release.name} --version {release.version}")

@@ -10,8 +10,9 @@ import os
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is imported: errors are raised, not printed
 
-from moonfed.client.coordinator import AsyncCoordinator, Coordinator
-from moonfed.client.records.devices import (
+from moonfed.client.aio.coordinator import AsyncCoordinator
+from moonfed.client.sync.coordinator import Coordinator
+from moonfed.control.devices import (
     Certificate,
     Device,
     DeviceActivity,
@@ -19,8 +20,8 @@ from moonfed.client.records.devices import (
     NewToken,
     Token,
 )
-from moonfed.client.records.evaluations import DeviceEvaluation, DeviceScore, Evaluation
-from moonfed.client.records.events import (
+from moonfed.control.evaluations import DeviceEvaluation, DeviceScore, Evaluation
+from moonfed.control.events import (
     DeviceDeclined,
     DeviceLeft,
     DeviceLost,
@@ -40,11 +41,11 @@ from moonfed.client.records.events import (
     UpdateRejected,
     Waiting,
 )
-from moonfed.client.records.releases import DeployedDevice, Deployment, Release
-from moonfed.client.records.runs import Incident, Ineligible, OpenRound, Round, Run
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.control.kinds import Amount
+from moonfed.control.releases import DeployedDevice, Deployment, Release
 from moonfed.control.run_settings import RunSettings
+from moonfed.control.runs import Incident, Ineligible, OpenRound, Round, Run
 
 __all__ = [
     "Amount",

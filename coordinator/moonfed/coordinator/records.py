@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from moonfed.blobs.store import BlobRef
 from moonfed.bundle.manifest import MODEL
+from moonfed.control.devices import Device, DeviceOutcome
+from moonfed.control.evaluations import DeviceScore
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.robust.incident import Incident
-from moonfed.coordinator.deployments.state import Choice, Deployment, ShownState
-from moonfed.coordinator.rounds.evaluation import DeviceScore
 from moonfed.coordinator.rounds.events import InAttempt
 from moonfed.coordinator.rounds.state import ACTIVE, OpenRound, RunStatus
 from moonfed.errors import InvalidInput
 from moonfed.fleet.assignment import AttemptId as AttemptId
 from moonfed.fleet.evaluation import HoldoutCounts
-from moonfed.fleet.target_release import InstalledRelease
 from moonfed.models.release_manifest import ReleaseManifest
 from moonfed.transport.identity import Role
 
@@ -25,25 +24,6 @@ MAX_REASON = 1000  # characters kept of a reason that a device gives or receives
 MAX_FINGERPRINT = 64  # characters of a device's fingerprint
 MAX_SAMPLES = 10_000_000  # of one device in one round; more is a mistake, or an attempt to outweigh everybody
 Outcome = Literal["accepted", "rejected", "declined"]
-AuditOutcome = Literal["pending", "done", "failed", "denied"]
-DeviceOutcome = Literal["counted", "incident", "abandoned", "rejected", "declined", "lost", "late", "missing"]
-EventKind = Literal[
-    "waiting",
-    "round_opened",
-    "progress",
-    "update_received",
-    "update_rejected",
-    "device_declined",
-    "device_lost",
-    "device_left",
-    "devices_joined",
-    "paused",
-    "resumed",
-    "round_committed",
-    "round_abandoned",
-    "metrics",
-    "ended",
-]
 
 
 def attempt_id(run: str, item: InAttempt | OpenRound) -> AttemptId:
@@ -130,30 +110,6 @@ class DeviceReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CertificateRecord:
-    """A certificate that was issued to a device."""
-
-    serial: str  # hexadecimal
-    expires: float
-    rejected: float = 0.0  # since when it is rejected; 0: accepted
-    reason: str = ""  # revoked, removed, replaced or renamed; empty: accepted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRecord:
-    """A join token without its secret, whose hash begins with the `id`."""
-
-    id: str
-    created: float
-    operator: str  # who created it
-    expires: float
-    uses: int
-    uses_left: int
-    device: str = ""  # the only one that may enrol with it; empty: any new one
-    revoked: float = 0.0  # time of revocation; 0: not revoked
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EligibilityReport:
     """A device's eligibility report for a run; void once the device has another fingerprint."""
 
@@ -182,57 +138,6 @@ NOT_MEASURED = AttemptMeasurements()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceResult:
-    """A device's part in a round that has ended."""
-
-    id: AttemptId
-    outcome: DeviceOutcome
-    reason: str = ""  # of any outcome but counted, if known
-    time: float = 0.0  # of the round's end, seconds since the epoch
-    seconds: float = 0.0  # from its assignment to the first byte of its update; 0: unknown
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundOutcomes:
-    """The outcome of each device in an attempt that has ended, by the devices' present names."""
-
-    id: AttemptId
-    status: Literal["committed", "abandoned"]
-    time: float  # of its end, seconds since the epoch
-    outcomes: Mapping[str, DeviceOutcome]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceActivity:
-    """An assignment that a device works on."""
-
-    id: AttemptId
-    fraction: float = 0.0  # of the local training, as last reported
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRecord:
-    """A device that has enrolled, or connected without TLS."""
-
-    device: str
-    enrolled: float
-    last_seen: float
-    certificate_expires: float
-    platform: Mapping[str, str]
-    online: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)  # its own, if it is online
-    operator_labels: Mapping[str, str] = field(default_factory=dict)  # which override its own
-    revoked: float = 0.0  # time of revocation; 0: not revoked
-    certificates: tuple[CertificateRecord, ...] = ()  # newest last, if a single device was asked for
-    release: str = ""  # of moonfed on the device, when it last connected
-    rounds: int = 0  # committed rounds that counted its update
-    last_result: DeviceResult | None = None
-    activity: tuple[DeviceActivity, ...] = ()
-    ineligible: str = ""  # why it cannot take part in the run that was asked about
-    shared_by: tuple[str, ...] = ()  # addresses of the machines that use its identity in turns, if several do
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceQuery:
     """Conditions on devices, all of which must hold."""
 
@@ -240,9 +145,9 @@ class DeviceQuery:
     online: bool = False  # only those that are
     ineligible: str = ""  # a run; only those that cannot take part in it
 
-    def matches(self, device: DeviceRecord) -> bool:
+    def matches(self, device: Device) -> bool:
         """Return True if the device fulfils all conditions."""
-        labelled = self.labels.items() <= {**device.labels, **device.operator_labels}.items()
+        labelled = self.labels.items() <= device.labels.items()
         eligible = bool(self.ineligible) and not device.ineligible
         return labelled and not eligible and (device.online or not self.online)
 
@@ -262,33 +167,6 @@ class ReleaseRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeploymentView:
-    """An operator's view of a deployment."""
-
-    deployment: Deployment
-    matching: int  # known devices with its labels
-    states: Mapping[ShownState, int]  # number of chosen devices in each state
-    stranded: int  # devices left without any version once this and all newer deployments are rolled back
-
-    @property
-    def chosen(self) -> int:
-        """The number of chosen devices."""
-        return sum(self.states.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeployedDevice:
-    """An operator's view of a device that a deployment has chosen."""
-
-    choice: Choice
-    version: int  # the deployment's
-    variant: str
-    state: ShownState
-    installed: InstalledRelease
-    online: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRecord:
     """A certificate of an operator."""
 
@@ -300,27 +178,6 @@ class OperatorRecord:
     created_by: str  # the operator; empty: the coordinator itself
     expires: float
     revoked: float = 0.0  # 0: not revoked
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRecord:
-    """A change that somebody made or attempted, or a denied call.
-
-    `role`: of an operator; "device"; "coordinator" for itself; or empty for a caller without a certificate. A change
-    stays pending if its coordinator was killed before the call ended.
-    """
-
-    time: float  # seconds since the epoch
-    name: str
-    role: str
-    serial: str  # of the caller's certificate
-    address: str
-    call: str  # such as StopRun
-    details: str  # in the infinitive, such as "stop run 'digits'"
-    outcome: AuditOutcome
-    reason: str = ""  # of a failed or denied call
-    count: int = 1  # of the similar calls that the record stands for
-    number: int = 0  # in the order of recording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,41 +219,3 @@ class EvaluationRecord:
     def key(self) -> tuple[str, int, int]:
         """Identify the evaluation among those of all runs."""
         return self.run, self.round, self.number
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunView:
-    """An operator's view of a run, without its rounds."""
-
-    record: RunRecord
-    open_round: OpenRound | None = None
-    waiting: str = ""
-    initial_metrics: Mapping[str, float] = field(default_factory=dict)
-    committed: int = 0
-    model: BlobRef | None = None  # the newest global model
-    eligible: int = 0  # online devices that rounds are drawn from
-    checking: int = 0  # online devices that have not answered yet whether they are eligible
-    ineligible: Mapping[str, Sequence[str]] = field(default_factory=dict)  # devices by reason
-    absent_classes: tuple[str, ...] = ()  # of which no eligible device has samples, if all have said which they have
-    clipped: Mapping[str, int] = field(default_factory=dict)  # devices that were clipped in their last rounds: how many
-    open_seconds: float = 0.0  # since the open round opened
-    progress: Mapping[str, float] = field(default_factory=dict)  # in the open round: the fractions that devices report
-    reasons: Mapping[str, str] = field(default_factory=dict)  # in the open round: of rejected and declined devices
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEvent:
-    """An event published to a run's subscribers."""
-
-    kind: EventKind
-    round: int = 0
-    attempt: int = 0
-    device: str = ""
-    devices: tuple[str, ...] = ()
-    reason: str = ""
-    model: BlobRef | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    fraction: float = 0.0
-    run: RunView | None = None
-    pending: int = 0  # devices that the round still waits for
-    reused: tuple[str, ...] = ()  # devices whose update of an earlier attempt counts in the round that opened

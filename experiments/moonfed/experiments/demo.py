@@ -18,6 +18,17 @@ import grpc
 import numpy as np
 import numpy.typing as npt
 
+from moonfed.client import (
+    Coordinator,
+    DeviceDeclined,
+    MetricsRecorded,
+    RoundAbandoned,
+    UpdateReceived,
+    UpdateRejected,
+    Waiting,
+)
+from moonfed.control.codec import read_event
+from moonfed.control.events import RunEvent
 from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.experiments.child_processes import ChildProcesses, run
 from moonfed.experiments.datasets import SplitDataSet, load_dataset
@@ -28,6 +39,7 @@ from moonfed.sandbox.policy import available_level
 from moonfed.transport.client import open_channel
 from moonfed.transport.grpc_status import from_rpc_error
 from moonfed.transport.identity import Identity, load_identity
+from moonfed.transport.operator_connection import Endpoint
 from moonfed.v1 import control_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub
 
@@ -203,7 +215,7 @@ def show_progress(control: ControlStub, fleet: ChildProcesses, rounds: int) -> N
     guard = threading.Thread(target=_cancel_if_one_ends, args=(events.cancel, fleet, done), daemon=True)
     guard.start()
     try:
-        show_events(events, rounds)
+        show_events(map(read_event, events), rounds)
     except grpc.RpcError as error:
         name = fleet.ended()
         raise (MoonfedError(f"{name} ended: {fleet.last_log_line(name)}") if name else from_rpc_error(error)) from error
@@ -219,18 +231,20 @@ def _cancel_if_one_ends(cancel: Callable[[], object], fleet: ChildProcesses, don
             return
 
 
-def show_events(events: Iterable[control_pb2.RunEvent], rounds: int) -> None:
+def show_events(events: Iterable[RunEvent | None], rounds: int) -> None:
     """Print a line for each round that grows as devices report, and one for its model's accuracy."""
     shown = 0
     for event in events:
-        if event.kind == control_pb2.EVENT_KIND_UPDATE_RECEIVED:
+        if isinstance(event, UpdateReceived):
             label = "" if event.round == shown else f"\n  round {event.round:2d}/{rounds}  reported:"
             print(f"{label} {event.device}", end="", flush=True)
             shown = event.round
-        elif event.kind == control_pb2.EVENT_KIND_METRICS and event.round and "accuracy" in event.metrics:
+        elif isinstance(event, MetricsRecorded) and event.round and "accuracy" in event.metrics:
             show_accuracy(event.metrics["accuracy"])
-        elif event.reason:
-            print(f"\n  {event.device + ': ' if event.device else ''}{event.reason}", end="", flush=True)
+        elif isinstance(event, UpdateRejected | DeviceDeclined):
+            print(f"\n  {event.device}: {event.reason}", end="", flush=True)
+        elif isinstance(event, Waiting | RoundAbandoned):
+            print(f"\n  {event.reason}", end="", flush=True)
 
 
 def show_accuracy(accuracy: float) -> None:
@@ -240,10 +254,9 @@ def show_accuracy(accuracy: float) -> None:
 
 def accuracy_by_round(identity: Identity) -> list[float]:
     """Return the evaluator's accuracy for each committed round's model."""
-    with open_channel(identity.address, identity) as channel:
-        rounds = list(ControlStub(channel).ListRounds(control_pb2.ListRoundsRequest(run=RUN)))
-    committed = (entry for entry in rounds if entry.status == control_pb2.ROUND_STATUS_COMMITTED)
-    return [entry.metrics["accuracy"] for entry in committed]
+    with Coordinator(Endpoint(identity.address, identity)) as coordinator:
+        rounds = coordinator.rounds(RUN)
+    return [entry.metrics["accuracy"] for entry in rounds if entry.status == "committed"]
 
 
 def export_onnx(settings: DemoSettings) -> float:

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moonfed.bundle.manifest import GRAPH_FILE, Manifest
+from moonfed.client import Run
 from moonfed.control.held_out_score import DEFAULT_TEST_SET, HeldOutScore, require_test_set
 from moonfed.data.source import Source
 from moonfed.errors import InvalidInput, NotFound, Unavailable
 from moonfed.export.binding import bind_file
-from moonfed.export.coordinator_client import CoordinatorClient, GlobalModel, global_models, has_ended
+from moonfed.export.coordinator_client import CoordinatorClient, GlobalModel, global_models
 from moonfed.export.run_watcher import WAIT_LIMIT, watch_run
 from moonfed.export.scoring import HeldOutData, Predictor
 from moonfed.transport.client import Backoff
-from moonfed.v1 import control_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def open_evaluator(
     backoff = Backoff(limit=WAIT_LIMIT)
     while True:
         try:
-            manifest = runs.manifest(runs.get(run))
+            manifest = runs.manifest(runs.run(run))
             held_out = read_held_out(test_set, data, manifest)
             if not again:
                 _require_same_data(runs, run, held_out)
@@ -122,23 +122,23 @@ class Evaluator:
 
     def catch_up(self) -> bool:
         """Score every global model that has no score yet; return False once the run has ended."""
-        run = self._runs.get(self._run)
+        run = self._runs.run(self._run)
         done = self._done if self._again else {*self._runs.scores(self._run, self._data.name)}
         for model in self._models(run):
             if model.round in done:
                 self._confirm(model.round)
             else:
                 self._evaluate_unless_deleted(run, model)
-        return not has_ended(run)
+        return run.active
 
     def follow(self) -> None:
         """Score new models until the run has ended, waiting for the coordinator when it is unavailable."""
         watch_run(self._runs, self._run, on_model=self.catch_up, on_unavailable=self._on_unavailable)
 
-    def _models(self, run: control_pb2.Run) -> list[GlobalModel]:
-        return global_models(run, self._runs.rounds(self._run), self._manifest)
+    def _models(self, run: Run) -> list[GlobalModel]:
+        return global_models(run, self._runs.rounds(self._run))
 
-    def _evaluate_unless_deleted(self, run: control_pb2.Run, model: GlobalModel) -> None:
+    def _evaluate_unless_deleted(self, run: Run, model: GlobalModel) -> None:
         """Evaluate a model unless the coordinator has deleted it meanwhile."""
         try:
             self._evaluate(model)

@@ -1,1 +1,1 @@
-"""Types that operators and a coordinator exchange, each used at both ends."""
+"""Records of what operators see of a coordinator, with their messages and their JSON documents."""

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from moonfed.errors import InvalidInput
-from moonfed.v1 import control_pb2
 from moonfed.validate import require, require_at_least, require_whole
 
 DEFAULT_TEST_SET = "test"
@@ -148,15 +147,6 @@ class HeldOutScore:
     def from_document(cls, document: Mapping[str, Any]) -> HeldOutScore:
         """Read what `to_document` wrote."""
         return cls(**{**document, **{name: tuple(document[name]) for name in (*_COUNTS, "classes")}})
-
-    def to_message(self) -> control_pb2.HeldOutScore:
-        """Convert it for the network."""
-        return control_pb2.HeldOutScore(**self.to_document())
-
-    @classmethod
-    def from_message(cls, message: control_pb2.HeldOutScore) -> HeldOutScore:
-        """Convert and check a message from the network."""
-        return cls.from_document({field: getattr(message, field) for field in cls.__dataclass_fields__})
 
 
 def _fits(support: int, predicted: int, correct: int) -> bool:

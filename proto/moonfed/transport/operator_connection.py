@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from moonfed.errors import MoonfedError, NotFound
 from moonfed.transport.identity import Identity, load_identity
-
-if TYPE_CHECKING:
-    import grpc
 
 DEFAULT_STATE = Path("moonfed-coordinator")  # of a coordinator started in this directory
 DEFAULT_IDENTITY = DEFAULT_STATE / "operator"
@@ -34,16 +29,10 @@ class Endpoint:
         return explain_unavailable(self.address, self.identity)
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """An open channel to a coordinator, with a function that explains failures."""
-
-    channel: grpc.Channel
-    explain: Callable[[], MoonfedError]
-
-
-def find_endpoint(identity: Path, *, insecure: bool, address: str | None) -> Endpoint:
+def find_endpoint(identity: str | Path | None, *, insecure: bool, address: str | None) -> Endpoint:
     """Return a coordinator's endpoint: by default, at the address of the identity.
+
+    `identity`: a directory; None: the environment's, or else that of a coordinator started in this directory.
 
     Raises InvalidInput for a malformed address, NotFound if there is no identity, Untrusted if its certificate has
     expired.
@@ -55,19 +44,9 @@ def find_endpoint(identity: Path, *, insecure: bool, address: str | None) -> End
         transport.parse_address(address, "coordinator")
     held: Identity | None = None
     if not insecure:
-        held = _operator(identity)
+        held = _operator(Path(identity or os.environ.get(IDENTITY_VARIABLE) or DEFAULT_IDENTITY))
         held.require_valid()
     return Endpoint(address or (held.address if held else DEFAULT_ADDRESS), held)
-
-
-@contextmanager
-def open_connection(identity: Path, *, insecure: bool, address: str | None) -> Iterator[Connection]:
-    """Return a connection with an operator's identity, or in plaintext to this machine; raises as `find_endpoint`."""
-    from moonfed.transport import client as transport
-
-    endpoint = find_endpoint(identity, insecure=insecure, address=address)
-    with transport.open_channel(endpoint.address, endpoint.identity) as channel:
-        yield Connection(channel, endpoint.explain)
 
 
 def _operator(identity: Path) -> Identity:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from moonfed.transport.operator_connection import DEFAULT_IDENTITY as DEFAULT_IDENTITY
 from moonfed.transport.operator_connection import DEFAULT_STATE as DEFAULT_STATE
-from moonfed.transport.operator_connection import IDENTITY_VARIABLE
-from moonfed.transport.operator_connection import open_connection as open_connection
+from moonfed.transport.operator_connection import IDENTITY_VARIABLE, Endpoint, find_endpoint
+
+FindEndpoint: TypeAlias = Callable[[], Endpoint]  # of the coordinator; reads the identity
 
 IdentityOption = Annotated[
     Path,
@@ -37,3 +41,25 @@ TrustOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def operator_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of an operator's connection; its first parameter, a FindEndpoint, stands for them."""
+
+    def run(*, identity: Path, insecure: bool, coordinator: str | None, **given: object) -> None:
+        command(partial(find_endpoint, identity, insecure=insecure, address=coordinator), **given)
+
+    options: dict[str, tuple[Any, object]] = {
+        "identity": (IdentityOption, DEFAULT_IDENTITY),
+        "insecure": (InsecureOption, False),
+        "coordinator": (CoordinatorOption, None),
+    }
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in options.items()
+    ]
+    rest = [own.pop()] if own and own[-1].kind is inspect.Parameter.VAR_KEYWORD else []
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    setattr(run, "__signature__", inspect.Signature([*own, *shared, *rest]))  # noqa: B010 - not declared of functions
+    return run

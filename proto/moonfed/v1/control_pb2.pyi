@@ -7,7 +7,6 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from moonfed.v1 import blob_pb2 as _blob_pb2
 import builtins as _builtins
 import sys
@@ -19,140 +18,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _RunStatus:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _RunStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunStatus.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    RUN_STATUS_UNSPECIFIED: _RunStatus.ValueType  # 0
-    RUN_STATUS_RUNNING: _RunStatus.ValueType  # 1
-    RUN_STATUS_FINISHED: _RunStatus.ValueType  # 2
-    RUN_STATUS_STOPPED: _RunStatus.ValueType  # 3
-    RUN_STATUS_FAILED: _RunStatus.ValueType  # 4
-    """reason"""
-    RUN_STATUS_PAUSED: _RunStatus.ValueType  # 5
-
-class RunStatus(_RunStatus, metaclass=_RunStatusEnumTypeWrapper): ...
-
-RUN_STATUS_UNSPECIFIED: RunStatus.ValueType  # 0
-RUN_STATUS_RUNNING: RunStatus.ValueType  # 1
-RUN_STATUS_FINISHED: RunStatus.ValueType  # 2
-RUN_STATUS_STOPPED: RunStatus.ValueType  # 3
-RUN_STATUS_FAILED: RunStatus.ValueType  # 4
-"""reason"""
-RUN_STATUS_PAUSED: RunStatus.ValueType  # 5
-Global___RunStatus: _TypeAlias = RunStatus  # noqa: Y015
-
-class _RoundStatus:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _RoundStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RoundStatus.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    ROUND_STATUS_UNSPECIFIED: _RoundStatus.ValueType  # 0
-    ROUND_STATUS_COMMITTED: _RoundStatus.ValueType  # 1
-    ROUND_STATUS_ABANDONED: _RoundStatus.ValueType  # 2
-
-class RoundStatus(_RoundStatus, metaclass=_RoundStatusEnumTypeWrapper): ...
-
-ROUND_STATUS_UNSPECIFIED: RoundStatus.ValueType  # 0
-ROUND_STATUS_COMMITTED: RoundStatus.ValueType  # 1
-ROUND_STATUS_ABANDONED: RoundStatus.ValueType  # 2
-Global___RoundStatus: _TypeAlias = RoundStatus  # noqa: Y015
-
-class _EventKind:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    EVENT_KIND_UNSPECIFIED: _EventKind.ValueType  # 0
-    EVENT_KIND_SNAPSHOT: _EventKind.ValueType  # 1
-    """run"""
-    EVENT_KIND_WAITING: _EventKind.ValueType  # 2
-    """reason: for whom or what, between two rounds"""
-    EVENT_KIND_ROUND_OPENED: _EventKind.ValueType  # 3
-    """round, attempt, devices: the cohort"""
-    EVENT_KIND_PROGRESS: _EventKind.ValueType  # 4
-    """round, attempt, device, fraction"""
-    EVENT_KIND_UPDATE_RECEIVED: _EventKind.ValueType  # 5
-    """round, attempt, device, pending"""
-    EVENT_KIND_UPDATE_REJECTED: _EventKind.ValueType  # 6
-    """round, attempt, device, pending, reason"""
-    EVENT_KIND_DEVICE_DECLINED: _EventKind.ValueType  # 7
-    """round, attempt, device, pending, reason"""
-    EVENT_KIND_DEVICE_LOST: _EventKind.ValueType  # 8
-    """round, attempt, device"""
-    EVENT_KIND_ROUND_COMMITTED: _EventKind.ValueType  # 9
-    """round, attempt, devices: counted, model, metrics, reason: devices with incidents"""
-    EVENT_KIND_ROUND_ABANDONED: _EventKind.ValueType  # 10
-    """round, attempt, devices: missing, reason"""
-    EVENT_KIND_METRICS: _EventKind.ValueType  # 11
-    """round, metrics"""
-    EVENT_KIND_ENDED: _EventKind.ValueType  # 12
-    """run"""
-    EVENT_KIND_DEVICES_JOINED: _EventKind.ValueType  # 13
-    """round, attempt, devices: the replacements"""
-    EVENT_KIND_DEVICE_LEFT: _EventKind.ValueType  # 14
-    """round, attempt, device"""
-    EVENT_KIND_PAUSED: _EventKind.ValueType  # 15
-    EVENT_KIND_RESUMED: _EventKind.ValueType  # 16
-
-class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper): ...
-
-EVENT_KIND_UNSPECIFIED: EventKind.ValueType  # 0
-EVENT_KIND_SNAPSHOT: EventKind.ValueType  # 1
-"""run"""
-EVENT_KIND_WAITING: EventKind.ValueType  # 2
-"""reason: for whom or what, between two rounds"""
-EVENT_KIND_ROUND_OPENED: EventKind.ValueType  # 3
-"""round, attempt, devices: the cohort"""
-EVENT_KIND_PROGRESS: EventKind.ValueType  # 4
-"""round, attempt, device, fraction"""
-EVENT_KIND_UPDATE_RECEIVED: EventKind.ValueType  # 5
-"""round, attempt, device, pending"""
-EVENT_KIND_UPDATE_REJECTED: EventKind.ValueType  # 6
-"""round, attempt, device, pending, reason"""
-EVENT_KIND_DEVICE_DECLINED: EventKind.ValueType  # 7
-"""round, attempt, device, pending, reason"""
-EVENT_KIND_DEVICE_LOST: EventKind.ValueType  # 8
-"""round, attempt, device"""
-EVENT_KIND_ROUND_COMMITTED: EventKind.ValueType  # 9
-"""round, attempt, devices: counted, model, metrics, reason: devices with incidents"""
-EVENT_KIND_ROUND_ABANDONED: EventKind.ValueType  # 10
-"""round, attempt, devices: missing, reason"""
-EVENT_KIND_METRICS: EventKind.ValueType  # 11
-"""round, metrics"""
-EVENT_KIND_ENDED: EventKind.ValueType  # 12
-"""run"""
-EVENT_KIND_DEVICES_JOINED: EventKind.ValueType  # 13
-"""round, attempt, devices: the replacements"""
-EVENT_KIND_DEVICE_LEFT: EventKind.ValueType  # 14
-"""round, attempt, device"""
-EVENT_KIND_PAUSED: EventKind.ValueType  # 15
-EVENT_KIND_RESUMED: EventKind.ValueType  # 16
-Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
-
-class _DeploymentStatus:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _DeploymentStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DeploymentStatus.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    DEPLOYMENT_STATUS_UNSPECIFIED: _DeploymentStatus.ValueType  # 0
-    DEPLOYMENT_STATUS_ACTIVE: _DeploymentStatus.ValueType  # 1
-    DEPLOYMENT_STATUS_PAUSED: _DeploymentStatus.ValueType  # 2
-    DEPLOYMENT_STATUS_ROLLED_BACK: _DeploymentStatus.ValueType  # 3
-
-class DeploymentStatus(_DeploymentStatus, metaclass=_DeploymentStatusEnumTypeWrapper): ...
-
-DEPLOYMENT_STATUS_UNSPECIFIED: DeploymentStatus.ValueType  # 0
-DEPLOYMENT_STATUS_ACTIVE: DeploymentStatus.ValueType  # 1
-DEPLOYMENT_STATUS_PAUSED: DeploymentStatus.ValueType  # 2
-DEPLOYMENT_STATUS_ROLLED_BACK: DeploymentStatus.ValueType  # 3
-Global___DeploymentStatus: _TypeAlias = DeploymentStatus  # noqa: Y015
 
 @_typing.final
 class UploadRequest(_message.Message):
@@ -356,59 +221,39 @@ class Run(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     ABSENT_CLASSES_FIELD_NUMBER: _builtins.int
     run: _builtins.str
-    status: Global___RunStatus.ValueType
+    status: _builtins.str
     method: _builtins.str
     round: _builtins.int
-    """rounds committed so far"""
     waiting: _builtins.str
-    """one sentence about what the run is waiting for; empty: nothing"""
     created: _builtins.float
-    """seconds since the epoch, coordinator's clock"""
     eligible: _builtins.int
-    """online devices that rounds are drawn from"""
     checking: _builtins.int
-    """online devices that have not answered yet whether they are eligible"""
     reason: _builtins.str
-    """of a failed run"""
     settings: _builtins.str
     """all of them: JSON with the keys of a recipe"""
     @_builtins.property
     def manifest(self) -> _blob_pb2.Blob: ...
     @_builtins.property
-    def model(self) -> _blob_pb2.Blob:
-        """the newest global model"""
-
+    def model(self) -> _blob_pb2.Blob: ...
     @_builtins.property
-    def open_round(self) -> Global___OpenRound:
-        """absent between rounds"""
-
+    def open_round(self) -> Global___OpenRound: ...
     @_builtins.property
-    def initial_metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """of the initial weights"""
-
+    def initial_metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
-    def initial_model(self) -> _blob_pb2.Blob:
-        """the initial weights: global model 0"""
-
+    def initial_model(self) -> _blob_pb2.Blob: ...
     @_builtins.property
-    def signature(self) -> _blob_pb2.Blob:
-        """of the bundle; absent for a run of an earlier release"""
-
+    def signature(self) -> _blob_pb2.Blob: ...
     @_builtins.property
-    def ineligible(self) -> _containers.RepeatedCompositeFieldContainer[Global___IneligibleDevices]: ...
+    def ineligible(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ineligible]: ...
     @_builtins.property
-    def clipped(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """devices that were clipped each time in at least their last two rounds: how many"""
-
+    def clipped(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     @_builtins.property
-    def absent_classes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """of which no eligible device has samples; empty unless all of them have said"""
-
+    def absent_classes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
         run: _builtins.str = ...,
-        status: Global___RunStatus.ValueType = ...,
+        status: _builtins.str = ...,
         manifest: _blob_pb2.Blob | None = ...,
         method: _builtins.str = ...,
         round: _builtins.int = ...,
@@ -421,7 +266,7 @@ class Run(_message.Message):
         signature: _blob_pb2.Blob | None = ...,
         eligible: _builtins.int = ...,
         checking: _builtins.int = ...,
-        ineligible: _abc.Iterable[Global___IneligibleDevices] | None = ...,
+        ineligible: _abc.Iterable[Global___Ineligible] | None = ...,
         reason: _builtins.str = ...,
         clipped: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         settings: _builtins.str = ...,
@@ -436,8 +281,8 @@ class Run(_message.Message):
 Global___Run: _TypeAlias = Run  # noqa: Y015
 
 @_typing.final
-class IneligibleDevices(_message.Message):
-    """Devices that are ineligible for one reason: all that reported it, and online ones that do not meet a requirement."""
+class Ineligible(_message.Message):
+    """Of a run: all devices that reported the reason, and online ones that do not meet a requirement."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -458,7 +303,7 @@ class IneligibleDevices(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___IneligibleDevices: _TypeAlias = IneligibleDevices  # noqa: Y015
+Global___Ineligible: _TypeAlias = Ineligible  # noqa: Y015
 
 @_typing.final
 class Round(_message.Message):
@@ -524,6 +369,7 @@ class Round(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    RUN_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
@@ -539,52 +385,36 @@ class Round(_message.Message):
     OUTCOMES_FIELD_NUMBER: _builtins.int
     RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
     SENT_BYTES_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
-    status: Global___RoundStatus.ValueType
+    status: _builtins.str
     reason: _builtins.str
-    """of an abandoned round"""
     seconds: _builtins.float
     updates: _builtins.int
-    """accepted, in an abandoned round, too"""
     received_bytes: _builtins.int
-    """of the files of accepted updates"""
     sent_bytes: _builtins.int
-    """of the model's files that were assigned, counted once for each device"""
     @_builtins.property
-    def model(self) -> _blob_pb2.Blob:
-        """of a committed round; absent once deleted"""
-
+    def model(self) -> _blob_pb2.Blob: ...
     @_builtins.property
-    def counted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """devices whose update was reduced; a reducer may have left it out"""
-
+    def counted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """devices of the cohort whose update was not reduced"""
-
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """of the round's global model; and "train_loss", the cohort's mean"""
-
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
-    def incidents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Incident]:
-        """updates changed or excluded by robust aggregation"""
-
+    def incidents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Incident]: ...
     @_builtins.property
-    def phases(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """its seconds by phase: training, upload, waiting, reduction, commit; empty: unknown"""
-
+    def phases(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
-    def outcomes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """number of devices by outcome: see DeviceResult"""
-
+    def outcomes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     def __init__(
         self,
         *,
+        run: _builtins.str = ...,
         round: _builtins.int = ...,
         attempt: _builtins.int = ...,
-        status: Global___RoundStatus.ValueType = ...,
+        status: _builtins.str = ...,
         model: _blob_pb2.Blob | None = ...,
         counted: _abc.Iterable[_builtins.str] | None = ...,
         missing: _abc.Iterable[_builtins.str] | None = ...,
@@ -600,7 +430,7 @@ class Round(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "incidents", b"incidents", "metrics", b"metrics", "missing", b"missing", "model", b"model", "outcomes", b"outcomes", "phases", b"phases", "reason", b"reason", "received_bytes", b"received_bytes", "round", b"round", "seconds", b"seconds", "sent_bytes", b"sent_bytes", "status", b"status", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "incidents", b"incidents", "metrics", b"metrics", "missing", b"missing", "model", b"model", "outcomes", b"outcomes", "phases", b"phases", "reason", b"reason", "received_bytes", b"received_bytes", "round", b"round", "run", b"run", "seconds", b"seconds", "sent_bytes", b"sent_bytes", "status", b"status", "updates", b"updates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -614,7 +444,6 @@ class Incident(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     description: _builtins.str
-    """one sentence"""
     def __init__(
         self,
         *,
@@ -689,9 +518,7 @@ class OpenRound(_message.Message):
     round: _builtins.int
     attempt: _builtins.int
     seconds: _builtins.float
-    """since it opened"""
     target: _builtins.int
-    """updates with which it closes"""
     @_builtins.property
     def cohort(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -703,21 +530,13 @@ class OpenRound(_message.Message):
     @_builtins.property
     def declined(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def replacements(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """of the cohort, those that joined an open round"""
-
+    def replacements(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def left(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """of the cohort, those that announced that they stop; they may return"""
-
+    def left(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def progress(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """by device: fraction of its training, as last reported to this replica"""
-
+    def progress(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
-    def reasons(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """of rejected and declined devices"""
-
+    def reasons(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
         self,
         *,
@@ -849,8 +668,6 @@ Global___ListRoundOutcomesRequest: _TypeAlias = ListRoundOutcomesRequest  # noqa
 
 @_typing.final
 class RoundOutcomes(_message.Message):
-    """An attempt at a round that has ended."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -873,32 +690,32 @@ class RoundOutcomes(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    RUN_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     OUTCOMES_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
-    status: Global___RoundStatus.ValueType
+    status: _builtins.str
     time: _builtins.float
-    """of its end, seconds since the epoch"""
     @_builtins.property
-    def outcomes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """by the device's present name: see DeviceResult; removed devices are left out"""
-
+    def outcomes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
         self,
         *,
+        run: _builtins.str = ...,
         round: _builtins.int = ...,
         attempt: _builtins.int = ...,
-        status: Global___RoundStatus.ValueType = ...,
+        status: _builtins.str = ...,
         outcomes: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         time: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "outcomes", b"outcomes", "round", b"round", "status", b"status", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "outcomes", b"outcomes", "round", b"round", "run", b"run", "status", b"status", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1059,7 +876,7 @@ class WatchRunRequest(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     progress: _builtins.bool
-    """PROGRESS events, too"""
+    """Progress, too"""
     def __init__(
         self,
         *,
@@ -1076,6 +893,8 @@ Global___WatchRunRequest: _TypeAlias = WatchRunRequest  # noqa: Y015
 
 @_typing.final
 class RunEvent(_message.Message):
+    """One of the events in `moonfed.control.events`, with the fields of its record; `kind`: the record's name in snake case."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -1110,14 +929,18 @@ class RunEvent(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     PENDING_FIELD_NUMBER: _builtins.int
     REUSED_FIELD_NUMBER: _builtins.int
-    kind: Global___EventKind.ValueType
+    COHORT_FIELD_NUMBER: _builtins.int
+    COUNTED_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    INCIDENTS_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
     device: _builtins.str
     reason: _builtins.str
     fraction: _builtins.float
     pending: _builtins.int
-    """devices that the round still waits for"""
+    incidents: _builtins.str
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -1127,13 +950,17 @@ class RunEvent(_message.Message):
     @_builtins.property
     def run(self) -> Global___Run: ...
     @_builtins.property
-    def reused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """devices whose update of an earlier attempt counts in the round that opened"""
-
+    def reused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def cohort(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def counted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
-        kind: Global___EventKind.ValueType = ...,
+        kind: _builtins.str = ...,
         round: _builtins.int = ...,
         attempt: _builtins.int = ...,
         device: _builtins.str = ...,
@@ -1145,10 +972,14 @@ class RunEvent(_message.Message):
         run: Global___Run | None = ...,
         pending: _builtins.int = ...,
         reused: _abc.Iterable[_builtins.str] | None = ...,
+        cohort: _abc.Iterable[_builtins.str] | None = ...,
+        counted: _abc.Iterable[_builtins.str] | None = ...,
+        missing: _abc.Iterable[_builtins.str] | None = ...,
+        incidents: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "device", b"device", "devices", b"devices", "fraction", b"fraction", "kind", b"kind", "metrics", b"metrics", "model", b"model", "pending", b"pending", "reason", b"reason", "reused", b"reused", "round", b"round", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cohort", b"cohort", "counted", b"counted", "device", b"device", "devices", b"devices", "fraction", b"fraction", "incidents", b"incidents", "kind", b"kind", "metrics", b"metrics", "missing", b"missing", "model", b"model", "pending", b"pending", "reason", b"reason", "reused", b"reused", "round", b"round", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1242,9 +1073,28 @@ Global___CreateReleaseRequest: _TypeAlias = CreateReleaseRequest  # noqa: Y015
 
 @_typing.final
 class Release(_message.Message):
-    """One version of a released model."""
-
     DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class VariantsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _blob_pb2.Blob: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _blob_pb2.Blob | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     NAME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
@@ -1261,15 +1111,11 @@ class Release(_message.Message):
     name: _builtins.str
     version: _builtins.int
     created: _builtins.float
-    """seconds since the epoch"""
     operator: _builtins.str
-    """who created it"""
     run: _builtins.str
     round: _builtins.int
     accuracy: _builtins.float
-    """of its evaluation, 0 to 1"""
     samples: _builtins.int
-    """of its evaluation"""
     @_builtins.property
     def manifest(self) -> _blob_pb2.Blob: ...
     @_builtins.property
@@ -1277,7 +1123,7 @@ class Release(_message.Message):
     @_builtins.property
     def classes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def variants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Variant]: ...
+    def variants(self) -> _containers.MessageMap[_builtins.str, _blob_pb2.Blob]: ...
     def __init__(
         self,
         *,
@@ -1290,7 +1136,7 @@ class Release(_message.Message):
         manifest: _blob_pb2.Blob | None = ...,
         signature: _blob_pb2.Blob | None = ...,
         classes: _abc.Iterable[_builtins.str] | None = ...,
-        variants: _abc.Iterable[Global___Variant] | None = ...,
+        variants: _abc.Mapping[_builtins.str, _blob_pb2.Blob] | None = ...,
         accuracy: _builtins.float | None = ...,
         samples: _builtins.int = ...,
     ) -> None: ...
@@ -1303,32 +1149,6 @@ class Release(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__accuracy) -> _WhichOneofReturnType__accuracy | None: ...
 
 Global___Release: _TypeAlias = Release  # noqa: Y015
-
-@_typing.final
-class Variant(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    MODEL_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    """such as "float32" """
-    @_builtins.property
-    def model(self) -> _blob_pb2.Blob:
-        """its ONNX file"""
-
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-        model: _blob_pb2.Blob | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "name", b"name"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Variant: _TypeAlias = Variant  # noqa: Y015
 
 @_typing.final
 class ListReleasesRequest(_message.Message):
@@ -1465,11 +1285,6 @@ Global___DeployReleaseRequest: _TypeAlias = DeployReleaseRequest  # noqa: Y015
 
 @_typing.final
 class Deployment(_message.Message):
-    """A version on its way to some devices. Deployments of a model stack: a device's target is that of the newest one which
-    has chosen it and is not rolled back; if the device declined or failed that one, or has yet to begin it while it is
-    paused, an older one applies.
-    """
-
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -1529,29 +1344,21 @@ class Deployment(_message.Message):
     STRANDED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     number: _builtins.int
-    """from 1, for each name"""
     version: _builtins.int
     variant: _builtins.str
     trusted_labels: _builtins.bool
     percent: _builtins.float
     max_drop: _builtins.float
-    status: Global___DeploymentStatus.ValueType
+    status: _builtins.str
     created: _builtins.float
-    """seconds since the epoch"""
     operator: _builtins.str
-    """who deployed it"""
     matching: _builtins.int
-    """known devices with the labels, revoked ones excluded"""
     chosen: _builtins.int
-    """devices"""
     stranded: _builtins.int
-    """devices left without any version once this and all newer deployments are rolled back"""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
-    def states(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """number of chosen devices in each state of DeployedDevice; without revoked ones"""
-
+    def states(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     def __init__(
         self,
         *,
@@ -1563,7 +1370,7 @@ class Deployment(_message.Message):
         trusted_labels: _builtins.bool = ...,
         percent: _builtins.float = ...,
         max_drop: _builtins.float = ...,
-        status: Global___DeploymentStatus.ValueType = ...,
+        status: _builtins.str = ...,
         created: _builtins.float = ...,
         operator: _builtins.str = ...,
         matching: _builtins.int = ...,
@@ -1740,13 +1547,11 @@ Global___ListDeployedDevicesRequest: _TypeAlias = ListDeployedDevicesRequest  # 
 
 @_typing.final
 class DeployedDevice(_message.Message):
-    """A device and its target."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     DEVICE_FIELD_NUMBER: _builtins.int
     DEPLOYMENT_FIELD_NUMBER: _builtins.int
-    TARGET_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     VARIANT_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
@@ -1755,35 +1560,27 @@ class DeployedDevice(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     INSTALLED_FIELD_NUMBER: _builtins.int
     PREVIOUS_FIELD_NUMBER: _builtins.int
-    TIME_FIELD_NUMBER: _builtins.int
+    REPORTED_FIELD_NUMBER: _builtins.int
     ONLINE_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     deployment: _builtins.int
-    """the newest that chose it and is not rolled back; if all are, the newest of them"""
-    target: _builtins.int
-    """version of that deployment, even of one rolled back: see `state`"""
+    version: _builtins.int
     variant: _builtins.str
     state: _builtins.str
-    """pending, accepted, installed, declined, failed, fell-back, superseded, returning or returned"""
     reason: _builtins.str
     score: _builtins.float
-    """of the target on the device's holdout, 0 to 1"""
     current_score: _builtins.float
     samples: _builtins.int
-    """in the holdout"""
     installed: _builtins.int
-    """the version that it predicts with, as last reported; 0: none"""
     previous: _builtins.int
-    """the earlier version that it retains; 0: none"""
-    time: _builtins.float
-    """of the latest report; 0: none"""
+    reported: _builtins.float
     online: _builtins.bool
     def __init__(
         self,
         *,
         device: _builtins.str = ...,
         deployment: _builtins.int = ...,
-        target: _builtins.int = ...,
+        version: _builtins.int = ...,
         variant: _builtins.str = ...,
         state: _builtins.str = ...,
         reason: _builtins.str = ...,
@@ -1792,12 +1589,12 @@ class DeployedDevice(_message.Message):
         samples: _builtins.int = ...,
         installed: _builtins.int = ...,
         previous: _builtins.int = ...,
-        time: _builtins.float = ...,
+        reported: _builtins.float = ...,
         online: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_current_score", b"_current_score", "_score", b"_score", "current_score", b"current_score", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_score", b"_current_score", "_score", b"_score", "current_score", b"current_score", "deployment", b"deployment", "device", b"device", "installed", b"installed", "online", b"online", "previous", b"previous", "reason", b"reason", "samples", b"samples", "score", b"score", "state", b"state", "target", b"target", "time", b"time", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_score", b"_current_score", "_score", b"_score", "current_score", b"current_score", "deployment", b"deployment", "device", b"device", "installed", b"installed", "online", b"online", "previous", b"previous", "reason", b"reason", "reported", b"reported", "samples", b"samples", "score", b"score", "state", b"state", "variant", b"variant", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__current_score: _TypeAlias = _typing.Literal["current_score"]  # noqa: Y015
     _WhichOneofArgType__current_score: _TypeAlias = _typing.Literal["_current_score", b"_current_score"]  # noqa: Y015
@@ -1942,43 +1739,26 @@ class Device(_message.Message):
     device: _builtins.str
     online: _builtins.bool
     enrolled: _builtins.float
-    """seconds since the epoch"""
     last_seen: _builtins.float
     certificate_expires: _builtins.float
     revoked: _builtins.float
-    """time of revocation; 0: not revoked"""
     release: _builtins.str
-    """of moonfed on the device, when it last connected"""
     rounds: _builtins.int
-    """committed rounds that counted its update"""
     ineligible: _builtins.str
-    """reason, if asked for"""
     @_builtins.property
     def platform(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """its own if it is online, overridden by the operators'"""
-
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
-    def operator_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """set by operators"""
-
+    def operator_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
-    def certificates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Certificate]:
-        """the newest last; only of GetDevice"""
-
+    def certificates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Certificate]: ...
     @_builtins.property
-    def last_result(self) -> Global___DeviceResult:
-        """absent: it was in no round that has ended"""
-
+    def last_result(self) -> Global___DeviceResult: ...
     @_builtins.property
-    def activity(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceActivity]:
-        """the assignments that it works on, the current one first"""
-
+    def activity(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceActivity]: ...
     @_builtins.property
-    def shared_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """addresses of the machines that use its identity in turns, if several do"""
-
+    def shared_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -2009,17 +1789,6 @@ Global___Device: _TypeAlias = Device  # noqa: Y015
 
 @_typing.final
 class DeviceResult(_message.Message):
-    """A device's part in an attempt at a round that has ended. Its outcome is one of:
-      counted    its update was reduced
-      incident   robust aggregation changed its update, excluded it, or reported it as far from the others
-      abandoned  its update was accepted, but the attempt was abandoned
-      rejected   its update failed the checks
-      declined   it declined the assignment
-      lost       it sent no heartbeat within the run's timeout, left, or was revoked
-      late       it offered its update after the round had closed; until then it is missing or lost
-      missing    none of these
-    """
-
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
@@ -2034,11 +1803,9 @@ class DeviceResult(_message.Message):
     attempt: _builtins.int
     outcome: _builtins.str
     reason: _builtins.str
-    """of any outcome but counted, if known"""
     time: _builtins.float
-    """when the attempt ended, seconds since the epoch"""
     seconds: _builtins.float
-    """from its assignment to the first byte of its update; 0: unknown, as in Device.last_result"""
+    """absent in Device.last_result"""
     def __init__(
         self,
         *,
@@ -2048,13 +1815,15 @@ class DeviceResult(_message.Message):
         outcome: _builtins.str = ...,
         reason: _builtins.str = ...,
         time: _builtins.float = ...,
-        seconds: _builtins.float = ...,
+        seconds: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seconds", b"_seconds", "seconds", b"seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "outcome", b"outcome", "reason", b"reason", "round", b"round", "run", b"run", "seconds", b"seconds", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seconds", b"_seconds", "attempt", b"attempt", "outcome", b"outcome", "reason", b"reason", "round", b"round", "run", b"run", "seconds", b"seconds", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__seconds: _TypeAlias = _typing.Literal["seconds"]  # noqa: Y015
+    _WhichOneofArgType__seconds: _TypeAlias = _typing.Literal["_seconds", b"_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seconds) -> _WhichOneofReturnType__seconds | None: ...
 
 Global___DeviceResult: _TypeAlias = DeviceResult  # noqa: Y015
 
@@ -2093,7 +1862,6 @@ class DeviceActivity(_message.Message):
     round: _builtins.int
     attempt: _builtins.int
     fraction: _builtins.float
-    """of the local training, as last reported"""
     def __init__(
         self,
         *,
@@ -2119,12 +1887,9 @@ class Certificate(_message.Message):
     REJECTED_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     serial: _builtins.str
-    """hexadecimal"""
     expires: _builtins.float
     rejected: _builtins.float
-    """since when it is rejected; 0: accepted until it expires"""
     reason: _builtins.str
-    """revoked, removed, replaced or renamed; empty: accepted"""
     def __init__(
         self,
         *,
@@ -2315,17 +2080,16 @@ class CreateTokenRequest(_message.Message):
 Global___CreateTokenRequest: _TypeAlias = CreateTokenRequest  # noqa: Y015
 
 @_typing.final
-class CreateTokenReply(_message.Message):
+class NewToken(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_FIELD_NUMBER: _builtins.int
     EXPIRES_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
     token: _builtins.str
-    """for the device; contains the authority's certificate"""
+    """contains the authority's certificate"""
     expires: _builtins.float
     id: _builtins.str
-    """by which ListTokens names it"""
     def __init__(
         self,
         *,
@@ -2339,12 +2103,10 @@ class CreateTokenReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CreateTokenReply: _TypeAlias = CreateTokenReply  # noqa: Y015
+Global___NewToken: _TypeAlias = NewToken  # noqa: Y015
 
 @_typing.final
 class Token(_message.Message):
-    """A join token without its secret."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
@@ -2355,18 +2117,16 @@ class Token(_message.Message):
     USES_LEFT_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
     REVOKED_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     created: _builtins.float
-    """seconds since the epoch"""
     operator: _builtins.str
-    """who created it"""
     expires: _builtins.float
     uses: _builtins.int
     uses_left: _builtins.int
     device: _builtins.str
-    """the only one that may enrol with it; empty: any new one"""
     revoked: _builtins.float
-    """time of revocation; 0: not revoked"""
+    status: _builtins.str
     def __init__(
         self,
         *,
@@ -2378,10 +2138,11 @@ class Token(_message.Message):
         uses_left: _builtins.int = ...,
         device: _builtins.str = ...,
         revoked: _builtins.float = ...,
+        status: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "device", b"device", "expires", b"expires", "id", b"id", "operator", b"operator", "revoked", b"revoked", "uses", b"uses", "uses_left", b"uses_left"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "device", b"device", "expires", b"expires", "id", b"id", "operator", b"operator", "revoked", b"revoked", "status", b"status", "uses", b"uses", "uses_left", b"uses_left"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2512,8 +2273,6 @@ Global___ListOperatorsRequest: _TypeAlias = ListOperatorsRequest  # noqa: Y015
 
 @_typing.final
 class Operator(_message.Message):
-    """One certificate of an operator."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     OPERATOR_FIELD_NUMBER: _builtins.int
@@ -2527,12 +2286,9 @@ class Operator(_message.Message):
     role: _builtins.str
     serial: _builtins.str
     created: _builtins.float
-    """seconds since the epoch"""
     created_by: _builtins.str
-    """the operator; empty: the coordinator itself"""
     expires: _builtins.float
     revoked: _builtins.float
-    """0: not revoked"""
     def __init__(
         self,
         *,
@@ -2655,8 +2411,6 @@ Global___ListAuditRecordsRequest: _TypeAlias = ListAuditRecordsRequest  # noqa: 
 
 @_typing.final
 class AuditRecord(_message.Message):
-    """A change that somebody made or attempted, or a denied call."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     NUMBER_FIELD_NUMBER: _builtins.int
@@ -2671,27 +2425,16 @@ class AuditRecord(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """in the order of recording"""
     time: _builtins.float
-    """seconds since the epoch"""
     name: _builtins.str
-    """of the operator or device"""
     role: _builtins.str
-    """of an operator; or "device" or "coordinator"; empty for a caller without a certificate"""
     serial: _builtins.str
-    """of the caller's certificate"""
     address: _builtins.str
-    """the caller's"""
     call: _builtins.str
-    """such as StopRun"""
     details: _builtins.str
-    """such as "stop run 'digits'" """
     outcome: _builtins.str
-    """pending, done, failed or denied"""
     reason: _builtins.str
-    """of a failed or denied call"""
     count: _builtins.int
-    """of the similar calls that the record stands for"""
     def __init__(
         self,
         *,
@@ -2717,10 +2460,7 @@ Global___AuditRecord: _TypeAlias = AuditRecord  # noqa: Y015
 
 @_typing.final
 class HeldOutScore(_message.Message):
-    """Evaluations
-
-    A global model's results on a test set.
-    """
+    """Evaluations"""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2737,34 +2477,22 @@ class HeldOutScore(_message.Message):
     CORRECT_FIELD_NUMBER: _builtins.int
     CONFUSION_FIELD_NUMBER: _builtins.int
     test_set: _builtins.str
-    """the operators' name for the data"""
     sha256: _builtins.str
-    """of the data: see moonfed.data.data_set"""
     samples: _builtins.int
     accuracy: _builtins.float
-    """top-1, 0 to 1"""
     loss: _builtins.float
-    """mean cross-entropy, nats"""
     calibration_error: _builtins.float
-    """ECE, 0 to 1"""
     calibration_bins: _builtins.int
-    """of equal width, by the confidence in the predicted class"""
     @_builtins.property
     def classes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def support(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Numbers of samples of each class, in that order: all of the class, predicted as the class, and both. Recall is
-        correct / support, precision correct / predicted.
-        """
-
+    def support(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def predicted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def correct(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
-    def confusion(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """row by row: samples by class and predicted class; empty for more than 256 classes"""
-
+    def confusion(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -2866,8 +2594,6 @@ Global___EvaluateRunRequest: _TypeAlias = EvaluateRunRequest  # noqa: Y015
 
 @_typing.final
 class DeviceEvaluation(_message.Message):
-    """A global model's evaluation on devices."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     NUMBER_FIELD_NUMBER: _builtins.int
@@ -2875,36 +2601,30 @@ class DeviceEvaluation(_message.Message):
     DEADLINE_FIELD_NUMBER: _builtins.int
     CLOSED_FIELD_NUMBER: _builtins.int
     SCORES_FIELD_NUMBER: _builtins.int
-    SUMMARY_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
+    MEDIAN_FIELD_NUMBER: _builtins.int
+    WORST_DECILE_FIELD_NUMBER: _builtins.int
+    COMPARED_FIELD_NUMBER: _builtins.int
+    WORSE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """of this model's evaluations, from 1"""
     opened: _builtins.float
-    """seconds since the epoch, coordinator's clock"""
     deadline: _builtins.float
     closed: _builtins.float
-    """0: devices may still answer"""
     run: _builtins.str
     round: _builtins.int
+    median: _builtins.float
+    worst_decile: _builtins.float
+    compared: _builtins.int
+    worse: _builtins.int
     @_builtins.property
-    def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceScore]:
-        """by device"""
-
+    def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceScore]: ...
     @_builtins.property
-    def summary(self) -> Global___DeviceSummary:
-        """of the scores; absent if there are none"""
-
+    def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ineligible]: ...
     @_builtins.property
-    def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkippedDevices]:
-        """devices that declined, by reason; most have no holdout, or too small a one"""
-
-    @_builtins.property
-    def waiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """devices that have not answered, without revoked ones; once it is closed, they never will"""
-
+    def waiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -2913,17 +2633,27 @@ class DeviceEvaluation(_message.Message):
         deadline: _builtins.float = ...,
         closed: _builtins.float = ...,
         scores: _abc.Iterable[Global___DeviceScore] | None = ...,
-        summary: Global___DeviceSummary | None = ...,
-        skipped: _abc.Iterable[Global___SkippedDevices] | None = ...,
+        skipped: _abc.Iterable[Global___Ineligible] | None = ...,
         waiting: _abc.Iterable[_builtins.str] | None = ...,
         run: _builtins.str = ...,
         round: _builtins.int = ...,
+        median: _builtins.float | None = ...,
+        worst_decile: _builtins.float | None = ...,
+        compared: _builtins.int = ...,
+        worse: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_median", b"_median", "_worst_decile", b"_worst_decile", "median", b"median", "worst_decile", b"worst_decile"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "deadline", b"deadline", "number", b"number", "opened", b"opened", "round", b"round", "run", b"run", "scores", b"scores", "skipped", b"skipped", "summary", b"summary", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_median", b"_median", "_worst_decile", b"_worst_decile", "closed", b"closed", "compared", b"compared", "deadline", b"deadline", "median", b"median", "number", b"number", "opened", b"opened", "round", b"round", "run", b"run", "scores", b"scores", "skipped", b"skipped", "waiting", b"waiting", "worse", b"worse", "worst_decile", b"worst_decile"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__median: _TypeAlias = _typing.Literal["median"]  # noqa: Y015
+    _WhichOneofArgType__median: _TypeAlias = _typing.Literal["_median", b"_median"]  # noqa: Y015
+    _WhichOneofReturnType__worst_decile: _TypeAlias = _typing.Literal["worst_decile"]  # noqa: Y015
+    _WhichOneofArgType__worst_decile: _TypeAlias = _typing.Literal["_worst_decile", b"_worst_decile"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__median) -> _WhichOneofReturnType__median | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__worst_decile) -> _WhichOneofReturnType__worst_decile | None: ...
 
 Global___DeviceEvaluation: _TypeAlias = DeviceEvaluation  # noqa: Y015
 
@@ -2958,64 +2688,6 @@ class DeviceScore(_message.Message):
 Global___DeviceScore: _TypeAlias = DeviceScore  # noqa: Y015
 
 @_typing.final
-class DeviceSummary(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DEVICES_FIELD_NUMBER: _builtins.int
-    MEDIAN_FIELD_NUMBER: _builtins.int
-    WORST_DECILE_FIELD_NUMBER: _builtins.int
-    COMPARED_FIELD_NUMBER: _builtins.int
-    WORSE_FIELD_NUMBER: _builtins.int
-    devices: _builtins.int
-    median: _builtins.float
-    """of the devices' accuracies"""
-    worst_decile: _builtins.float
-    """mean accuracy of the tenth of the devices, rounded up, with the lowest"""
-    compared: _builtins.int
-    """devices with a local model"""
-    worse: _builtins.int
-    """of them, those on which the global model is less accurate"""
-    def __init__(
-        self,
-        *,
-        devices: _builtins.int = ...,
-        median: _builtins.float = ...,
-        worst_decile: _builtins.float = ...,
-        compared: _builtins.int = ...,
-        worse: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compared", b"compared", "devices", b"devices", "median", b"median", "worse", b"worse", "worst_decile", b"worst_decile"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DeviceSummary: _TypeAlias = DeviceSummary  # noqa: Y015
-
-@_typing.final
-class SkippedDevices(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    REASON_FIELD_NUMBER: _builtins.int
-    DEVICES_FIELD_NUMBER: _builtins.int
-    reason: _builtins.str
-    @_builtins.property
-    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
-    def __init__(
-        self,
-        *,
-        reason: _builtins.str = ...,
-        devices: _abc.Iterable[_builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "reason", b"reason"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SkippedDevices: _TypeAlias = SkippedDevices  # noqa: Y015
-
-@_typing.final
 class ListEvaluationsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3038,28 +2710,28 @@ Global___ListEvaluationsRequest: _TypeAlias = ListEvaluationsRequest  # noqa: Y0
 class Evaluation(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    RUN_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
-    TEST_SET_FIELD_NUMBER: _builtins.int
-    DEVICES_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    ON_DEVICES_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
     round: _builtins.int
-    """of the global model"""
     @_builtins.property
-    def test_set(self) -> Global___HeldOutScore: ...
+    def score(self) -> Global___HeldOutScore: ...
     @_builtins.property
-    def devices(self) -> Global___DeviceEvaluation: ...
+    def on_devices(self) -> Global___DeviceEvaluation: ...
     def __init__(
         self,
         *,
+        run: _builtins.str = ...,
         round: _builtins.int = ...,
-        test_set: Global___HeldOutScore | None = ...,
-        devices: Global___DeviceEvaluation | None = ...,
+        score: Global___HeldOutScore | None = ...,
+        on_devices: Global___DeviceEvaluation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "evaluation", b"evaluation", "test_set", b"test_set"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["on_devices", b"on_devices", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "evaluation", b"evaluation", "round", b"round", "test_set", b"test_set"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["on_devices", b"on_devices", "round", b"round", "run", b"run", "score", b"score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_evaluation: _TypeAlias = _typing.Literal["test_set", "devices"]  # noqa: Y015
-    _WhichOneofArgType_evaluation: _TypeAlias = _typing.Literal["evaluation", b"evaluation"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_evaluation) -> _WhichOneofReturnType_evaluation | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Evaluation: _TypeAlias = Evaluation  # noqa: Y015

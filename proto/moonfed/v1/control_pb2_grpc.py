@@ -27,7 +27,9 @@ if _version_not_supported:
 
 
 class ControlStub:
-    """Missing associated documentation comment in .proto file."""
+    """The fields of what it replies with are those of the records of the same names in `moonfed/control/`, which explain
+    them. Times are in seconds since the epoch, by the coordinator's clock; 0: never. A word is one of the record's.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -113,7 +115,7 @@ class ControlStub:
         self.EvaluateRun = channel.unary_unary(
                 '/moonfed.v1.Control/EvaluateRun',
                 request_serializer=moonfed_dot_v1_dot_control__pb2.EvaluateRunRequest.SerializeToString,
-                response_deserializer=moonfed_dot_v1_dot_control__pb2.DeviceEvaluation.FromString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.Evaluation.FromString,
                 _registered_method=True)
         self.ListEvaluations = channel.unary_stream(
                 '/moonfed.v1.Control/ListEvaluations',
@@ -208,7 +210,7 @@ class ControlStub:
         self.CreateToken = channel.unary_unary(
                 '/moonfed.v1.Control/CreateToken',
                 request_serializer=moonfed_dot_v1_dot_control__pb2.CreateTokenRequest.SerializeToString,
-                response_deserializer=moonfed_dot_v1_dot_control__pb2.CreateTokenReply.FromString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.NewToken.FromString,
                 _registered_method=True)
         self.ListTokens = channel.unary_unary(
                 '/moonfed.v1.Control/ListTokens',
@@ -243,7 +245,9 @@ class ControlStub:
 
 
 class ControlServicer:
-    """Missing associated documentation comment in .proto file."""
+    """The fields of what it replies with are those of the records of the same names in `moonfed/control/`, which explain
+    them. Times are in seconds since the epoch, by the coordinator's clock; 0: never. A word is one of the record's.
+    """
 
     def Upload(self, request_iterator, context):
         """Stores blobs (a bundle's files, initial weights): a header, the parts that Resume asks for, and a commit.
@@ -603,7 +607,7 @@ def add_ControlServicer_to_server(servicer, server):
             'EvaluateRun': grpc.unary_unary_rpc_method_handler(
                     servicer.EvaluateRun,
                     request_deserializer=moonfed_dot_v1_dot_control__pb2.EvaluateRunRequest.FromString,
-                    response_serializer=moonfed_dot_v1_dot_control__pb2.DeviceEvaluation.SerializeToString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.Evaluation.SerializeToString,
             ),
             'ListEvaluations': grpc.unary_stream_rpc_method_handler(
                     servicer.ListEvaluations,
@@ -698,7 +702,7 @@ def add_ControlServicer_to_server(servicer, server):
             'CreateToken': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateToken,
                     request_deserializer=moonfed_dot_v1_dot_control__pb2.CreateTokenRequest.FromString,
-                    response_serializer=moonfed_dot_v1_dot_control__pb2.CreateTokenReply.SerializeToString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.NewToken.SerializeToString,
             ),
             'ListTokens': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTokens,
@@ -739,7 +743,9 @@ def add_ControlServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Control:
-    """Missing associated documentation comment in .proto file."""
+    """The fields of what it replies with are those of the records of the same names in `moonfed/control/`, which explain
+    them. Times are in seconds since the epoch, by the coordinator's clock; 0: never. A word is one of the record's.
+    """
 
     @staticmethod
     def Upload(request_iterator,
@@ -1162,7 +1168,7 @@ class Control:
             target,
             '/moonfed.v1.Control/EvaluateRun',
             moonfed_dot_v1_dot_control__pb2.EvaluateRunRequest.SerializeToString,
-            moonfed_dot_v1_dot_control__pb2.DeviceEvaluation.FromString,
+            moonfed_dot_v1_dot_control__pb2.Evaluation.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1675,7 +1681,7 @@ class Control:
             target,
             '/moonfed.v1.Control/CreateToken',
             moonfed_dot_v1_dot_control__pb2.CreateTokenRequest.SerializeToString,
-            moonfed_dot_v1_dot_control__pb2.CreateTokenReply.FromString,
+            moonfed_dot_v1_dot_control__pb2.NewToken.FromString,
             options,
             channel_credentials,
             insecure,

@@ -28,6 +28,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ControlStub:
+    """The fields of what it replies with are those of the records of the same names in `moonfed/control/`, which explain
+    them. Times are in seconds since the epoch, by the coordinator's clock; 0: never. A word is one of the record's.
+    """
+
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
@@ -57,7 +61,7 @@ class ControlStub:
     """Records an evaluator's metrics of one global model."""
     RecordScore: _grpc.UnaryUnaryMultiCallable[_control_pb2.RecordScoreRequest, _control_pb2.RecordScoreReply]
     """Records an evaluator's results of one global model on one test set, and its accuracy and loss as metrics."""
-    EvaluateRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.EvaluateRunRequest, _control_pb2.DeviceEvaluation]
+    EvaluateRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.EvaluateRunRequest, _control_pb2.Evaluation]
     """Asks all devices not known to be ineligible to score a global model on their holdouts; those without one decline.
     Returns the model's evaluation, which is a new one if there was none, or if the last one has ended and another is
     asked for.
@@ -95,7 +99,7 @@ class ControlStub:
     """Renames a device, which renews its certificate under the new name when it calls next."""
     LabelDevice: _grpc.UnaryUnaryMultiCallable[_control_pb2.LabelDeviceRequest, _control_pb2.Device]
     """Sets and removes operators' labels, which override the device's own."""
-    CreateToken: _grpc.UnaryUnaryMultiCallable[_control_pb2.CreateTokenRequest, _control_pb2.CreateTokenReply]
+    CreateToken: _grpc.UnaryUnaryMultiCallable[_control_pb2.CreateTokenRequest, _control_pb2.NewToken]
     ListTokens: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListTokensRequest, _control_pb2.ListTokensReply]
     RevokeToken: _grpc.UnaryUnaryMultiCallable[_control_pb2.RevokeTokenRequest, _control_pb2.Token]
     """Revokes a join token; the devices that enrolled with it stay."""
@@ -109,6 +113,10 @@ class ControlStub:
 
 @_typing.type_check_only
 class ControlAsyncStub(ControlStub):
+    """The fields of what it replies with are those of the records of the same names in `moonfed/control/`, which explain
+    them. Times are in seconds since the epoch, by the coordinator's clock; 0: never. A word is one of the record's.
+    """
+
     def __init__(self, channel: _aio.Channel) -> None: ...
     Upload: _aio.StreamStreamMultiCallable[_control_pb2.UploadRequest, _control_pb2.UploadReply]  # type: ignore[assignment]
     """Stores blobs (a bundle's files, initial weights): a header, the parts that Resume asks for, and a commit."""
@@ -135,7 +143,7 @@ class ControlAsyncStub(ControlStub):
     """Records an evaluator's metrics of one global model."""
     RecordScore: _aio.UnaryUnaryMultiCallable[_control_pb2.RecordScoreRequest, _control_pb2.RecordScoreReply]  # type: ignore[assignment]
     """Records an evaluator's results of one global model on one test set, and its accuracy and loss as metrics."""
-    EvaluateRun: _aio.UnaryUnaryMultiCallable[_control_pb2.EvaluateRunRequest, _control_pb2.DeviceEvaluation]  # type: ignore[assignment]
+    EvaluateRun: _aio.UnaryUnaryMultiCallable[_control_pb2.EvaluateRunRequest, _control_pb2.Evaluation]  # type: ignore[assignment]
     """Asks all devices not known to be ineligible to score a global model on their holdouts; those without one decline.
     Returns the model's evaluation, which is a new one if there was none, or if the last one has ended and another is
     asked for.
@@ -173,7 +181,7 @@ class ControlAsyncStub(ControlStub):
     """Renames a device, which renews its certificate under the new name when it calls next."""
     LabelDevice: _aio.UnaryUnaryMultiCallable[_control_pb2.LabelDeviceRequest, _control_pb2.Device]  # type: ignore[assignment]
     """Sets and removes operators' labels, which override the device's own."""
-    CreateToken: _aio.UnaryUnaryMultiCallable[_control_pb2.CreateTokenRequest, _control_pb2.CreateTokenReply]  # type: ignore[assignment]
+    CreateToken: _aio.UnaryUnaryMultiCallable[_control_pb2.CreateTokenRequest, _control_pb2.NewToken]  # type: ignore[assignment]
     ListTokens: _aio.UnaryUnaryMultiCallable[_control_pb2.ListTokensRequest, _control_pb2.ListTokensReply]  # type: ignore[assignment]
     RevokeToken: _aio.UnaryUnaryMultiCallable[_control_pb2.RevokeTokenRequest, _control_pb2.Token]  # type: ignore[assignment]
     """Revokes a join token; the devices that enrolled with it stay."""
@@ -186,6 +194,10 @@ class ControlAsyncStub(ControlStub):
     """Streams the audit trail, oldest first."""
 
 class ControlServicer(metaclass=_abc_1.ABCMeta):
+    """The fields of what it replies with are those of the records of the same names in `moonfed/control/`, which explain
+    them. Times are in seconds since the epoch, by the coordinator's clock; 0: never. A word is one of the record's.
+    """
+
     @_abc_1.abstractmethod
     def Upload(
         self,
@@ -306,7 +318,7 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _control_pb2.EvaluateRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.DeviceEvaluation, _abc.Awaitable[_control_pb2.DeviceEvaluation]]:
+    ) -> _typing.Union[_control_pb2.Evaluation, _abc.Awaitable[_control_pb2.Evaluation]]:
         """Asks all devices not known to be ineligible to score a global model on their holdouts; those without one decline.
         Returns the model's evaluation, which is a new one if there was none, or if the last one has ended and another is
         asked for.
@@ -458,7 +470,7 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _control_pb2.CreateTokenRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.CreateTokenReply, _abc.Awaitable[_control_pb2.CreateTokenReply]]: ...
+    ) -> _typing.Union[_control_pb2.NewToken, _abc.Awaitable[_control_pb2.NewToken]]: ...
 
     @_abc_1.abstractmethod
     def ListTokens(

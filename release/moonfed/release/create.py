@@ -11,10 +11,11 @@ from tempfile import TemporaryDirectory
 
 from moonfed.blobs.store import BlobRef, ref_of_bytes
 from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE
+from moonfed.client import Release, Run
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import Source
-from moonfed.errors import AlreadyExists, InvalidInput, UntrustedRelease, WrongState
-from moonfed.export.coordinator_client import CoordinatorClient, has_ended
+from moonfed.errors import AlreadyExists, InvalidInput, NotFound, UntrustedRelease, WrongState
+from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.models.release_manifest import (
     BILL_FILE,
     CARD_FILE,
@@ -42,7 +43,6 @@ from moonfed.signing.key_files import Signer
 from moonfed.signing.release_directory import subject_of
 from moonfed.signing.release_signature import SIGNATURE_FILE, sign_release
 from moonfed.signing.statement import RELEASE, Statement
-from moonfed.v1 import control_pb2
 from moonfed.validate import require_positive
 
 DAY = 24 * 3600
@@ -77,7 +77,7 @@ class ReleaseOptions:
 class CreatedRelease:
     """A release that was created, and why variants were dropped."""
 
-    release: control_pb2.Release
+    release: Release
     dropped: Mapping[str, str]  # reason by variant
 
 
@@ -90,7 +90,7 @@ def create_release(
     and what `check_on` and the coordinator raise.
     """
     _require_threshold(signer)
-    found = runs.get(run)
+    found = runs.run(run)
     _require_ended(found)
     manifest = runs.manifest(found)
     samples = options.data.read(manifest.input, manifest.classes)
@@ -104,7 +104,7 @@ def create_release(
         variant: _facts(options.name, replace(candidate, graph=graph), samples) for variant, graph in graphs.items()
     }
     for attempt in range(1, ATTEMPTS + 1):
-        version = max((release.version for release in runs.releases(options.name)), default=0) + 1
+        version = _newest_version(runs, options.name) + 1
         on_step(f"signing version {version}")
         try:
             numbered = {variant: replace(found, version=version) for variant, found in facts.items()}
@@ -116,12 +116,19 @@ def create_release(
     raise AssertionError("unreachable")
 
 
-def _require_ended(run: control_pb2.Run) -> None:
+def _newest_version(runs: CoordinatorClient, name: str) -> int:
+    """Return the newest version of a release; 0 if there is none."""
+    try:
+        return max((release.version for release in runs.releases(name)), default=0)
+    except NotFound:
+        return 0
+
+
+def _require_ended(run: Run) -> None:
     """Raise WrongState for an active run, as the coordinator would once everything has been computed."""
-    if not has_ended(run):
-        status = control_pb2.RunStatus.Name(run.status).removeprefix("RUN_STATUS_").lower()
+    if run.active:
         raise WrongState(
-            f"run {run.run!r} is {status}; a release needs a run that has ended; "
+            f"run {run.run!r} is {run.status}; a release needs a run that has ended; "
             f"follow it with: moonfed-coordinator run watch {run.run}",
             field="run",
             value=run.run,
@@ -181,7 +188,7 @@ def _upload(
     graphs: Mapping[str, bytes],
     facts: Mapping[str, ModelFacts],
     plan: Mapping[str, tuple[BlobRef, Path]],
-) -> control_pb2.Release:
+) -> Release:
     contents = {variant: version_files(found, graphs[variant], signer) for variant, found in facts.items()}
     manifest = ReleaseManifest(
         name=options.name,
@@ -205,7 +212,7 @@ def _upload(
             ref = ref_of_bytes(content)
             files[ref] = Path(directory) / ref.sha256
             files[ref].write_bytes(content)
-        runs.upload(files)
+        runs.connection.upload(files)
     return runs.create_release(ref_of_bytes(signed), ref_of_bytes(signature))
 
 

@@ -15,7 +15,7 @@ from moonfed.data.data_set import DataSet
 from moonfed.data.source import Source
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.binding import read_metadata
-from moonfed.export.coordinator_client import CoordinatorClient, global_models, has_ended
+from moonfed.export.coordinator_client import CoordinatorClient, global_models
 from moonfed.export.scoring import Predictor
 from moonfed.models.repository import MODEL_FILE
 from moonfed.release.model_facts import class_names, input_spec
@@ -103,25 +103,25 @@ class ReleaseFollower:
 
     def catch_up(self) -> bool:
         """Publish the newest round above all versions that passes the gate; return False once the run has ended."""
-        run = self._runs.get(self._run)
+        run = self._runs.run(self._run)
         manifest = self._runs.manifest(run)
         samples = self._gate.read(manifest)
         newest = max(self._directory.versions(), default=0)
-        models = global_models(run, self._runs.rounds(self._run), manifest)
+        models = global_models(run, self._runs.rounds(self._run))
         rounds = [model.round for model in models if model.round > max(newest, self._judged)]
         for number in reversed(rounds):
             if (checked := self._checked_unless_deleted(number)) and self._judge(checked, samples):
                 break
         self._judged = max([self._judged, *rounds])
-        return not has_ended(run)
+        return run.active
 
     def _checked_unless_deleted(self, number: int) -> CheckedModel | None:
         """Check a round's model; return None if the coordinator has deleted it meanwhile."""
         try:
             return check_model(self._runs, self._run, self._gate.data, round_number=number)
         except NotFound:
-            run = self._runs.get(self._run)
-            models = global_models(run, self._runs.rounds(self._run), self._runs.manifest(run))
+            run = self._runs.run(self._run)
+            models = global_models(run, self._runs.rounds(self._run))
             if number in [model.round for model in models]:
                 raise
             return None

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from moonfed.bundle.manifest import InputSpec, Manifest, read_input
+from moonfed.client import DeviceEvaluation, Run
 from moonfed.control.held_out_score import ClassScore, HeldOutScore
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import IF_PRESENT, Source
@@ -20,7 +21,6 @@ from moonfed.errors import InvalidInput
 from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.export.scoring import BATCH, Predictor, Score
 from moonfed.release.triton_config import GraphInterface
-from moonfed.v1 import control_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +100,9 @@ def input_spec(metadata: Mapping[str, str], where: str) -> InputSpec:
     return read_input(metadata.get("input", "{}"), where)
 
 
-def read_curve(runs: CoordinatorClient, run: control_pb2.Run, last: int) -> tuple[CurvePoint, ...]:
+def read_curve(runs: CoordinatorClient, run: Run, last: int) -> tuple[CurvePoint, ...]:
     """Read the run's learning curve: the initial weights and the committed rounds up to `last`."""
-    committed = [
-        entry
-        for entry in runs.rounds(run.run)
-        if entry.status == control_pb2.ROUND_STATUS_COMMITTED and entry.round <= last
-    ]
+    committed = [entry for entry in runs.rounds(run.run) if entry.status == "committed" and entry.round <= last]
     return (
         _point(0, (), run.initial_metrics),
         *(_point(entry.round, tuple(sorted(entry.counted)), entry.metrics) for entry in committed),
@@ -118,19 +114,20 @@ def read_evaluations(
 ) -> tuple[tuple[HeldOutScore, ...], DeviceResults | None]:
     """Read what evaluators and devices have recorded of a global model; evaluations under way do not count."""
     found = [entry for entry in runs.evaluations(run) if entry.round == round_number]
-    scores = tuple(HeldOutScore.from_message(entry.test_set) for entry in found if entry.HasField("test_set"))
-    ended = [entry.devices for entry in found if entry.HasField("devices") and entry.devices.closed]
-    return scores, _device_results(ended[0]) if ended and ended[0].HasField("summary") else None
+    scores = tuple(entry.score for entry in found if entry.score)
+    ended = [entry.on_devices for entry in found if entry.on_devices and entry.on_devices.closed]
+    return scores, _device_results(ended[0]) if ended else None
 
 
-def _device_results(found: control_pb2.DeviceEvaluation) -> DeviceResults:
-    summary = found.summary
+def _device_results(found: DeviceEvaluation) -> DeviceResults | None:
+    if found.median is None or found.worst_decile is None:
+        return None
     return DeviceResults(
-        devices=summary.devices,
-        median=summary.median,
-        worst_decile=summary.worst_decile,
-        compared=summary.compared,
-        worse=summary.worse,
+        devices=len(found.scores),
+        median=found.median,
+        worst_decile=found.worst_decile,
+        compared=found.compared,
+        worse=found.worse,
         others=len(found.waiting) + sum(len(group.devices) for group in found.skipped),
     )
 

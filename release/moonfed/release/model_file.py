@@ -10,6 +10,7 @@ from pathlib import Path
 from moonfed.blobs.store import BlobRef
 from moonfed.blobs.tensors import open_model
 from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, Manifest
+from moonfed.control.runs import Run
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import IGNORED, Source
 from moonfed.errors import InvalidInput
@@ -21,8 +22,6 @@ from moonfed.models.release_manifest import WEIGHTS_FILE
 from moonfed.release.simplify import simplify
 from moonfed.sandbox.plan_process import plan_process
 from moonfed.sandbox.shared_predictions import SharedPredictions
-from moonfed.transport.client import from_message
-from moonfed.v1 import control_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,7 @@ def check_model(
     embeddings: bool = False,
 ) -> CheckedModel:
     """Check the model of a run of this name, on samples that are read for it, as `check_on` does."""
-    run = runs.get(run_name)
+    run = runs.run(run_name)
     manifest = runs.manifest(run)
     samples = data.read(manifest.input, manifest.classes, labels=IGNORED)
     return check_on(runs, run, samples, round_number=round_number, bound=bound, embeddings=embeddings)
@@ -67,7 +66,7 @@ def check_model(
 
 def check_on(
     runs: CoordinatorClient,
-    run: control_pb2.Run,
+    run: Run,
     samples: DataSet,
     *,
     round_number: int | None = None,
@@ -81,7 +80,7 @@ def check_on(
     the probabilities differ by more than the bound, InvalidInput for embeddings that the run's bundle does not have.
     """
     manifest = runs.manifest(run)
-    chosen = global_model(run, runs.rounds(run.run), manifest, round_number)
+    chosen = global_model(run, runs.rounds(run.run), round_number)
     vector = open_model(runs.fetch(chosen.ref), manifest.tensors)
     origin = ModelOrigin(run=run.run, round=chosen.round, manifest=run.manifest.sha256, model=chosen.ref.sha256)
     template = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
@@ -95,7 +94,7 @@ def check_on(
     return CheckedModel(
         graph=with_metadata(graph, {**read_metadata(graph), "variant": "float32", **checked_with}),
         manifest=manifest,
-        manifest_ref=from_message(run.manifest),
+        manifest_ref=run.manifest,
         weights=chosen.ref,
         run=run.run,
         round=chosen.round,

@@ -51,7 +51,7 @@ def read_candidate(path: Path) -> Candidate:
 
 def candidate_of_run(runs: CoordinatorClient, checked: CheckedModel) -> Candidate:
     """Make a candidate of a run's checked model."""
-    curve = read_curve(runs, runs.get(checked.run), checked.round)
+    curve = read_curve(runs, runs.run(checked.run), checked.round)
     scores, on_devices = read_evaluations(runs, checked.run, checked.round)
     return Candidate(
         graph=checked.graph,

@@ -11,11 +11,13 @@ import numpy.typing as npt
 import pytest
 from sklearn.datasets import load_iris
 
+from moonfed.control.codec import from_message, read_event
+from moonfed.control.document import document
 from moonfed.control.run_settings import RunSettings
+from moonfed.control.runs import Round, Run
 from moonfed.coordinator.aggregation.robust.reducers import REDUCERS
 from moonfed.coordinator.cli.format_run import run_lines
 from moonfed.coordinator.cli.watch import WatchedRun
-from moonfed.coordinator.documents.runs import round_document
 from moonfed.errors import InvalidInput
 from moonfed.server_rules.fednova import FedNova
 from moonfed.server_rules.mean import MeanRule
@@ -89,7 +91,7 @@ def robust_run(fleet: Fleet, robust: Sent) -> tuple[F64, list[control_pb2.Round]
             sent = poisoned(begun, sent) if device.name in POISONED else sent
             device.submit(work, model_bytes(sent.astype(np.float32)))
     watched = WatchedRun(time.monotonic)
-    lines = [line for event in watching for line in watched.apply(event)]
+    lines = [line for message in watching if (event := read_event(message)) for line in watched.apply(event)]
     return fetched(fleet, fleet.operator.run("run").model), fleet.operator.rounds("run"), lines
 
 
@@ -146,15 +148,15 @@ def test_an_operator_is_shown_the_settings_and_the_incidents(fleet: Fleet) -> No
     }
     _, rounds, watched = robust_run(fleet, sent)
     run = fleet.operator.run("run")
-    lines = run_lines(run, None, rounds)
+    ended = [from_message(Round, one) for one in rounds]
+    lines = run_lines(from_message(Run, run), None, ended)
     assert "weight cap 2/N, clip norm 20, reducer geometric_median, reducer settings byzantine=2" in lines[1]
     told = [line for line in lines if line.startswith("round 2, cam-7: the change of its parameters was scaled down")]
     assert len(told) == 1
-    assert {"device": "cam-7", "description": told[0].removeprefix("round 2, cam-7: ")} in round_document(rounds[1])[
-        "incidents"
-    ]
-    document = RunSettings.received(run.settings).to_document()
-    assert {name: document[name] for name in sent} == sent
+    incident = {"device": "cam-7", "description": told[0].removeprefix("round 2, cam-7: ")}
+    assert incident in document(ended[1])["incidents"]
+    found = RunSettings.received(run.settings).to_document()
+    assert {name: found[name] for name in sent} == sent
     committed = [line for line in watched if " updates" in line]
     assert len(committed) == ROUNDS
     assert all(line.endswith("; incidents: cam-6, cam-7") for line in committed)
@@ -247,7 +249,7 @@ def started(fleet: Fleet, bundle: Sent, robust: Sent, devices: int) -> control_p
     ],
 )
 def test_effective_robust_settings_are_accepted(fleet: Fleet, bundle: Sent, robust: Sent, devices: int) -> None:
-    assert started(fleet, bundle, robust, devices).status == control_pb2.RUN_STATUS_RUNNING
+    assert started(fleet, bundle, robust, devices).status == "running"
 
 
 def test_an_asynchronous_run_aggregates_robustly_too(fleet: Fleet) -> None:

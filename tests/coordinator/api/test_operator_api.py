@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle.manifest import MANIFEST_FILE
-from moonfed.coordinator.cli.control_client import InitialModel
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, SchemaMismatch
 from moonfed.v1 import control_pb2
-from tests.coordinator.conftest import Fleet, console, start, upload
+from tests.coordinator.conftest import Fleet, start, upload
 from tests.support import coordinator
-from tests.support.coordinator import ask, model_bytes
+from tests.support.coordinator import ask, model_bytes, start_run
 from tests.support.refusals import refused
 from tests.support.signatures import signature
 
@@ -45,14 +43,12 @@ def test_a_bundle_that_is_not_whole_starts_nothing(fleet: Fleet) -> None:
 def test_a_run_starts_from_given_weights_that_fit(fleet: Fleet) -> None:
     bundle, path = coordinator.make_bundle(), fleet.tmp / "given.safetensors"
     path.write_bytes(model_bytes(4.0))
-    chosen = coordinator.settings()
-    given = InitialModel("given.safetensors", ref_of_bytes(path.read_bytes()).sha256, path)
-    run = console(fleet).start_run("given", bundle, given, chosen)
+    control, chosen = fleet.operator.control, coordinator.settings()
+    run = start_run(control, "given", bundle, chosen, path)
     assert fleet.operator.model(run.model) == path.read_bytes()
     path.write_bytes(model_bytes(4.0, coordinator.SPECS[:2]))
-    other = InitialModel("other", ref_of_bytes(path.read_bytes()).sha256, path)
-    with refused(SchemaMismatch, "from", "other"):
-        console(fleet).start_run("other", bundle, other, chosen)
+    with pytest.raises(SchemaMismatch, match=r"norm\.running_mean"):
+        start_run(control, "other", bundle, chosen, path)
     with pytest.raises(SchemaMismatch, match=r"'norm\.running_mean' is missing"):
         start(
             fleet,
@@ -75,7 +71,7 @@ def test_metrics_are_kept_for_models_that_exist(fleet: Fleet) -> None:
 
     record(0, accuracy=0.125)
     event = next(watching)
-    assert (event.kind, dict(event.metrics)) == (control_pb2.EVENT_KIND_METRICS, {"accuracy": 0.125})
+    assert (event.kind, dict(event.metrics)) == ("metrics_recorded", {"accuracy": 0.125})
     assert dict(fleet.operator.run("run").initial_metrics) == {"accuracy": 0.125}
     with pytest.raises(NotFound, match="no global model 1"):
         record(1, accuracy=0.5)
@@ -90,5 +86,5 @@ def test_watching_shows_a_whole_run_in_order(fleet: Fleet) -> None:
     assert next(watching).run.waiting == "waiting for 1 more device: 0 eligible, 1 needed"
     session = device.connect()
     device.submit(session.assignment(), model_bytes(1.0))
-    kinds = [control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_KIND_").lower() for event in watching]
-    assert kinds == ["round_opened", "update_received", "round_committed", "metrics", "ended"]
+    kinds = [event.kind for event in watching]
+    assert kinds == ["round_opened", "update_received", "round_committed", "metrics_recorded", "ended"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from moonfed.blobs.store import BlobRef
+from moonfed.control.releases import Release
 from moonfed.coordinator.api import release_api
 from moonfed.coordinator.api.release_api import ReleaseApi
 from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
@@ -66,17 +67,17 @@ def uploaded(storage: Storage, version: int = 1, **fields: object) -> tuple[Blob
     return storage.blobs.put_bytes(content), storage.blobs.put_bytes(signed)
 
 
-def create(api: ReleaseApi, manifest: str, signed: str) -> ReleaseRecord:
+def create(api: ReleaseApi, manifest: str, signed: str) -> Release:
     record = run(api.create(manifest, signed, "ann"))
-    assert isinstance(record, ReleaseRecord)
+    assert isinstance(record, Release)
     return record
 
 
 def test_a_created_release_is_recorded_and_creating_it_again_changes_nothing(api: ReleaseApi, storage: Storage) -> None:
     manifest, signed = uploaded(storage)
     record = create(api, manifest.sha256, signed.sha256)
-    assert (record.manifest, record.operator) == (release_manifest(), "ann")
-    assert (record.ref, record.signature) == (manifest, signed)
+    assert (record.name, record.version, record.operator) == (release_manifest().name, 1, "ann")
+    assert (record.manifest, record.signature) == (manifest, signed)
     assert run(api.create(manifest.sha256, signed.sha256, "bob")) == record
     assert run(api.releases()) == run(api.releases(NAME)) == [record]
     assert run(api.release(NAME)) == run(api.release(NAME, 1)) == record
@@ -156,15 +157,15 @@ def test_a_deployment_is_changed_and_its_devices_show_who_is_online(
     )
     assert run(api.deploy(deployment(0, percent=50))).chosen == 2
     assert run(api.widen(NAME, 100)).chosen == 4
-    assert [(found.choice.device, found.online) for found in run(api.devices(NAME))] == [
+    assert [(found.device, found.online) for found in run(api.devices(NAME))] == [
         ("cam-000", False),
         ("cam-001", False),
         ("cam-002", True),
         ("cam-003", False),
     ]
-    assert run(api.pause(NAME)).deployment.status == "paused"
-    assert run(api.resume(NAME)).deployment.status == "active"
-    assert run(api.roll_back(NAME, 1)).deployment.status == "rolled-back"
-    assert [view.deployment.number for view in run(api.deployments())] == [1]
+    assert run(api.pause(NAME)).status == "paused"
+    assert run(api.resume(NAME)).status == "active"
+    assert run(api.roll_back(NAME, 1)).status == "rolled-back"
+    assert [view.number for view in run(api.deployments())] == [1]
     with refused(WrongState, "release", "digits"):
         run(api.roll_back(NAME))

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from moonfed.coordinator.cli.device_history import history_lines
-from moonfed.v1 import control_pb2
-
-
-def result(round_: int, outcome: str, **fields: object) -> control_pb2.DeviceResult:
-    return control_pb2.DeviceResult(run="digits", round=round_, outcome=outcome, time=1e9, **fields)  # type: ignore[arg-type]
+from tests.support.operator_records import result
 
 
 def test_results_are_a_table_with_the_number_of_each_outcome() -> None:
     results = [
-        result(3, "counted", attempt=2, seconds=12.3),
-        result(3, "declined", attempt=1, reason="a reason that is much longer than what is left of the line"),
-        result(2, "counted", attempt=1),
+        result("counted", round=3, attempt=2, seconds=12.3),
+        result("declined", round=3, attempt=1, reason="a reason that is much longer than what is left of the line"),
+        result("counted", round=2),
     ]
     assert history_lines("cam-1", results, 90) == [
         "ended                    run     round        outcome   training  reason",

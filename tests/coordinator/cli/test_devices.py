@@ -6,30 +6,20 @@ import time
 
 import pytest
 
+from moonfed.control.devices import Device
 from moonfed.coordinator.cli.devices import HEADS, device_lines
-from moonfed.v1 import control_pb2
+from moonfed.formatting import moment
+from tests.support.operator_records import activity, device, result
 
 WIDTH = 80
 
 
-def device(name: str = "cam-1", **fields: object) -> control_pb2.Device:
-    return control_pb2.Device(device=name, **fields)  # type: ignore[arg-type] # of the message
-
-
-def cells(shown: control_pb2.Device) -> dict[str, str]:
+def cells(shown: Device) -> dict[str, str]:
     """Return the line of one device, by column."""
     head, line, _ = device_lines([shown])
     starts = [head.index(name) for name in HEADS]
     ends = [*starts[1:], None]
     return {name: line[start:end].strip() for name, start, end in zip(HEADS, starts, ends, strict=True)}
-
-
-def result(outcome: str, reason: str = "") -> control_pb2.DeviceResult:
-    return control_pb2.DeviceResult(run="digits", round=12, attempt=1, outcome=outcome, reason=reason, time=1e9)
-
-
-def activity(run: str, fraction: float) -> control_pb2.DeviceActivity:
-    return control_pb2.DeviceActivity(run=run, round=13, attempt=1, fraction=fraction)
 
 
 def test_a_device_at_work() -> None:
@@ -48,10 +38,10 @@ def test_a_device_at_work() -> None:
 def test_a_device_without_work_is_idle_and_one_that_has_left_shows_since_when() -> None:
     assert cells(device(online=True))["activity"] == "idle"
     assert cells(device(platform={"inference_only": "yes"}))["activity"] == "inference only"
-    shown = cells(device(last_seen=time.time() - 7500, last_result=result("declined", "the disk is full")))
+    shown = cells(device(last_seen=moment(time.time() - 7500), last_result=result("declined", "the disk is full")))
     assert (shown["seen"], shown["activity"]) == ("2 h", "-")
     assert shown["last result"] == "digits 12 declined: the disk is full"
-    assert cells(device(revoked=1e9, last_seen=1e9))["seen"] == "revoked"
+    assert cells(device(revoked=moment(1e9), last_seen=moment(1e9)))["seen"] == "revoked"
     assert set(list(cells(device()).values())[1:]) == {"-", "0"}
 
 
@@ -100,7 +90,7 @@ def test_totals_count_all_devices_and_name_the_releases() -> None:
         *(device(f"a{each}", online=True, release="0.2", activity=[activity("r", 0)]) for each in range(3)),
         *(device(f"b{each}", online=True, release="0.1") for each in range(2)),
         device("c", release="0.1"),
-        device("d", revoked=1e9),
+        device("d", revoked=moment(1e9)),
     ]
     totals, releases = device_lines(devices)[-2:]
     assert totals == "7 devices: 5 online (3 training, 2 idle), 1 offline, 1 revoked"

@@ -6,7 +6,8 @@ import pytest
 
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.cli.format import duration, metrics_text, moment, snapshot_line
-from moonfed.v1 import control_pb2
+from moonfed.formatting import moment as utc
+from tests.support.operator_records import run_of
 
 
 @pytest.mark.parametrize(
@@ -22,10 +23,9 @@ def test_metrics_are_sorted_and_numbers_of_samples_are_whole() -> None:
 
 
 def test_a_moment_is_in_utc() -> None:
-    assert (moment(1_700_000_000.0), moment(0)) == ("2023-11-14 22:13:20 UTC", "-")
+    assert (moment(utc(1_700_000_000.0)), moment(None)) == ("2023-11-14 22:13:20 UTC", "-")
 
 
 def test_a_run_of_one_round_is_not_one_rounds() -> None:
-    run = control_pb2.Run(run="r", method="moon", status=control_pb2.RUN_STATUS_RUNNING, waiting="waiting for it")
-    run.settings = RunSettings(rounds=1).to_json()
+    run = run_of(RunSettings(rounds=1), method="moon", waiting="waiting for it")
     assert snapshot_line(run) == "run r (moon): running, 0 of 1 round; waiting for it"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from moonfed.control.run_settings import RunSettings
+from moonfed.control.runs import Ineligible, Run
 from moonfed.coordinator.cli.format_eligibility import absence_lines, eligibility_lines
-from moonfed.v1 import control_pb2
+from tests.support.operator_records import run_of as any_run
 
 
-def run_of(*groups: tuple[str, int], eligible: int = 0, checking: int = 0) -> control_pb2.Run:
+def run_of(*groups: tuple[str, int], eligible: int = 0, checking: int = 0) -> Run:
     ineligible = [
-        control_pb2.IneligibleDevices(reason=reason, devices=[f"cam-{number:04}" for number in range(count)])
+        Ineligible(reason=reason, devices=tuple(f"cam-{number:04}" for number in range(count)))
         for reason, count in groups
     ]
-    return control_pb2.Run(eligible=eligible, checking=checking, ineligible=ineligible)
+    return any_run(RunSettings(rounds=1), eligible=eligible, checking=checking, ineligible=tuple(ineligible))
 
 
 def test_nothing_is_shown_while_all_devices_are_eligible() -> None:
@@ -34,7 +36,7 @@ def test_many_reasons_are_counted() -> None:
 
 
 def test_a_terminal_shows_the_first_absent_classes_and_the_number_of_the_others() -> None:
-    run = control_pb2.Run(absent_classes=[f"class {number}" for number in range(100)])
+    run = any_run(RunSettings(), absent_classes=tuple(f"class {number}" for number in range(100)))
     wide, narrow = absence_lines(run), absence_lines(run, 50)
     assert wide[0].endswith("class 98, class 99")
     assert narrow[0].startswith("no eligible device has samples of: class 0")

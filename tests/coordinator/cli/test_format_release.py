@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from typing import get_args
 
 import pytest
 
+from moonfed.control.releases import DeployedDevice, DeployedState, Deployment, Release
 from moonfed.coordinator.cli.format_release import (
     STATES,
     deployment_line,
@@ -15,32 +18,30 @@ from moonfed.coordinator.cli.format_release import (
     status_lines,
 )
 from moonfed.coordinator.cli.layout import LINES
-from moonfed.coordinator.deployments.state import ShownState
-from moonfed.v1 import blob_pb2, control_pb2
+from moonfed.formatting import moment
+from tests.support.operator_records import BLOB
 
 WIDTH = 80
-SHA = "ab" * 32
 
 
-def release(version: int = 3, **fields: object) -> control_pb2.Release:
-    made = control_pb2.Release(
+def release(version: int = 3) -> Release:
+    return Release(
         name="digits",
         version=version,
-        created=1_700_000_000,
+        created=moment(1_700_000_000),
         operator="ann",
         run="digits-run",
         round=40,
-        manifest=blob_pb2.Blob(sha256=SHA, size=900),
-        classes=["cat", "dog"],
-        variants=[control_pb2.Variant(name="float32", model=blob_pb2.Blob(sha256=SHA, size=4_200_000))],
+        manifest=BLOB,
+        signature=BLOB,
+        classes=("cat", "dog"),
+        variants={"float32": BLOB},
         accuracy=0.9312,
         samples=1000,
     )
-    made.MergeFrom(control_pb2.Release(**fields))  # type: ignore[arg-type]
-    return made
 
 
-def deployment(number: int = 2, **fields: object) -> control_pb2.Deployment:
+def deployment(number: int = 2, **fields: object) -> Deployment:
     given: dict[str, object] = {
         "name": "digits",
         "number": number,
@@ -48,27 +49,27 @@ def deployment(number: int = 2, **fields: object) -> control_pb2.Deployment:
         "variant": "float32",
         "percent": 10.0,
         "max_drop": 1.0,
-        "status": control_pb2.DEPLOYMENT_STATUS_ACTIVE,
-        "created": 1_700_000_000,
+        "status": "active",
+        "created": moment(1_700_000_000),
         "operator": "ann",
         "matching": 50,
         "chosen": 5,
         "states": {"installed": 3, "declined": 1, "pending": 1},
     }
-    return control_pb2.Deployment(**(given | fields))  # type: ignore[arg-type]
+    return Deployment(**(given | fields))  # type: ignore[arg-type]
 
 
-def device(name: str, state: str = "installed", **fields: object) -> control_pb2.DeployedDevice:
+def device(name: str, state: str = "installed", **fields: object) -> DeployedDevice:
     given: dict[str, object] = {
         "device": name,
         "deployment": 2,
-        "target": 3,
+        "version": 3,
         "state": state,
         "installed": 3,
-        "time": time.time() - 7500,
+        "reported": moment(time.time() - 7500),
         "online": True,
     }
-    return control_pb2.DeployedDevice(**(given | fields))  # type: ignore[arg-type]
+    return DeployedDevice(**(given | fields))  # type: ignore[arg-type]
 
 
 def test_a_deployment_is_one_line_with_its_problems_first() -> None:
@@ -80,7 +81,7 @@ def test_a_deployment_is_one_line_with_its_problems_first() -> None:
         trusted_labels=True,
         variant="int8",
         states={},
-        status=control_pb2.DEPLOYMENT_STATUS_ROLLED_BACK,
+        status="rolled-back",
     )
     assert deployment_line(labelled) == (
         "deployment 2: version 3 of digits (int8) to 5 of 50 devices with trusted site=berlin (10 %), rolled-back"
@@ -88,10 +89,7 @@ def test_a_deployment_is_one_line_with_its_problems_first() -> None:
 
 
 def test_every_state_has_a_place() -> None:
-    states: set[str] = set()
-    for kind in ShownState.__args__:
-        states |= set(getattr(kind, "__args__", (kind,)))
-    assert set(STATES) == states
+    assert set(STATES) == set(get_args(DeployedState))
 
 
 def test_releases_are_listed_and_shown() -> None:
@@ -103,8 +101,7 @@ def test_releases_are_listed_and_shown() -> None:
     assert shown["created"] == "2023-11-14 22:13:20 UTC by ann"
     assert shown["accuracy"] == "0.9312 on 1,000 samples"
     assert shown["float32"] == "4.20 MB"
-    unscored = release()
-    unscored.ClearField("accuracy")
+    unscored = replace(release(), accuracy=None)
     assert dict(line.split(maxsplit=1) for line in release_details(unscored))["accuracy"] == "-"
 
 
@@ -118,7 +115,7 @@ def test_devices_with_problems_come_first_with_the_reason() -> None:
     declined = device(
         "cam-9", "declined", installed=2, score=0.61, current_score=0.9, samples=40, reason="0.61 is too low"
     )
-    waiting = device("cam-5", "pending", installed=0, time=0, online=False)
+    waiting = device("cam-5", "pending", installed=0, reported=None, online=False)
     lines = status_lines([deployment()], [device("cam-1"), waiting, declined])
     assert lines[1].split() == ["device", "seen", "state", "has", "reported", "score", "reason"]
     assert lines[2].split(maxsplit=6) == [

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from moonfed.control.kinds import Amount
 from moonfed.control.run_settings import RunSettings
+from moonfed.control.runs import Incident, Ineligible, OpenRound, Round
 from moonfed.coordinator.cli.format_run import ROUNDS_READ, run_lines
-from moonfed.v1 import control_pb2
+from tests.support.operator_records import run_of
 
-COMMITTED, ABANDONED = control_pb2.ROUND_STATUS_COMMITTED, control_pb2.ROUND_STATUS_ABANDONED
-NAMES = [f"cam-{number:04}" for number in range(1000)]
+COMMITTED, ABANDONED = "committed", "abandoned"
+NAMES = tuple(f"cam-{number:04}" for number in range(1000))
 METRICS = {"accuracy": 0.9, "loss": 0.1, "train_loss": 0.2, "holdout_accuracy": 0.8, "holdout_samples": 12.0}
 
 
-def run_of(settings: RunSettings) -> control_pb2.Run:
-    return control_pb2.Run(run="r", method="fedavg", settings=settings.to_json())
+def a_round(**fields: Any) -> Round:
+    return Round(run="r", **fields)
 
 
-def shown(settings: RunSettings, *rounds: control_pb2.Round) -> list[str]:
+def shown(settings: RunSettings, *rounds: Round) -> list[str]:
     return run_lines(run_of(settings), None, rounds)
 
 
@@ -45,12 +49,10 @@ def test_the_cohort_and_the_timeouts_of_a_round_are_shown() -> None:
 
 def test_an_abandoned_round_shows_its_updates_and_why_rather_than_its_whole_cohort() -> None:
     reason = "too few updates; late: cam-3"
-    abandoned = control_pb2.Round(
+    abandoned = a_round(
         round=1, attempt=1, status=ABANDONED, missing=["cam-1", "cam-2", "cam-3"], updates=1, reason=reason
     )
-    committed = control_pb2.Round(
-        round=1, attempt=2, status=COMMITTED, counted=["cam-1", "cam-2"], missing=["cam-3"], updates=2
-    )
+    committed = a_round(round=1, attempt=2, status=COMMITTED, counted=["cam-1", "cam-2"], missing=["cam-3"], updates=2)
     head, first, second = shown(RunSettings(rounds=1), abandoned, committed)[-3:]
     assert head == "round  attempt  updates  seconds  outcome"
     assert first == f"1      1        1 of 3   0.0      abandoned: {reason}"
@@ -58,9 +60,8 @@ def test_an_abandoned_round_shows_its_updates_and_why_rather_than_its_whole_coho
 
 
 def test_rounds_that_all_succeed_at_once_need_no_attempts() -> None:
-    rounds = [control_pb2.Round(round=1, attempt=1, status=COMMITTED, counted=["a"], updates=1, metrics={"loss": 1})]
-    run = run_of(RunSettings(rounds=1))
-    run.initial_metrics["loss"] = 2.0
+    rounds = [a_round(round=1, attempt=1, status=COMMITTED, counted=["a"], updates=1, metrics={"loss": 1})]
+    run = run_of(RunSettings(rounds=1), initial_metrics={"loss": 2.0})
     assert run_lines(run, None, rounds)[-3:] == [
         "round  updates  seconds  loss    outcome",
         "0                        2.0000  start",
@@ -69,11 +70,16 @@ def test_rounds_that_all_succeed_at_once_need_no_attempts() -> None:
 
 
 def test_the_open_round_names_the_slowest_devices_and_those_that_failed() -> None:
-    run = run_of(RunSettings(rounds=9))
-    run.open_round.round, run.open_round.attempt, run.open_round.seconds, run.open_round.target = 3, 1, 34.0, 200
-    run.open_round.reported.extend(NAMES[:151])
-    run.open_round.lost.extend(NAMES[151:155])
-    run.open_round.progress.update({name: number / 100 for number, name in enumerate(NAMES[155:200])})
+    current = OpenRound(
+        round=3,
+        attempt=1,
+        seconds=34.0,
+        target=200,
+        reported=NAMES[:151],
+        lost=NAMES[151:155],
+        progress={name: number / 100 for number, name in enumerate(NAMES[155:200])},
+    )
+    run = run_of(RunSettings(rounds=9), open_round=current)
     assert run_lines(run, None, [], 80)[-3:] == [
         "round 3, attempt 1 opened 34 s ago: 151 of 200 updates, 4 lost",
         "  lost: cam-0151, cam-0152, cam-0153 and 1 more",
@@ -82,22 +88,24 @@ def test_the_open_round_names_the_slowest_devices_and_those_that_failed() -> Non
 
 
 def test_ineligible_devices_are_summarised_by_reason() -> None:
-    run = run_of(RunSettings(rounds=9))
-    run.eligible, run.checking = 988, 3
-    for number, reason in ((1, "its labels exceed 9"), (9, "needs 2 GB of memory")):
-        run.ineligible.add(reason=reason, devices=NAMES[:number])
+    reasons = {1: "its labels exceed 9", 9: "needs 2 GB of memory"}
+    groups = [Ineligible(reason=reason, devices=NAMES[:number]) for number, reason in reasons.items()]
+    run = run_of(RunSettings(rounds=9), eligible=988, checking=3, ineligible=tuple(groups))
     assert run_lines(run, None, [], 80)[-3:] == [
         "devices eligible: 988, still checking: 3, not eligible: 10",
         "  9: needs 2 GB of memory: cam-0000, cam-0001, cam-0002 and 6 more",
         "  1: its labels exceed 9: cam-0000",
     ]
-    run.ineligible.extend(control_pb2.IneligibleDevices(reason=f"reason {n}", devices=["cam-1"]) for n in range(7))
-    assert run_lines(run, None, [], 80)[-1] == "  and 6 more reasons, which --json lists"
+    groups += [Ineligible(reason=f"reason {n}", devices=("cam-1",)) for n in range(7)]
+    assert (
+        run_lines(replace(run, ineligible=tuple(groups)), None, [], 80)[-1]
+        == "  and 6 more reasons, which --json lists"
+    )
 
 
 @pytest.mark.parametrize("rounds", [0, 1, ROUNDS_READ])
 @pytest.mark.parametrize("last", [COMMITTED, ABANDONED])
-def test_a_screen_has_at_most_40_lines_of_80_columns(rounds: int, last: control_pb2.RoundStatus.ValueType) -> None:
+def test_a_screen_has_at_most_40_lines_of_80_columns(rounds: int, last: str) -> None:
     settings = RunSettings(
         rounds=500,
         labels={f"label-{number}": "x" * 30 for number in range(9)},
@@ -105,19 +113,20 @@ def test_a_screen_has_at_most_40_lines_of_80_columns(rounds: int, last: control_
         reducer="median",
         reducer_settings={f"setting-{number}": "1" for number in range(30)},
     )
-    run = run_of(settings)
-    run.waiting = f"round 41 waits for 990 of 1,000 devices: {', '.join(NAMES)}"
-    run.initial_metrics.update(METRICS)
-    for number in range(9):
-        run.ineligible.add(reason=f"reason {number} " * 20, devices=NAMES)
-    for field in ("cohort", "reported", "rejected", "declined", "lost", "left", "replacements"):
-        getattr(run.open_round, field).extend(NAMES)
-    run.open_round.progress.update(dict.fromkeys(NAMES, 0.5))
+    groups = ("cohort", "reported", "rejected", "declined", "lost", "left", "replacements")
+    current: dict[str, Any] = dict.fromkeys(groups, NAMES) | {"progress": dict.fromkeys(NAMES, 0.5)}
+    run = run_of(
+        settings,
+        waiting=f"round 41 waits for 990 of 1,000 devices: {', '.join(NAMES)}",
+        initial_metrics=METRICS,
+        ineligible=tuple(Ineligible(reason=f"reason {number} " * 20, devices=NAMES) for number in range(9)),
+        open_round=OpenRound(round=41, attempt=1, **current),
+    )
     found = [
-        control_pb2.Round(
+        a_round(
             round=number, attempt=12, status=last, counted=NAMES[:900], missing=NAMES[900:], updates=900,
             seconds=1234.5, metrics=METRICS, reason="too few " * 40 if last == ABANDONED else "",
-            incidents=[control_pb2.Incident(device=name, description="was scaled down " * 9) for name in NAMES],
+            incidents=tuple(Incident(device=name, description="was scaled down " * 9) for name in NAMES),
         )
         for number in range(1, rounds + 1)
     ]  # fmt: skip
@@ -129,7 +138,7 @@ def test_a_screen_has_at_most_40_lines_of_80_columns(rounds: int, last: control_
 
 
 def test_metrics_that_do_not_fit_give_way_to_more_important_ones() -> None:
-    rounds = [control_pb2.Round(round=1, attempt=1, status=COMMITTED, counted=NAMES[:9], updates=9, metrics=METRICS)]
+    rounds = [a_round(round=1, attempt=1, status=COMMITTED, counted=NAMES[:9], updates=9, metrics=METRICS)]
     lines = run_lines(run_of(RunSettings(rounds=1)), None, rounds, 80)
     assert lines[-2] == "round  updates  seconds  accuracy  holdout_accuracy  loss    outcome"
     assert "holdout_samples" in run_lines(run_of(RunSettings(rounds=1)), None, rounds)[-2]
@@ -148,7 +157,7 @@ def test_metrics_that_do_not_fit_give_way_to_more_important_ones() -> None:
 def test_the_accuracy_on_the_devices_fits_into_a_terminal(
     metrics: dict[str, float], devices: int, attempt: int
 ) -> None:
-    committed = control_pb2.Round(
+    committed = a_round(
         round=40, attempt=attempt, status=COMMITTED, counted=NAMES[:devices], updates=devices, metrics=metrics
     )
     *_, head, row = run_lines(run_of(RunSettings(rounds=90)), None, [committed], 80)

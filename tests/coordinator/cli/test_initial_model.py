@@ -11,10 +11,9 @@ from onnx import helper, numpy_helper
 
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import split
-from moonfed.coordinator.cli.control_client import InitialModel
-from moonfed.coordinator.cli.initial_model import find_model
+from moonfed.coordinator.cli.initial_model import InitialModel, find_model
 from moonfed.errors import InvalidInput, NotFound, SchemaMismatch
-from tests.coordinator.conftest import Fleet, console, upload
+from tests.coordinator.conftest import Fleet, client, upload
 from tests.support import coordinator
 from tests.support.coordinator import SPECS, model_bytes
 from tests.support.refusals import refused
@@ -35,7 +34,7 @@ def onnx_file(path: Path, names: tuple[str, ...], model_sha256: str) -> Path:
 
 
 def found(fleet: Fleet, source: Path | str) -> InitialModel:
-    return find_model(console(fleet), str(source), SPECS, fleet.tmp / "scratch")
+    return find_model(client(fleet), str(source), SPECS, fleet.tmp / "scratch")
 
 
 def test_an_onnx_file_that_holds_the_weights_needs_no_stored_model(fleet: Fleet) -> None:

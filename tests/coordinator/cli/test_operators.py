@@ -6,8 +6,9 @@ import json
 import subprocess
 from pathlib import Path
 
+from moonfed.control.operators import Operator
 from moonfed.coordinator.cli.operators import operator_document, operator_status
-from moonfed.v1 import control_pb2
+from moonfed.formatting import moment
 from tests.support import coordinator
 from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, Programs
 
@@ -73,7 +74,7 @@ def test_a_name_that_nobody_can_have_is_one_sentence_and_leaves_nothing_behind(p
 
 
 def test_an_expired_certificate_is_shown_as_such() -> None:
-    operator = control_pb2.Operator(operator="ann", role="viewer", serial="1f", created=1.0, expires=2.0)
+    operator = Operator(operator="ann", role="viewer", serial="1f", created=moment(1.0), expires=moment(2.0))
     assert operator_status(operator) == "expired"
     assert operator_document(operator) == {
         "operator": "ann",

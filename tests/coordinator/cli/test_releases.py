@@ -51,7 +51,7 @@ def test_a_version_is_deployed_widened_paused_and_rolled_back(operated: Programs
         device.device.connect().leave()
     assert "was never deployed" in operated.command("release", "status", NAME, code=3)
     first = document(operated, "deploy", NAME, "--version", "1", "--percent", "25")
-    assert (first["deployment"], first["chosen"], first["matching"], first["states"]) == (1, 1, 4, {"pending": 1})
+    assert (first["number"], first["chosen"], first["matching"], first["states"]) == (1, 1, 4, {"pending": 1})
     assert "percent is 5" in operated.command("release", "widen", NAME, "--percent", "5", code=2)
     assert document(operated, "pause", NAME)["status"] == "paused"
     assert document(operated, "resume", NAME)["status"] == "active"

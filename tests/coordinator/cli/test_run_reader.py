@@ -8,8 +8,7 @@ import pytest
 
 from moonfed.coordinator.cli.run_reader import RunReader
 from moonfed.errors import NotFound
-from moonfed.v1 import control_pb2
-from tests.coordinator.conftest import Fleet, console
+from tests.coordinator.conftest import Fleet, client
 from tests.coordinator.trackers.conftest import BUNDLE, EXPECTED, ROUNDS, connected, record, train, trained
 from tests.support.refusals import refused
 from tests.support.signatures import TRUST
@@ -18,7 +17,7 @@ __all__ = ["trained"]
 
 
 def test_a_run_is_the_same_whenever_it_is_read(trained: Fleet, tmp_path: Path) -> None:
-    reader = RunReader(console(trained), "digits", tmp_path, devices=True, trust=TRUST)
+    reader = RunReader(client(trained), "digits", tmp_path, devices=True, trust=TRUST)
     first, again = reader.read(), reader.read(whole=False)
     assert first == again
     assert (first.status, first.ended, reader.lacks_metrics()) == ("finished", True, False)
@@ -42,8 +41,8 @@ def test_metrics_that_an_evaluator_still_owes_are_known(trained: Fleet, tmp_path
     trained.start("evaluated", rounds=2, bundle=BUNDLE, labels={"site": "b"})
     for round_ in (1, 2):
         train(sessions, round_)
-    assert list(trained.operator.watch("evaluated"))[-1].run.status == control_pb2.RUN_STATUS_FINISHED
-    reader = RunReader(console(trained), "evaluated", tmp_path, devices=False, trust=TRUST)
+    assert list(trained.operator.watch("evaluated"))[-1].run.status == "finished"
+    reader = RunReader(client(trained), "evaluated", tmp_path, devices=False, trust=TRUST)
     owed = []
     for round_ in (1, 2):
         reader.read()
@@ -59,4 +58,4 @@ def test_metrics_that_an_evaluator_still_owes_are_known(trained: Fleet, tmp_path
 
 def test_an_unknown_run_is_one_sentence(trained: Fleet, tmp_path: Path) -> None:
     with refused(NotFound, "run", "faces"):
-        RunReader(console(trained), "faces", tmp_path, devices=False)
+        RunReader(client(trained), "faces", tmp_path, devices=False)

@@ -5,18 +5,24 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from moonfed.coordinator.cli.run_watch import show
-from tests.coordinator.cli.test_watch import NAMES, event, in_round, run_of
+from tests.coordinator.cli.test_watch import NAMES, in_round, run_of
+from tests.support import coordinator
+from tests.support.coordinator import model_bytes
+from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, Programs
+from tests.support.operator_records import event
 
 EVENTS = [
     event("snapshot", run=run_of()),
-    in_round("round_opened", devices=NAMES[:220]),
+    in_round("round_opened", cohort=NAMES[:220]),
     *(in_round("update_received", device=device) for device in NAMES[:151]),
     in_round("progress", device=NAMES[151], fraction=0.25),
 ]
@@ -29,13 +35,13 @@ def events():
     yield from EVENTS
     print("drawn", file=sys.stderr, flush=True)
     sys.stdin.readline()  # until the test has seen the bar
-    yield in_round("round_committed", devices=NAMES[:200])
+    yield in_round("round_committed", counted=NAMES[:200])
 show(events(), terminal=True)
 """
 
 
 def test_elsewhere_lines_begin_with_the_time(capsys: pytest.CaptureFixture[str]) -> None:
-    ended = show([*EVENTS, in_round("round_committed", devices=NAMES[:200])], terminal=False)
+    ended = show([*EVENTS, in_round("round_committed", counted=NAMES[:200])], terminal=False)
     lines = capsys.readouterr().out.splitlines()
     assert all(re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in lines)
     assert [line[21:] for line in lines] == [
@@ -95,3 +101,24 @@ def _read(descriptor: int) -> bytes:
         return os.read(descriptor, 1 << 16)
     except OSError:  # Linux's way to say that nobody has the terminal open
         return b""
+
+
+def test_watching_continues_across_a_restart(programs: Programs, until: Callable[[Callable[[], bool]], None]) -> None:
+    programs.serve()
+    device = programs.device("cam-1")
+    bundle = coordinator.bundle_directory(programs.tmp / "bundle")
+    programs.command("run", "start", str(bundle), "--name", "r", "--rounds", "1")
+    words = [*PROGRAM, "run", "watch", "r", "--identity", str(programs.state / "operator")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as watching:
+        try:
+            assert watching.stdout
+            assert "run r (fedavg): running, 0 of 1 round" in watching.stdout.readline()
+            assert "waiting for 1 more device" in watching.stdout.readline()
+            programs.signal(signal.SIGKILL)
+            programs.serve()
+            device = programs.device("cam-1")
+            device.submit(device.connect().assignment(), model_bytes(1.0))
+            assert "run r (fedavg): finished, 1 of 1 round" in watching.stdout.read()
+            assert watching.wait(timeout=60) == 0
+        finally:
+            watching.kill()

@@ -6,27 +6,25 @@ from typing import Any
 
 import pytest
 
+from moonfed.control.events import RunEvent
 from moonfed.control.kinds import Amount
 from moonfed.control.run_settings import RunSettings
+from moonfed.control.runs import OpenRound, Run
 from moonfed.coordinator.cli.watch import WatchedRun
-from moonfed.v1 import control_pb2
 from tests.support.clock import Clock
+from tests.support.operator_records import event
+from tests.support.operator_records import run_of as any_run
 
-NAMES = [f"cam-{number:04}" for number in range(1000)]
-
-
-def event(kind: str, **fields: Any) -> control_pb2.RunEvent:
-    return control_pb2.RunEvent(kind=control_pb2.EventKind.Value(f"EVENT_KIND_{kind.upper()}"), **fields)
+NAMES = tuple(f"cam-{number:04}" for number in range(1000))
 
 
-def in_round(kind: str, **fields: Any) -> control_pb2.RunEvent:
+def in_round(kind: str, **fields: Any) -> RunEvent:
     return event(kind, round=3, attempt=1, **fields)
 
 
-def run_of(**fields: Any) -> control_pb2.Run:
-    settings = RunSettings(rounds=50, cohort=Amount(count=200), over_selection=0.1).to_json()
-    running = {"run": "digits", "method": "moon", "status": control_pb2.RUN_STATUS_RUNNING, "round": 2}
-    return control_pb2.Run(settings=settings, **{**running, **fields})
+def run_of(**fields: Any) -> Run:
+    settings = RunSettings(rounds=50, cohort=Amount(count=200), over_selection=0.1)
+    return any_run(settings, **{"run": "digits", "method": "moon", "round": 2, **fields})
 
 
 @pytest.fixture
@@ -39,7 +37,7 @@ def watched(clock: Clock) -> WatchedRun:
     """A run of which 220 devices were selected for a round of 200."""
     found = WatchedRun(clock)
     assert found.apply(event("snapshot", run=run_of())) == ["run digits (moon): running, 2 of 50 rounds"]
-    assert found.apply(in_round("round_opened", devices=NAMES[:220])) == []
+    assert found.apply(in_round("round_opened", cohort=NAMES[:220])) == []
     return found
 
 
@@ -56,13 +54,15 @@ def test_a_committed_round_is_one_line(watched: WatchedRun, clock: Clock) -> Non
     ):
         assert watched.apply(in_round(kind, device=device, reason="because")) == []
     clock.now += 12.3
-    committed = in_round("round_committed", devices=NAMES[:200], metrics={"train_loss": 0.25}, reason="incidents: x")
+    committed = in_round("round_committed", counted=NAMES[:200], metrics={"train_loss": 0.25}, incidents="incidents: x")
     assert watched.apply(committed) == [
         "round 3 of 50: 200 of 200 updates in 12 s, train_loss 0.2500; "
         "1 rejected, 1 declined, 2 lost, 1 left, incidents: x"
     ]
-    assert watched.apply(event("metrics", round=3, metrics={"train_loss": 0.25})) == [], "the line has them"
-    assert watched.apply(event("metrics", round=3, metrics={"accuracy": 0.9})) == ["round 3 scored: accuracy 0.9000"]
+    assert watched.apply(event("metrics_recorded", round=3, metrics={"train_loss": 0.25})) == [], "the line has them"
+    assert watched.apply(event("metrics_recorded", round=3, metrics={"accuracy": 0.9})) == [
+        "round 3 scored: accuracy 0.9000"
+    ]
     assert watched.status_lines(80) == []
 
 
@@ -71,7 +71,7 @@ def test_a_lost_device_that_returns_is_not_lost(watched: WatchedRun) -> None:
     watched.apply(in_round("progress", device=NAMES[0], fraction=0.1))
     watched.apply(in_round("device_lost", device=NAMES[1]))
     watched.apply(in_round("update_received", device=NAMES[1]))
-    line = watched.apply(in_round("round_committed", devices=NAMES[:200]))
+    line = watched.apply(in_round("round_committed", counted=NAMES[:200]))
     assert line == ["round 3 of 50: 200 of 200 updates in 0 s"]
 
 
@@ -101,15 +101,15 @@ def test_the_time_left_follows_the_updates_if_too_few_devices_report_progress(
 def test_an_abandoned_attempt_is_one_line_and_the_next_one_names_its_number(watched: WatchedRun) -> None:
     assert watched.apply(in_round("round_abandoned", reason="too few")) == ["round 3 of 50 abandoned: too few"]
     assert watched.status_lines(80) == []
-    watched.apply(event("round_opened", round=3, attempt=2, devices=NAMES[:220]))
+    watched.apply(event("round_opened", round=3, attempt=2, cohort=NAMES[:220]))
     assert watched.status_lines(80)[0].startswith("round 3 of 50, attempt 2 ─")
-    line = watched.apply(event("round_committed", round=3, attempt=2, devices=NAMES[:1]))
+    line = watched.apply(event("round_committed", round=3, attempt=2, counted=NAMES[:1]))
     assert line == ["round 3 of 50, attempt 2: 1 of 200 updates in 0 s"]
 
 
 def test_updates_that_an_attempt_reuses_are_delivered_when_it_opens(watched: WatchedRun, clock: Clock) -> None:
     watched.apply(in_round("round_abandoned", reason="too few"))
-    watched.apply(event("round_opened", round=3, attempt=2, devices=NAMES[:220], reused=NAMES[:151]))
+    watched.apply(event("round_opened", round=3, attempt=2, cohort=NAMES[:220], reused=NAMES[:151]))
     assert watched.status_lines(80)[0].endswith(" 151 of 200 updates"), "nothing is known yet of the others' pace"
     assert watched.status_lines(80)[1].startswith("slowest: cam-0151 0%")
     clock.now += 30.0
@@ -137,25 +137,29 @@ def test_what_a_run_waits_for_is_printed_at_most_once_a_minute(clock: Clock) -> 
 
 
 def test_a_watch_that_begins_in_a_round_knows_what_happened_before(clock: Clock) -> None:
-    watched, run = WatchedRun(clock), run_of()
-    current = run.open_round
-    current.round, current.attempt, current.seconds, current.target = 3, 1, 60.0, 200
-    current.cohort.extend(NAMES[:220])
-    current.reported.extend(NAMES[:151])
-    current.lost.extend(NAMES[151:153])
-    current.progress.update(dict.fromkeys(NAMES[153:220], 0.5))
+    current = OpenRound(
+        round=3,
+        attempt=1,
+        seconds=60.0,
+        target=200,
+        cohort=NAMES[:220],
+        reported=NAMES[:151],
+        lost=NAMES[151:153],
+        progress=dict.fromkeys(NAMES[153:220], 0.5),
+    )
+    watched, run = WatchedRun(clock), run_of(open_round=current)
     watched.apply(event("snapshot", run=run))
     bar, slowest = watched.status_lines(80)
     assert bar.endswith("151 of 200 updates, 60 s left")
     assert slowest.startswith("slowest: cam-0153 50%, ")
     clock.now += 5
-    line = watched.apply(in_round("round_committed", devices=NAMES[:200]))
+    line = watched.apply(in_round("round_committed", counted=NAMES[:200]))
     assert line == ["round 3 of 50: 200 of 200 updates in 65 s; 2 lost"]
 
 
 def test_a_run_that_has_ended_is_one_line() -> None:
     watched = WatchedRun(Clock(0.0))
-    ended = run_of(status=control_pb2.RUN_STATUS_FINISHED, round=50)
+    ended = run_of(status="finished", round=50)
     lines = [*watched.apply(event("snapshot", run=ended)), *watched.apply(event("ended", run=ended))]
     assert lines == ["run digits (moon): finished, 50 of 50 rounds"]
 
@@ -169,7 +173,7 @@ def test_what_a_run_waits_for_at_first_is_wrapped_and_why_it_ended_is_whole(cloc
         "  cam-0004, cam-0005, cam-0006, cam-0007",
     ]
     assert WatchedRun(clock).apply(event("snapshot", run=run_of(waiting=why)))[1] == why
-    failed = run_of(status=control_pb2.RUN_STATUS_FAILED, reason=why)
+    failed = run_of(status="failed", reason=why)
     (line,) = WatchedRun(clock, 59).apply(event("snapshot", run=failed))
     assert line.endswith(why)
 
@@ -177,7 +181,7 @@ def test_what_a_run_waits_for_at_first_is_wrapped_and_why_it_ended_is_whole(cloc
 def test_the_end_of_a_run_and_what_operators_do_to_it_are_lines(watched: WatchedRun) -> None:
     assert watched.apply(event("paused")) == ["run digits: paused"]
     assert watched.apply(event("resumed")) == ["run digits: resumed"]
-    ended = run_of(status=control_pb2.RUN_STATUS_STOPPED)
+    ended = run_of(status="stopped")
     assert watched.apply(event("ended", run=ended)) == ["run digits (moon): stopped, 2 of 50 rounds"]
     assert watched.run == ended
 

@@ -34,7 +34,7 @@ class Federation:
         return self.fleet.operator.run(name)
 
     def ended(self, name: str) -> None:
-        while self.run(name).status == control_pb2.RUN_STATUS_RUNNING:
+        while self.run(name).status == "running":
             time.sleep(0.02)
 
 

@@ -37,9 +37,9 @@ def test_a_version_is_deployed_widened_paused_and_rolled_back(federation: Federa
     assert page.post("/api/models/digits/widen", {"percent": 100}).json()["chosen"] == 2
     assert page.post("/api/models/digits/pause").json()["status"] == "paused"
     assert page.post("/api/models/digits/resume").json()["status"] == "active"
-    stale = page.post("/api/models/digits/roll-back", {"deployment": deployed["deployment"] - 1})
+    stale = page.post("/api/models/digits/roll-back", {"deployment": deployed["number"] - 1})
     assert stale.status_code == 409
-    rolled = page.post("/api/models/digits/roll-back", {"deployment": deployed["deployment"]}).json()
+    rolled = page.post("/api/models/digits/roll-back", {"deployment": deployed["number"]}).json()
     assert rolled["status"] == "rolled-back"
     for call in ("DeployRelease", "WidenDeployment", "PauseDeployment", "ResumeDeployment", "RollBackDeployment"):
         assert ("operator", "done") in audited(federation, call)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
-from moonfed.coordinator.console.control import Control, load_operators, permitted_calls
+from moonfed.coordinator.console.control import load_operators, permitted_calls
 from moonfed.coordinator.console.settings import ConsoleSettings
-from moonfed.errors import InvalidInput, NotFound, Unavailable
-from moonfed.v1 import control_pb2
+from moonfed.errors import InvalidInput, NotFound
 from tests.coordinator.console.conftest import Federation
 from tests.support.refusals import refused
 
@@ -30,24 +28,9 @@ def test_identities_are_operators_once_each(federation: Federation, tmp_path: Pa
 
 def test_without_tls_the_coordinator_is_on_this_machine() -> None:
     (operator,) = load_operators(ConsoleSettings(identities=(), insecure=True)).values()
-    assert (operator.name, operator.role, operator.control.address) == ("operator", "admin", "127.0.0.1:7443")
+    assert (operator.name, operator.role, operator.address) == ("operator", "admin", "127.0.0.1:7443")
     with pytest.raises(InvalidInput, match="without TLS"):
         load_operators(ConsoleSettings(identities=(), insecure=True, coordinator="10.0.0.1:7443"))
-
-
-def test_an_unreachable_coordinator_is_explained() -> None:
-    async def ask() -> None:
-        control = Control("127.0.0.1:1", None)
-        try:
-            with refused(Unavailable, "coordinator", "127.0.0.1:1"):
-                await control.ask(control.stub.ListRuns, control_pb2.ListRunsRequest())
-            with pytest.raises(Unavailable):
-                async for _ in control.stream(control.stub.ListDevices, control_pb2.ListDevicesRequest()):
-                    pass
-        finally:
-            await control.close()
-
-    asyncio.run(ask())
 
 
 def test_calls_are_permitted_by_role() -> None:

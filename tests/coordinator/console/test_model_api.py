@@ -24,7 +24,7 @@ def test_models_are_listed_with_their_deployments(page: Page) -> None:
     assert [(row["name"], row["version"]) for row in found["rows"]] == [("digits", 1), ("digits", 2)]
     assert [deployment["name"] for deployment in found["deployments"]] == ["digits"]
     first = page.get("/api/models/digits")["deployments"][0]
-    assert (first["deployment"], first["version"], first["chosen"]) == (1, 1, 2)
+    assert (first["number"], first["version"], first["chosen"]) == (1, 1, 2)
     assert len(page.rows("/api/models/digits/devices")) >= 2
     assert page.client.get("/api/models/other").status_code == 404
 
@@ -43,9 +43,9 @@ def test_only_small_genuine_files_are_shown(federation: Federation) -> None:
     async def fetch(ref: BlobRef) -> bytes:
         (operator,) = load_operators(ConsoleSettings(identities=(Path(federation.identity),))).values()
         try:
-            return await fetch_small(operator.control, ref)
+            return await fetch_small(operator.client, ref)
         finally:
-            await operator.control.close()
+            await operator.client.close()
 
     manifest = federation.bundle.ref
     assert asyncio.run(fetch(manifest)) == federation.bundle.manifest.to_bytes()

@@ -45,10 +45,10 @@ def test_outcomes_are_by_device_and_round(page: Page) -> None:
 
 
 def test_evaluations_are_those_of_the_newest_model_or_of_one_round(page: Page) -> None:
-    (newest,) = page.get("/api/runs/pilot/evaluations")["test_sets"]
+    (newest,) = page.get("/api/runs/pilot/evaluations")["rows"]
     assert (newest["round"], newest["test_set"]) == (3, "test")
-    assert sum(map(sum, newest["confusion"])) == newest["samples"] == 360
-    (second,) = page.get("/api/runs/pilot/evaluations", round="2")["test_sets"]
+    assert sum(map(sum, newest["score"]["confusion"])) == newest["samples"] == 360
+    (second,) = page.get("/api/runs/pilot/evaluations", round="2")["rows"]
     assert second["round"] == 2
 
 

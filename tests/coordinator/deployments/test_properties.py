@@ -8,11 +8,12 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
+import sqlalchemy as sql
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from moonfed.coordinator.storage.db import sqlite
+from moonfed.coordinator.storage.db import sqlite, tables
 from moonfed.coordinator.storage.deployments import Arrival
 from moonfed.coordinator.storage.store import Store
 from moonfed.fleet.target_release import Outcome
@@ -23,6 +24,8 @@ pytestmark = pytest.mark.slow
 VERSIONS = 4
 PERCENTAGES = st.sampled_from([1.0, 10.0, 34.0, 50.0, 100.0])
 SETTLED: list[Outcome] = ["declined", "failed", "fell-back"]
+
+_choices = tables.deployed_devices.c
 
 
 class Deployments(RuleBasedStateMachine):
@@ -57,13 +60,13 @@ class Deployments(RuleBasedStateMachine):
     @rule(version=st.integers(1, VERSIONS), percent=PERCENTAGES)
     def deploy(self, version: int, percent: float) -> None:
         view = self.store.deployments.deploy(deployment(0, version, percent=percent), allow_empty=True)
-        assert view.deployment.number == len(self.chosen) + 1
-        self.chosen[view.deployment.number] = set()
+        assert view.number == len(self.chosen) + 1
+        self.chosen[view.number] = set()
 
     @precondition(lambda self: self.newest_stands())
     @rule(percent=PERCENTAGES)
     def widen(self, percent: float) -> None:
-        newest = self.store.deployments.views(NAME)[-1].deployment
+        newest = self.store.deployments.views(NAME)[-1]
         self.store.deployments.widen(NAME, max(percent, newest.percent))
 
     @precondition(lambda self: self.newest_stands())
@@ -117,16 +120,16 @@ class Deployments(RuleBasedStateMachine):
     @invariant()
     def chosen_devices_stay_chosen_and_are_enough(self) -> None:
         for view in self.store.deployments.views(NAME):
-            number = view.deployment.number
-            chosen = {found.choice.device for found in self.store.deployments.devices(NAME, number)}
+            number = view.number
+            chosen = {found.device for found in self.store.deployments.devices(NAME, number)}
             assert self.chosen[number] <= chosen
             self.chosen[number] = chosen
-            assert len(chosen) <= math.ceil(len(self.has) * view.deployment.percent / 100 - 1e-9)
+            assert len(chosen) <= math.ceil(len(self.has) * view.percent / 100 - 1e-9)
             assert sum(view.states.values()) == view.chosen == len(chosen)
         newest = self.store.deployments.views(NAME)[-1:]
         for view in newest:
-            if view.deployment.status == "active":
-                wanted = math.ceil(len(self.has) * view.deployment.percent / 100 - 1e-9)
+            if view.status == "active":
+                wanted = math.ceil(len(self.has) * view.percent / 100 - 1e-9)
                 assert view.chosen == wanted
 
     @invariant()
@@ -147,10 +150,10 @@ class Deployments(RuleBasedStateMachine):
                 assert any(statuses[number] == "rolled-back" for number in chose)
 
     def statuses(self) -> dict[int, str]:
-        return {view.deployment.number: view.deployment.status for view in self.store.deployments.views(NAME)}
+        return {view.number: view.status for view in self.store.deployments.views(NAME)}
 
     def versions(self) -> dict[int, int]:
-        return {view.deployment.number: view.deployment.version for view in self.store.deployments.views(NAME)}
+        return {view.number: view.version for view in self.store.deployments.views(NAME)}
 
     def newest_stands(self) -> bool:
         return bool(self.chosen) and self.statuses()[max(self.chosen)] != "rolled-back"
@@ -170,7 +173,7 @@ class Deployments(RuleBasedStateMachine):
                 raise AssertionError(f"{device} never has its target")
         statuses = self.statuses()
         for found in self.store.deployments.devices(NAME):
-            device, has = found.choice.device, found.installed.version
+            device, has = found.device, found.installed
             assert has == self.has[device]
             by = [
                 number
@@ -190,16 +193,16 @@ class Deployments(RuleBasedStateMachine):
         self._learn(device)
 
     def _learn(self, device: str) -> None:
-        for number in self.chosen:
-            for found in self.store.deployments.devices(NAME, number):
-                if found.choice.device == device and found.choice.had:
-                    self.taken.add((device, number))
+        had = sql.select(_choices.deployment).where(_choices.device == device, _choices.had)
+        with self.store.deployments._transactions.read() as connection:
+            self.taken |= {(device, number) for number in connection.execute(had).scalars()}
 
     def _take(self, data: st.DataObject, outcome: Outcome, *, lost: bool) -> None:
         aims = {device: target for device in self.has if (target := self._target(device))}
         if aims:
             device = data.draw(st.sampled_from(sorted(aims)))
-            if outcome in ("installed", "accepted") or aims[device][1]:
+            # A device does not decline what it predicts with.
+            if outcome in ("installed", "accepted") or aims[device][1] not in (0, self.has[device]):
                 self._apply(device, *aims[device], outcome, lost=lost)
 
     def _apply(self, device: str, number: int, version: int, outcome: Outcome, *, lost: bool) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from moonfed.control.codec import from_message
+from moonfed.control.runs import Run
 from moonfed.coordinator.cli.format_run import run_lines
 from moonfed.coordinator.runs import driver
 from moonfed.coordinator.storage.store import Store
@@ -38,7 +40,8 @@ def test_a_device_without_a_runs_encodings_is_not_selected_and_the_run_shows_it(
     assert (work.downlink_encoding, work.uplink_encoding) == ("bfloat16", "int8+zstd")
     run = fleet.operator.run("run")
     assert run.open_round.cohort == ["cam-2"]
-    assert any("uplink encoding int8+zstd, downlink encoding bfloat16" in line for line in run_lines(run, None, []))
+    lines = run_lines(from_message(Run, run), None, [])
+    assert any("uplink encoding int8+zstd, downlink encoding bfloat16" in line for line in lines)
     one.leave()
     two.leave()
 
@@ -49,7 +52,7 @@ def test_a_device_without_encodings_gets_float32(fleet: Fleet, until: Until) -> 
     session = device.connect()
     until(lambda: "cam-1 (without the encoding int8)" in fleet.operator.run("encoded").waiting)
     started = fleet.start("plain")
-    assert not any(line.startswith("encodings") for line in run_lines(started, None, []))
+    assert not any(line.startswith("encodings") for line in run_lines(from_message(Run, started), None, []))
     work = session.assignment()
     assert work.run == "plain"
     assert work.blobs["model"] == started.initial_model
@@ -127,7 +130,7 @@ def test_a_device_is_asked_before_it_is_selected_and_once(fleet: Fleet, until: U
     seen = fleet.operator.run("run")
     assert (seen.eligible, seen.checking, list(seen.open_round.cohort)) == (1, 0, ["cam-2"])
     assert [(group.reason, list(group.devices)) for group in seen.ineligible] == [("it has no data", ["cam-1"])]
-    assert "it has no data: cam-1" in "".join(run_lines(seen, None, []))
+    assert "it has no data: cam-1" in "".join(run_lines(from_message(Run, seen), None, []))
     first = one.connect(fingerprint="a")
     fleet.start("other", bundle=make_bundle(name="other"))
     assert first.check().run == "other"  # and nothing about the first run before
@@ -287,7 +290,8 @@ def test_the_classes_that_no_eligible_device_has_are_named(
     devices[1].answer(asked[1], "a", classes=b"" if present[1] is None else pack_classes(present[1], 3))
     seen = fleet.operator.run("run")
     assert list(seen.absent_classes) == absent
-    for lines in (run_lines(seen, None, []), run_lines(seen, None, [], 80)):
+    found = from_message(Run, seen)
+    for lines in (run_lines(found, None, []), run_lines(found, None, [], 80)):
         assert any(line.endswith(f"samples of: {', '.join(absent)}") for line in lines) == bool(absent)
     ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
     assert list(fleet.operator.run("run").absent_classes) == absent, "at the end, too"

@@ -15,6 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from moonfed.coordinator.pki.enrolment import Enrolment, token_id
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, Untrusted
+from moonfed.formatting import moment
 from moonfed.transport.identity import read_certificate, subject_of
 from moonfed.transport.join_token import parse_token
 from tests.coordinator.pki.conftest import request, secret
@@ -25,7 +26,7 @@ def test_a_token_carries_address_and_authority_but_only_its_hash_is_kept(enrolme
     token, record = enrolment.create_token(1, 60.0, operator="anna")
     parsed = parse_token(str(token))
     assert (parsed.address, parsed.ca) == ("example.org:7444", enrolment.authority.ca)
-    assert 0 < record.expires - time.time() <= 60
+    assert 0 < record.expires.timestamp() - time.time() <= 60
     assert (record.operator, record.uses_left, parsed.device) == ("anna", 1, "")
     assert enrolment.registry.tokens() == [record]
     assert record.id == token_id(token.secret)
@@ -67,7 +68,8 @@ def test_a_device_enrols_again_with_its_key_even_when_its_certificate_has_expire
     with pytest.raises(Untrusted, match="used up"):
         enrolment.enrol(other, "cam-1", asked)
     signed = enrolment.enrol(secret(enrolment), "cam-1", asked)
-    assert enrolment.registry.devices()[0].certificate_expires == signed.expires > time.time()
+    assert enrolment.registry.devices()[0].certificate_expires == moment(signed.expires)
+    assert signed.expires > time.time()
 
 
 def test_after_a_renewal_the_new_key_enrols_again_and_the_old_one_does_not(enrolment: Enrolment) -> None:
@@ -118,7 +120,7 @@ def test_renewal_signs_a_new_key_for_the_same_name(enrolment: Enrolment) -> None
     first = enrolment.enrol(secret(enrolment), "cam-1", request())
     renewed = enrolment.renew(read_certificate(first.certificate), request("cam-2"))
     assert subject_of(renewed.certificate) == ("device", "cam-1")
-    assert enrolment.registry.devices()[0].certificate_expires == renewed.expires
+    assert enrolment.registry.devices()[0].certificate_expires == moment(renewed.expires)
     known = [found.serial for found in enrolment.registry.device("cam-1").certificates]
     assert sorted(known) == sorted([first.serial, renewed.serial])
 

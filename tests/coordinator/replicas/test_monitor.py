@@ -15,7 +15,6 @@ from moonfed.coordinator.replicas import monitor
 from moonfed.coordinator.storage.blobs.object_client import ObjectClient
 from moonfed.transport import client as transport
 from moonfed.transport.identity import load_identity
-from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import fleet_in
 from tests.support.coordinator import Device, model_bytes, model_values
 
@@ -35,7 +34,7 @@ def test_a_whole_run_on_a_server(tmp_path: Path, url: str, monkeypatch: pytest.M
             device.submit(session.assignment(), model_bytes(2.0))
             time.sleep(0.8)
         ended = list(fleet.operator.watch("run"))[-1].run
-        assert ended.status == control_pb2.RUN_STATUS_FINISHED
+        assert ended.status == "finished"
         assert [list(entry.counted) for entry in fleet.operator.rounds("run")] == [["cam-1"]] * 3
 
 
@@ -74,7 +73,7 @@ def test_another_coordinator_resumes_a_round_with_the_updates_received_by_the_fi
         work = device.connect().assignment()
         assert (work.round, work.attempt) == (1, 1), "the same attempt goes on"
         device.submit(work, model_bytes(4.0), samples=30)
-        until(lambda: second.operator.run("run").status == control_pb2.RUN_STATUS_FINISHED)
+        until(lambda: second.operator.run("run").status == "finished")
         ended = second.operator.run("run")
         (only,) = second.operator.rounds("run")
         assert only.counted == ["cam-1", "cam-2"]

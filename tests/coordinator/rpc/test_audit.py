@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from moonfed.coordinator.records import AuditRecord
+from moonfed.control.operators import AuditRecord
 from moonfed.coordinator.rpc import audit
 from moonfed.coordinator.rpc.audit import Auditor, address_of
 from moonfed.coordinator.rpc.authentication import Caller

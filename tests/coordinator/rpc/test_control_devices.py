@@ -140,7 +140,7 @@ def test_a_round_loses_a_revoked_device_at_once_and_after_a_restart(tmp_path: Pa
         with transport.open_channel(f"127.0.0.1:{again.ports.fleet}", identity) as channel:
             device = Device("cam-1", channel)
             device.submit(device.connect().assignment(), model_bytes(1.0))
-        until(lambda: again.operator.run("run").status == control_pb2.RUN_STATUS_FINISHED)
+        until(lambda: again.operator.run("run").status == "finished")
         assert [(list(entry.counted), list(entry.missing)) for entry in again.operator.rounds("run")] == [
             (["cam-1"], names)
         ]
@@ -158,7 +158,7 @@ def test_an_idle_device_replaces_one_that_is_removed_or_renamed(
     idle = next(name for name in devices if name != drawn)
     act(fleet, drawn)
     devices[idle].submit(sessions[idle].assignment(), model_bytes(1.0))
-    until(lambda: fleet.operator.run("run").status == control_pb2.RUN_STATUS_FINISHED)
+    until(lambda: fleet.operator.run("run").status == "finished")
     assert counted(fleet) == [[idle]]
 
 
@@ -213,7 +213,7 @@ def test_a_reflashed_board_continues_its_run_under_its_name(fleet: Fleet, until:
     rejected(old.connect, Untrusted, "was replaced: a device has enrolled as 'cam-1' with a token for it")
     assert new.connect().assignment() == work[0]
     new.submit(work[0], model_bytes(2.0))
-    until(lambda: fleet.operator.run("run").status == control_pb2.RUN_STATUS_FINISHED)
+    until(lambda: fleet.operator.run("run").status == "finished")
     assert counted(fleet) == [["cam-1", "cam-2"]] * 2
 
 
@@ -224,7 +224,7 @@ def test_a_removed_devices_updates_stay_counted(fleet: Fleet, until: Until) -> N
     remove(fleet, "cam-1")
     rejected(device.connect, Untrusted, "an operator removed the device; enrol it with a new join token")
     other.submit(work[1], model_bytes(1.0))
-    until(lambda: fleet.operator.run("run").status == control_pb2.RUN_STATUS_FINISHED)
+    until(lambda: fleet.operator.run("run").status == "finished")
     assert counted(fleet) == [["cam-1", "cam-2"]] * 2
     with pytest.raises(NotFound, match="there is no device 'cam-1'"):
         ask(fleet.operator.control.GetDevice, control_pb2.GetDeviceRequest(device="cam-1"))
@@ -263,7 +263,7 @@ def test_a_device_that_gets_the_name_of_another_one_may_not_fetch_its_models(
         for sha256 in blobs:
             rejected(partial(fetch, new, sha256), NotFound, "belongs to no run that device 'cam-1' participates in")
         other.submit(work[1], model_bytes(1.0))  # the round counts the former device's update, too
-        until(lambda: fleet.operator.run("run").status == control_pb2.RUN_STATUS_FINISHED)
+        until(lambda: fleet.operator.run("run").status == "finished")
         assert counted(fleet) == [["cam-1", "cam-2"]] * 2
         blobs.append(fleet.operator.run("run").model.sha256)
         assert new.connect(runs=["run"]).ended().run == "run"
@@ -302,7 +302,7 @@ def test_a_device_that_gets_the_name_of_another_one_does_not_take_its_place_in_a
                     device.submit(work[0], model_bytes(1000.0))
             else:
                 device.submit(work[1], model_bytes(1.0))
-        until(lambda: fleet.operator.run("run").status == control_pb2.RUN_STATUS_FINISHED)
+        until(lambda: fleet.operator.run("run").status == "finished")
         assert counted(fleet) == [["cam-2"]]
 
 
@@ -322,7 +322,7 @@ def test_a_device_that_was_removed_at_another_replica_is_not_awaited_after_a_res
             new.submit(work[0], model_bytes(1000.0))
         identity = load_identity(tmp_path / "cam-2")
         device_of(fleet, replace(identity, address=f"127.0.0.1:{fleet.ports.fleet}")).submit(work[1], model_bytes(1.0))
-        until(lambda: fleet.operator.run("run").status == control_pb2.RUN_STATUS_FINISHED)
+        until(lambda: fleet.operator.run("run").status == "finished")
         assert counted(fleet) == [["cam-2"]]
         assert session.replies.empty(), "neither an assignment nor the model"
 
@@ -335,7 +335,7 @@ def test_a_run_may_select_by_labels_that_operators_set(fleet: Fleet, until: Unti
     until(lambda: "without the trusted label site=ulm" in fleet.operator.run("run").waiting)
     label(fleet, "cam-2", site="ulm")
     honest.submit(session.assignment(), model_bytes(1.0))
-    until(lambda: fleet.operator.run("run").status == control_pb2.RUN_STATUS_FINISHED)
+    until(lambda: fleet.operator.run("run").status == "finished")
     assert counted(fleet) == [["cam-2"]]
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from moonfed.blobs.store import ref_of_bytes
-from moonfed.coordinator.records import DeviceReport
+from moonfed.coordinator.records import DeviceReport, EvaluationReport
 from moonfed.coordinator.rpc import convert_fleet
 from moonfed.errors import InvalidInput, TooLate, WrongState
 from moonfed.fleet.assignment import AttemptId, RunEnded
+from moonfed.fleet.evaluation import HoldoutCounts
 from moonfed.transport.client import to_message
 from moonfed.v1 import blob_pb2, fleet_pb2
 from moonfed.version import CONTRACT_VERSION
@@ -84,3 +85,22 @@ def test_a_receipt_names_the_files_that_the_device_sent() -> None:
     assert dict(receipt.sha256) == {"model": MODEL.sha256}
     resume = convert_fleet.resume({MODEL.sha256: 3}, 4096).resume
     assert (dict(resume.offsets), resume.part_size) == ({MODEL.sha256: 3}, 4096)
+
+
+ANSWER = {"device": "forged", "run": "r", "round": 3, "number": 2, "model": "f" * 64}
+EXPECTED = {"device": "cam-1", "run": "r", "round": 3, "number": 2, "model": "f" * 64}
+
+
+def test_an_answer_has_counts_or_a_reason_and_the_callers_name() -> None:
+    counts = fleet_pb2.HoldoutCounts(samples=20, correct=0, local_correct=0)
+    scored = fleet_pb2.ReportEvaluationRequest(**ANSWER, counts=counts)  # type: ignore[arg-type]
+    found = HoldoutCounts(samples=20, correct=0, local_correct=0)
+    assert convert_fleet.evaluation_report("cam-1", scored) == EvaluationReport(**EXPECTED, counts=found)  # type: ignore[arg-type]
+    declined = fleet_pb2.ReportEvaluationRequest(**ANSWER, declined="no\nholdout")  # type: ignore[arg-type]
+    reason = EvaluationReport(**EXPECTED, reason="no holdout")  # type: ignore[arg-type]
+    assert convert_fleet.evaluation_report("cam-1", declined) == reason
+    with pytest.raises(InvalidInput, match="answer is missing"):
+        convert_fleet.evaluation_report("cam-1", fleet_pb2.ReportEvaluationRequest(**ANSWER))  # type: ignore[arg-type]
+    few = fleet_pb2.ReportEvaluationRequest(**ANSWER, counts=fleet_pb2.HoldoutCounts(samples=3))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="samples is 3"):
+        convert_fleet.evaluation_report("cam-1", few)

@@ -82,7 +82,7 @@ def test_progress_reaches_watchers(fleet: Fleet) -> None:
     report = fleet_pb2.ReportRequest(device="cam-1", run="run", round=1, attempt=1, fraction=0.25)
     assert not ask(devices[0].fleet.Report, report).stop
     event = next(watching)
-    assert (event.kind, event.device, event.fraction) == (control_pb2.EVENT_KIND_PROGRESS, "cam-1", 0.25)
+    assert (event.kind, event.device, event.fraction) == ("progress", "cam-1", 0.25)
     report.fraction = float("nan")
     with refused(InvalidInput, "fraction", float("nan")):
         ask(devices[0].fleet.Report, report)
@@ -97,7 +97,7 @@ def test_a_round_without_quorum_leaves_the_model_unchanged_and_is_retried(fleet:
     assert (again.round, again.attempt) == (1, 2)
     assert again.blobs["model"] == before
     abandoned = fleet.operator.rounds("run")[0]
-    assert abandoned.status == control_pb2.ROUND_STATUS_ABANDONED
+    assert abandoned.status == "abandoned"
     assert abandoned.reason.endswith("; late: cam-2")
     assert list(abandoned.missing) == ["cam-1", "cam-2"]
 
@@ -106,7 +106,7 @@ def test_stopping_a_run_tells_its_devices_to_stop(fleet: Fleet) -> None:
     devices, sessions = two_devices(fleet)
     work = sessions[0].assignment()
     stopped = ask(fleet.operator.control.StopRun, control_pb2.StopRunRequest(run="run"))
-    assert stopped.status == control_pb2.RUN_STATUS_STOPPED
+    assert stopped.status == "stopped"
     assert fleet.operator.rounds("run")[0].reason == "the run was stopped"
     report = fleet_pb2.ReportRequest(device="cam-1", run="run", round=1, attempt=1, fraction=0.5)
     assert ask(devices[0].fleet.Report, report).stop

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from moonfed.blobs.store import ref_of_bytes
+from moonfed.control.evaluations import DeviceScore
+from moonfed.coordinator.records import EvaluationRecord
 from moonfed.coordinator.runs import evaluations
+from moonfed.coordinator.runs.evaluations import shown_evaluation
 from moonfed.errors import InvalidInput, NotFound, WrongState
 from moonfed.transport import client as transport
 from moonfed.transport.identity import load_identity
@@ -33,7 +37,7 @@ def trained(fleet: Fleet, *names: str) -> tuple[list[Device], list[DeviceSession
     fleet.start(bundle=BUNDLE, minimum_devices=len(names))
     for device, session in zip(devices, sessions, strict=True):
         device.submit(session.assignment(), model_bytes(1.0))
-    assert list(fleet.operator.watch("run"))[-1].run.status == control_pb2.RUN_STATUS_FINISHED
+    assert list(fleet.operator.watch("run"))[-1].run.status == "finished"
     return devices, sessions
 
 
@@ -41,16 +45,16 @@ def evaluate(
     fleet: Fleet, round_: int | None = None, seconds: float = 600.0, *, again: bool = False
 ) -> control_pb2.DeviceEvaluation:
     request = control_pb2.EvaluateRunRequest(run="run", round=round_, deadline_seconds=seconds, again=again)
-    reply = ask(fleet.operator.control.EvaluateRun, request)
-    assert isinstance(reply, control_pb2.DeviceEvaluation)
-    return reply
+    found = ask(fleet.operator.control.EvaluateRun, request).on_devices
+    assert isinstance(found, control_pb2.DeviceEvaluation)
+    return found
 
 
 def shown(fleet: Fleet) -> control_pb2.DeviceEvaluation:
     """The evaluation of the newest model."""
     request = control_pb2.ListEvaluationsRequest(run="run")
     found = ask(lambda asked, timeout: list(fleet.operator.control.ListEvaluations(asked, timeout=timeout)), request)
-    evaluation = found[-1].devices
+    evaluation = found[-1].on_devices
     assert isinstance(evaluation, control_pb2.DeviceEvaluation)
     return evaluation
 
@@ -80,8 +84,8 @@ def test_devices_are_asked_once_and_the_evaluation_ends_when_all_have_answered(f
     assert not shown(fleet).closed
     two.scored(second.evaluation(), 5, 10)
     until(lambda: shown(fleet).closed > 0)
-    summary = shown(fleet).summary
-    assert (summary.devices, summary.median, summary.worst_decile) == (2, 0.5, 0.25)
+    summary = shown(fleet)
+    assert (len(summary.scores), summary.median, summary.worst_decile) == (2, 0.5, 0.25)
     assert (summary.compared, summary.worse) == (2, 1)
     assert first.replies.qsize() == second.replies.qsize() == 0
     rejected(lambda: one.scored(task, 15), WrongState, "evaluation 1 of global model 1 of run 'run' has ended")
@@ -110,7 +114,7 @@ def test_devices_that_decline_are_named_with_the_reason(fleet: Fleet, until: Unt
     until(lambda: shown(fleet).closed > 0)
     (group,) = shown(fleet).skipped
     assert (group.reason, list(group.devices)) == ("no holdout ", ["cam-1"])
-    assert shown(fleet).summary.devices == 1
+    assert len(shown(fleet).scores) == 1
 
 
 def test_a_device_outside_the_run_is_asked_and_may_fetch_what_it_needs_only_then(fleet: Fleet, until: Until) -> None:
@@ -143,7 +147,7 @@ def test_a_device_that_is_offline_is_expected_and_asked_when_it_returns(fleet: F
     again = two.connect()
     two.scored(again.evaluation(), 15)
     until(lambda: shown(fleet).closed > 0)
-    assert shown(fleet).summary.devices == 2
+    assert len(shown(fleet).scores) == 2
 
 
 def test_a_revoked_device_is_not_waited_for(fleet: Fleet, until: Until) -> None:
@@ -162,7 +166,7 @@ def test_at_the_deadline_it_ends_without_the_missing_devices(fleet: Fleet, until
     task = first.evaluation()
     until(lambda: shown(fleet).closed > 0)
     assert list(shown(fleet).waiting) == ["cam-1", "cam-2"]
-    assert not shown(fleet).HasField("summary")
+    assert not shown(fleet).HasField("median")
     rejected(lambda: one.scored(task, 15), WrongState, "has ended")
 
 
@@ -227,3 +231,32 @@ def test_wrong_requests_are_rejected(fleet: Fleet) -> None:
         rejected(partial(evaluate, fleet, seconds=seconds), InvalidInput, "deadline_seconds is")
     request = control_pb2.EvaluateRunRequest(run="other", deadline_seconds=1.0)
     rejected(lambda: ask(fleet.operator.control.EvaluateRun, request), NotFound, "there is no run 'other'")
+
+
+def test_an_evaluation_names_devices_by_reason_and_has_a_summary_once_there_is_a_score() -> None:
+    record = EvaluationRecord(
+        run="r",
+        round=3,
+        number=2,
+        model=ref_of_bytes(b"model"),
+        opened=1.0,
+        deadline=2.0,
+        declined={"cam-4": "small", "cam-3": "no holdout", "cam-2": "no holdout"},
+        pending=frozenset({"cam-9", "cam-8", "cam-7"}),
+        gone=frozenset({"cam-7"}),
+    )
+    found = shown_evaluation(record).on_devices
+    assert found
+    assert [(group.reason, group.devices) for group in found.skipped] == [
+        ("no holdout", ("cam-2", "cam-3")),
+        ("small", ("cam-4",)),
+    ]
+    assert (found.waiting, found.median) == (("cam-8", "cam-9"), None)
+    scores = (
+        DeviceScore(device="cam-1", samples=20, correct=10, local_correct=0),
+        DeviceScore(device="cam-5", samples=40, correct=30),
+    )
+    scored = shown_evaluation(replace(record, scores=scores)).on_devices
+    assert scored
+    assert (scored.median, scored.worst_decile, scored.scores) == (0.625, 0.5, scores)
+    assert (scored.run, scored.round, scored.number, scored.closed) == ("r", 3, 2, None)

@@ -5,28 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from moonfed.control.events import Ended, MetricsRecorded, RoundCommitted, RunEvent
+from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.robust.incident import Incident
-from moonfed.coordinator.records import DeviceReport, RunEvent, RunView
+from moonfed.coordinator.records import DeviceReport
 from moonfed.coordinator.rounds.events import STOPPED, Abandon, Assign, Discard, Lose, Open, Resumed
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.runs.events import EventPublisher
-from tests.support.store_records import FIRST, MODEL, RUN
+from tests.support.operator_records import event, run_of
+from tests.support.store_records import FIRST, MODEL
 
 OPEN = OpenRound(round=1, attempt=1, cohort=("a", "b", "c"), reported=frozenset("a"))
+RUN_SHOWN = run_of(RunSettings(rounds=1), status="finished")
 
 
-def published(act: Callable[[EventPublisher], object]) -> list[RunEvent]:
+def published(act: Callable[[EventPublisher], object]) -> list[Any]:
     """Return what a subscriber receives."""
 
-    async def scenario() -> list[RunEvent]:
+    async def scenario() -> list[Any]:
         publisher = EventPublisher("digits")
         subscriber = publisher.subscribers.add()
         act(publisher)
         publisher.subscribers.close()
-        return [event async for event in subscriber.events()]
+        return [found async for found in subscriber.events()]
 
     return asyncio.run(scenario())
 
@@ -48,8 +53,8 @@ def test_a_report_counts_the_devices_that_the_round_still_waits_for(
     outcome: str, kind: str, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     report = DeviceReport(id=FIRST, device="b", outcome=outcome, reason="busy")  # type: ignore[arg-type]
-    (event,) = published(lambda publisher: publisher.report(report, OPEN))
-    assert (event.kind, event.device, event.pending, event.reason) == (kind, "b", 1, "busy")
+    (found,) = published(lambda publisher: publisher.report(report, OPEN))
+    assert found == event(kind, round=1, attempt=1, device="b", pending=1, reason="busy")
     (line,) = caplog.records
     subject = "b" if outcome == "declined" else "b's update"  # the device declined, and has sent none
     assert (line.levelno, line.getMessage()) == (level, f"{FIRST}: {subject} {outcome}: busy")
@@ -57,8 +62,8 @@ def test_a_report_counts_the_devices_that_the_round_still_waits_for(
 
 def test_a_report_of_a_round_that_has_closed_waits_for_nobody() -> None:
     report = DeviceReport(id=FIRST, device="b", outcome="accepted")
-    (event,) = published(lambda publisher: publisher.report(report, None))
-    assert event.pending == 0
+    (found,) = published(lambda publisher: publisher.report(report, None))
+    assert found.pending == 0
 
 
 @pytest.mark.parametrize(
@@ -66,23 +71,23 @@ def test_a_report_of_a_round_that_has_closed_waits_for_nobody() -> None:
     [
         (
             Open(round=1, attempt=1, cohort=("a", "b")),
-            RunEvent(kind="round_opened", round=1, attempt=1, devices=("a", "b")),
+            event("round_opened", round=1, attempt=1, cohort=("a", "b")),
             f"{FIRST} opened for a, b",
         ),
         (
             Open(round=1, attempt=1, cohort=("a", "b", "c"), reused={"c": 1, "a": 2}),
-            RunEvent(kind="round_opened", round=1, attempt=1, devices=("a", "b", "c"), reused=("a", "c")),
+            event("round_opened", round=1, attempt=1, cohort=("a", "b", "c"), reused=("a", "c")),
             f"{FIRST} opened for a, b, c",
         ),
         (
             Lose(round=1, attempt=1, device="a"),
-            RunEvent(kind="device_lost", round=1, attempt=1, device="a"),
+            event("device_lost", round=1, attempt=1, device="a"),
             f"{FIRST}: a is lost",
         ),
         (
             Discard(round=1, attempt=1, device="a"),
-            RunEvent(
-                kind="update_rejected",
+            event(
+                "update_rejected",
                 round=1,
                 attempt=1,
                 device="a",
@@ -92,7 +97,7 @@ def test_a_report_of_a_round_that_has_closed_waits_for_nobody() -> None:
         ),
         (
             Abandon(round=1, attempt=1, missing=("a",), reason="too few"),
-            RunEvent(kind="round_abandoned", round=1, attempt=1, devices=("a",), reason="too few"),
+            event("round_abandoned", round=1, attempt=1, missing=("a",), reason="too few"),
             f"{FIRST} abandoned: too few",
         ),
     ],
@@ -129,9 +134,9 @@ def test_a_commit_names_the_devices_with_incidents_once(caplog: pytest.LogCaptur
     committed, metrics = published(
         lambda publisher: publisher.commit(FIRST, ("a", "b"), MODEL, {"loss": 0.25}, incidents)
     )
-    assert (committed.kind, committed.devices, committed.model) == ("round_committed", ("a", "b"), MODEL)
-    assert committed.reason == "incidents: a, b"
-    assert (metrics.kind, metrics.round, metrics.metrics) == ("metrics", 1, {"loss": 0.25})
+    assert (type(committed), committed.counted, committed.model) == (RoundCommitted, ("a", "b"), MODEL)
+    assert committed.incidents == "incidents: a, b"
+    assert metrics == MetricsRecorded(round=1, metrics={"loss": 0.25})
     assert [record.getMessage() for record in caplog.records] == [
         f"{FIRST}: b: was scaled down",
         f"{FIRST}: a: was scaled down",
@@ -145,7 +150,7 @@ def test_a_reason_to_wait_is_published_whenever_it_changes(caplog: pytest.LogCap
         for reason in ("for a", "for a", "", "for a", "for b"):
             publisher.waiting(reason)
 
-    assert [event.reason for event in published(act)] == ["for a", "for a", "for b"]
+    assert [found.reason for found in published(act)] == ["for a", "for a", "for b"]
     assert [record.getMessage() for record in caplog.records] == [
         f"run 'digits': {reason}" for reason in ("for a", "for a", "for b")
     ]
@@ -153,8 +158,8 @@ def test_a_reason_to_wait_is_published_whenever_it_changes(caplog: pytest.LogCap
 
 def test_the_end_of_a_run_ends_its_subscriptions() -> None:
     def act(publisher: EventPublisher) -> None:
-        publisher.end(RunView(record=RUN))
+        publisher.end(RUN_SHOWN)
         publisher.progress(FIRST, "a", 0.5)
 
     (ended,) = published(act)
-    assert ended.kind == "ended"
+    assert ended == Ended(run=RUN_SHOWN)

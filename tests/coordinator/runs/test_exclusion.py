@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from moonfed.control.codec import from_message
+from moonfed.control.runs import Round, Run
 from moonfed.coordinator.cli.format_run import run_lines
-from moonfed.coordinator.documents.runs import run_document
 from moonfed.transport import client as transport
 from moonfed.transport.identity import load_identity
 from moonfed.v1 import control_pb2, fleet_pb2
@@ -99,9 +100,9 @@ def test_a_device_that_is_clipped_twice_in_a_row_takes_part_in_no_further_round(
     told = [[incident.description for incident in round_.incidents] for round_ in rounds]
     assert [len(descriptions) for descriptions in told] == [2, 3, 0, 0], "parameters, statistics, and the exclusion"
     assert told[1][-1] == f"it takes part in no further round: {REASON}"
-    assert run.clipped == {ATTACKER: 2}
-    assert run_document(run)["clipped"] == {ATTACKER: 2}
-    assert f"clipped in their last rounds: {ATTACKER} (2)" in run_lines(run, None, rounds)
+    shown, ended = from_message(Run, run), [from_message(Round, one) for one in rounds]
+    assert shown.clipped == {ATTACKER: 2}
+    assert f"clipped in their last rounds: {ATTACKER} (2)" in run_lines(shown, None, ended)
     assert np.abs(model_values(devices.fleet.operator.model(run.model))).max() <= 4 * NEAR + 1e-5
 
 

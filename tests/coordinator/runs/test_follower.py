@@ -63,7 +63,7 @@ def test_devices_of_a_follower_are_given_the_model_before_the_damaged_one(
                 again = stream.assignment()
             assert again.blobs["model"].sha256 == before
             device.submit(again, model_bytes(3.0))
-        until(lambda: holder.operator.run("run").status == control_pb2.RUN_STATUS_FINISHED)
+        until(lambda: holder.operator.run("run").status == "finished")
         assert [entry.attempt for entry in holder.operator.rounds("run")][:3] == [1, 1, 1]
 
 
@@ -84,7 +84,7 @@ def test_a_run_of_another_coordinator_is_served_and_not_changed(
         session = fleet.device("cam-1").connect()
         time.sleep(3 * monitor.POLL_SECONDS)
         assert session.replies.empty()
-        assert fleet.operator.run("run").status == control_pb2.RUN_STATUS_RUNNING
+        assert fleet.operator.run("run").status == "running"
         first.leases.release()  # the other one has ended
         assert session.assignment().run == "run"
     first.close()

@@ -27,6 +27,6 @@ def test_a_run_with_unavailable_files_at_start_resumes_once_they_are_available(
     with fleet_in(tmp_path) as fleet:
         (listed,) = ask(fleet.operator.control.ListRuns, control_pb2.ListRunsRequest()).runs
         assert listed.waiting == "run 'run' cannot resume yet; try again"
-        assert listed.status == control_pb2.RUN_STATUS_RUNNING
+        assert listed.status == "running"
         trouble.lasts.clear()
         until(lambda: fleet.operator.run("run").waiting.startswith("waiting for 2 more devices"))

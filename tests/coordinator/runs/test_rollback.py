@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from moonfed.blobs.store import BlobRef
+from moonfed.control.runs import Run
 from moonfed.coordinator.app import Coordinator
-from moonfed.coordinator.records import AttemptId, RoundRecord, RunRecord
+from moonfed.coordinator.records import AttemptId, RoundRecord
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import Unavailable
@@ -33,11 +34,11 @@ async def rounds_of(coordinator: Coordinator, directory: Path, last: int) -> Non
     await asyncio.gather(*parties)
 
 
-async def ended(coordinator: Coordinator) -> RunRecord:
+async def ended(coordinator: Coordinator) -> Run:
     """Wait for the end of the run, and return it."""
-    while (await coordinator.operators.run("run")).record.status == "running":
+    while (await coordinator.operators.run("run")).status == "running":
         await asyncio.sleep(0.02)
-    return (await coordinator.operators.run("run")).record
+    return await coordinator.operators.run("run")
 
 
 def committed(coordinator: Coordinator) -> RoundRecord:
@@ -92,7 +93,7 @@ def test_a_damaged_file_of_the_newest_global_state_is_replaced_by_the_previous_o
             assert (found.id.round, found.blobs) == (2, {**states[2], role: states[1][role]})
             assert found.reason in alarms[0].getMessage()
             (abandoned,) = [past async for past in coordinator.operators.rounds("run") if past.status == "abandoned"]
-            assert (abandoned.id, abandoned.reason) == (AttemptId(run="run", round=3, attempt=1), found.reason)
+            assert (abandoned.round, abandoned.attempt, abandoned.reason) == (3, 1, found.reason)
             work = await assigned(coordinator)
             assert (work.id.round, work.id.attempt) == (3, 2)
             assert work.blobs == {name: found.blobs[name] for name in ("model", "variate")}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from moonfed.control.events import NAMES, RoundAbandoned, RoundOpened, UpdateReceived
 from moonfed.coordinator.records import DeviceReport
 from moonfed.coordinator.runs.snapshot import RunSnapshot, events_between, read_snapshot
 from moonfed.coordinator.storage.db.sqlite import open_store
@@ -24,8 +26,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
+def between(before: RunSnapshot, after: RunSnapshot) -> list[Any]:
+    return list(events_between(before, after))
+
+
 def kinds(before: RunSnapshot, after: RunSnapshot) -> list[tuple[str, int, str]]:
-    return [(event.kind, event.round, event.device) for event in events_between(before, after)]
+    return [(NAMES[type(event)], event.round, getattr(event, "device", "")) for event in between(before, after)]
 
 
 def test_a_deleted_run_has_no_snapshot(store: Store) -> None:
@@ -43,8 +49,8 @@ def test_a_round_opens_and_its_reports_arrive_once(store: Store) -> None:
     store.reports.record(update("b"))
     store.reports.record(update("a"))
     later = read_snapshot(store, "digits", opened)
-    events = list(events_between(opened, later))
-    assert {(event.kind, event.device) for event in events} == {("update_received", "a"), ("update_received", "b")}
+    events = between(opened, later)
+    assert {(type(event), event.device) for event in events} == {(UpdateReceived, "a"), (UpdateReceived, "b")}
     assert {event.pending for event in events} == {1}, "the devices that the round waits for"
     assert kinds(later, read_snapshot(store, "digits", later)) == []
 
@@ -55,11 +61,9 @@ def test_an_attempt_names_the_updates_that_it_reuses(store: Store) -> None:
     store.reports.record(update("a"))
     store.abandon_round(FIRST, "because", {"a": 1})
     store.open_round(replace(FIRST, attempt=2), ["a", "b"], {"a": 1})
-    opened = [event for event in events_between(idle, read_snapshot(store, "digits", idle)) if event.devices]
-    assert [(event.kind, event.devices, event.reused) for event in opened] == [
-        ("round_abandoned", ("a", "b"), ()),
-        ("round_opened", ("a", "b"), ("a",)),
-    ]
+    abandoned, opened = between(idle, read_snapshot(store, "digits", idle))
+    assert (type(abandoned), abandoned.missing) == (RoundAbandoned, ("a", "b"))
+    assert opened == RoundOpened(round=1, attempt=2, cohort=("a", "b"), reused=("a",))
 
 
 def test_rounds_that_ended_meanwhile_are_published_in_order(store: Store) -> None:
@@ -74,12 +78,12 @@ def test_rounds_that_ended_meanwhile_are_published_in_order(store: Store) -> Non
     assert kinds(idle, after) == [
         ("round_abandoned", 1, ""),
         ("round_committed", 1, ""),
-        ("metrics", 1, ""),
+        ("metrics_recorded", 1, ""),
         ("round_opened", 2, ""),
     ]
-    abandoned, committed, metrics, _ = events_between(idle, after)
-    assert (abandoned.reason, abandoned.devices) == ("because", ("a", "b"))
-    assert (committed.devices, committed.model) == (("a",), MODEL)
+    abandoned, committed, metrics, _ = between(idle, after)
+    assert (abandoned.reason, abandoned.missing) == ("because", ("a", "b"))
+    assert (committed.counted, committed.model) == (("a",), MODEL)
     assert metrics.metrics == {"loss": 0.5}
     assert after.newest_past == again
     assert read_snapshot(store, "digits", after).past == []
@@ -88,8 +92,8 @@ def test_rounds_that_ended_meanwhile_are_published_in_order(store: Store) -> Non
 def test_the_first_snapshot_begins_after_the_rounds_of_the_past(store: Store) -> None:
     store.open_round(FIRST, ["a"])
     store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
-    between = read_snapshot(store, "digits", None)
-    assert (between.newest_past, between.past) == (FIRST, [])
+    first = read_snapshot(store, "digits", None)
+    assert (first.newest_past, first.past) == (FIRST, [])
     second = replace(FIRST, round=2)
     store.open_round(second, ["a"])
     store.abandon_round(second, "because")

@@ -69,7 +69,7 @@ def test_a_suspended_run_can_be_stopped(state: Path) -> None:
         calls = coordinator.operator(state, ports.fleet)
         with calls.channel:
             stopped = ask(calls.control.StopRun, control_pb2.StopRunRequest(run="r"))
-            assert stopped.status == control_pb2.RUN_STATUS_STOPPED
+            assert stopped.status == "stopped"
             assert [entry.reason for entry in calls.rounds("r")] == ["the run was stopped"]
             assert next(calls.watch("r")).run == stopped
     assert not list((state / "spool").glob("*/*"))

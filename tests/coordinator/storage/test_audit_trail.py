@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from moonfed.coordinator.records import AuditRecord
+from moonfed.control.operators import AuditRecord
 from moonfed.coordinator.storage import audit_trail
 from moonfed.coordinator.storage.audit_trail import AuditFilter
 from moonfed.coordinator.storage.store import Store
+from moonfed.formatting import moment
 from tests.coordinator.storage.conftest import Open
 
 DONE = AuditRecord(
-    time=100.0,
+    time=moment(100.0),
     name="ann",
     role="engineer",
     serial="1f",
@@ -23,7 +24,7 @@ DONE = AuditRecord(
     details="stop run 'digits'",
     outcome="done",
 )
-DENIED = replace(DONE, time=200.0, name="bob", role="viewer", outcome="denied", reason="bob may not")
+DENIED = replace(DONE, time=moment(200.0), name="bob", role="viewer", outcome="denied", reason="bob may not")
 
 
 def page(store: Store, after: int = 0, limit: int = 100, **chosen: object) -> list[AuditRecord]:
@@ -49,7 +50,7 @@ def test_a_pending_record_is_completed(store: Store) -> None:
 
 def test_records_are_filtered_and_paged(store: Store) -> None:
     first, second = store.audit.add(DONE), store.audit.add(DENIED)
-    third = store.audit.add(replace(DONE, time=300.0, call="StartRun"))
+    third = store.audit.add(replace(DONE, time=moment(300.0), call="StartRun"))
     for chosen, numbers in (
         ({"name": "ann"}, [first, third]),
         ({"call": "StopRun"}, [first, second]),

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sql
 
+from moonfed.control.releases import Deployment as Shown
 from moonfed.coordinator.deployments.state import Deployment
-from moonfed.coordinator.records import DeploymentView
 from moonfed.coordinator.storage import deployments
 from moonfed.coordinator.storage.deployments import Arrival, DeviceTarget
 from moonfed.coordinator.storage.store import Store
@@ -42,7 +42,7 @@ def install(store: Store, devices: list[str]) -> int:
     return len(aims)
 
 
-def deploy(store: Store, version: int, **fields: object) -> DeploymentView:
+def deploy(store: Store, version: int, **fields: object) -> Shown:
     return store.deployments.deploy(deployment(0, version, **fields))
 
 
@@ -55,7 +55,7 @@ def test_a_release_goes_to_a_tenth_then_to_all_then_back(store: Store, open_stor
 
     store = open_store()  # a kill in between
     tenth = deploy(store, 2, percent=10)
-    assert (tenth.chosen, tenth.matching, tenth.deployment.number) == (5, 50, 2)
+    assert (tenth.chosen, tenth.matching, tenth.number) == (5, 50, 2)
     first = targets(store, fleet)
     assert len(first) == 5
     assert set(first.values()) == {2}
@@ -72,7 +72,7 @@ def test_a_release_goes_to_a_tenth_then_to_all_then_back(store: Store, open_stor
 
     store = open_store()
     back = store.deployments.roll_back(NAME)
-    assert back.deployment.status == "rolled-back"
+    assert back.status == "rolled-back"
     assert targets(store, fleet) == dict.fromkeys(fleet, 1)
     assert states(store, 2) == {"returning": 50}
     install(store, fleet)
@@ -153,7 +153,7 @@ def test_a_renamed_device_keeps_its_place(store: Store) -> None:
     (device,) = targets(store, fleet)
     install(store, fleet)
     store.devices.rename(device, "gate")
-    assert [(found.choice.device, found.state) for found in store.deployments.devices(NAME)] == [("gate", "installed")]
+    assert [(found.device, found.state) for found in store.deployments.devices(NAME)] == [("gate", "installed")]
     assert not store.deployments.choose()
 
 
@@ -182,8 +182,8 @@ def test_a_decline_is_recorded_once_and_not_retried(store: Store, open_store: Op
     (after,) = store.deployments.report(declined)
     assert (after.target.version, after.installed) == (1, True)
     (found,) = open_store().deployments.devices(NAME)
-    assert (found.state, found.version, found.installed.version) == ("declined", 2, 1)
-    assert (found.choice.reason, found.choice.score, found.choice.current_score, found.choice.samples) == (
+    assert (found.state, found.version, found.installed) == ("declined", 2, 1)
+    assert (found.reason, found.score, found.current_score, found.samples) == (
         "0.60 is less",
         0.6,
         0.9,
@@ -233,7 +233,7 @@ def test_a_device_that_fell_back_is_reported_and_keeps_its_previous_version(stor
     install(store, [device])
     store.deployments.report(report(device, 2, 2, "fell-back", 1, reason="it does not load"))
     (found,) = store.deployments.devices(NAME)
-    assert (found.state, found.installed.version, found.choice.reason) == ("fell-back", 1, "it does not load")
+    assert (found.state, found.installed, found.reason) == ("fell-back", 1, "it does not load")
     assert targets(store, [device]) == {}
 
 
@@ -253,10 +253,10 @@ def test_roll_backs_are_counted_one_at_a_time(store: Store) -> None:
     with refused(WrongState, "deployment", 2):
         store.deployments.roll_back(NAME, 2)
     for _ in range(2):  # a repeated request
-        assert store.deployments.roll_back(NAME, 3).deployment.number == 3
-    assert [found.deployment.status for found in store.deployments.views(NAME)] == ["active", "active", "rolled-back"]
-    assert store.deployments.roll_back(NAME).deployment.number == 2
-    assert store.deployments.roll_back(NAME).deployment.number == 1
+        assert store.deployments.roll_back(NAME, 3).number == 3
+    assert [found.status for found in store.deployments.views(NAME)] == ["active", "active", "rolled-back"]
+    assert store.deployments.roll_back(NAME).number == 2
+    assert store.deployments.roll_back(NAME).number == 1
     with refused(WrongState, "release", "digits"):
         store.deployments.roll_back(NAME)
     with pytest.raises(WrongState, match="was rolled back; it cannot be widened"):
@@ -274,9 +274,7 @@ def test_a_roll_back_to_a_version_ends_all_newer_deployments(store: Store, versi
         install(store, fleet)
     for _ in range(2):  # a repeated request
         store.deployments.roll_back_to(NAME, version)
-        rolled = [
-            one.deployment.number for one in store.deployments.views(NAME) if one.deployment.status == "rolled-back"
-        ]
+        rolled = [one.number for one in store.deployments.views(NAME) if one.status == "rolled-back"]
         assert rolled == ended
     assert targets(store, fleet) == dict.fromkeys(fleet, version)
     with refused(WrongState, "to", 3):
@@ -299,7 +297,7 @@ def test_a_selection_of_no_device_changes_nothing(store: Store) -> None:
         store.devices.revoke(device)
     with refused(InvalidInput, "selection", "site=berlin"):
         store.deployments.widen(NAME, 50)
-    assert store.deployments.widen(NAME, 50, allow_empty=True).deployment.percent == 50
+    assert store.deployments.widen(NAME, 50, allow_empty=True).percent == 50
     found = store.deployments.deploy(deployment(0, 1, labels={"site": "rome"}), allow_empty=True)
     assert (found.matching, found.chosen) == (0, 0)
 
@@ -347,4 +345,4 @@ def test_concurrent_operators_get_different_numbers(store: Store) -> None:
     add_releases(store, 1, devices=5)
     with ThreadPoolExecutor(8) as pool:
         views = list(pool.map(lambda _: deploy(store, 1), range(8)))
-    assert sorted(view.deployment.number for view in views) == list(range(1, 9))
+    assert sorted(view.number for view in views) == list(range(1, 9))

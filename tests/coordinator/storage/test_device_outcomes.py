@@ -10,6 +10,7 @@ from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.records import AttemptMeasurements, RoundRecord
 from moonfed.coordinator.storage import device_outcomes
 from moonfed.coordinator.storage.store import Store
+from moonfed.fleet.assignment import AttemptId
 from tests.support.store_records import FIRST, MODEL, RUN, update
 
 SECOND = replace(FIRST, round=2)
@@ -46,8 +47,8 @@ def newest(store: Store) -> dict[str, tuple[str, str, float]]:
     found: dict[str, tuple[str, str, float]] = {}
     for device in store.devices.devices():
         for result in store.outcomes.of_device(device.device, 1):
-            found[device.device] = (result.outcome, result.reason, result.seconds)
-            assert device.last_result == replace(result, seconds=0.0)
+            found[device.device] = (result.outcome, result.reason, result.seconds or 0.0)
+            assert device.last_result == replace(result, seconds=None)
     return found
 
 
@@ -119,7 +120,7 @@ def test_a_device_s_history_is_of_all_runs_and_begins_with_the_newest(store: Sto
     store.add_run(replace(RUN, run="faces"))
     store.open_round(other, ["a"])
     store.abandon_round(other, "because")
-    found = [(one.id.run, one.id.round, one.outcome) for one in store.outcomes.of_device("a", 3)]
+    found = [(one.run, one.round, one.outcome) for one in store.outcomes.of_device("a", 3)]
     assert found == [("faces", 1, "missing"), ("digits", 3, "counted"), ("digits", 2, "counted")]
     assert len(store.outcomes.of_device("a", 2**32 - 1)) == 4
     assert {one.outcome for one in store.outcomes.of_device("b", 9)} == {"missing"}
@@ -130,15 +131,16 @@ def test_a_run_s_outcomes_are_read_in_pages(store: Store, monkeypatch: pytest.Mo
     committed_rounds(store, 4)
     store.open_round(replace(FIRST, round=5), ["a"])  # which has not ended
     first = store.outcomes.of_run("digits", None, 3)
-    assert [(found.id.round, found.id.attempt, found.status) for found in first] == [
+    assert [(found.round, found.attempt, found.status) for found in first] == [
         (round_, 1, "committed") for round_ in (1, 2, 3)
     ]
     assert first[0].outcomes == {"a": "counted", "b": "missing"}
-    assert first[0].time == pytest.approx(store.outcomes.of_device("a", 9)[-1].time, abs=1)
-    assert [found.id.round for found in store.outcomes.of_run("digits", first[-1].id, 3)] == [4]
+    assert abs(first[0].time - store.outcomes.of_device("a", 9)[-1].time).total_seconds() < 1
+    last = AttemptId(run="digits", round=first[-1].round, attempt=first[-1].attempt)
+    assert [found.round for found in store.outcomes.of_run("digits", last, 3)] == [4]
     assert store.outcomes.of_run("nothing", None, 3) == []
     monkeypatch.setattr(device_outcomes, "ROUNDS_KEPT", 3)
-    assert [found.id.round for found in store.outcomes.of_run("digits", None, 9)] == [3, 4]
+    assert [found.round for found in store.outcomes.of_run("digits", None, 9)] == [3, 4]
 
 
 def test_a_late_update_is_told_from_a_missing_one(store: Store) -> None:

@@ -21,7 +21,7 @@ def started(store: Store) -> Store:
 def results(store: Store) -> dict[str, tuple[str, int, str, int]]:
     """Return outcome, round, reason and counted rounds of the devices in any ended round."""
     return {
-        found.device: (found.last_result.outcome, found.last_result.id.round, found.last_result.reason, found.rounds)
+        found.device: (found.last_result.outcome, found.last_result.round, found.last_result.reason, found.rounds)
         for found in store.devices.devices()
         if found.last_result
     }

@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sql
 
 from moonfed.blobs.store import ref_of_bytes
+from moonfed.control.evaluations import DeviceScore
 from moonfed.coordinator.records import EligibilityReport, EvaluationRecord, EvaluationReport
-from moonfed.coordinator.rounds.evaluation import DeviceScore
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.store import Store

@@ -26,7 +26,7 @@ def test_a_committed_round_shows_its_counted_devices_and_metrics(store: Store) -
     store.put_metrics("digits", 1, {"accuracy": 0.8})
     store.put_metrics("digits", 1, {"accuracy": 0.9})
     view = run_view(store, RUN, None)
-    assert (view.committed, view.model) == (1, MODEL)
+    assert (view.round, view.model) == (1, MODEL)
     assert view.initial_metrics == {"accuracy": 0.1, "holdout_loss": 2.0}
     (done,) = store.past_rounds("digits", None, 9)
     assert done.missing == ("b",)
@@ -120,6 +120,8 @@ def test_an_interrupted_reduction_is_repeated(store: Store) -> None:
     state = recovered_state(store, "digits")
     assert state.open is not None
     assert (state.open.reported, state.open.overdue) == (frozenset({"a"}), True)
-    assert run_view(store, RUN, state).open_round == state.open
+    shown = run_view(store, RUN, state).open_round
+    assert shown
+    assert (shown.round, shown.attempt, shown.reported) == (1, 1, ("a",))
     store.commit_round(FIRST, ["a"], {"model": MODEL}, metrics={}, metrics_before={})
     assert store.past_rounds("digits", None, 9)[0].counted == ("a",)

@@ -12,6 +12,7 @@ from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.proto.control.test_held_out_score import SCORE
 from tests.support.coordinator import Device, DeviceSession, ask, make_bundle, model_bytes
+from tests.support.operator_records import score_message
 from tests.support.release_fleet import create, signed_release
 
 BUNDLE = make_bundle(classes=SCORE.classes)
@@ -50,7 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         list(fleet.operator.watch("digits"))
         for round_ in range(ROUNDS + 1):
             record(fleet, "digits", round_)
-        score = control_pb2.RecordScoreRequest(run="digits", round=ROUNDS, score=SCORE.to_message())
+        score = control_pb2.RecordScoreRequest(run="digits", round=ROUNDS, score=score_message(SCORE))
         ask(fleet.operator.control.RecordScore, score)
         create(fleet.operator, signed_release("digits", BUNDLE))
         yield fleet

@@ -18,8 +18,8 @@ from moonfed.coordinator.cli.run_export import follow_run
 from moonfed.coordinator.cli.run_reader import RunReader
 from moonfed.coordinator.trackers.tracker import TrackerOptions, open_tracker
 from moonfed.errors import InvalidInput, Unavailable
-from moonfed.v1 import control_pb2
-from tests.coordinator.conftest import Fleet, console
+from tests.coordinator.conftest import Fleet
+from tests.coordinator.conftest import client as coordinator_client
 from tests.coordinator.trackers.conftest import BUNDLE, EXPECTED, Export, connected, record, train
 from tests.support.refusals import refused
 from tests.support.signatures import TRUST
@@ -111,7 +111,7 @@ def test_a_followed_run_is_complete_at_its_end(
 
     def follow(scratch: Path) -> None:
         scratch.mkdir()
-        reader = RunReader(console(trained), "followed", scratch, devices=False, trust=TRUST)
+        reader = RunReader(coordinator_client(trained), "followed", scratch, devices=False, trust=TRUST)
         options = TrackerOptions(target=server, name="followed", identity=reader.identity)
         with open_tracker("mlflow", options) as tracker:
             follow_run(reader, tracker, sleep)
@@ -127,7 +127,7 @@ def test_a_followed_run_is_complete_at_its_end(
     def finish() -> None:
         record(trained, "followed", 1)
         train(sessions, 2)
-        until(lambda: trained.operator.run("followed").status == control_pb2.RUN_STATUS_FINISHED)
+        until(lambda: trained.operator.run("followed").status == "finished")
 
     steps += [finish, lambda: record(trained, "followed", 2)]  # the last model's metrics come after the end
     follow(tmp_path / "second")

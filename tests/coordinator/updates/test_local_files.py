@@ -76,7 +76,7 @@ def test_local_files_are_checked_like_uploaded_ones(tmp_path: Path) -> None:
                 )
             view = await coordinator.operators.run("run")
             assert view.open_round
-            assert view.open_round.rejected == {NAMES[0]}
+            assert view.open_round.rejected == (NAMES[0],)
             assert not view.open_round.reported
             await coordinator.updates.submit_files(header, files)
             await coordinator.operators.stop_run("run")

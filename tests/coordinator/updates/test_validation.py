@@ -13,7 +13,7 @@ from moonfed.blobs.store import BlobRef
 from moonfed.blobs.tensors import TensorSpec
 from moonfed.errors import InvalidInput, MoonfedError, ResourceExhausted, SchemaMismatch
 from moonfed.transport.client import to_message
-from moonfed.v1 import blob_pb2, control_pb2
+from moonfed.v1 import blob_pb2
 from tests.coordinator.conftest import Fleet, two_devices
 from tests.support.coordinator import SIZE, SPECS, model_bytes, model_values
 
@@ -62,16 +62,16 @@ def test_a_bad_update_is_rejected_by_name_and_the_round_continues(fleet: Fleet, 
     devices, sessions = two_devices(fleet)
     work = [one.assignment() for one in sessions]
     watching = fleet.operator.watch("run")
-    assert next(watching).kind == control_pb2.EVENT_KIND_SNAPSHOT
+    assert next(watching).kind == "snapshot"
     with pytest.raises(SchemaMismatch, match=message):
         devices[0].submit(work[0], content)
     devices[1].submit(work[1], model_bytes(3.0))
     events = list(watching)
-    rejected = next(event for event in events if event.kind == control_pb2.EVENT_KIND_UPDATE_REJECTED)
+    rejected = next(event for event in events if event.kind == "update_rejected")
     assert rejected.device == "cam-1"
     assert message in rejected.reason
     ended = events[-1].run
-    assert ended.status == control_pb2.RUN_STATUS_FINISHED
+    assert ended.status == "finished"
     assert fleet.operator.rounds("run")[0].counted == ["cam-2"]
     assert fleet.operator.rounds("run")[0].missing == ["cam-1"]
     np.testing.assert_array_equal(model_values(fleet.operator.model(ended.model)), np.float32(3.0))

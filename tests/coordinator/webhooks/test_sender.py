@@ -86,7 +86,7 @@ def test_a_hanging_receiver_delays_no_round(tmp_path: Path) -> None:
         fleet.start("second", rounds=3, bundle=BUNDLE)
         for round_ in range(3):
             device.submit(session.assignment(), model_bytes(float(round_)))
-        assert list(fleet.operator.watch("second"))[-1].run.status == control_pb2.RUN_STATUS_FINISHED
+        assert list(fleet.operator.watch("second"))[-1].run.status == "finished"
         assert received.messages.empty()
         hanging.set()
         assert received.next()["data"]["run"] == "second"

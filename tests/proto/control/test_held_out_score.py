@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from moonfed.control.codec import from_message
 from moonfed.control.held_out_score import ClassScore, HeldOutScore, metric_names
 from moonfed.errors import InvalidInput
+from tests.support.operator_records import score_message
 
 SCORE = HeldOutScore(
     test_set="night",
@@ -36,10 +38,10 @@ def test_precision_and_recall_are_unknown_where_there_is_nothing_to_divide_by() 
 
 
 def test_it_survives_the_network_and_the_database() -> None:
-    assert HeldOutScore.from_message(SCORE.to_message()) == SCORE
+    assert from_message(HeldOutScore, score_message(SCORE)) == SCORE
     assert HeldOutScore.from_document(SCORE.to_document()) == SCORE
     without = replace(SCORE, confusion=())
-    assert HeldOutScore.from_message(without.to_message()) == without
+    assert from_message(HeldOutScore, score_message(without)) == without
 
 
 def test_sets_have_metrics_of_their_own() -> None:

@@ -51,7 +51,7 @@ def test_a_single_reply_is_checked(malicious: Malicious, do: Callable[[Calls], N
 
 def test_streams_and_uploads_are_checked(malicious: Malicious, do: Callable[[Calls], None]) -> None:
     malicious.replies |= {
-        "ListRounds": [control_pb2.Round(missing=["cam-1"]), control_pb2.Round(missing=["../x"])],
+        "ListRounds": [control_pb2.Round(run="r", missing=["cam-1"]), control_pb2.Round(run="r", missing=["../x"])],
         "Upload": control_pb2.UploadReply(resume=blob_pb2.Resume(offsets={"../x": 0})),
     }
 

@@ -12,18 +12,18 @@ import grpc
 import pytest
 
 from moonfed.blobs.store import BlobDirectory, BlobRef
-from moonfed.errors import Corrupt, MoonfedError
+from moonfed.errors import Corrupt
 from moonfed.transport import client as transport
 from moonfed.transport.grpc_status import from_rpc_error
 from moonfed.transport.identity import load_identity
-from moonfed.transport.upload import upload
 from moonfed.v1 import blob_pb2, control_pb2, control_pb2_grpc
+from tests.support.coordinator import upload
 from tests.support.malicious_coordinator import SEQUENCES, Malicious, malicious_coordinator
 from tests.support.refusals import refused
 from tests.test_mirroring import PARTS
 
 ROOT = Path(__file__).parents[3]
-BAD = control_pb2.Round(round=2, missing=["../x"])
+BAD = control_pb2.Round(run="r", round=2, missing=["../x"])
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_one_reply_a_stream_and_an_upload_are_checked(
 ) -> None:
     malicious.replies |= {
         "GetRun": control_pb2.Run(run="../x"),
-        "ListRounds": chain([control_pb2.Round(round=1, missing=["cam-1"])], repeat(BAD)),
+        "ListRounds": chain([control_pb2.Round(run="r", round=1, missing=["cam-1"])], repeat(BAD)),
         "Upload": control_pb2.UploadReply(resume=blob_pb2.Resume(offsets={"../x": 0})),
         "Fetch": b"\xff",
     }
@@ -58,7 +58,7 @@ def test_one_reply_a_stream_and_an_upload_are_checked(
     (tmp_path / "file").write_bytes(b"content")
     ref = BlobRef("ab" * 32, 7)
     with refused(Corrupt, "Resume.OffsetsEntry.key"):
-        upload(control, {ref: tmp_path / "file"}, lambda: MoonfedError("unreachable"))
+        upload(control, {ref: tmp_path / "file"})
     with pytest.raises(Corrupt, match="cannot be read"):
         transport.fetch_blob(control.Fetch, ref, BlobDirectory(tmp_path / "blobs"))
 

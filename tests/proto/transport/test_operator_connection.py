@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from moonfed.client import Coordinator
 from moonfed.errors import InvalidInput, NotFound, Untrusted
-from moonfed.transport.operator_connection import open_connection
 from tests.support.refusals import refused
 from tests.support.tls_fleet import HOUR, Served
 
 
 def opened(identity: Path, *, insecure: bool = False, address: str | None = None) -> None:
-    with open_connection(identity, insecure=insecure, address=address):
-        pass
+    Coordinator(identity, insecure=insecure, address=address).close()
 
 
 def test_a_missing_identity_comes_with_advice(tmp_path: Path) -> None:

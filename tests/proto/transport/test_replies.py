@@ -51,7 +51,7 @@ def test_every_field_whose_word_is_a_names_is_checked_as_one_and_no_listed_field
     texts = {"Run.waiting", "AuditRecord.name"}
     assert {place for place in known if place.rpartition(".")[2] in NAMING} - texts <= NAMES
     assert {place for place in known if place.rpartition(".")[2] == "sha256"} <= DIGESTS
-    assert {"Release.name", "Deployment.name", "TargetRelease.name", "Variant.name"} <= REQUIRED
+    assert {"Release.name", "Deployment.name", "TargetRelease.name"} <= REQUIRED
     assert not {place for place in known if place.endswith("name")} - texts - NAMES
 
 
@@ -61,11 +61,11 @@ def with_name(name: str) -> dict[str, Message]:
     return {
         "field": run,
         "list of messages": control_pb2.ListRunsReply(runs=[control_pb2.Run(run="fine"), run]),
-        "list of names": control_pb2.Round(round=1, counted=["cam-1", name]),
+        "list of names": control_pb2.Round(run="fine", counted=["cam-1", name]),
         "key of numbers": control_pb2.OpenRound(progress={"cam-1": 0.5, name: 0.5}),
         "key of text": control_pb2.OpenRound(reasons={name: "because"}),
         "key of messages": fleet_pb2.Assignment(run="fine", blobs={name: blob_pb2.Blob(sha256=DIGEST)}),
-        "alternative": control_pb2.Evaluation(test_set=control_pb2.HeldOutScore(test_set=name, sha256=DIGEST)),
+        "alternative": control_pb2.Evaluation(run="fine", score=control_pb2.HeldOutScore(test_set=name, sha256=DIGEST)),
         "event": control_pb2.RunEvent(device=name),
         "release": control_pb2.ListReleasesReply(releases=[control_pb2.Release(name=name)]),
         "of a session": fleet_pb2.ConnectReply(target=fleet_pb2.TargetRelease(name=name)),
@@ -89,8 +89,8 @@ def test_a_malformed_name_is_rejected_wherever_it_is(place: str) -> None:
         control_pb2.ListReleasesReply(releases=[control_pb2.Release(version=1)]),
         control_pb2.ListRunsReply(runs=[control_pb2.Run()]),
         fleet_pb2.ConnectReply(ended=fleet_pb2.RunEnded()),
-        control_pb2.Round(counted=[""]),
-        control_pb2.Evaluation(test_set=control_pb2.HeldOutScore(sha256=DIGEST)),
+        control_pb2.Round(run="fine", counted=[""]),
+        control_pb2.Evaluation(run="fine", score=control_pb2.HeldOutScore(sha256=DIGEST)),
     ],
 )
 def test_a_message_without_its_name_is_rejected(message: Message) -> None:
@@ -117,7 +117,7 @@ def test_text_for_people_becomes_one_printable_line(sequence: str) -> None:
             waiting=sequence,
             clipped={f"cam{sequence}": 1, "b": 2},
             initial_metrics={sequence: 1.0},
-            ineligible=[control_pb2.IneligibleDevices(reason=sequence, devices=["cam-1"])],
+            ineligible=[control_pb2.Ineligible(reason=sequence, devices=["cam-1"])],
         )
     )
     assert isinstance(found, control_pb2.Run)

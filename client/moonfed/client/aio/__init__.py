@@ -1,1 +1,1 @@
-"""The asynchronous client."""
+"""The asynchronous client, from which the synchronous one is made."""

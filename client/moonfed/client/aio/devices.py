@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from moonfed.client.aio.caller import AsyncCaller
-from moonfed.client.calls import devices as calls
-from moonfed.client.records.devices import Device, NewToken, Token
+from moonfed.client.aio.connection import AsyncConnection
+from moonfed.control.codec import from_message
+from moonfed.control.devices import Device, NewToken, Token
+from moonfed.errors import InvalidInput
+from moonfed.labels import check_labels
+from moonfed.signing.key_files import default_directory, ensure_keys, read_trust
+from moonfed.transport.join_token import parse_token
+from moonfed.v1 import control_pb2
+
+HOUR = 3600
 
 
-class AsyncDeviceCalls(AsyncCaller):
+class AsyncDeviceCalls:
     """Devices and the join tokens with which they enrol."""
+
+    connection: AsyncConnection
 
     async def devices(
         self, *, labels: Mapping[str, str] | None = None, online: bool = False, ineligible: str = ""
@@ -24,7 +34,8 @@ class AsyncDeviceCalls(AsyncCaller):
         Example:
             table = pandas.DataFrame(await coordinator.devices(labels={"site": "berlin"}))
         """
-        return await self._do(calls.devices(labels or {}, online=online, ineligible=ineligible))
+        request = control_pb2.ListDevicesRequest(labels=labels or {}, online=online, ineligible=ineligible)
+        return await self.connection.ask_all(Device, "ListDevices", request)
 
     async def device(self, device: str) -> Device:
         """Return one device, with its certificates; raises NotFound.
@@ -32,7 +43,7 @@ class AsyncDeviceCalls(AsyncCaller):
         Example:
             print((await coordinator.device("cam-1")).certificate_expires)
         """
-        return await self._do(calls.device(device))
+        return await self.connection.ask(Device, "GetDevice", control_pb2.GetDeviceRequest(device=device))
 
     async def revoke_device(self, device: str) -> Device:
         """Reject all certificates of a device at once. It can come back only with a join token made for it.
@@ -40,7 +51,7 @@ class AsyncDeviceCalls(AsyncCaller):
         Example:
             await coordinator.revoke_device("cam-1")
         """
-        return await self._do(calls.revoke(device))
+        return await self.connection.ask(Device, "RevokeDevice", control_pb2.RevokeDeviceRequest(device=device))
 
     async def remove_device(self, device: str) -> None:
         """Remove a device for good; runs keep the updates that they have counted.
@@ -48,7 +59,8 @@ class AsyncDeviceCalls(AsyncCaller):
         Example:
             await coordinator.remove_device("cam-1")
         """
-        await self._do(calls.remove(device))
+        request = control_pb2.RemoveDeviceRequest(device=device)
+        await self.connection.ask(control_pb2.RemoveDeviceReply, "RemoveDevice", request, once=True)
 
     async def rename_device(self, device: str, new_name: str) -> Device:
         """Rename a device, which fetches a certificate with its new name; its update in progress is lost.
@@ -56,7 +68,8 @@ class AsyncDeviceCalls(AsyncCaller):
         Example:
             await coordinator.rename_device("cam-1", "gate-north")
         """
-        return await self._do(calls.rename(device, new_name))
+        request = control_pb2.RenameDeviceRequest(device=device, name=new_name)
+        return await self.connection.ask(Device, "RenameDevice", request, once=True)
 
     async def label_device(
         self, device: str, labels: Mapping[str, str] | None = None, *, remove: Iterable[str] = ()
@@ -66,7 +79,11 @@ class AsyncDeviceCalls(AsyncCaller):
         Example:
             await coordinator.label_device("cam-1", {"site": "berlin"}, remove=["tier"])
         """
-        return await self._do(calls.label(device, labels or {}, remove))
+        check_labels(labels or {})
+        request = control_pb2.LabelDeviceRequest(device=device, labels=labels or {}, removed=list(remove))
+        if not request.labels and not request.removed:
+            raise InvalidInput("labels are missing; give some to set, or names to remove")
+        return await self.connection.ask(Device, "LabelDevice", request)
 
     async def create_token(
         self, *, uses: int = 1, valid_hours: float = 24.0, device: str = "", trust: Path | None = None
@@ -79,7 +96,11 @@ class AsyncDeviceCalls(AsyncCaller):
         Example:
             print((await coordinator.create_token(uses=5)).token)
         """
-        return await self._do(calls.create_token(uses, valid_hours, device, trust))
+        chain = read_trust(trust) if trust else ensure_keys(default_directory(), lambda _: None)
+        request = control_pb2.CreateTokenRequest(uses=uses, valid_seconds=valid_hours * HOUR, device=device)
+        new = await self.connection.ask(NewToken, "CreateToken", request)
+        chain.verify()
+        return replace(new, token=str(replace(parse_token(new.token), trust=chain)))
 
     async def tokens(self) -> list[Token]:
         """List the join tokens, without their secrets, oldest first.
@@ -87,7 +108,9 @@ class AsyncDeviceCalls(AsyncCaller):
         Example:
             usable = [token.id for token in await coordinator.tokens() if token.status == "valid"]
         """
-        return await self._do(calls.tokens())
+        request, kind = control_pb2.ListTokensRequest(), control_pb2.ListTokensReply
+        reply = await self.connection.ask(kind, "ListTokens", request)
+        return [from_message(Token, message) for message in reply.tokens]
 
     async def revoke_token(self, id: str) -> Token:  # noqa: A002 - the field's name
         """Revoke a join token by its id, or the id's first six or more characters; enrolled devices stay.
@@ -95,4 +118,4 @@ class AsyncDeviceCalls(AsyncCaller):
         Example:
             await coordinator.revoke_token(token.id)
         """
-        return await self._do(calls.revoke_token(id))
+        return await self.connection.ask(Token, "RevokeToken", control_pb2.RevokeTokenRequest(id=id))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moonfed.client.aio.caller import AsyncCaller
-from moonfed.client.calls import releases as calls
-from moonfed.client.records.releases import DeployedDevice, Deployment, Release
+from moonfed.client.aio.connection import AsyncConnection
+from moonfed.control.codec import from_message
+from moonfed.control.releases import DeployedDevice, Deployment, Release
+from moonfed.v1 import control_pb2
 
 
-class AsyncReleaseCalls(AsyncCaller):
+class AsyncReleaseCalls:
     """Releases and their deployments. `moonfed-export release create` makes a release: that needs torch and ONNX."""
+
+    connection: AsyncConnection
 
     async def releases(self, name: str = "") -> list[Release]:
         """List all versions of all releases, or of one.
@@ -18,7 +21,9 @@ class AsyncReleaseCalls(AsyncCaller):
         Example:
             accuracies = {found.version: found.accuracy for found in await coordinator.releases("digits")}
         """
-        return await self._do(calls.releases(name))
+        request, kind = control_pb2.ListReleasesRequest(name=name), control_pb2.ListReleasesReply
+        reply = await self.connection.ask(kind, "ListReleases", request)
+        return [from_message(Release, message) for message in reply.releases]
 
     async def release(self, name: str, *, version: int | None = None) -> Release:
         """Return one version of a release, by default the newest; raises NotFound.
@@ -26,7 +31,8 @@ class AsyncReleaseCalls(AsyncCaller):
         Example:
             print((await coordinator.release("digits")).accuracy)
         """
-        return await self._do(calls.release(name, version))
+        request = control_pb2.GetReleaseRequest(name=name, version=version or 0)
+        return await self.connection.ask(Release, "GetRelease", request)
 
     async def deploy(
         self,
@@ -49,9 +55,9 @@ class AsyncReleaseCalls(AsyncCaller):
         Example:
             await coordinator.deploy("digits", 3, percent=10, labels={"site": "berlin"})
         """
-        steps = calls.deploy(
-            name,
-            version,
+        request = control_pb2.DeployReleaseRequest(
+            name=name,
+            version=version,
             percent=percent,
             labels=labels or {},
             trusted_labels=trusted_labels,
@@ -59,7 +65,7 @@ class AsyncReleaseCalls(AsyncCaller):
             max_drop=max_drop,
             allow_empty=allow_empty,
         )
-        return await self._do(steps)
+        return await self.connection.ask(Deployment, "DeployRelease", request, once=True)
 
     async def widen(self, name: str, *, percent: float = 100.0, allow_empty: bool = False) -> Deployment:
         """Widen a release's newest deployment; the devices chosen before stay chosen.
@@ -67,7 +73,8 @@ class AsyncReleaseCalls(AsyncCaller):
         Example:
             await coordinator.widen("digits", percent=50)
         """
-        return await self._do(calls.widen(name, percent, allow_empty=allow_empty))
+        request = control_pb2.WidenDeploymentRequest(name=name, percent=percent, allow_empty=allow_empty)
+        return await self.connection.ask(Deployment, "WidenDeployment", request)
 
     async def pause_deployment(self, name: str) -> Deployment:
         """Pause a release's newest deployment: no further device begins to install it.
@@ -75,7 +82,8 @@ class AsyncReleaseCalls(AsyncCaller):
         Example:
             await coordinator.pause_deployment("digits")
         """
-        return await self._do(calls.pause(name))
+        request = control_pb2.PauseDeploymentRequest(name=name)
+        return await self.connection.ask(Deployment, "PauseDeployment", request)
 
     async def resume_deployment(self, name: str) -> Deployment:
         """Resume a release's newest deployment.
@@ -83,7 +91,8 @@ class AsyncReleaseCalls(AsyncCaller):
         Example:
             await coordinator.resume_deployment("digits")
         """
-        return await self._do(calls.resume(name))
+        request = control_pb2.ResumeDeploymentRequest(name=name)
+        return await self.connection.ask(Deployment, "ResumeDeployment", request)
 
     async def roll_back(self, name: str, *, to: int | None = None) -> Deployment:
         """Roll back the newest deployment that is not rolled back yet; its devices return to what they had before.
@@ -94,7 +103,11 @@ class AsyncReleaseCalls(AsyncCaller):
         Example:
             await coordinator.roll_back("digits")
         """
-        return await self._do(calls.roll_back(name, to))
+        standing = [one.number for one in await self.deployments(name) if one.status != "rolled-back"]
+        # The number makes a repetition harmless: without it, a second attempt would roll back the one before.
+        number = standing[-1] if standing and to is None else 0
+        request = control_pb2.RollBackDeploymentRequest(name=name, number=number, to_version=to or 0)
+        return await self.connection.ask(Deployment, "RollBackDeployment", request)
 
     async def deployments(self, name: str = "") -> list[Deployment]:
         """List the deployments of a release, oldest first, or the newest of each.
@@ -102,7 +115,9 @@ class AsyncReleaseCalls(AsyncCaller):
         Example:
             print((await coordinator.deployments("digits"))[-1].states)
         """
-        return await self._do(calls.deployments(name))
+        request, kind = control_pb2.ListDeploymentsRequest(name=name), control_pb2.ListDeploymentsReply
+        reply = await self.connection.ask(kind, "ListDeployments", request)
+        return [from_message(Deployment, message) for message in reply.deployments]
 
     async def deployed_devices(self, name: str) -> list[DeployedDevice]:
         """List the devices that deployments of a release have chosen, with the version of each, sorted by name.
@@ -110,4 +125,5 @@ class AsyncReleaseCalls(AsyncCaller):
         Example:
             pandas.DataFrame(await coordinator.deployed_devices("digits")).groupby("state").size()
         """
-        return await self._do(calls.deployed_devices(name))
+        request = control_pb2.ListDeployedDevicesRequest(name=name)
+        return await self.connection.ask_all(DeployedDevice, "ListDeployedDevices", request)

@@ -227,6 +227,6 @@ class DeviceApi:
     async def _has_ended(self, run: str) -> bool:
         """Return whether a run has ended; one that is suspended has not, since it may resume after a restart."""
         try:
-            return not (await self._runs.view(run)).record.active
+            return not (await self._runs.view(run)).active
         except NotFound:  # a run of an earlier coordinator, unless one of that name has just started
             return run not in self._runs.served

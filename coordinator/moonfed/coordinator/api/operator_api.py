@@ -7,27 +7,23 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 
 from moonfed.blobs.store import BlobRef
+from moonfed.control.devices import Device, DeviceActivity
+from moonfed.control.evaluations import Evaluation
+from moonfed.control.events import Ended, RunEvent, Snapshot
 from moonfed.control.held_out_score import HeldOutScore
+from moonfed.control.operators import AuditRecord, Operator
+from moonfed.control.runs import Round, Run
 from moonfed.coordinator.api.outcome_api import OutcomeApi
 from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.records import (
     EVERY_DEVICE,
     AttemptId,
-    AuditRecord,
-    DeviceActivity,
     DeviceQuery,
-    DeviceRecord,
-    EvaluationRecord,
-    OperatorRecord,
-    RoundRecord,
-    RunEvent,
-    RunView,
-    attempt_id,
 )
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.rounds.sizes import states_needed
 from moonfed.coordinator.runs.create import NewRun
-from moonfed.coordinator.runs.evaluations import Evaluations
+from moonfed.coordinator.runs.evaluations import Evaluations, shown_evaluation
 from moonfed.coordinator.runs.manager import RunManager
 from moonfed.coordinator.storage.audit_trail import AuditFilter
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
@@ -92,51 +88,51 @@ class OperatorApi:
 
     # Runs
 
-    async def start_run(self, new: NewRun) -> RunView:
+    async def start_run(self, new: NewRun) -> Run:
         """Start a run of a stored bundle, from its initial weights or from a stored model."""
         return await self._background.finish(self._runs.start(new))
 
-    async def runs(self) -> list[RunView]:
+    async def runs(self) -> list[Run]:
         """Return all runs, oldest first."""
         return [await self.run(record.run) for record in await asyncio.to_thread(self._store.runs)]
 
-    async def run(self, run: str) -> RunView:
+    async def run(self, run: str) -> Run:
         """Return one run; raises NotFound."""
         return await self._runs.view(run)
 
-    async def rounds(self, run: str, newest: int = 0) -> AsyncGenerator[RoundRecord, None]:
+    async def rounds(self, run: str, newest: int = 0) -> AsyncGenerator[Round, None]:
         """Yield a run's committed and abandoned rounds, oldest first; only the `newest` of them unless that is 0."""
         await asyncio.to_thread(self._store.run, run)
         last: AttemptId | None = None
         if newest:
             last = await asyncio.to_thread(self._store.past_round_before, run, newest)
-        while page := await asyncio.to_thread(self._store.past_rounds, run, last, ROUNDS_AT_ONCE):
+        while page := await asyncio.to_thread(self._store.shown_rounds, run, last, ROUNDS_AT_ONCE):
             for found in page:
                 yield found
-            last = page[-1].id
+            last = AttemptId(run=run, round=page[-1].round, attempt=page[-1].attempt)
 
-    async def attempts(self, run: str, number: int) -> AsyncGenerator[RoundRecord, None]:
+    async def attempts(self, run: str, number: int) -> AsyncGenerator[Round, None]:
         """Yield the committed and abandoned attempts at one round, oldest first."""
         await asyncio.to_thread(self._store.run, run)
         last = AttemptId(run=run, round=number, attempt=0)  # before the first
-        while page := await asyncio.to_thread(self._store.past_rounds, run, last, ATTEMPTS_AT_ONCE):
+        while page := await asyncio.to_thread(self._store.shown_rounds, run, last, ATTEMPTS_AT_ONCE):
             for found in page:
-                if found.id.round != number:
+                if found.round != number:
                     return
                 yield found
-            last = page[-1].id
+            last = AttemptId(run=run, round=page[-1].round, attempt=page[-1].attempt)
 
-    async def stop_run(self, run: str) -> RunView:
+    async def stop_run(self, run: str) -> Run:
         """End a run for good; its global models stay. A run that has ended stays as it is."""
         await self._background.finish(self._runs.stop(run))
         return await self.run(run)
 
-    async def pause_run(self, run: str) -> RunView:
+    async def pause_run(self, run: str) -> Run:
         """Assign no more work of a run until it is resumed; work in progress is finished and counts."""
         await self._background.finish(self._runs.set_paused(run, paused=True))
         return await self.run(run)
 
-    async def resume_run(self, run: str) -> RunView:
+    async def resume_run(self, run: str) -> Run:
         """Assign work of a paused run again."""
         await self._background.finish(self._runs.set_paused(run, paused=False))
         return await self.run(run)
@@ -152,19 +148,19 @@ class OperatorApi:
         models, released = await in_thread(self._store.prune_run, run, retention, needed)
         return models, await in_thread(self._garbage_collector.collect, released)
 
-    async def watch(self, run: str) -> AsyncGenerator[RunEvent | RunView, None]:
+    async def watch(self, run: str) -> AsyncGenerator[RunEvent, None]:
         """Yield a snapshot of a run, then its events until it has ended; raises WrongState if it is suspended."""
         if run in self._runs.suspended:
-            yield await self.run(run)  # and then raise the reason
+            yield Snapshot(run=await self.run(run))  # and then raise the reason
         served = await self._runs.find(run)
         if served is None:
             view = await self.run(run)
-            yield view
-            yield RunEvent(kind="ended", run=view)
+            yield Snapshot(run=view)
+            yield Ended(run=view)
             return
         view, subscriber = await served.watch()
         try:
-            yield view
+            yield Snapshot(run=view)
             async for event in subscriber.events():
                 yield event
         finally:
@@ -188,26 +184,25 @@ class OperatorApi:
         if served := self._runs.served.get(run):
             served.publish_metrics(round_, score.metrics)
 
-    async def evaluate_run(
-        self, run: str, round_: int | None, seconds: float, *, again: bool = False
-    ) -> EvaluationRecord:
+    async def evaluate_run(self, run: str, round_: int | None, seconds: float, *, again: bool = False) -> Evaluation:
         """Ask devices to score a global model, by default the newest; see `EvaluationRecords.begin`."""
         committed = await self._require_model(run, round_ or 0)
         chosen = committed if round_ is None else round_
-        return await self._background.finish(self._evaluations.begin(run, chosen, seconds, again=again))
+        return shown_evaluation(
+            await self._background.finish(self._evaluations.begin(run, chosen, seconds, again=again))
+        )
 
-    async def evaluations(self, run: str) -> list[tuple[int, HeldOutScore | EvaluationRecord]]:
+    async def evaluations(self, run: str) -> list[Evaluation]:
         """Return a run's evaluations by round, those on test sets before the one on devices; raises NotFound."""
         await asyncio.to_thread(self._store.run, run)
         scores = await asyncio.to_thread(self._store.evaluations.scores, run)
         on_devices = await asyncio.to_thread(self._store.evaluations.of_run, run)
-        found: list[tuple[int, HeldOutScore | EvaluationRecord]] = [*scores]
-        found += [(record.round, record) for record in on_devices]
-        return sorted(found, key=lambda entry: entry[0])
+        found = [Evaluation(run=run, round=round_, score=score) for round_, score in scores]
+        return sorted([*found, *map(shown_evaluation, on_devices)], key=lambda one: one.round)
 
     async def _require_model(self, run: str, round_: int) -> int:
         """Return the number of committed rounds; raise NotFound if the run never had this global model."""
-        committed = (await self.run(run)).committed
+        committed = (await self.run(run)).round
         if not 0 <= round_ <= committed:
             raise NotFound(
                 f"run {run!r} has no global model {round_}; there are 0 to {committed}", field="run", value=run
@@ -216,7 +211,7 @@ class OperatorApi:
 
     # Operators
 
-    async def operators(self) -> list[OperatorRecord]:
+    async def operators(self) -> list[Operator]:
         """Return all certificates of operators, by name."""
         return await asyncio.to_thread(self._store.operators.operators)
 
@@ -245,7 +240,7 @@ class OperatorApi:
 
     # Devices
 
-    async def devices(self, query: DeviceQuery = EVERY_DEVICE) -> list[DeviceRecord]:
+    async def devices(self, query: DeviceQuery = EVERY_DEVICE) -> list[Device]:
         """Return the known devices that fulfil all conditions of the query, by name; raises NotFound for its run."""
         reasons = await self._ineligible(query.ineligible) if query.ineligible else {}
         known, activity = await asyncio.to_thread(self._store.devices.devices), self._activity()
@@ -257,9 +252,9 @@ class OperatorApi:
     async def _ineligible(self, run: str) -> dict[str, str]:
         """Return the devices that cannot take part in a run, with the reasons."""
         groups = (await self.run(run)).ineligible
-        return {device: reason for reason, devices in groups.items() for device in devices}
+        return {device: group.reason for group in groups for device in group.devices}
 
-    def _described(self, device: DeviceRecord, activity: Sequence[DeviceActivity], reason: str) -> DeviceRecord:
+    def _described(self, device: Device, activity: Sequence[DeviceActivity], reason: str) -> Device:
         device = replace(with_presence(device, self._sessions), ineligible=reason)
         begun_first = sorted(activity, key=lambda one: -one.fraction)
         return replace(device, activity=tuple(begun_first)) if device.online else device
@@ -270,12 +265,15 @@ class OperatorApi:
         for run, served in self._runs.served.items():
             if current := served.state.open:
                 for device, fraction in served.progress().items():
-                    found.setdefault(device, []).append(DeviceActivity(id=attempt_id(run, current), fraction=fraction))
+                    activity = DeviceActivity(run=run, round=current.round, attempt=current.attempt, fraction=fraction)
+                    found.setdefault(device, []).append(activity)
         return found
 
 
-def with_presence(device: DeviceRecord, sessions: Sessions) -> DeviceRecord:
+def with_presence(device: Device, sessions: Sessions) -> Device:
     """Add to a device's record who shares its identity, whether it is online, and its own labels if it is."""
     session = sessions.find(device.device)
     device = replace(device, shared_by=sessions.identities.addresses(device.device))
-    return replace(device, online=True, labels=session.info.labels) if session else device
+    if session is None:
+        return device
+    return replace(device, online=True, labels={**session.info.labels, **device.operator_labels})

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
-from moonfed.coordinator.records import AttemptId, DeviceResult, RoundOutcomes
+from moonfed.control.devices import DeviceResult
+from moonfed.control.runs import RoundOutcomes
+from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.store import Store
 
 MOST_RESULTS = 10_000  # of one device
@@ -36,4 +38,4 @@ class OutcomeApi:
         while page := await asyncio.to_thread(self._store.outcomes.of_run, run, last, ATTEMPTS_AT_ONCE):
             for found in page:
                 yield found
-            last = page[-1].id
+            last = AttemptId(run=run, round=page[-1].round, attempt=page[-1].attempt)

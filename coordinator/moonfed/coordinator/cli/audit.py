@@ -9,15 +9,17 @@ import typer
 
 from moonfed.command_line.programs import print_json
 from moonfed.formatting import count
-from moonfed.transport.operator_options import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption
+from moonfed.transport.operator_options import FindEndpoint, operator_options
 
 if TYPE_CHECKING:
-    from moonfed.v1 import control_pb2
+    from moonfed.control.operators import AuditRecord
 
 NEWEST = 20  # records by default: 40 lines, unless reasons are long
 
 
+@operator_options
 def audit(
+    endpoint: FindEndpoint,
     name: Annotated[str, typer.Option(help="Only records of this operator or device.", show_default=False)] = "",
     call: Annotated[str, typer.Option(help="Only records of this call, such as StopRun.", show_default=False)] = "",
     denied: Annotated[bool, typer.Option("--denied", help="Only records of denied calls.")] = False,
@@ -32,18 +34,16 @@ def audit(
         typer.Option(min=1, help="Number of newest records. Default: 20; with --json, all.", show_default=False),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Then print new records until interrupted.")] = False,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per record.")] = False,
 ) -> None:
     """Print the audit trail: who changed or attempted what, when, and from where.
 
     Example: moonfed-coordinator audit --denied --since 2026-11-22
     """
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
+    from moonfed.control.document import document
+    from moonfed.control.operators import AuditRecord
     from moonfed.coordinator.cli.layout import terminal_width
-    from moonfed.coordinator.documents.audit import audit_document
     from moonfed.v1 import control_pb2
 
     request = control_pb2.ListAuditRecordsRequest(
@@ -54,10 +54,10 @@ def audit(
         newest=(0 if json else NEWEST) if newest is None else newest,
         follow=follow,
     )
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        for record in console.audit_records(request):
+    with Coordinator(endpoint()) as client:
+        for record in client.connection.each(AuditRecord, "ListAuditRecords", request, timeout=None):
             if json:
-                print_json(audit_document(record))
+                print_json(document(record))
             else:
                 print("\n".join(record_lines(record, terminal_width())), flush=True)
 
@@ -74,7 +74,7 @@ def parse_time(field: str, text: str) -> float:
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).timestamp()
 
 
-def record_lines(record: control_pb2.AuditRecord, width: int) -> list[str]:
+def record_lines(record: AuditRecord, width: int) -> list[str]:
     """Format an audit record: when, the outcome, who and from where; then, indented, what."""
     from moonfed.coordinator.cli.format import moment
     from moonfed.coordinator.cli.layout import wrap
@@ -86,7 +86,7 @@ def record_lines(record: control_pb2.AuditRecord, width: int) -> list[str]:
     return [*wrap(head, width), *wrap(f"  {what}{calls}", width)]
 
 
-def _caller(record: control_pb2.AuditRecord) -> str:
+def _caller(record: AuditRecord) -> str:
     if record.name:
         return f"{record.name} ({record.role or 'no certificate'})"
     return record.role or ("no certificate" if record.call else "other callers")

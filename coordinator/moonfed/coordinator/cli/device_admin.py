@@ -9,16 +9,10 @@ import typer
 
 from moonfed.command_line.programs import new_group, print_json
 from moonfed.labels import INFERENCE_ONLY
-from moonfed.transport.operator_options import (
-    DEFAULT_IDENTITY,
-    CoordinatorOption,
-    IdentityOption,
-    InsecureOption,
-    JsonOption,
-)
+from moonfed.transport.operator_options import FindEndpoint, JsonOption, operator_options
 
 if TYPE_CHECKING:
-    from moonfed.v1 import control_pb2
+    from moonfed.control.devices import Certificate, Device
 
 HELP = """List, show, label, rename, revoke and remove devices; see their history.
 
@@ -32,31 +26,28 @@ DeviceArgument = Annotated[str, typer.Argument(metavar="DEVICE", help="The devic
 
 
 @device_app.command()
+@operator_options
 def show(
+    endpoint: FindEndpoint,
     device: DeviceArgument,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show a device: status, labels, certificates and platform.
 
     Example: moonfed-coordinator device show cam-7
     """
-    from moonfed.coordinator.cli.control_client import connect
-    from moonfed.v1 import control_pb2
+    from moonfed.client import Coordinator
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        found = console.ask(console.control.GetDevice, control_pb2.GetDeviceRequest(device=device))
+    with Coordinator(endpoint()) as client:
+        found = client.device(device)
     _report(found, "\n".join(device_details(found)), json=json)
 
 
 @device_app.command()
+@operator_options
 def revoke(
+    endpoint: FindEndpoint,
     device: DeviceArgument,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Reject all certificates of a device and end its connections, for example after its key has leaked.
@@ -65,22 +56,20 @@ def revoke(
 
     Example: moonfed-coordinator device revoke cam-7
     """
-    from moonfed.coordinator.cli.control_client import connect
-    from moonfed.v1 import control_pb2
+    from moonfed.client import Coordinator
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        found = console.ask(console.control.RevokeDevice, control_pb2.RevokeDeviceRequest(device=device))
+    with Coordinator(endpoint()) as client:
+        found = client.revoke_device(device)
     advice = f"revoked {device}; it can return with: moonfed-coordinator token create --device {device}"
     _report(found, advice, json=json)
 
 
 @device_app.command()
+@operator_options
 def remove(
+    endpoint: FindEndpoint,
     device: DeviceArgument,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Remove a device for good: its certificates are rejected, and its name is free.
@@ -89,14 +78,13 @@ def remove(
 
     Example: moonfed-coordinator device remove cam-7 --yes
     """
-    from moonfed.coordinator.cli.control_client import connect
-    from moonfed.v1 import control_pb2
+    from moonfed.client import Coordinator
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
+    with Coordinator(endpoint()) as client:
         if not yes:
-            found = console.ask(console.control.GetDevice, control_pb2.GetDeviceRequest(device=device))
+            found = client.device(device)
             typer.confirm(f"Remove device {found.device}?", abort=True, err=True)
-        console.ask_once(console.control.RemoveDevice, control_pb2.RemoveDeviceRequest(device=device))
+        client.remove_device(device)
     if json:
         print_json({"removed": device})
     else:
@@ -104,12 +92,11 @@ def remove(
 
 
 @device_app.command()
+@operator_options
 def rename(
+    endpoint: FindEndpoint,
     device: DeviceArgument,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The new name.")],
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Rename a device, which automatically fetches a certificate with its new name.
@@ -118,17 +105,17 @@ def rename(
 
     Example: moonfed-coordinator device rename cam-7 gate-north
     """
-    from moonfed.coordinator.cli.control_client import connect
-    from moonfed.v1 import control_pb2
+    from moonfed.client import Coordinator
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        request = control_pb2.RenameDeviceRequest(device=device, name=name)
-        found = console.ask_once(console.control.RenameDevice, request)
+    with Coordinator(endpoint()) as client:
+        found = client.rename_device(device, name)
     _report(found, f"renamed {device} to {name}; it renews its certificate at its next call", json=json)
 
 
 @device_app.command()
+@operator_options
 def label(
+    endpoint: FindEndpoint,
     device: DeviceArgument,
     labels: Annotated[
         list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Labels to set.", show_default=False)
@@ -141,9 +128,6 @@ def label(
             show_default=False,
         ),
     ] = None,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Set or remove labels of a device, which override those that it reports itself.
@@ -152,31 +136,30 @@ def label(
 
     Example: moonfed-coordinator device label cam-7 site=berlin tier=gold --remove camera
     """
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
     from moonfed.errors import InvalidInput
     from moonfed.labels import parse_labels, write_labels
-    from moonfed.v1 import control_pb2
 
     if not labels and not remove:
         raise InvalidInput("labels are missing; give NAME=VALUE to set one, or --remove NAME")
-    request = control_pb2.LabelDeviceRequest(device=device, labels=parse_labels(labels or ()), removed=remove or ())
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        found = console.ask(console.control.LabelDevice, request)
+    chosen = parse_labels(labels or ())
+    with Coordinator(endpoint()) as client:
+        found = client.label_device(device, chosen, remove=remove or ())
     _report(
         found, f"{device} has these labels of operators: {write_labels(found.operator_labels) or 'none'}", json=json
     )
 
 
-def _report(device: control_pb2.Device, text: str, *, json: bool) -> None:
-    from moonfed.coordinator.documents.devices import device_document_with_certificates
+def _report(device: Device, text: str, *, json: bool) -> None:
+    from moonfed.control.document import document
 
     if json:
-        print_json(device_document_with_certificates(device))
+        print_json(document(device))
     else:
         typer.echo(text)
 
 
-def device_details(device: control_pb2.Device) -> list[str]:
+def device_details(device: Device) -> list[str]:
     """Format one device: a line for each fact."""
     from moonfed.coordinator.cli.devices import activity, last_result
     from moonfed.coordinator.cli.format import moment
@@ -204,7 +187,7 @@ def device_details(device: control_pb2.Device) -> list[str]:
     return [*lines, *(f"{'certificate'.ljust(width)}  {_certificate_line(one)}" for one in device.certificates)]
 
 
-def _status(device: control_pb2.Device) -> str:
+def _status(device: Device) -> str:
     from moonfed.coordinator.cli.format import moment
 
     if device.revoked:
@@ -212,7 +195,7 @@ def _status(device: control_pb2.Device) -> str:
     return "online" if device.online else "offline"
 
 
-def _certificate_line(certificate: control_pb2.Certificate) -> str:
+def _certificate_line(certificate: Certificate) -> str:
     from moonfed.coordinator.cli.format import moment
 
     if certificate.rejected:

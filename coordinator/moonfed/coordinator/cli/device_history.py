@@ -8,22 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moonfed.command_line.programs import print_json
-from moonfed.transport.operator_options import (
-    DEFAULT_IDENTITY,
-    CoordinatorOption,
-    IdentityOption,
-    InsecureOption,
-    JsonOption,
-)
+from moonfed.transport.operator_options import FindEndpoint, JsonOption, operator_options
 
 if TYPE_CHECKING:
-    from moonfed.v1 import control_pb2
+    from moonfed.control.devices import DeviceResult
 
 NEWEST = 20
 HEADS = ("ended", "run", "round", "outcome", "training", "reason")
 
 
+@operator_options
 def history(
+    endpoint: FindEndpoint,
     device: Annotated[str, typer.Argument(metavar="DEVICE", help="The device's name.")],
     newest: Annotated[
         int | None,
@@ -34,9 +30,6 @@ def history(
             show_default=False,
         ),
     ] = None,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show the outcome of a device's rounds in all runs, newest first.
@@ -46,20 +39,23 @@ def history(
 
     Example: moonfed-coordinator device history cam-7
     """
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
+    from moonfed.control.devices import DeviceResult
+    from moonfed.control.document import document
     from moonfed.coordinator.cli.layout import terminal_width
-    from moonfed.coordinator.documents.devices import result_document
+    from moonfed.v1 import control_pb2
 
     last = (0 if json else NEWEST) if newest is None else newest
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        results = console.device_history(device, last)
+    with Coordinator(endpoint()) as client:
+        request = control_pb2.ListDeviceHistoryRequest(device=device, last=last)
+        results = client.connection.ask_all(DeviceResult, "ListDeviceHistory", request)
     if json:
-        print_json([result_document(result) for result in results])
+        print_json(document(results))
     else:
         typer.echo("\n".join(history_lines(device, results, terminal_width())))
 
 
-def history_lines(device: str, results: Sequence[control_pb2.DeviceResult], width: int) -> list[str]:
+def history_lines(device: str, results: Sequence[DeviceResult], width: int) -> list[str]:
     """Format a table of a device's results, and the number of each outcome."""
     from collections import Counter
 
@@ -76,7 +72,7 @@ def history_lines(device: str, results: Sequence[control_pb2.DeviceResult], widt
     ]
 
 
-def _row(result: control_pb2.DeviceResult) -> list[str]:
+def _row(result: DeviceResult) -> list[str]:
     from moonfed.coordinator.cli.format import duration, moment
 
     attempt = f" attempt {result.attempt}" if result.attempt > 1 else ""

@@ -8,16 +8,12 @@ import typer
 
 from moonfed.command_line.programs import print_json
 from moonfed.coordinator.cli.options import AllOption
-from moonfed.transport.operator_options import (
-    DEFAULT_IDENTITY,
-    CoordinatorOption,
-    IdentityOption,
-    InsecureOption,
-    JsonOption,
-)
+from moonfed.transport.operator_options import FindEndpoint, JsonOption, operator_options
 
 
+@operator_options
 def list_devices(
+    endpoint: FindEndpoint,
     label: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Only devices with this label; repeatable.", show_default=False),
@@ -27,9 +23,6 @@ def list_devices(
         str, typer.Option(metavar="RUN", help="Only devices that are ineligible for this run, with the reason.")
     ] = "",
     everything: AllOption = False,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """List devices, with their last contact, activity, rounds and last result, and totals.
@@ -38,17 +31,16 @@ def list_devices(
 
     Example: moonfed-coordinator device list --online --label site=berlin
     """
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
+    from moonfed.control.document import document
     from moonfed.coordinator.cli.devices import device_lines
     from moonfed.coordinator.cli.layout import terminal_width
-    from moonfed.coordinator.documents.devices import device_document
     from moonfed.labels import parse_labels
-    from moonfed.v1 import control_pb2
 
-    query = control_pb2.ListDevicesRequest(labels=parse_labels(label or ()), online=online, ineligible=ineligible)
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        devices = console.devices(query)
+    labels = parse_labels(label or ())
+    with Coordinator(endpoint()) as client:
+        devices = client.devices(labels=labels, online=online, ineligible=ineligible)
     if json:
-        print_json([device_document(device) for device in devices])
+        print_json(document(devices))
     else:
         typer.echo("\n".join(device_lines(devices, None if everything else terminal_width())))

@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 
-from moonfed.coordinator.cli.format import duration
+from moonfed.control.devices import Device
+from moonfed.coordinator.cli.format import ago
 from moonfed.coordinator.cli.layout import COLUMNS, LINES, shorten, table, wrap
 from moonfed.coordinator.devices.shared_identities import describe_shared
 from moonfed.formatting import count
-from moonfed.labels import INFERENCE_ONLY
-from moonfed.v1 import control_pb2
 
 HEADS = ("device", "seen", "activity", "release", "rounds", "last result")
 NAME, ACTIVITY = 20, 20  # columns at most, where the width is limited
@@ -22,7 +20,7 @@ UNKNOWN = "-"
 RELEASES, WARNINGS = 3, 3  # named in the totals
 
 
-def device_lines(devices: Sequence[control_pb2.Device], width: int | None = None) -> list[str]:
+def device_lines(devices: Sequence[Device], width: int | None = None) -> list[str]:
     """Format a table with a line for each device, and totals.
 
     With a `width`, lines have at most that many columns, and only the first devices are shown, so that there are at
@@ -37,26 +35,26 @@ def device_lines(devices: Sequence[control_pb2.Device], width: int | None = None
     return [*lines, *totals]
 
 
-def _row(device: control_pb2.Device, width: int | None) -> list[str]:
+def _row(device: Device, width: int | None) -> list[str]:
     cells = [device.device, _seen(device), activity(device), device.release or UNKNOWN, f"{device.rounds:,}"]
     if width:
         cells[0], cells[2] = shorten(cells[0], NAME), shorten(cells[2], ACTIVITY)
     return [*cells, last_result(device)]
 
 
-def _seen(device: control_pb2.Device) -> str:
+def _seen(device: Device) -> str:
     if device.revoked:
         return "revoked"
     if device.shared_by:
         return "shared"
     if device.online:
         return "online"
-    return duration(max(0.0, time.time() - device.last_seen)) if device.last_seen else UNKNOWN
+    return ago(device.last_seen) if device.last_seen else UNKNOWN
 
 
-def activity(device: control_pb2.Device) -> str:
+def activity(device: Device) -> str:
     """Return the current assignment, with the number of the others."""
-    if INFERENCE_ONLY in device.platform:
+    if device.inference_only:
         return "inference only"
     if not device.online:
         return UNKNOWN
@@ -67,24 +65,24 @@ def activity(device: control_pb2.Device) -> str:
     return f"{current.run} {current.round} {100 * current.fraction:.0f}%{more}"
 
 
-def last_result(device: control_pb2.Device) -> str:
+def last_result(device: Device) -> str:
     """Format why the device is ineligible, if that was asked, or the result of its last round."""
     if device.ineligible:
         return f"ineligible: {device.ineligible}"
-    if not device.HasField("last_result"):
+    if device.last_result is None:
         return UNKNOWN
     result = device.last_result
     return f"{result.run} {result.round} {result.outcome}" + (f": {result.reason}" if result.reason else "")
 
 
-def _warnings(devices: Sequence[control_pb2.Device]) -> list[str]:
+def _warnings(devices: Sequence[Device]) -> list[str]:
     """Name the devices whose identity several machines use."""
     shared = [device for device in devices if device.shared_by]
     found = [describe_shared(device.device, device.shared_by) for device in shared[:WARNINGS]]
     return [*found, f"so do those of {count(len(shared) - WARNINGS, 'more device')}"] if shared[WARNINGS:] else found
 
 
-def _totals(devices: Sequence[control_pb2.Device]) -> list[str]:
+def _totals(devices: Sequence[Device]) -> list[str]:
     """Summarise the devices by activity and by release."""
     online = sum(device.online for device in devices)
     training = sum(bool(device.activity) for device in devices)

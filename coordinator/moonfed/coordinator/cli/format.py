@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timezone
 
-from moonfed.control.run_settings import RunSettings
-from moonfed.coordinator.documents.values import run_status
+from moonfed.control.runs import Run
 from moonfed.formatting import count
-from moonfed.v1 import control_pb2
 
 
-def snapshot_line(run: control_pb2.Run) -> str:
+def snapshot_line(run: Run) -> str:
     """Format a run in one line."""
-    why, rounds = run.reason or run.waiting, count(RunSettings.received(run.settings).rounds, "round")
-    line = f"run {run.run} ({run.method}): {run_status(run)}, {run.round} of {rounds}"
+    why, rounds = run.reason or run.waiting, count(run.rounds, "round")
+    line = f"run {run.run} ({run.method}): {run.status}, {run.round} of {rounds}"
     return f"{line}; {why}" if why else line
 
 
-def moment(seconds: float) -> str:
-    """Format a point in time; `-` if it is 0."""
-    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S} UTC" if seconds else "-"
+def moment(time: datetime | None) -> str:
+    """Format a point in time; `-` if there is none."""
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC" if time else "-"
+
+
+def ago(time: datetime) -> str:
+    """Format how long ago a point in time is."""
+    return duration(max(0.0, (datetime.now(timezone.utc) - time).total_seconds()))
 
 
 def duration(seconds: float) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from moonfed.control.runs import Ineligible, Run
 from moonfed.coordinator.cli.layout import listed, shorten, wrap
 from moonfed.formatting import count
-from moonfed.v1 import control_pb2
 
 LONG, SHORT = (8, 8), (3, 3)  # reasons, and names for each; --json has all
 ROOM = 4  # lines of a terminal for all reasons: long ones take what the others leave
 
 
-def eligibility_lines(run: control_pb2.Run, width: int | None = None) -> list[str]:
+def eligibility_lines(run: Run, width: int | None = None) -> list[str]:
     """Format the number of eligible devices, and the ineligible ones by reason, the most frequent reasons first.
 
     Nothing while no device is ineligible or checking. With a `width`, fewer reasons and names, and only the beginning
@@ -36,11 +36,11 @@ def eligibility_lines(run: control_pb2.Run, width: int | None = None) -> list[st
     return [shorten(line, width) for line in [*lines, *more]]
 
 
-def _reason(group: control_pb2.IneligibleDevices) -> str:
+def _reason(group: Ineligible) -> str:
     return f"{len(group.devices):,}: {group.reason}"
 
 
-def _wrapped(group: control_pb2.IneligibleDevices, names: int, width: int, most: int) -> list[str]:
+def _wrapped(group: Ineligible, names: int, width: int, most: int) -> list[str]:
     """Format a reason in at most that many lines: it is cut rather than the names of its devices."""
     devices = f": {listed(group.devices, names)}"
     lines = wrap(_reason(group) + devices, width - len("  "))
@@ -51,7 +51,7 @@ def _wrapped(group: control_pb2.IneligibleDevices, names: int, width: int, most:
     return [f"  {line}" for line in lines]
 
 
-def absence_lines(run: control_pb2.Run, width: int | None = None) -> list[str]:
+def absence_lines(run: Run, width: int | None = None) -> list[str]:
     """Name the classes of which no eligible device has samples, if there are any."""
     if not run.absent_classes:
         return []

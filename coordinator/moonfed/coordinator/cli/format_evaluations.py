@@ -5,27 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from moonfed.control.evaluations import DeviceEvaluation, DeviceScore, Evaluation
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.coordinator.cli.layout import listed, wrap
-from moonfed.coordinator.documents.evaluations import lowest_scores
 from moonfed.formatting import count
-from moonfed.v1 import control_pb2
 
-TEST_SETS, CLASSES, GROUPS, NAMES = 3, 3, 4, 4  # shown at most
+TEST_SETS, CLASSES, GROUPS, NAMES, LOWEST = 3, 3, 4, 4, 5  # shown at most
 WRAPPED = 3  # lines at most, of one that is too long for the terminal
 
 
-def evaluation_lines(evaluations: Sequence[control_pb2.Evaluation], width: int | None = None) -> list[str]:
+def evaluation_lines(evaluations: Sequence[Evaluation], width: int | None = None) -> list[str]:
     """Format the newest evaluated model on each test set, and the newest evaluation on devices.
 
     With a `width`, lines have at most that many columns, and only the first sets and names are shown.
     """
-    newest = {found.test_set.test_set: found for found in evaluations if found.HasField("test_set")}
+    newest = {found.test_set: found for found in evaluations if found.score}
     shown = list(newest.values())[: TEST_SETS if width else None]
-    lines = [_score_line(found.round, HeldOutScore.from_message(found.test_set)) for found in shown]
+    lines = [_score_line(found.round, found.score) for found in shown if found.score]
     if len(newest) > len(shown):
         lines.append(f"{count(len(newest) - len(shown), 'more test set')}; --all shows them")
-    if on_devices := [found.devices for found in evaluations if found.HasField("devices")]:
+    if on_devices := [found.on_devices for found in evaluations if found.on_devices]:
         lines += device_evaluation_lines(on_devices[-1], whole=width is None)
     if width:
         lines = [part for line in lines for part in wrap(line, width, WRAPPED)]
@@ -41,27 +40,26 @@ def _score_line(round_: int, score: HeldOutScore) -> str:
     )
 
 
-def _device_score(score: control_pb2.DeviceScore) -> str:
-    own = f", {score.local_correct / score.samples:.4f} with its own" if score.HasField("local_correct") else ""
-    return f"{score.device} {score.correct / score.samples:.4f}{own} (on {count(score.samples, 'sample')})"
+def _device_score(score: DeviceScore) -> str:
+    own = "" if score.local_accuracy is None else f", {score.local_accuracy:.4f} with its own"
+    return f"{score.device} {score.accuracy:.4f}{own} (on {count(score.samples, 'sample')})"
 
 
-def device_evaluation_lines(found: control_pb2.DeviceEvaluation, *, whole: bool = False) -> list[str]:
+def device_evaluation_lines(found: DeviceEvaluation, *, whole: bool = False) -> list[str]:
     """Format an evaluation on devices: the distribution, and the devices with the lowest accuracy.
 
     The devices that are not in it follow, all of them if `whole`.
     """
-    summary = found.summary
     state = "" if found.closed else ", under way"
     result = "no device has scored it"
-    if found.HasField("summary"):
+    if found.median is not None and found.worst_decile is not None:
         result = (
-            f"accuracy median {summary.median:.4f}, worst decile {summary.worst_decile:.4f}; worse than the device's "
-            f"own model on {summary.worse:,} of {summary.compared:,}"
+            f"accuracy median {found.median:.4f}, worst decile {found.worst_decile:.4f}; worse than the device's "
+            f"own model on {found.worse:,} of {found.compared:,}"
         )
-    lines = [f"model {found.round} on {count(summary.devices, 'device')}{state}: {result}"]
+    lines = [f"model {found.round} on {count(len(found.scores), 'device')}{state}: {result}"]
     if found.scores:
-        lines += [f"  lowest accuracy: {', '.join(map(_device_score, lowest_scores(found)))}"]
+        lines += [f"  lowest accuracy: {', '.join(map(_device_score, found.lowest(LOWEST)))}"]
     names = sys.maxsize if whole else NAMES
     groups = list(found.skipped)[: None if whole else GROUPS]
     lines += [f"  {len(group.devices):,} skipped: {group.reason}: {listed(group.devices, names)}" for group in groups]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
-from moonfed.coordinator.cli.format import duration, moment
+from moonfed.control.releases import DeployedDevice, Deployment, Release
+from moonfed.coordinator.cli.format import ago, moment
 from moonfed.coordinator.cli.layout import LINES, shorten, table, wrap
-from moonfed.coordinator.documents.values import deployment_status
 from moonfed.formatting import count, number_text
 from moonfed.labels import write_labels
-from moonfed.v1 import control_pb2
 
 NAME = 24  # columns of a device's name at most, where the width is limited
 UNKNOWN = "-"
@@ -21,7 +19,7 @@ DEPLOYMENT_HEADS = ("release", "number", "version", "status", "devices", "states
 DEVICE_HEADS = ("device", "seen", "state", "has", "reported", "score", "reason")
 
 
-def release_lines(releases: Sequence[control_pb2.Release], width: int | None = None) -> list[str]:
+def release_lines(releases: Sequence[Release], width: int | None = None) -> list[str]:
     """Format a table of releases."""
     rows = [
         [
@@ -31,14 +29,14 @@ def release_lines(releases: Sequence[control_pb2.Release], width: int | None = N
             release.run,
             str(release.round),
             _accuracy(release),
-            ", ".join(variant.name for variant in release.variants),
+            ", ".join(release.variants),
         ]
         for release in releases
     ]
     return table(RELEASE_HEADS, rows, width)
 
 
-def release_details(release: control_pb2.Release) -> list[str]:
+def release_details(release: Release) -> list[str]:
     """Format one release: a line for each fact."""
     facts = {
         "release": release.name,
@@ -46,25 +44,25 @@ def release_details(release: control_pb2.Release) -> list[str]:
         "created": f"{moment(release.created)} by {release.operator}",
         "run": f"{release.run}, round {release.round}",
         "accuracy": _accuracy(release)
-        + (f" on {count(release.samples, 'sample')}" if release.HasField("accuracy") else ""),
+        + (f" on {count(release.samples, 'sample')}" if release.accuracy is not None else ""),
         "classes": ", ".join(release.classes),
     }
-    facts |= {variant.name: f"{variant.model.size / 1e6:.2f} MB" for variant in release.variants}
+    facts |= {name: f"{model.size / 1e6:.2f} MB" for name, model in release.variants.items()}
     facts |= {"manifest": release.manifest.sha256}
     longest = max(map(len, facts))
     return [f"{name.ljust(longest)}  {value}" for name, value in facts.items()]
 
 
-def deployment_line(deployment: control_pb2.Deployment) -> str:
+def deployment_line(deployment: Deployment) -> str:
     """Format a deployment in one line."""
     what = f"version {deployment.version} of {deployment.name}"
     what += f" ({deployment.variant})" if deployment.variant != "float32" else ""
-    line = f"deployment {deployment.number}: {what} to {_selection(deployment)}, {deployment_status(deployment)}"
+    line = f"deployment {deployment.number}: {what} to {_selection(deployment)}, {deployment.status}"
     states = _states(deployment)
     return f"{line}; {states}" if states else line
 
 
-def withdrawal(deployments: Sequence[control_pb2.Deployment]) -> str:
+def withdrawal(deployments: Sequence[Deployment]) -> str:
     """Describe the roll-back of deployments, oldest first, for an operator to confirm."""
     ends = [
         f"version {one.version} of {one.name} (deployment {one.number}) from {_selection(one)}" for one in deployments
@@ -73,21 +71,21 @@ def withdrawal(deployments: Sequence[control_pb2.Deployment]) -> str:
     return f"Withdraw {' and '.join(reversed(ends))}, which return to what they had before{left}"
 
 
-def stranding(deployment: control_pb2.Deployment) -> str:
+def stranding(deployment: Deployment) -> str:
     """Say how many devices the roll-back of a deployment and all newer ones leaves without a model."""
     left = deployment.stranded
     verb = "has" if left == 1 else "have"
     return f"{count(left, 'device')} {verb} no earlier version of {deployment.name} and will predict with none"
 
 
-def deployment_lines(deployments: Sequence[control_pb2.Deployment], width: int | None = None) -> list[str]:
+def deployment_lines(deployments: Sequence[Deployment], width: int | None = None) -> list[str]:
     """Format a table of deployments."""
     rows = [
         [
             deployment.name,
             str(deployment.number),
             str(deployment.version),
-            deployment_status(deployment),
+            deployment.status,
             f"{deployment.chosen:,} of {deployment.matching:,}",
             _states(deployment),
         ]
@@ -97,8 +95,8 @@ def deployment_lines(deployments: Sequence[control_pb2.Deployment], width: int |
 
 
 def status_lines(
-    deployments: Sequence[control_pb2.Deployment],
-    devices: Sequence[control_pb2.DeployedDevice],
+    deployments: Sequence[Deployment],
+    devices: Sequence[DeployedDevice],
     width: int | None = None,
 ) -> list[str]:
     """Format the deployments of one release, newest first, and its devices, those with problems first.
@@ -114,7 +112,7 @@ def status_lines(
     return [*lines, *_device_lines(_ordered(devices), width, LINES - len(lines))] if devices else lines
 
 
-def _device_lines(devices: Sequence[control_pb2.DeployedDevice], width: int | None, most: int) -> list[str]:
+def _device_lines(devices: Sequence[DeployedDevice], width: int | None, most: int) -> list[str]:
     """Format a table of devices; with a `width`, at most `most` lines, with reasons that do not fit below."""
     rows = [_device(device, width) for device in devices[: len(devices) if width is None else most]]
     head, *lines = table(DEVICE_HEADS, rows)
@@ -134,30 +132,30 @@ def _device_lines(devices: Sequence[control_pb2.DeployedDevice], width: int | No
     return [*found, f"and {count(rest, 'more device')}: see --all"] if rest else found
 
 
-def _ordered(devices: Sequence[control_pb2.DeployedDevice]) -> list[control_pb2.DeployedDevice]:
+def _ordered(devices: Sequence[DeployedDevice]) -> list[DeployedDevice]:
     place = {state: number for number, state in enumerate(STATES)}
     return sorted(devices, key=lambda device: (place.get(device.state, len(STATES)), device.device))
 
 
-def _device(device: control_pb2.DeployedDevice, width: int | None) -> list[str]:
+def _device(device: DeployedDevice, width: int | None) -> list[str]:
     name = shorten(device.device, NAME) if width else device.device
-    ago = duration(max(0.0, time.time() - device.time)) if device.time else UNKNOWN
+    reported = ago(device.reported) if device.reported else UNKNOWN
     has = f"v{device.installed}" if device.installed else "none"
-    return [name, "online" if device.online else "offline", device.state, has, ago, _score(device), device.reason]
+    return [name, "online" if device.online else "offline", device.state, has, reported, _score(device), device.reason]
 
 
-def _score(device: control_pb2.DeployedDevice) -> str:
-    if not device.HasField("score"):
+def _score(device: DeployedDevice) -> str:
+    if device.score is None:
         return UNKNOWN
-    before = f" from {device.current_score:.3f}" if device.HasField("current_score") else ""
+    before = "" if device.current_score is None else f" from {device.current_score:.3f}"
     return f"{device.score:.3f}{before}"
 
 
-def _states(deployment: control_pb2.Deployment) -> str:
+def _states(deployment: Deployment) -> str:
     return ", ".join(f"{deployment.states[state]:,} {state}" for state in STATES if deployment.states.get(state))
 
 
-def _selection(deployment: control_pb2.Deployment) -> str:
+def _selection(deployment: Deployment) -> str:
     trusted = "trusted " if deployment.trusted_labels else ""
     which = f" with {trusted}{write_labels(deployment.labels)}" if deployment.labels else ""
     return (
@@ -165,5 +163,5 @@ def _selection(deployment: control_pb2.Deployment) -> str:
     )
 
 
-def _accuracy(release: control_pb2.Release) -> str:
-    return f"{release.accuracy:.4f}" if release.HasField("accuracy") else UNKNOWN
+def _accuracy(release: Release) -> str:
+    return UNKNOWN if release.accuracy is None else f"{release.accuracy:.4f}"

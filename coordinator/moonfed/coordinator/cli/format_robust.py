@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from moonfed.control.runs import Round, Run
 from moonfed.coordinator.cli.layout import listed, shorten
-from moonfed.v1 import control_pb2
 
 NAMED = 3  # devices, within a screen
 
 
-def clipped_lines(run: control_pb2.Run, width: int | None = None) -> list[str]:
+def clipped_lines(run: Run, width: int | None = None) -> list[str]:
     """Name the devices that were clipped in several rounds in a row, those with the most first."""
     worst = sorted(run.clipped.items(), key=lambda item: (-item[1], item[0]))
     if not worst:
@@ -20,7 +20,7 @@ def clipped_lines(run: control_pb2.Run, width: int | None = None) -> list[str]:
     return [shorten(line, width) if width else line]
 
 
-def incident_lines(rounds: Sequence[control_pb2.Round]) -> list[str]:
+def incident_lines(rounds: Sequence[Round]) -> list[str]:
     """Format rounds' incidents, one per line."""
     return [
         f"round {round_.round}, {incident.device}: {incident.description}"

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from moonfed.control.run_settings import RunSettings
+from moonfed.control.evaluations import Evaluation
+from moonfed.control.runs import Round, Run
 from moonfed.coordinator.cli.format import duration, metric, snapshot_line
 from moonfed.coordinator.cli.format_eligibility import absence_lines, eligibility_lines
 from moonfed.coordinator.cli.format_evaluations import evaluation_lines
 from moonfed.coordinator.cli.format_robust import clipped_lines, incident_lines
 from moonfed.coordinator.cli.layout import LINES, listed, shorten, table, wrap
-from moonfed.coordinator.documents.values import round_status
 from moonfed.formatting import count
-from moonfed.v1 import control_pb2
 
 FIRST_METRICS = ("accuracy", "holdout_accuracy", "loss", "train_loss", "holdout_loss")  # if not all fit
 OUTCOME_COLUMNS = 13  # at least, of the column that names what happened to a round
@@ -22,11 +21,11 @@ ROUNDS_READ = LINES  # more never fit
 
 
 def run_lines(
-    run: control_pb2.Run,
+    run: Run,
     rule: Mapping[str, Any] | None,
-    rounds: Sequence[control_pb2.Round],
+    rounds: Sequence[Round],
     width: int | None = None,
-    evaluations: Sequence[control_pb2.Evaluation] = (),
+    evaluations: Sequence[Evaluation] = (),
 ) -> list[str]:
     """Format a run with its server rule, its rounds and the evaluations of its models.
 
@@ -41,10 +40,10 @@ def run_lines(
     return [*head, *_rounds(run, rounds, most, width), *tail]
 
 
-def _head(run: control_pb2.Run, rule: Mapping[str, Any] | None, width: int | None) -> list[str]:
+def _head(run: Run, rule: Mapping[str, Any] | None, width: int | None) -> list[str]:
     """Format the run's state, and the settings that differ from the defaults."""
     sentences = [(snapshot_line(run), 3)]
-    if changed := RunSettings.received(run.settings).phrases():
+    if changed := run.settings.phrases():
         sentences.append((f"settings: {', '.join(changed)}", 5))
     if rule:
         settings = ", ".join(f"{name} {value}" for name, value in rule.items() if name != "name")
@@ -52,7 +51,7 @@ def _head(run: control_pb2.Run, rule: Mapping[str, Any] | None, width: int | Non
     return [line for text, most in sentences for line in (wrap(text, width, most) if width else [text])]
 
 
-def _rounds(run: control_pb2.Run, rounds: Sequence[control_pb2.Round], most: int, width: int | None) -> list[str]:
+def _rounds(run: Run, rounds: Sequence[Round], most: int, width: int | None) -> list[str]:
     """Format a table of the newest rounds, in at most `most` rows; the initial model's metrics precede the first."""
     found = {name for round_ in rounds for name in round_.metrics} | set(run.initial_metrics)
     retried = any(round_.attempt > 1 for round_ in rounds)
@@ -68,7 +67,7 @@ def _rounds(run: control_pb2.Run, rounds: Sequence[control_pb2.Round], most: int
     return ["", *table(heads, rows[-most:], width)]
 
 
-def _fitting(found: Iterable[str], rounds: Sequence[control_pb2.Round], width: int) -> list[str]:
+def _fitting(found: Iterable[str], rounds: Sequence[Round], width: int) -> list[str]:
     """Return the most important metrics, as many as fit next to the other columns."""
     names, known = [], set(found)
     updates = max((len(_updates(round_)) for round_ in rounds), default=0)
@@ -81,44 +80,44 @@ def _fitting(found: Iterable[str], rounds: Sequence[control_pb2.Round], width: i
     return names
 
 
-def _row(round_: control_pb2.Round, names: Sequence[str], retried: bool, width: int | None) -> list[str]:
+def _row(round_: Round, names: Sequence[str], retried: bool, width: int | None) -> list[str]:
     attempt = [str(round_.attempt)] if retried else []
     cells = _cells(round_.metrics, names)
     return [str(round_.round), *attempt, _updates(round_), f"{round_.seconds:.1f}", *cells, _outcome(round_, width)]
 
 
-def _updates(round_: control_pb2.Round) -> str:
+def _updates(round_: Round) -> str:
     return f"{round_.updates} of {len(round_.counted) + len(round_.missing)}"
 
 
-def _outcome(round_: control_pb2.Round, width: int | None) -> str:
+def _outcome(round_: Round, width: int | None) -> str:
     """Return the outcome: for a committed round with the missing devices, for an abandoned one with the reason."""
     reason = f": {round_.reason}" if round_.reason else ""
     missing = f", {len(round_.missing):,} missing: {_names(round_.missing, width)}" if round_.missing else ""
-    return round_status(round_) + (reason or missing)
+    return round_.status + (reason or missing)
 
 
-def _abandonment(rounds: Sequence[control_pb2.Round], width: int | None) -> list[str]:
+def _abandonment(rounds: Sequence[Round], width: int | None) -> list[str]:
     """Give the whole reason of the newest round if it was abandoned, which the table has to cut."""
-    if not (width and rounds and rounds[-1].status == control_pb2.ROUND_STATUS_ABANDONED):
+    if not (width and rounds and rounds[-1].status == "abandoned"):
         return []
     last = rounds[-1]
     text = f"round {last.round}, attempt {last.attempt} was abandoned: {last.reason}"
     return ["", *wrap(text, width, 3)]
 
 
-def _incidents(rounds: Sequence[control_pb2.Round], width: int | None) -> list[str]:
+def _incidents(rounds: Sequence[Round], width: int | None) -> list[str]:
     lines = incident_lines(rounds)
     if width and len(lines) > INCIDENTS:
         lines = [f"the last {INCIDENTS} of {len(lines):,} incidents:", *lines[-INCIDENTS:]]
     return ["", *_cut(lines, width)] if lines else []
 
 
-def _open_round_lines(run: control_pb2.Run, width: int | None) -> list[str]:
+def _open_round_lines(run: Run, width: int | None) -> list[str]:
     """Format the open round, with the devices that did not deliver and the slowest of the others."""
-    if not run.HasField("open_round"):
-        return []
     current = run.open_round
+    if current is None:
+        return []
     groups = {
         "rejected": current.rejected,
         "declined": current.declined,

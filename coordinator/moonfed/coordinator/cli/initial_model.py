@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,24 @@ import numpy as np
 from moonfed.blobs.schema import TensorSpec
 from moonfed.blobs.store import DIGEST, ref_of_file
 from moonfed.blobs.tensors import file_size, open_model, require_finite, write_model
-from moonfed.coordinator.cli.control_client import Console, InitialModel
+from moonfed.client import Coordinator
 from moonfed.errors import Corrupt, InvalidInput, NotFound, SchemaMismatch
 from moonfed.plan.inspection.initialisers import FLOAT, GraphContents, read_graph
-from moonfed.v1 import blob_pb2, control_pb2
+from moonfed.v1 import blob_pb2
 
 PREFIX = "moonfed."  # of the metadata that moonfed-export writes
 
 
-def find_model(console: Console, source: str, specs: Sequence[TensorSpec], scratch: Path) -> InitialModel:
+@dataclass(frozen=True, slots=True)
+class InitialModel:
+    """A run's initial weights: a stored blob, or a file to upload. `source`: as the operator named them."""
+
+    source: str
+    sha256: str
+    file: Path | None = None
+
+
+def find_model(client: Coordinator, source: str, specs: Sequence[TensorSpec], scratch: Path) -> InitialModel:
     """Return the weights that `source` names: those of an existing file, or else of a run's newest model.
 
     `scratch`: a new file, for weights that are read from an ONNX file. Raises NotFound if there is neither,
@@ -26,11 +36,11 @@ def find_model(console: Console, source: str, specs: Sequence[TensorSpec], scrat
     """
     path = Path(source)
     if path.is_file():
-        return _model_of_onnx(console, path, specs, scratch) if path.suffix == ".onnx" else _model_of_file(path, specs)
+        return _model_of_onnx(client, path, specs, scratch) if path.suffix == ".onnx" else _model_of_file(path, specs)
     if path.suffix in (".onnx", ".safetensors") or "/" in source:
         raise NotFound(field="from", value=source, rest="; there is no such file")
     try:
-        run = console.ask(console.control.GetRun, control_pb2.GetRunRequest(run=source))
+        run = client.run(source)
     except NotFound as error:
         raise NotFound(field="from", value=source, rest="; there is no such run, and no such file") from error
     return InitialModel(source, run.model.sha256)
@@ -44,7 +54,7 @@ def _model_of_file(path: Path, specs: Sequence[TensorSpec]) -> InitialModel:
     return InitialModel(str(path), ref_of_file(path).sha256, path)
 
 
-def _model_of_onnx(console: Console, path: Path, specs: Sequence[TensorSpec], scratch: Path) -> InitialModel:
+def _model_of_onnx(client: Coordinator, path: Path, specs: Sequence[TensorSpec], scratch: Path) -> InitialModel:
     """Return the weights that were bound to the graph: the graph's own, or if they were folded, the stored ones."""
     try:
         graph = read_graph(path.read_bytes(), str(path))
@@ -59,7 +69,7 @@ def _model_of_onnx(console: Console, path: Path, specs: Sequence[TensorSpec], sc
         )
     if _write_weights(graph, specs, scratch) and ref_of_file(scratch).sha256 == sha256:
         return InitialModel(str(path), sha256, scratch)
-    if _is_stored(console, sha256, specs):
+    if _is_stored(client, sha256, specs):
         return InitialModel(str(path), sha256)
     run, round_ = (graph.metadata.get(PREFIX + key, "unknown") for key in ("run", "round"))
     raise InvalidInput(
@@ -85,11 +95,11 @@ def _write_weights(graph: GraphContents, specs: Sequence[TensorSpec], target: Pa
     return True
 
 
-def _is_stored(console: Console, sha256: str, specs: Sequence[TensorSpec]) -> bool:
+def _is_stored(client: Coordinator, sha256: str, specs: Sequence[TensorSpec]) -> bool:
     """Return whether the coordinator has a blob of that name and of the model's size."""
     request = blob_pb2.FetchRequest(sha256=sha256, offset=file_size(specs))
     try:
-        console.ask(lambda asked, timeout: list(console.control.Fetch(asked, timeout=timeout)), request)
+        client.connection.ask_all(blob_pb2.Chunk, "Fetch", request)
     except (InvalidInput, NotFound):
         return False
     return True

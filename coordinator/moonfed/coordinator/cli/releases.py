@@ -10,16 +10,10 @@ import typer
 
 from moonfed.command_line.programs import new_group, print_json
 from moonfed.coordinator.cli.options import AllOption, AllowEmptyOption
-from moonfed.transport.operator_options import (
-    DEFAULT_IDENTITY,
-    CoordinatorOption,
-    IdentityOption,
-    InsecureOption,
-    JsonOption,
-)
+from moonfed.transport.operator_options import FindEndpoint, JsonOption, operator_options
 
 if TYPE_CHECKING:
-    from moonfed.v1 import control_pb2
+    from moonfed.control.releases import Deployment
 
 HELP = """Deploy releases, which are versions of named models, to devices.
 
@@ -38,62 +32,59 @@ release_app = new_group(HELP)
 
 
 @release_app.command("list")
+@operator_options
 def list_releases(
+    endpoint: FindEndpoint,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Only this release.", show_default=False)] = "",
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """List all versions of all releases.
 
     Example: moonfed-coordinator release list
     """
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
+    from moonfed.control.document import document
     from moonfed.coordinator.cli.format_release import release_lines
     from moonfed.coordinator.cli.layout import terminal_width
-    from moonfed.coordinator.documents.releases import release_document
-    from moonfed.v1 import control_pb2
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        found = console.ask(console.control.ListReleases, control_pb2.ListReleasesRequest(name=name)).releases
+    with Coordinator(endpoint()) as client:
+        found = client.releases(name)
     if json:
-        print_json([release_document(release) for release in found])
+        print_json(document(found))
     else:
         typer.echo("\n".join(release_lines(found, terminal_width())))
 
 
 @release_app.command()
+@operator_options
 def show(
+    endpoint: FindEndpoint,
     name: NameArgument,
     version: Annotated[
         int | None, typer.Option(help="The version. Default: the newest.", min=1, show_default=False)
     ] = None,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show one version of a release: its origin, accuracy, classes and variants.
 
     Example: moonfed-coordinator release show digits --version 3
     """
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
+    from moonfed.control.document import document
     from moonfed.coordinator.cli.format_release import release_details
-    from moonfed.coordinator.documents.releases import release_document
-    from moonfed.v1 import control_pb2
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        request = control_pb2.GetReleaseRequest(name=name, version=version or 0)
-        found = console.ask(console.control.GetRelease, request)
+    with Coordinator(endpoint()) as client:
+        found = client.release(name, version=version)
     if json:
-        print_json(release_document(found))
+        print_json(document(found))
     else:
         typer.echo("\n".join(release_details(found)))
 
 
 @release_app.command()
+@operator_options
 def deploy(
+    endpoint: FindEndpoint,
     name: NameArgument,
     version: Annotated[int, typer.Option(help="The version.", min=1)],
     label: Annotated[
@@ -114,9 +105,6 @@ def deploy(
         ),
     ] = 1.0,
     allow_empty: AllowEmptyOption = False,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Deploy a version to all devices, or some of them; each installs it unless it declines.
@@ -125,90 +113,83 @@ def deploy(
 
     Example: moonfed-coordinator release deploy digits --version 3 --label site=berlin --percent 10
     """
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
     from moonfed.labels import parse_labels
-    from moonfed.v1 import control_pb2
 
-    request = control_pb2.DeployReleaseRequest(
-        name=name,
-        version=version,
-        variant=variant,
-        labels=parse_labels(label or ()),
-        trusted_labels=trusted_labels,
-        percent=percent,
-        max_drop=max_drop,
-        allow_empty=allow_empty,
-    )
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        found = console.ask_once(console.control.DeployRelease, request)
+    with Coordinator(endpoint()) as client:
+        found = client.deploy(
+            name,
+            version,
+            percent=percent,
+            labels=parse_labels(label or ()),
+            trusted_labels=trusted_labels,
+            variant=variant,
+            max_drop=max_drop,
+            allow_empty=allow_empty,
+        )
     _report(found, json=json)
 
 
 @release_app.command()
+@operator_options
 def widen(
+    endpoint: FindEndpoint,
     name: NameArgument,
     percent: Annotated[float, typer.Option(help="Share of the devices, rounded up.")] = 100.0,
     allow_empty: AllowEmptyOption = False,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Widen a release's newest deployment; the devices chosen before stay chosen.
 
     Example: moonfed-coordinator release widen digits --percent 50
     """
-    from moonfed.coordinator.cli.control_client import connect
-    from moonfed.v1 import control_pb2
+    from moonfed.client import Coordinator
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        request = control_pb2.WidenDeploymentRequest(name=name, percent=percent, allow_empty=allow_empty)
-        found = console.ask(console.control.WidenDeployment, request)
+    with Coordinator(endpoint()) as client:
+        found = client.widen(name, percent=percent, allow_empty=allow_empty)
     _report(found, json=json)
 
 
 @release_app.command()
+@operator_options
 def pause(
+    endpoint: FindEndpoint,
     name: NameArgument,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Pause a release's newest deployment: no further device begins to install it until `release resume`.
 
     Example: moonfed-coordinator release pause digits
     """
-    from moonfed.coordinator.cli.control_client import connect
-    from moonfed.v1 import control_pb2
+    from moonfed.client import Coordinator
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        found = console.ask(console.control.PauseDeployment, control_pb2.PauseDeploymentRequest(name=name))
+    with Coordinator(endpoint()) as client:
+        found = client.pause_deployment(name)
     _report(found, json=json)
 
 
 @release_app.command()
+@operator_options
 def resume(
+    endpoint: FindEndpoint,
     name: NameArgument,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Resume a release's newest deployment.
 
     Example: moonfed-coordinator release resume digits
     """
-    from moonfed.coordinator.cli.control_client import connect
-    from moonfed.v1 import control_pb2
+    from moonfed.client import Coordinator
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        found = console.ask(console.control.ResumeDeployment, control_pb2.ResumeDeploymentRequest(name=name))
+    with Coordinator(endpoint()) as client:
+        found = client.resume_deployment(name)
     _report(found, json=json)
 
 
 @release_app.command("roll-back")
+@operator_options
 def roll_back(
+    endpoint: FindEndpoint,
     name: NameArgument,
     to: Annotated[
         int | None,
@@ -220,9 +201,6 @@ def roll_back(
         ),
     ] = None,
     yes: YesOption = False,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Roll back a release's newest deployment that is not rolled back yet: its devices return to what they had before.
@@ -233,40 +211,40 @@ def roll_back(
 
     Example: moonfed-coordinator release roll-back digits --to 2
     """
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
+    from moonfed.control.releases import Deployment
     from moonfed.coordinator.cli.format_release import stranding, withdrawal
     from moonfed.v1 import control_pb2
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        known = console.ask(console.control.ListDeployments, control_pb2.ListDeploymentsRequest(name=name)).deployments
-        standing = [one for one in known if one.status != control_pb2.DEPLOYMENT_STATUS_ROLLED_BACK]
+    with Coordinator(endpoint()) as client:
+        known = client.deployments(name)
+        standing = [one for one in known if one.status != "rolled-back"]
         ending = _newer_than(to, standing) if to else standing[-1:]
         if ending and not yes:
             typer.confirm(f"{withdrawal(ending)}?", abort=True, err=True)
         # The number makes a repetition harmless: without it, a second attempt would roll back the one before.
         number = ending[-1].number if ending and not to else 0
         request = control_pb2.RollBackDeploymentRequest(name=name, number=number, to_version=to or 0)
-        found = console.ask(console.control.RollBackDeployment, request)
-    if yes and found.status == control_pb2.DEPLOYMENT_STATUS_ROLLED_BACK and found.stranded:
+        found = client.connection.ask(Deployment, "RollBackDeployment", request)
+    if yes and found.status == "rolled-back" and found.stranded:
         typer.echo(f"warning: {stranding(found)}", err=True)
     _report(found, json=json)
 
 
-def _newer_than(version: int, standing: Sequence[control_pb2.Deployment]) -> Sequence[control_pb2.Deployment]:
+def _newer_than(version: int, standing: Sequence[Deployment]) -> Sequence[Deployment]:
     """Return the deployments that are newer than the newest one of a version; none if the version has none."""
     kept = [place for place, one in enumerate(standing) if one.version == version]
     return standing[kept[-1] + 1 :] if kept else ()
 
 
 @release_app.command()
+@operator_options
 def status(
+    endpoint: FindEndpoint,
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A release. Default: an overview of all.", show_default=False)
     ] = "",
     everything: AllOption = False,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show the deployments of a release, and which device has which version; devices with problems first.
@@ -276,21 +254,18 @@ def status(
 
     Example: moonfed-coordinator release status digits
     """
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
+    from moonfed.control.document import document
     from moonfed.coordinator.cli.format_release import deployment_lines, status_lines
     from moonfed.coordinator.cli.layout import terminal_width
-    from moonfed.coordinator.documents.releases import deployed_device_document, deployment_document
     from moonfed.errors import NotFound
-    from moonfed.v1 import control_pb2
 
     width = terminal_width() if sys.stdout.isatty() and not everything else None
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        known = console.ask(console.control.ListDeployments, control_pb2.ListDeploymentsRequest(name=name)).deployments
-        devices = console.deployed_devices(name) if name else []
+    with Coordinator(endpoint()) as client:
+        known = client.deployments(name)
+        devices = client.deployed_devices(name) if name else []
     if json:
-        deployments = [deployment_document(deployment) for deployment in known]
-        listed = [deployed_device_document(device) for device in devices]
-        print_json({"deployments": deployments, "devices": listed} if name else deployments)
+        print_json(document({"deployments": known, "devices": devices} if name else known))
     elif not name:
         typer.echo("\n".join(deployment_lines(known, width)))
     elif not known:
@@ -299,11 +274,11 @@ def status(
         typer.echo("\n".join(status_lines(known, devices, width)))
 
 
-def _report(deployment: control_pb2.Deployment, *, json: bool) -> None:
+def _report(deployment: Deployment, *, json: bool) -> None:
+    from moonfed.control.document import document
     from moonfed.coordinator.cli.format_release import deployment_line
-    from moonfed.coordinator.documents.releases import deployment_document
 
     if json:
-        print_json(deployment_document(deployment))
+        print_json(document(deployment))
     else:
         typer.echo(deployment_line(deployment))

@@ -9,22 +9,17 @@ import typer
 
 from moonfed.command_line.programs import print_json
 from moonfed.coordinator.cli.options import RunArgument
-from moonfed.transport.operator_options import (
-    DEFAULT_IDENTITY,
-    CoordinatorOption,
-    IdentityOption,
-    InsecureOption,
-    JsonOption,
-)
+from moonfed.transport.operator_options import FindEndpoint, JsonOption, operator_options
 
 if TYPE_CHECKING:
-    from moonfed.coordinator.cli.control_client import Console
-    from moonfed.v1 import control_pb2
+    from moonfed.client import Coordinator, Evaluation
 
 POLL_SECONDS = 1.0
 
 
+@operator_options
 def evaluate(
+    endpoint: FindEndpoint,
     run: RunArgument,
     round_number: Annotated[
         int | None,
@@ -34,9 +29,6 @@ def evaluate(
         float, typer.Option(help="Seconds after which the evaluation ends, even if devices have not answered.")
     ] = (3600.0),
     again: Annotated[bool, typer.Option("--again", help="Repeat an evaluation that has ended.")] = False,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Have devices score a run's global model on their holdouts, along with their own latest models.
@@ -46,36 +38,34 @@ def evaluate(
 
     Example: moonfed-coordinator run evaluate digits
     """
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
+    from moonfed.control.document import document
     from moonfed.coordinator.cli.format_evaluations import device_evaluation_lines
-    from moonfed.coordinator.documents.evaluations import device_evaluation_document
-    from moonfed.v1 import control_pb2
 
-    request = control_pb2.EvaluateRunRequest(run=run, round=round_number, deadline_seconds=deadline, again=again)
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        found = console.ask(console.control.EvaluateRun, request)
-        if not found.closed:
+    with Coordinator(endpoint()) as client:
+        found = client.evaluate(run, round=round_number, deadline=deadline, again=again, wait=False)
+        if found.on_devices and not found.on_devices.closed:
             typer.echo(f"devices evaluate global model {found.round} of run {run}", err=True)
-            found = _ended(console, found)
+            found = _ended(client, found)
     if json:
-        print_json(device_evaluation_document(found))
-    else:
-        typer.echo("\n".join(device_evaluation_lines(found)))
+        print_json(document(found))
+    elif found.on_devices:
+        typer.echo("\n".join(device_evaluation_lines(found.on_devices)))
 
 
-def _ended(console: Console, began: control_pb2.DeviceEvaluation) -> control_pb2.DeviceEvaluation:
+def _ended(client: Coordinator, began: Evaluation) -> Evaluation:
     """Wait for the end of an evaluation, or of the one that replaced it, and report the number of answers."""
     from moonfed.errors import NotFound, Unavailable
 
     answers = -1
     while True:
         try:
-            found = [found.devices for found in console.evaluations(began.run) if found.HasField("devices")]
-            own = next((each for each in found if each.round == began.round), None)
+            found = [found for found in client.evaluations(began.run) if found.round == began.round]
+            evaluation, own = next(((one, one.on_devices) for one in found if one.on_devices), (began, None))
             if own is None:
                 raise NotFound(f"the evaluation of global model {began.round} of run {began.run!r} was deleted")
             if own.closed:
-                return own
+                return evaluation
             answered = len(own.scores) + sum(len(group.devices) for group in own.skipped)
             if answered != answers:
                 answers = answered

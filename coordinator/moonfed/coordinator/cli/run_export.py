@@ -11,14 +11,7 @@ import typer
 
 from moonfed.command_line.programs import pip_install, print_json
 from moonfed.coordinator.cli.options import RunArgument
-from moonfed.transport.operator_options import (
-    DEFAULT_IDENTITY,
-    CoordinatorOption,
-    IdentityOption,
-    InsecureOption,
-    JsonOption,
-    TrustOption,
-)
+from moonfed.transport.operator_options import FindEndpoint, JsonOption, TrustOption, operator_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +26,9 @@ WHOLE = 30  # of so many readings, one reads all rounds again, for metrics that 
 EVALUATOR_SECONDS = 60.0  # that the metrics of the last model are waited for
 
 
+@operator_options
 def export(
+    endpoint: FindEndpoint,
     run: RunArgument,
     target: Annotated[
         str,
@@ -49,9 +44,6 @@ def export(
     name: Annotated[str, typer.Option(help="Name of the run in the tracker. Default: RUN.")] = "",
     experiment: Annotated[str, typer.Option(help="MLflow's experiment. Default: moonfed.")] = "",
     trust: TrustOption = None,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Export a run to an experiment tracker or to files.
@@ -72,14 +64,14 @@ def export(
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
     from moonfed.coordinator.cli.run_reader import RunReader
     from moonfed.coordinator.trackers.tracker import TrackerOptions, open_tracker, require_kind, takes_files
 
     require_kind(to, experiment)
     trusted = _trust(trust) if takes_files(to, target) else None
-    with connect(identity, insecure=insecure, address=coordinator) as console, TemporaryDirectory() as scratch:
-        reader = RunReader(console, run, Path(scratch), devices=devices, trust=trusted)
+    with Coordinator(endpoint()) as client, TemporaryDirectory() as scratch:
+        reader = RunReader(client, run, Path(scratch), devices=devices, trust=trusted)
         reader.files()  # nothing is written about a run whose files are not trusted
         options = TrackerOptions(
             target=target, name=name or run, identity=reader.identity, experiment=experiment, devices=devices

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
-from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, Manifest
+from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_BYTES, MANIFEST_FILE, Manifest
+from moonfed.client import Coordinator, DeviceEvaluation, Evaluation, Release, Round, Run
 from moonfed.control.confusion_picture import draw_confusion
 from moonfed.control.held_out_score import HeldOutScore
-from moonfed.control.run_settings import RunSettings
-from moonfed.coordinator.cli.control_client import Console
-from moonfed.coordinator.documents.values import run_status
 from moonfed.coordinator.trackers.curve_picture import draw_curves
 from moonfed.coordinator.trackers.snapshot import DevicePoint, Point, RunSnapshot
 from moonfed.errors import Corrupt, InvalidInput, NotFound, UntrustedRelease
@@ -33,8 +31,6 @@ from moonfed.models.release_manifest import MAX_BYTES as RELEASE_BYTES
 from moonfed.registry import Value
 from moonfed.signing.bundle_signature import MAX_BYTES, require_name, signed_by
 from moonfed.signing.trust import Trust
-from moonfed.transport.client import fetch_blob, from_message
-from moonfed.v1 import control_pb2
 
 NEWEST = 20  # attempts that a short reading asks for
 IDENTITY = 16  # characters
@@ -44,35 +40,37 @@ EVALUATED = 5  # newest rounds; an evaluator may be some rounds late
 class RunReader:
     """Reader of one run."""
 
-    def __init__(self, console: Console, run: str, scratch: Path, *, devices: bool, trust: Trust | None = None) -> None:
+    def __init__(
+        self, client: Coordinator, run: str, scratch: Path, *, devices: bool, trust: Trust | None = None
+    ) -> None:
         """`scratch`: a directory for pictures and files, of this reader alone.
 
         `trust`: the keys that must have signed the files; None: files are left out.
         """
-        self._console = console
+        self._client = client
         self._name = run
         self._scratch = scratch
         self._devices = devices
         self._trust = trust
         self._blobs = BlobDirectory(scratch / "blobs")
-        self._rounds: dict[tuple[int, int], control_pb2.Round] = {}
+        self._rounds: dict[tuple[int, int], Round] = {}
         self._manifest: Manifest | None = None
         self._run = self._get_run()
-        self._evaluations: list[control_pb2.Evaluation] = []
+        self._evaluations: list[Evaluation] = []
         self.identity = _identity(self._run)
 
     def read(self, *, whole: bool = True) -> RunSnapshot:
         """Read the run; unless `whole`, only its newest rounds are read again, and no evaluations."""
         self._run = self._get_run()
-        for found in self._console.rounds(self._name, last=0 if whole or not self._rounds else NEWEST):
+        for found in self._client.rounds(self._name, last=0 if whole or not self._rounds else NEWEST):
             self._rounds[found.round, found.attempt] = found
         if whole:
-            self._evaluations = self._console.evaluations(self._name)
+            self._evaluations = self._client.evaluations(self._name)
         return RunSnapshot(
             run=self._name,
             identity=self.identity,
-            status=run_status(self._run),
-            created=self._run.created,
+            status=self._run.status,
+            created=self._run.created.timestamp(),
             parameters=self._parameters(),
             points=tuple(self._points()),
             device_points=tuple(self._device_points()) if self._devices else (),
@@ -86,19 +84,17 @@ class RunReader:
 
     def lacks_metrics(self) -> bool:
         """Return True while the newest model lacks metrics that an evaluator has recorded for the ones before it."""
-        committed = [
-            found for _, found in sorted(self._rounds.items()) if found.status == control_pb2.ROUND_STATUS_COMMITTED
-        ]
+        committed = [found for _, found in sorted(self._rounds.items()) if found.status == "committed"]
         recent = {name for found in committed[-EVALUATED:] for name in found.metrics}
         return bool(committed) and not recent <= set(committed[-1].metrics)
 
-    def _get_run(self) -> control_pb2.Run:
-        return self._console.ask(self._console.control.GetRun, control_pb2.GetRunRequest(run=self._name))
+    def _get_run(self) -> Run:
+        return self._client.run(self._name)
 
     # Parameters
 
     def _parameters(self) -> dict[str, Value]:
-        settings = RunSettings.received(self._run.settings).to_document()
+        settings = self._run.settings.to_document()
         manifest = self._bundle()
         bundle = _bundle_parameters(manifest) if manifest else {}
         own: dict[str, Any] = {"run": self._name, "method": self._run.method, "bundle": self._run.manifest.sha256}
@@ -108,7 +104,8 @@ class RunReader:
         """Return the manifest; None if the coordinator cannot read it any more."""
         if self._manifest is None:
             try:
-                self._manifest = self._console.manifest(self._run)
+                content = self._client.connection.fetch(self._run.manifest, MANIFEST_BYTES)
+                self._manifest = Manifest.from_bytes(content)
             except (Corrupt, InvalidInput, NotFound):
                 return None
         return self._manifest
@@ -116,23 +113,22 @@ class RunReader:
     # Series
 
     def _points(self) -> Iterator[Point]:
-        created = self._run.created
+        created = self._run.created.timestamp()
         for name, value in self._run.initial_metrics.items():
             yield Point(0, name, value, created)
         for found, seconds in self._timed():
-            if found.status == control_pb2.ROUND_STATUS_COMMITTED:
+            if found.status == "committed":
                 for name, value in (dict(found.metrics) | _round_values(found)).items():
                     yield Point(found.round, name, value, seconds)
         times = self._times()
         for evaluation in self._summaries():
-            summary = evaluation.summary
-            values = {"device_accuracy_median": summary.median, "device_accuracy_worst_decile": summary.worst_decile}
-            for name, value in values.items():
-                yield Point(evaluation.round, name, value, times.get(evaluation.round, created))
+            seconds = times.get(evaluation.round, created)
+            for name in ("median", "worst_decile"):
+                yield Point(evaluation.round, f"device_accuracy_{name}", getattr(evaluation, name), seconds)
 
     def _device_points(self) -> Iterator[DevicePoint]:
         for found, seconds in self._timed():
-            if found.status == control_pb2.ROUND_STATUS_COMMITTED:
+            if found.status == "committed":
                 counted, incidents = set(found.counted), {incident.device for incident in found.incidents}
                 for device in sorted({*found.counted, *found.missing}):
                     yield DevicePoint(found.round, device, "counted", float(device in counted), seconds)
@@ -140,16 +136,16 @@ class RunReader:
                         yield DevicePoint(found.round, device, "incident", 1.0, seconds)
         times = self._times()
         for evaluation in self._summaries():
-            seconds = times.get(evaluation.round, self._run.created)
+            seconds = times.get(evaluation.round, self._run.created.timestamp())
             for score in filter(lambda found: found.samples, evaluation.scores):
-                values = {"accuracy": score.correct}
-                values |= {"local_accuracy": score.local_correct} if score.HasField("local_correct") else {}
-                for name, correct in values.items():
-                    yield DevicePoint(evaluation.round, score.device, name, correct / score.samples, seconds)
+                values = {"accuracy": score.accuracy, "local_accuracy": score.local_accuracy}
+                for name, value in values.items():
+                    if value is not None:
+                        yield DevicePoint(evaluation.round, score.device, name, value, seconds)
 
-    def _timed(self) -> Iterator[tuple[control_pb2.Round, float]]:
+    def _timed(self) -> Iterator[tuple[Round, float]]:
         """Yield attempts with their end: the run's start plus the seconds of all attempts until then."""
-        seconds = self._run.created
+        seconds = self._run.created.timestamp()
         for _, found in sorted(self._rounds.items()):
             seconds += found.seconds
             yield found, seconds
@@ -157,9 +153,9 @@ class RunReader:
     def _times(self) -> dict[int, float]:
         return {found.round: seconds for found, seconds in self._timed()}
 
-    def _summaries(self) -> list[control_pb2.DeviceEvaluation]:
-        found = [evaluation.devices for evaluation in self._evaluations if evaluation.HasField("devices")]
-        return [evaluation for evaluation in found if evaluation.HasField("summary") and evaluation.closed]
+    def _summaries(self) -> list[DeviceEvaluation]:
+        found = [evaluation.on_devices for evaluation in self._evaluations if evaluation.on_devices]
+        return [evaluation for evaluation in found if evaluation.scores and evaluation.closed]
 
     # Pictures and files
 
@@ -177,10 +173,7 @@ class RunReader:
 
     def _scores(self) -> dict[str, tuple[int, HeldOutScore]]:
         """Return the newest model's results on each test set that have a confusion matrix."""
-        held_out = [found for found in self._evaluations if found.HasField("test_set")]
-        newest = {
-            found.test_set.test_set: (found.round, HeldOutScore.from_message(found.test_set)) for found in held_out
-        }
+        newest = {found.score.test_set: (found.round, found.score) for found in self._evaluations if found.score}
         return {name: found for name, found in newest.items() if found[1].confusion}
 
     def files(self) -> dict[str, Path]:
@@ -190,7 +183,7 @@ class RunReader:
         """
         if self._trust is None:
             return {}
-        releases = self._console.ask(self._console.control.ListReleases, control_pb2.ListReleasesRequest()).releases
+        releases = self._client.releases()
         own = [release for release in releases if release.run == self._name and release.created >= self._run.created]
         if own:
             manifest = self._verified_release(max(own, key=lambda release: release.created))
@@ -201,12 +194,12 @@ class RunReader:
         if bundle is None:
             return {}
         self._verify_bundle(bundle)
-        refs = {MANIFEST_FILE: from_message(self._run.manifest), GRAPH_FILE: bundle.files[GRAPH_FILE]}
+        refs = {MANIFEST_FILE: self._run.manifest, GRAPH_FILE: bundle.files[GRAPH_FILE]}
         return self._named("bundle", refs)
 
-    def _verified_release(self, release: control_pb2.Release) -> ReleaseManifest:
+    def _verified_release(self, release: Release) -> ReleaseManifest:
         """Return a release's manifest; UntrustedRelease unless trusted keys signed it as this release of this run."""
-        content = self._console.fetch_bytes(from_message(release.manifest), RELEASE_BYTES)
+        content = self._client.connection.fetch(release.manifest, RELEASE_BYTES)
         manifest, _ = verify_manifest(content, self._signature(release), now=time.time(), trust=self._trust)
         if (manifest.name, manifest.version, manifest.run) != (release.name, release.version, self._name):
             raise UntrustedRelease(
@@ -220,11 +213,9 @@ class RunReader:
         statement = signed_by(self._trust)(self._signature(self._run), self._run.manifest.sha256)
         require_name(statement, bundle.name)
 
-    def _signature(self, signed: control_pb2.Release | control_pb2.Run) -> bytes:
+    def _signature(self, signed: Release | Run) -> bytes:
         """Return a signature file; empty if there is none."""
-        if not signed.HasField("signature"):
-            return b""
-        return self._console.fetch_bytes(from_message(signed.signature), MAX_BYTES)
+        return self._client.connection.fetch(signed.signature, MAX_BYTES) if signed.signature else b""
 
     def _named(self, folder: str, refs: Mapping[str, BlobRef]) -> dict[str, Path]:
         found = {}
@@ -237,13 +228,12 @@ class RunReader:
         return found
 
     def _fetch(self, ref: BlobRef) -> Path:
-        fetch = self._console.control.Fetch
-        return self._console.ask(lambda asked, timeout: fetch_blob(fetch, asked, self._blobs), ref)
+        return self._client.connection.fetch_file(ref, self._blobs)
 
 
-def _identity(run: control_pb2.Run) -> str:
+def _identity(run: Run) -> str:
     """Return what tells this run from every other one of its name."""
-    facts = f"{run.run} {run.created!r} {run.manifest.sha256}"
+    facts = f"{run.run} {run.created.timestamp()!r} {run.manifest.sha256}"
     return ref_of_bytes(facts.encode()).sha256[:IDENTITY]
 
 
@@ -257,7 +247,7 @@ def _bundle_parameters(manifest: Manifest) -> dict[str, Any]:
     return document | ({"schedules": json.dumps(dict(manifest.schedules))} if manifest.schedules else {})
 
 
-def _round_values(found: control_pb2.Round) -> dict[str, float]:
+def _round_values(found: Round) -> dict[str, float]:
     """Return the values of a committed round that every run has; phases and bytes, where they were measured."""
     phases = {f"{phase}_seconds": seconds for phase, seconds in found.phases.items()}
     sizes = {"received_bytes": found.received_bytes, "sent_bytes": found.sent_bytes}

@@ -11,16 +11,12 @@ from moonfed.command_line.programs import print_json
 from moonfed.coordinator.aggregation.robust.reducers import REDUCERS
 from moonfed.coordinator.cli.options import AllowEmptyOption
 from moonfed.coordinator.cli.settings_options import given_settings, with_settings
-from moonfed.transport.operator_options import (
-    DEFAULT_IDENTITY,
-    CoordinatorOption,
-    IdentityOption,
-    InsecureOption,
-    JsonOption,
-)
+from moonfed.transport.operator_options import FindEndpoint, JsonOption, operator_options
 
 
+@operator_options
 def start(
+    endpoint: FindEndpoint,
     context: typer.Context,
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle: a directory or a .zip.")],
     recipe: Annotated[
@@ -43,9 +39,6 @@ def start(
             help="Initial weights: another run's newest model, a .safetensors or .onnx file. Default: the bundle's.",
         ),
     ] = "",
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
     **settings: Any,  # noqa: ANN401 - the options of RunSettings
 ) -> None:
@@ -59,17 +52,21 @@ def start(
     """
     from tempfile import TemporaryDirectory
 
+    from moonfed.blobs.store import ref_of_file
     from moonfed.bundle.files import read_bundle
     from moonfed.bundle.manifest import PLAN_FILE
+    from moonfed.client import Coordinator
+    from moonfed.client.sync.runs import start_run
+    from moonfed.control.document import document
     from moonfed.control.recipe import override, read_recipe_file, run_keys
     from moonfed.control.run_settings import RunSettings
-    from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.cli.format import snapshot_line
     from moonfed.coordinator.cli.initial_model import find_model
-    from moonfed.coordinator.documents.runs import run_document
+    from moonfed.errors import SchemaMismatch
     from moonfed.sandbox.plan_process import require_safe_plan
     from moonfed.signing.bundle_signature import signed_by
     from moonfed.transport.identity import require_name
+    from moonfed.v1 import control_pb2
 
     if name:
         require_name("name", name)
@@ -79,14 +76,28 @@ def start(
     opened = read_bundle(bundle, signed_by(None))
     require_safe_plan(opened.contents[PLAN_FILE])
     with (
-        connect(identity, insecure=insecure, address=coordinator) as console,
+        Coordinator(endpoint()) as client,
         TemporaryDirectory(prefix="moonfed-") as directory,
     ):
         scratch = Path(directory) / "weights"
-        initial = find_model(console, model, opened.manifest.tensors, scratch) if model else None
-        run = console.start_run(name, opened, initial, wanted, given, allow_empty=allow_empty)
+        initial = find_model(client, model, opened.manifest.tensors, scratch) if model else None
+        weights = {ref_of_file(initial.file): initial.file} if initial and initial.file else {}
+        request = control_pb2.StartRunRequest(
+            name=name,
+            model=initial.sha256 if initial else "",
+            settings=wanted.to_json(given),
+            allow_empty=allow_empty,
+        )
+        try:
+            run = start_run(client.connection, opened, weights, request)
+        except SchemaMismatch as error:
+            if initial is None:
+                raise
+            raise SchemaMismatch(
+                field="from", value=initial.source, rest=f", which does not match this bundle: {error}"
+            ) from error
     if json:
-        print_json(run_document(run))
+        print_json(document(run))
     else:
         typer.echo(snapshot_line(run))
 

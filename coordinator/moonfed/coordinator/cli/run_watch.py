@@ -13,21 +13,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moonfed.command_line.programs import print_json
+from moonfed.control.runs import Run
 from moonfed.coordinator.cli.options import RunArgument
-from moonfed.transport.operator_options import DEFAULT_IDENTITY, CoordinatorOption, IdentityOption, InsecureOption
+from moonfed.transport.operator_options import FindEndpoint, operator_options
 
 if TYPE_CHECKING:
+    from moonfed.client import Event, Run
+    from moonfed.control.events import RunEvent
     from moonfed.coordinator.cli.watch import WatchedRun
-    from moonfed.v1 import control_pb2
 
 REFRESHES = 4  # a second, of the bar
 
 
+@operator_options
 def watch(
+    endpoint: FindEndpoint,
     run: RunArgument,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per event.")] = False,
 ) -> None:
     """Follow a run until it ends, across coordinator restarts: one line for each round.
@@ -38,26 +39,45 @@ def watch(
 
     Example: moonfed-coordinator run watch digits
     """
-    from moonfed.coordinator.cli.control_client import connect, require_finished
-    from moonfed.coordinator.documents.runs import event_document
+    from moonfed.client import Coordinator, Ended
+    from moonfed.control.document import document
 
-    ended: control_pb2.Run | None = None
+    ended: Run | None = None
     terminal = sys.stdout.isatty() and not json
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        events = console.follow(
-            run, lambda problem: typer.echo(f"{problem}; retrying", err=True), progress=json or terminal
-        )
+    with Coordinator(endpoint()) as client:
+        events = uninterrupted(client.watch(run, progress=json or terminal))
         if json:
             for event in events:
-                print_json(event_document(event))
-                ended = event.run
+                print_json(document(event))
+                ended = event.run if isinstance(event, Ended) else None
         else:
             ended = show(events, terminal=terminal)
     if ended:
         require_finished(ended)
 
 
-def show(events: Iterable[control_pb2.RunEvent], *, terminal: bool) -> control_pb2.Run | None:
+def uninterrupted(events: Iterable[Event]) -> Iterator[RunEvent]:
+    """Yield a run's events; report interruptions."""
+    from moonfed.client import Interrupted
+
+    for event in events:
+        if isinstance(event, Interrupted):
+            typer.echo(f"{event.reason}; retrying", err=True)
+        else:
+            yield event
+
+
+def require_finished(run: Run) -> None:
+    """Raise RunStopped or RunFailed for a run that has ended without its last model."""
+    from moonfed.errors import RunFailed, RunStopped
+
+    if run.status == "stopped":
+        raise RunStopped(f"run {run.run!r} was stopped")
+    if run.status == "failed":
+        raise RunFailed(f"run {run.run!r} has failed: {run.reason}")
+
+
+def show(events: Iterable[RunEvent], *, terminal: bool) -> Run | None:
     """Print a run's events as lines, with a bar on a terminal; return the run at its end."""
     from moonfed.coordinator.cli.layout import terminal_width
     from moonfed.coordinator.cli.watch import WatchedRun

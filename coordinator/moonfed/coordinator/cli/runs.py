@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from moonfed.command_line.programs import new_group, print_json
 from moonfed.control.run_settings import DEFAULTS
+from moonfed.control.runs import Run
 from moonfed.coordinator.cli.options import AllOption, KeepEveryOption, KeepLastOption, RunArgument
 from moonfed.coordinator.cli.run_evaluate import evaluate
 from moonfed.coordinator.cli.run_export import export
@@ -16,16 +17,10 @@ from moonfed.coordinator.cli.run_watch import watch
 from moonfed.coordinator.cli.run_weights import weights
 from moonfed.formatting import count
 from moonfed.sizes import human
-from moonfed.transport.operator_options import (
-    DEFAULT_IDENTITY,
-    CoordinatorOption,
-    IdentityOption,
-    InsecureOption,
-    JsonOption,
-)
+from moonfed.transport.operator_options import FindEndpoint, JsonOption, operator_options
 
 if TYPE_CHECKING:
-    from moonfed.v1 import control_pb2
+    from moonfed.client import Coordinator, Run
 
 HELP = """Start, watch and manage runs, each of which trains the model of a bundle.
 
@@ -41,35 +36,31 @@ run_app.command()(weights)
 
 
 @run_app.command("list")
+@operator_options
 def list_runs(
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
+    endpoint: FindEndpoint,
     json: JsonOption = False,
 ) -> None:
     """List all runs, oldest first.
 
     Example: moonfed-coordinator run list
     """
-    from moonfed.control.run_settings import RunSettings
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
+    from moonfed.control.document import document
     from moonfed.coordinator.cli.format import moment
     from moonfed.coordinator.cli.layout import table, terminal_width
-    from moonfed.coordinator.documents.runs import run_document
-    from moonfed.coordinator.documents.values import run_status
-    from moonfed.v1 import control_pb2
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        runs = console.ask(console.control.ListRuns, control_pb2.ListRunsRequest()).runs
+    with Coordinator(endpoint()) as client:
+        runs = client.runs()
     if json:
-        print_json([run_document(run) for run in runs])
+        print_json(document(runs))
         return
     rows = [
         [
             run.run,
             run.method,
-            run_status(run),
-            f"{run.round} of {RunSettings.received(run.settings).rounds}",
+            run.status,
+            f"{run.round} of {run.rounds}",
             moment(run.created),
             run.reason or run.waiting,
         ]
@@ -80,7 +71,9 @@ def list_runs(
 
 
 @run_app.command()
+@operator_options
 def show(
+    endpoint: FindEndpoint,
     run: RunArgument,
     everything: AllOption = False,
     round_number: Annotated[
@@ -97,9 +90,6 @@ def show(
     recipe: Annotated[
         bool, typer.Option("--recipe", help="Print the settings as a recipe, for run start and for simulations.")
     ] = False,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show a run: its settings, newest rounds with their metrics, evaluations, and the reason if it is waiting.
@@ -110,125 +100,113 @@ def show(
 
     Example: moonfed-coordinator run show digits --recipe > recipe.toml
     """
+    from moonfed.client import Coordinator
+    from moonfed.control.document import document
     from moonfed.control.recipe import to_toml
-    from moonfed.control.run_settings import RunSettings
-    from moonfed.coordinator.cli.control_client import connect
     from moonfed.coordinator.cli.format_run import ROUNDS_READ, run_lines
     from moonfed.coordinator.cli.layout import terminal_width
-    from moonfed.coordinator.documents.evaluations import evaluations_document
-    from moonfed.coordinator.documents.runs import round_document, run_document
     from moonfed.errors import NotFound
-    from moonfed.v1 import control_pb2
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        found = console.ask(console.control.GetRun, control_pb2.GetRunRequest(run=run))
+    with Coordinator(endpoint()) as client:
+        found = client.run(run)
         if recipe:
-            typer.echo(to_toml(RunSettings.received(found.settings).to_document()), nl=False)
+            typer.echo(to_toml(found.settings.to_document()), nl=False)
             return
-        rule = console.server_rule(found)
+        rule = _server_rule(client, found)
         last = 0 if json or everything else ROUNDS_READ
-        rounds = console.rounds(run, last=last, number=round_number or 0)
+        rounds = client.rounds(run, last=last, round=round_number or 0)
         if round_number and not rounds:
             raise NotFound(f"run {run!r} has no round {round_number} that has ended", field="run", value=run)
-        evaluations = [one for one in console.evaluations(run) if round_number in (None, one.round)]
+        evaluations = [one for one in client.evaluations(run) if round_number in (None, one.round)]
     if json:
-        facts = {"server_rule": rule, "rounds": [round_document(round_) for round_ in rounds]}
-        print_json(run_document(found) | facts | evaluations_document(evaluations))
+        facts = {"server_rule": rule, "rounds": rounds, "evaluations": evaluations}
+        print_json(document(found) | document(facts))
     else:
         width = None if everything else terminal_width()
         typer.echo("\n".join(run_lines(found, rule, rounds, width, evaluations)))
 
 
 @run_app.command()
+@operator_options
 def pause(
+    endpoint: FindEndpoint,
     run: RunArgument,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Pause a run: devices finish their current work, which counts, and get no more until `run resume`.
 
     Example: moonfed-coordinator run pause digits
     """
-    from moonfed.coordinator.cli.control_client import connect
-    from moonfed.v1 import control_pb2
+    from moonfed.client import Coordinator
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        found = console.ask(console.control.PauseRun, control_pb2.PauseRunRequest(run=run))
+    with Coordinator(endpoint()) as client:
+        found = client.pause(run)
     _report(found, json=json)
 
 
 @run_app.command()
+@operator_options
 def resume(
+    endpoint: FindEndpoint,
     run: RunArgument,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Resume a paused run.
 
     Example: moonfed-coordinator run resume digits
     """
-    from moonfed.coordinator.cli.control_client import connect
-    from moonfed.v1 import control_pb2
+    from moonfed.client import Coordinator
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        found = console.ask(console.control.ResumeRun, control_pb2.ResumeRunRequest(run=run))
+    with Coordinator(endpoint()) as client:
+        found = client.resume(run)
     _report(found, json=json)
 
 
 @run_app.command()
+@operator_options
 def stop(
+    endpoint: FindEndpoint,
     run: RunArgument,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Stop a run for good; its global models are kept.
 
     Example: moonfed-coordinator run stop digits --yes
     """
-    from moonfed.control.run_settings import RunSettings
-    from moonfed.coordinator.cli.control_client import connect
-    from moonfed.v1 import control_pb2
+    from moonfed.client import Coordinator
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        found = console.ask(console.control.GetRun, control_pb2.GetRunRequest(run=run))
-        if not yes and found.status in (control_pb2.RUN_STATUS_RUNNING, control_pb2.RUN_STATUS_PAUSED):
-            rounds = RunSettings.received(found.settings).rounds
-            question = f"Stop run {run} for good, after {found.round} of {rounds} rounds?"
+    with Coordinator(endpoint()) as client:
+        found = client.run(run)
+        if not yes and found.active:
+            question = f"Stop run {run} for good, after {found.round} of {found.rounds} rounds?"
             typer.confirm(question, abort=True, err=True)
-        found = console.ask(console.control.StopRun, control_pb2.StopRunRequest(run=run))
+        found = client.stop(run)
     _report(found, json=json)
 
 
 @run_app.command()
+@operator_options
 def prune(
+    endpoint: FindEndpoint,
     run: RunArgument,
     keep_last: KeepLastOption = DEFAULTS.keep_last,
     keep_every: KeepEveryOption = DEFAULTS.keep_every,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Delete old global models of a run; its rounds stay on record.
 
     Example: moonfed-coordinator run prune digits --keep-last 1 --keep-every 0
     """
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
     from moonfed.coordinator.rounds.retention import Retention
     from moonfed.v1 import control_pb2
 
     kept = Retention(last=keep_last, every=keep_every)
     request = control_pb2.PruneRunRequest(run=run, keep_last=kept.last, keep_every=kept.every)
-    with connect(identity, insecure=insecure, address=coordinator) as console:
+    with Coordinator(endpoint()) as client:
         # Not retried: a second attempt would find nothing left to delete, and report 0.
-        reply = console.ask_once(console.control.PruneRun, request)
+        reply = client.connection.ask(control_pb2.PruneRunReply, "PruneRun", request, once=True)
     if json:
         print_json({"models": reply.models, "bytes": reply.bytes})
     else:
@@ -237,38 +215,47 @@ def prune(
 
 
 @run_app.command()
+@operator_options
 def delete(
+    endpoint: FindEndpoint,
     run: RunArgument,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Delete a run that has ended, with its rounds, metrics and models.
 
     Example: moonfed-coordinator run delete digits --yes
     """
-    from moonfed.coordinator.cli.control_client import connect
-    from moonfed.v1 import control_pb2
+    from moonfed.client import Coordinator
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
+    with Coordinator(endpoint()) as client:
         if not yes:
-            found = console.ask(console.control.GetRun, control_pb2.GetRunRequest(run=run))
+            found = client.run(run)
             question = f"Delete run {run} with the models of its {count(found.round, 'round')}?"
             typer.confirm(question, abort=True, err=True)
-        reply = console.ask_once(console.control.DeleteRun, control_pb2.DeleteRunRequest(run=run))
+        freed = client.delete(run)
     if json:
-        print_json({"bytes": reply.bytes})
+        print_json({"bytes": freed})
     else:
-        typer.echo(f"deleted run {run}, freeing {human(reply.bytes)}")
+        typer.echo(f"deleted run {run}, freeing {human(freed)}")
 
 
-def _report(run: control_pb2.Run, *, json: bool) -> None:
+def _server_rule(client: Coordinator, run: Run) -> dict[str, Any] | None:
+    """Return the run's server rule from its manifest; None if that is damaged and the run suspended."""
+    from moonfed.bundle.manifest import MANIFEST_BYTES, Manifest
+    from moonfed.errors import Corrupt, InvalidInput, NotFound
+
+    try:
+        return Manifest.from_bytes(client.connection.fetch(run.manifest, MANIFEST_BYTES)).server_rule.to_document()
+    except (Corrupt, InvalidInput, NotFound):
+        return None
+
+
+def _report(run: Run, *, json: bool) -> None:
+    from moonfed.control.document import document
     from moonfed.coordinator.cli.format import snapshot_line
-    from moonfed.coordinator.documents.runs import run_document
 
     if json:
-        print_json(run_document(run))
+        print_json(document(run))
     else:
         typer.echo(snapshot_line(run))

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from moonfed.command_line.programs import new_group, print_json
-from moonfed.formatting import count, iso_time
-from moonfed.transport.operator_options import (
-    DEFAULT_IDENTITY,
-    CoordinatorOption,
-    IdentityOption,
-    InsecureOption,
-    JsonOption,
-    TrustOption,
-)
+from moonfed.formatting import count, iso
+from moonfed.transport.operator_options import FindEndpoint, JsonOption, TrustOption, operator_options
 
 if TYPE_CHECKING:
-    from moonfed.v1 import control_pb2
+    from moonfed.control.devices import Token
 
 PROGRAM = "moonfed-coordinator"
 HELP = """Create, list and revoke join tokens, which devices need to enrol.
@@ -32,7 +24,9 @@ token_app = new_group(HELP)
 
 
 @token_app.command()
+@operator_options
 def create(
+    endpoint: FindEndpoint,
     uses: Annotated[
         int, typer.Option(help="Number of devices that may enrol with the token.", min=1, max=1_000_000)
     ] = 1,
@@ -49,9 +43,6 @@ def create(
         typer.Option(metavar="FILE", help="Write the token to a new file that only you can read.", show_default=False),
     ] = None,
     trust: TrustOption = None,
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Create a join token and print it.
@@ -65,7 +56,8 @@ def create(
     """
     from dataclasses import replace
 
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
+    from moonfed.control.devices import NewToken
     from moonfed.coordinator.cli.format import moment
     from moonfed.coordinator.pki.enrolment import MAX_VALID_SECONDS
     from moonfed.errors import InvalidInput
@@ -81,9 +73,9 @@ def create(
         )
     if output:
         _require_new(output)
-    with connect(identity, insecure=insecure, address=coordinator) as console:
+    with Coordinator(endpoint()) as client:
         request = control_pb2.CreateTokenRequest(uses=uses, valid_seconds=valid_hours * 3600, device=device)
-        reply = console.ask(console.control.CreateToken, request)
+        reply = client.connection.ask(NewToken, "CreateToken", request)
     chain = given or ensure_keys(default_directory(), lambda line: typer.echo(f"{PROGRAM}: {line}", err=True))
     chain.verify()
     token = str(replace(parse_token(reply.token), trust=chain))
@@ -91,7 +83,7 @@ def create(
         write_durably(output, f"{token}\n".encode(), mode=0o600)
     if json:
         shown = {"output": str(output)} if output else {"token": token}
-        print_json(shown | {"id": reply.id, "expires": iso_time(reply.expires)})
+        print_json(shown | {"id": reply.id, "expires": iso(reply.expires)})
         return
     if not output:
         typer.echo(token)
@@ -101,24 +93,23 @@ def create(
 
 
 @token_app.command("list")
+@operator_options
 def list_tokens(
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
+    endpoint: FindEndpoint,
     json: JsonOption = False,
 ) -> None:
     """List the join tokens, without their secrets; expired ones stay listed for 30 days.
 
     Example: moonfed-coordinator token list
     """
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
+    from moonfed.control.document import document
     from moonfed.coordinator.cli.layout import table, terminal_width
-    from moonfed.v1 import control_pb2
 
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        tokens = console.ask(console.control.ListTokens, control_pb2.ListTokensRequest()).tokens
+    with Coordinator(endpoint()) as client:
+        tokens = client.tokens()
     if json:
-        print_json([_document(token) for token in tokens])
+        print_json(document(tokens))
         return
     typer.echo(
         "\n".join(
@@ -132,32 +123,31 @@ def list_tokens(
 
 
 @token_app.command()
+@operator_options
 def revoke(
+    endpoint: FindEndpoint,
     token: Annotated[
         str,
         typer.Argument(
             metavar="TOKEN", help="The token, its id in `token list`, or the first six or more characters of the id."
         ),
     ],
-    identity: IdentityOption = DEFAULT_IDENTITY,
-    insecure: InsecureOption = False,
-    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
 ) -> None:
     """Revoke a join token for good; the devices that enrolled with it stay.
 
     Example: moonfed-coordinator token revoke 3f9a1c04b7de
     """
-    from moonfed.coordinator.cli.control_client import connect
+    from moonfed.client import Coordinator
+    from moonfed.control.document import document
     from moonfed.coordinator.pki.enrolment import token_id
     from moonfed.transport.join_token import PREFIX, parse_token
-    from moonfed.v1 import control_pb2
 
     id_ = token_id(parse_token(token).secret) if token.startswith(PREFIX) else token
-    with connect(identity, insecure=insecure, address=coordinator) as console:
-        revoked = console.ask(console.control.RevokeToken, control_pb2.RevokeTokenRequest(id=id_))
+    with Coordinator(endpoint()) as client:
+        revoked = client.revoke_token(id_)
     if json:
-        print_json(_document(revoked))
+        print_json(document(revoked))
     else:
         used = revoked.uses - revoked.uses_left
         typer.echo(f"join token {revoked.id} is revoked; it was used {count(used, 'time')}")
@@ -172,30 +162,8 @@ def _require_new(output: Path) -> None:
         raise NotFound(field="output", value=output, rest="; its directory does not exist")
 
 
-def _status(token: control_pb2.Token) -> str:
-    if token.revoked:
-        return "revoked"
-    if token.expires <= time.time():
-        return "expired"
-    return "valid" if token.uses_left else "used up"
-
-
-def _row(token: control_pb2.Token) -> list[str]:
+def _row(token: Token) -> list[str]:
     from moonfed.coordinator.cli.format import moment
 
     left = f"{token.uses_left} of {token.uses}"
-    return [token.id, _status(token), left, moment(token.expires), token.operator or "-", token.device or "-"]
-
-
-def _document(token: control_pb2.Token) -> dict[str, Any]:
-    return {
-        "id": token.id,
-        "status": _status(token),
-        "created": iso_time(token.created),
-        "operator": token.operator,
-        "expires": iso_time(token.expires),
-        "uses": token.uses,
-        "uses_left": token.uses_left,
-        "device": token.device,
-        "revoked": iso_time(token.revoked),
-    }
+    return [token.id, token.status, left, moment(token.expires), token.operator or "-", token.device or "-"]

@@ -5,22 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from moonfed.control.run_settings import RunSettings
+from moonfed.control.events import (
+    NAMES,
+    DeviceDeclined,
+    DeviceLeft,
+    DeviceLost,
+    DevicesJoined,
+    Ended,
+    MetricsRecorded,
+    Paused,
+    Progress,
+    Resumed,
+    RoundAbandoned,
+    RoundCommitted,
+    RoundOpened,
+    RunEvent,
+    Snapshot,
+    UpdateReceived,
+    UpdateRejected,
+    Waiting,
+)
+from moonfed.control.runs import OpenRound, Run
 from moonfed.coordinator.cli.format import duration, metrics_text, snapshot_line
 from moonfed.coordinator.cli.format_run import slowest_devices
 from moonfed.coordinator.cli.layout import shorten, wrap
-from moonfed.coordinator.documents.values import event_name
 from moonfed.coordinator.rounds.sizes import updates_closing
 from moonfed.formatting import count
-from moonfed.v1 import control_pb2
 
 WAITING_SECONDS = 60.0  # between two lines about what a run waits for, which changes with every device
 BAR, REST = "━", "─"
-OUTCOMES: Mapping[str, str] = {  # event of one device to how the round's line calls it
-    "update_rejected": "rejected",
-    "device_declined": "declined",
-    "device_lost": "lost",
-    "device_left": "left",
+InAttempt = DevicesJoined | DeviceDeclined | DeviceLeft | DeviceLost | RoundCommitted | UpdateRejected
+OUTCOMES: Mapping[type[InAttempt], str] = {  # event of one device to how the round's line calls it
+    UpdateRejected: "rejected",
+    DeviceDeclined: "declined",
+    DeviceLost: "lost",
+    DeviceLeft: "left",
 }
 
 
@@ -83,7 +102,7 @@ class WatchedRun:
     """A run by its events so far. `clock`: seconds, monotonic; `width`: of the first lines, if it is limited."""
 
     def __init__(self, clock: Callable[[], float], width: int | None = None) -> None:
-        self.run: control_pb2.Run | None = None  # the latest snapshot, which the run's end replaces
+        self.run: Run | None = None  # the latest snapshot, which the run's end replaces
         self.open: WatchedRound | None = None
         self.waiting = ""
         self._stated = ""  # the latest line about the run's state
@@ -91,26 +110,40 @@ class WatchedRun:
         self._next_waiting = -float("inf")  # when the next line about waiting may be printed
         self._shown: dict[int, Mapping[str, float]] = {}  # metrics that are in the newest lines, by round
 
-    def apply(self, event: control_pb2.RunEvent) -> list[str]:
+    def apply(self, event: RunEvent) -> list[str]:
         """Apply an event; return the lines that it adds to the output."""
-        kind = event_name(event)
-        if kind in OUTCOMES:
-            if current := self._at(event):
-                current.fail(event.device, OUTCOMES[kind])
-            return []
-        handlers: dict[str, Callable[[control_pb2.RunEvent], list[str]]] = {
-            "snapshot": self._snapshot,
-            "waiting": self._wait,
-            "round_opened": self._opened,
-            "progress": self._progressed,
-            "update_received": self._received,
-            "devices_joined": self._joined,
-            "round_committed": self._committed,
-            "round_abandoned": self._abandoned,
-            "metrics": self._metrics,
-            "ended": self._ended,
-        }
-        return handlers[kind](event) if kind in handlers else [f"run {self._name()}: {kind}"]
+        match event:
+            case UpdateRejected() | DeviceDeclined() | DeviceLost() | DeviceLeft():
+                if current := self._at(event):
+                    current.fail(event.device, OUTCOMES[type(event)])
+            case Snapshot():
+                return self._snapshot(event)
+            case Waiting():
+                return self._wait(event)
+            case RoundOpened():
+                self._opened(event)
+            case Progress():
+                if self.open and event.round == self.open.round:
+                    self.open.progressed(event.device, event.fraction)
+            case UpdateReceived():
+                if self.open:  # in an asynchronous run, the update may have begun in an earlier round
+                    self.open.deliver(event.device)
+            case DevicesJoined():
+                if current := self._at(event):
+                    current.join(event.devices)
+            case RoundCommitted():
+                return self._committed(event)
+            case RoundAbandoned():
+                self.open, self._next_waiting = None, -float("inf")
+                return [f"{self._where(event.round, event.attempt)} abandoned: {event.reason}"]
+            case MetricsRecorded():
+                return self._metrics(event)
+            case Ended():
+                self.run, self.open, self.waiting = event.run, None, ""
+                return self._state(event.run)
+            case Paused() | Resumed():
+                return [f"run {self._name()}: {NAMES[type(event)]}"]
+        return []
 
     def status_lines(self, width: int) -> list[str]:
         """Return the state of the open round in at most two lines: a bar, the time left and the slowest devices."""
@@ -127,12 +160,12 @@ class WatchedRun:
         slowest = current.slowest()
         return [*lines, shorten(f"slowest: {slowest}", width)] if slowest else lines
 
-    def _snapshot(self, event: control_pb2.RunEvent) -> list[str]:
+    def _snapshot(self, event: Snapshot) -> list[str]:
         again, self.run = self.run is not None, event.run
-        self.open = _resumed(event.run, self._clock()) if event.run.HasField("open_round") else None
+        self.open = _resumed(event.run.open_round, self._clock()) if event.run.open_round else None
         return [] if again else self._first(event.run)
 
-    def _first(self, run: control_pb2.Run) -> list[str]:
+    def _first(self, run: Run) -> list[str]:
         """Return the run's state, and the reason if it is waiting, which may be long, on lines of its own."""
         lines = self._state(run)
         if run.reason or not run.waiting:
@@ -140,89 +173,62 @@ class WatchedRun:
         waiting = [run.waiting] if self._width is None else wrap(run.waiting, self._width)
         return [line.removesuffix(f"; {run.waiting}") for line in lines] + waiting
 
-    def _wait(self, event: control_pb2.RunEvent) -> list[str]:
+    def _wait(self, event: Waiting) -> list[str]:
         self.waiting = event.reason
         if self._clock() < self._next_waiting:
             return []
         self._next_waiting = self._clock() + WAITING_SECONDS
         return [event.reason]
 
-    def _opened(self, event: control_pb2.RunEvent) -> list[str]:
-        settings = RunSettings.received(self.run.settings) if self.run else None
-        target = updates_closing(settings, len(event.devices)) if settings else len(event.devices)
+    def _opened(self, event: RoundOpened) -> None:
+        drawn = len(event.cohort)
+        target = updates_closing(self.run.settings, drawn) if self.run else drawn
         self.waiting = ""
-        self.open = WatchedRound(event.round, event.attempt, self._clock(), target, set(event.devices))
+        self.open = WatchedRound(event.round, event.attempt, self._clock(), target, set(event.cohort))
         self.open.reused = len(event.reused)
         for device in event.reused:
             self.open.deliver(device)
-        return []
 
-    def _progressed(self, event: control_pb2.RunEvent) -> list[str]:
-        if self.open and event.round == self.open.round:
-            self.open.progressed(event.device, event.fraction)
-        return []
-
-    def _received(self, event: control_pb2.RunEvent) -> list[str]:
-        if self.open:  # in an asynchronous run, the update may have begun in an earlier round
-            self.open.deliver(event.device)
-        return []
-
-    def _joined(self, event: control_pb2.RunEvent) -> list[str]:
-        if current := self._at(event):
-            current.join(event.devices)
-        return []
-
-    def _committed(self, event: control_pb2.RunEvent) -> list[str]:
+    def _committed(self, event: RoundCommitted) -> list[str]:
         current = self._at(event)
         self.open = None
         self._next_waiting = -float("inf")
         self._shown = {event.round: dict(event.metrics)}
-        number = f"{len(event.devices):,}"
+        number = f"{len(event.counted):,}"
         parts = [f"{number} updates" if number != "1" else "1 update"]
         if current:
             seconds = self._clock() - current.opened
-            parts = [f"{number} of {count(max(current.target, len(event.devices)), 'update')} in {duration(seconds)}"]
+            parts = [f"{number} of {count(max(current.target, len(event.counted)), 'update')} in {duration(seconds)}"]
         parts += [metrics_text(event.metrics)] if event.metrics else []
         line = f"{self._where(event.round, event.attempt)}: {', '.join(parts)}"
-        notes = [*_numbers(current), *([event.reason] if event.reason else [])]
+        notes = [*_numbers(current), *([event.incidents] if event.incidents else [])]
         return [f"{line}; {', '.join(notes)}" if notes else line]
 
-    def _abandoned(self, event: control_pb2.RunEvent) -> list[str]:
-        self.open, self._next_waiting = None, -float("inf")
-        return [f"{self._where(event.round, event.attempt)} abandoned: {event.reason}"]
-
-    def _metrics(self, event: control_pb2.RunEvent) -> list[str]:
+    def _metrics(self, event: MetricsRecorded) -> list[str]:
         """Report an evaluator's metrics; those of the training are in the round's line."""
         if not event.metrics or dict(event.metrics) == self._shown.get(event.round):
             return []
         return [f"round {event.round} scored: {metrics_text(event.metrics)}"]
 
-    def _ended(self, event: control_pb2.RunEvent) -> list[str]:
-        self.run = event.run
-        self.open = None
-        self.waiting = ""
-        return self._state(event.run)
-
-    def _state(self, run: control_pb2.Run) -> list[str]:
+    def _state(self, run: Run) -> list[str]:
         """Return the run's state, unless it is in a line already: an ended run's last event repeats its first."""
         before, self._stated = self._stated, snapshot_line(run)
         return [self._stated] if self._stated != before else []
 
-    def _at(self, event: control_pb2.RunEvent) -> WatchedRound | None:
+    def _at(self, event: InAttempt) -> WatchedRound | None:
         current = self.open
         return current if current and (current.round, current.attempt) == (event.round, event.attempt) else None
 
     def _where(self, number: int, attempt: int) -> str:
-        rounds = f" of {RunSettings.received(self.run.settings).rounds}" if self.run else ""
+        rounds = f" of {self.run.rounds}" if self.run else ""
         return f"round {number}{rounds}" + (f", attempt {attempt}" if attempt > 1 else "")
 
     def _name(self) -> str:
         return self.run.run if self.run else ""
 
 
-def _resumed(run: control_pb2.Run, now: float) -> WatchedRound:
+def _resumed(found: OpenRound, now: float) -> WatchedRound:
     """Return the round that is open when the watch begins."""
-    found = run.open_round
     current = WatchedRound(found.round, found.attempt, now - found.seconds, found.target, set(found.cohort))
     current.fractions = {device: fraction for device, fraction in found.progress.items() if fraction}
     for device in found.reported:

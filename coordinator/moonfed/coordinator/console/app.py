@@ -46,7 +46,7 @@ def console_application(access: Access) -> Guard:
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         for operator in access.operators.values():
-            await operator.control.close()
+            await operator.client.close()
 
     async def page(request: Request) -> Response:
         return assets[SHELL].response(request)

@@ -8,20 +8,30 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from moonfed.client import AsyncCoordinator
+from moonfed.control.devices import Device, DeviceResult
+from moonfed.control.document import document
 from moonfed.coordinator.console.access import Access
-from moonfed.coordinator.console.control import Control
 from moonfed.coordinator.console.responses import rows_response
 from moonfed.coordinator.console.run_api import last
-from moonfed.coordinator.documents.devices import (
-    device_document_with_certificates,
-    device_summary,
-    result_document,
-)
 from moonfed.labels import parse_labels
 from moonfed.v1 import control_pb2
 
 MOST_RESULTS = 1000  # of a device's history
 MOST_MODELS = 16  # whose versions the table shows
+ROW = (
+    "device",
+    "online",
+    "shared_by",
+    "inference_only",
+    "last_seen",
+    "labels",
+    "revoked",
+    "release",
+    "rounds",
+    "last_result",
+    "activity",
+)
 
 
 class FleetApi:
@@ -40,63 +50,54 @@ class FleetApi:
 
     async def devices(self, request: Request) -> Response:
         """Return the devices, sorted by name: those with all `label`s; `run` adds why each is ineligible for it."""
-        control = self._access.operator(request).control
+        client = self._access.operator(request).client
         labels = parse_labels(request.query_params.getlist("label"))
-        versions = await _versions(control)
+        versions = await _versions(client)
         run = request.query_params.get("run", "")
-        reasons = await _ineligible(control, run) if run else {}
+        reasons = {one.device: one.ineligible for one in await client.devices(ineligible=run)} if run else {}
         asked = control_pb2.ListDevicesRequest(labels=labels, online=request.query_params.get("online") == "true")
 
-        def row(device: control_pb2.Device) -> dict[str, Any]:
-            found = device_summary(device) | {"models": versions.pop(device.device, {})}
-            return found | {"ineligible": reasons.pop(device.device, "")}
+        def row(device: Device) -> dict[str, Any]:
+            shown: dict[str, Any] = document(device)
+            models, reason = versions.pop(device.device, {}), reasons.pop(device.device, "")
+            return {name: shown[name] for name in ROW} | {"models": models, "ineligible": reason}
 
-        return await rows_response(control.stream(control.stub.ListDevices, asked), row)
+        return await rows_response(client.connection.each(Device, "ListDevices", asked), row)
 
     async def device(self, request: Request) -> Response:
         """Return one device."""
-        control = self._access.operator(request).control
-        asked = control_pb2.GetDeviceRequest(device=request.path_params["device"])
-        found = await control.ask(control.stub.GetDevice, asked)
-        models = await _deployed(control, found.device)
-        return JSONResponse(device_document_with_certificates(found) | {"models": models})
+        client = self._access.operator(request).client
+        found = await client.device(request.path_params["device"])
+        return JSONResponse(document(found) | {"models": await _deployed(client, found.device)})
 
     async def history(self, request: Request) -> Response:
         """Return a device's newest results in all runs, newest first."""
-        control = self._access.operator(request).control
+        connection = self._access.operator(request).client.connection
         device = request.path_params["device"]
         asked = control_pb2.ListDeviceHistoryRequest(device=device, last=last(request, 200, MOST_RESULTS))
-        return await rows_response(control.stream(control.stub.ListDeviceHistory, asked), result_document)
+        return await rows_response(connection.each(DeviceResult, "ListDeviceHistory", asked), document)
 
 
-async def _deployed_names(control: Control) -> list[str]:
-    reply = await control.ask(control.stub.ListDeployments, control_pb2.ListDeploymentsRequest())
-    return sorted({one.name for one in reply.deployments})[:MOST_MODELS]
+async def _deployed_names(client: AsyncCoordinator) -> list[str]:
+    return sorted({one.name for one in await client.deployments()})[:MOST_MODELS]
 
 
-async def _versions(control: Control) -> dict[str, dict[str, int]]:
+async def _versions(client: AsyncCoordinator) -> dict[str, dict[str, int]]:
     """Return the version of each model that devices predict with, by device."""
     found: dict[str, dict[str, int]] = {}
-    for name in await _deployed_names(control):
-        asked = control_pb2.ListDeployedDevicesRequest(name=name)
-        async for device in control.stream(control.stub.ListDeployedDevices, asked):
+    for name in await _deployed_names(client):
+        for device in await client.deployed_devices(name):
             if device.installed:
                 found.setdefault(device.device, {})[name] = device.installed
     return found
 
 
-async def _ineligible(control: Control, run: str) -> dict[str, str]:
-    asked = control_pb2.ListDevicesRequest(ineligible=run)
-    return {found.device: found.ineligible async for found in control.stream(control.stub.ListDevices, asked)}
-
-
-async def _deployed(control: Control, device: str) -> list[dict[str, Any]]:
+async def _deployed(client: AsyncCoordinator, device: str) -> list[dict[str, Any]]:
     """Return the models that a device has or is to have."""
     found = []
-    for name in await _deployed_names(control):
-        asked = control_pb2.ListDeployedDevicesRequest(name=name)
-        async for one in control.stream(control.stub.ListDeployedDevices, asked):
+    for name in await _deployed_names(client):
+        for one in await client.deployed_devices(name):
             if one.device == device:
                 state = {"state": one.state, "reason": one.reason}
-                found.append({"name": name, "installed": one.installed, "target": one.target} | state)
+                found.append({"name": name, "installed": one.installed, "target": one.version} | state)
     return found

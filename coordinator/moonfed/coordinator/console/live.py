@@ -11,10 +11,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
-from moonfed.coordinator.console.control import Control
-from moonfed.coordinator.documents.runs import event_document, run_document
+from moonfed.client.aio.connection import AsyncConnection
+from moonfed.control.codec import read_event
+from moonfed.control.document import document
+from moonfed.control.events import Ended, Progress, RoundOpened, RunEvent, Snapshot
 from moonfed.errors import MoonfedError, Unavailable
 from moonfed.transport.client import Backoff
 from moonfed.v1 import control_pb2
@@ -34,20 +37,21 @@ class _Batch:
         self._events: list[dict[str, Any]] = []
         self._progress: dict[str, float] = {}
 
-    def add(self, event: control_pb2.RunEvent) -> None:
+    def add(self, event: RunEvent) -> None:
         """Add an event."""
-        if event.kind == control_pb2.EVENT_KIND_PROGRESS:
-            self._progress[event.device] = round(event.fraction, 3)
-        elif event.kind == control_pb2.EVENT_KIND_SNAPSHOT:
-            self.restart("snapshot", run_document(event.run))
-        else:
-            if event.kind == control_pb2.EVENT_KIND_ROUND_OPENED:
-                self._progress.clear()
-            self._events.append(event_document(event))
-            self.overflown = len(self._events) > MOST_EVENTS
-            if event.kind == control_pb2.EVENT_KIND_ENDED:
-                self._flush()
-                self._messages.append(("snapshot", run_document(event.run)))
+        match event:
+            case Progress():
+                self._progress[event.device] = round(event.fraction, 3)
+            case Snapshot():
+                self.restart("snapshot", document(event.run))
+            case _:
+                if isinstance(event, RoundOpened):
+                    self._progress.clear()
+                self._events.append(document(event))
+                self.overflown = len(self._events) > MOST_EVENTS
+                if isinstance(event, Ended):
+                    self._flush()
+                    self._messages.append(("snapshot", document(event.run)))
         self.changed.set()
 
     def restart(self, name: str, document: object) -> None:
@@ -72,10 +76,10 @@ class _Batch:
             self._events, self._progress = [], {}
 
 
-async def live_run(control: Control, run: str) -> AsyncIterator[bytes]:
+async def live_run(connection: AsyncConnection, run: str) -> AsyncIterator[bytes]:
     """Yield the messages about a run until it ends."""
     batch = _Batch()
-    reader = asyncio.create_task(_follow(control, run, batch))
+    reader = asyncio.create_task(_follow(connection, run, batch))
     try:
         while True:
             try:
@@ -94,18 +98,20 @@ async def live_run(control: Control, run: str) -> AsyncIterator[bytes]:
         await asyncio.gather(reader, return_exceptions=True)
 
 
-async def _follow(control: Control, run: str, batch: _Batch) -> None:
+async def _follow(connection: AsyncConnection, run: str, batch: _Batch) -> None:
     backoff = Backoff(limit=5.0)
-    request = control_pb2.WatchRunRequest(run=run, progress=True)
+    request, kind = control_pb2.WatchRunRequest(run=run, progress=True), control_pb2.RunEvent
     while True:
         try:
-            async for event in control.stream(control.stub.WatchRun, request, timeout=None):
-                backoff.reset()
-                batch.add(event)
-                if batch.overflown:
-                    break
-            else:
-                break  # the run has ended
+            async with aclosing(connection.each(kind, "WatchRun", request, timeout=None)) as messages:
+                async for message in messages:
+                    backoff.reset()
+                    if event := read_event(message):
+                        batch.add(event)
+                    if batch.overflown:
+                        break
+                else:
+                    break  # the run has ended
             batch.overflown = False
             continue  # a new call begins with a snapshot
         except Unavailable as error:

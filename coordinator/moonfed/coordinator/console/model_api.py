@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any
 
 from starlette.requests import Request
@@ -12,17 +11,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from moonfed.blobs.store import BlobRef
+from moonfed.client import AsyncCoordinator, DeployedDevice
+from moonfed.control.document import document
 from moonfed.coordinator.console.access import Access
-from moonfed.coordinator.console.control import Control
 from moonfed.coordinator.console.responses import rows_response
-from moonfed.coordinator.documents.releases import (
-    deployed_device_document,
-    deployment_document,
-    release_document,
-)
-from moonfed.errors import Corrupt, ResourceExhausted
+from moonfed.errors import ResourceExhausted
 from moonfed.models.release_manifest import CARD_FILE, EVALUATION_FILE, ReleaseManifest
-from moonfed.v1 import blob_pb2, control_pb2
+from moonfed.v1 import control_pb2
 
 MOST_BYTES = 1 << 20  # of a manifest, card or evaluation that the console shows
 
@@ -44,47 +39,35 @@ class ModelApi:
 
     async def models(self, request: Request) -> Response:
         """Return all releases, and the newest deployment of each model."""
-        control = self._access.operator(request).control
-        releases = await control.ask(control.stub.ListReleases, control_pb2.ListReleasesRequest())
-        deployments = await control.ask(control.stub.ListDeployments, control_pb2.ListDeploymentsRequest())
-        return JSONResponse(
-            {
-                "rows": [release_document(one) for one in releases.releases],
-                "deployments": [deployment_document(one) for one in deployments.deployments],
-            }
-        )
+        client = self._access.operator(request).client
+        return await _models(client, "")
 
     async def model(self, request: Request) -> Response:
         """Return the versions and deployments of one model."""
-        control, name = self._access.operator(request).control, request.path_params["name"]
-        releases = await control.ask(control.stub.ListReleases, control_pb2.ListReleasesRequest(name=name))
-        asked = control_pb2.ListDeploymentsRequest(name=name)
-        deployments = await control.ask(control.stub.ListDeployments, asked)
-        return JSONResponse(
-            {
-                "rows": [release_document(one) for one in releases.releases],
-                "deployments": [deployment_document(one) for one in deployments.deployments],
-            }
-        )
+        client = self._access.operator(request).client
+        return await _models(client, request.path_params["name"])
 
     async def devices(self, request: Request) -> Response:
         """Return the devices that deployments of a model have chosen, with the gate's results on each."""
-        control = self._access.operator(request).control
+        connection = self._access.operator(request).client.connection
         asked = control_pb2.ListDeployedDevicesRequest(name=request.path_params["name"])
-        return await rows_response(control.stream(control.stub.ListDeployedDevices, asked), deployed_device_document)
+        return await rows_response(connection.each(DeployedDevice, "ListDeployedDevices", asked), document)
 
     async def version(self, request: Request) -> Response:
         """Return one version with the card and the evaluation of each variant."""
-        control = self._access.operator(request).control
-        asked = control_pb2.GetReleaseRequest(name=request.path_params["name"], version=request.path_params["version"])
-        release = await control.ask(control.stub.GetRelease, asked)
-        ref = BlobRef(release.manifest.sha256, release.manifest.size)
-        manifest = ReleaseManifest.from_bytes(await fetch_small(control, ref))
-        variants = {name: await _variant(control, files) for name, files in sorted(manifest.variants.items())}
-        return JSONResponse(release_document(release) | {"files": variants})
+        client = self._access.operator(request).client
+        release = await client.release(request.path_params["name"], version=request.path_params["version"])
+        manifest = ReleaseManifest.from_bytes(await fetch_small(client, release.manifest))
+        variants = {name: await _variant(client, files) for name, files in sorted(manifest.variants.items())}
+        return JSONResponse(document(release) | {"files": variants})
 
 
-async def fetch_small(control: Control, ref: BlobRef) -> bytes:
+async def _models(client: AsyncCoordinator, name: str) -> Response:
+    releases, deployments = await client.releases(name), await client.deployments(name)
+    return JSONResponse(document({"rows": releases, "deployments": deployments}))
+
+
+async def fetch_small(client: AsyncCoordinator, ref: BlobRef) -> bytes:
     """Return a blob's bytes; ResourceExhausted if it is too large, Corrupt if they do not match its sha256."""
     if ref.size > MOST_BYTES:
         raise ResourceExhausted(
@@ -92,22 +75,15 @@ async def fetch_small(control: Control, ref: BlobRef) -> bytes:
             field="size",
             value=ref.size,
         )
-    content = bytearray()
-    async for chunk in control.stream(control.stub.Fetch, blob_pb2.FetchRequest(sha256=ref.sha256)):
-        content += chunk.data
-        if len(content) > ref.size:
-            break
-    if len(content) != ref.size or sha256(content).hexdigest() != ref.sha256:
-        raise Corrupt(f"the bytes received as blob {ref.sha256} do not match its sha256")
-    return bytes(content)
+    return await client.connection.fetch(ref)
 
 
-async def _variant(control: Control, files: Mapping[str, BlobRef]) -> dict[str, Any]:
+async def _variant(client: AsyncCoordinator, files: Mapping[str, BlobRef]) -> dict[str, Any]:
     """Return a variant's card and evaluation, with its files' sizes."""
-    card = await fetch_small(control, files[CARD_FILE])
+    card = await fetch_small(client, files[CARD_FILE])
     evaluation = None
     if EVALUATION_FILE in files:
-        evaluation = _evaluation(await fetch_small(control, files[EVALUATION_FILE]))
+        evaluation = _evaluation(await fetch_small(client, files[EVALUATION_FILE]))
     return {
         "card": card.decode("utf-8", "replace"),
         "evaluation": evaluation,

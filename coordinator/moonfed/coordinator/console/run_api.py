@@ -8,11 +8,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from moonfed.control.document import document
+from moonfed.control.runs import Round, RoundOutcomes
 from moonfed.coordinator.console.access import Access
 from moonfed.coordinator.console.live import live_run
 from moonfed.coordinator.console.responses import rows_response
-from moonfed.coordinator.console.rows import evaluation_rows, outcomes_row, round_row, run_row
-from moonfed.coordinator.documents.runs import round_document, run_document
+from moonfed.coordinator.console.rows import evaluation_row, outcomes_row, round_row, run_row
 from moonfed.errors import InvalidInput, NotFound, ResourceExhausted
 from moonfed.v1 import control_pb2
 
@@ -43,31 +44,28 @@ class RunApi:
 
     async def runs(self, request: Request) -> Response:
         """Return all runs, oldest first."""
-        control = self._access.operator(request).control
-        reply = await control.ask(control.stub.ListRuns, control_pb2.ListRunsRequest())
-        return JSONResponse({"rows": [run_row(run) for run in reply.runs]})
+        client = self._access.operator(request).client
+        return JSONResponse({"rows": [run_row(run) for run in await client.runs()]})
 
     async def run(self, request: Request) -> Response:
         """Return one run."""
-        control = self._access.operator(request).control
-        found = await control.ask(control.stub.GetRun, control_pb2.GetRunRequest(run=_run(request)))
-        return JSONResponse(run_document(found))
+        client = self._access.operator(request).client
+        return JSONResponse(document(await client.run(_run(request))))
 
     async def rounds(self, request: Request) -> Response:
         """Return the newest rounds of a run, oldest first."""
-        control = self._access.operator(request).control
+        connection = self._access.operator(request).client.connection
         asked = control_pb2.ListRoundsRequest(run=_run(request), last=last(request, 0, MOST_ROUNDS))
-        return await rows_response(control.stream(control.stub.ListRounds, asked), round_row)
+        return await rows_response(connection.each(Round, "ListRounds", asked), round_row)
 
     async def round(self, request: Request) -> Response:
         """Return one attempt of a round with its devices."""
-        control = self._access.operator(request).control
+        client = self._access.operator(request).client
         number, attempt = request.path_params["round"], request.path_params["attempt"]
         if 0 < number <= MOST_ROUND:
-            asked = control_pb2.ListRoundsRequest(run=_run(request), round=number)
-            async for found in control.stream(control.stub.ListRounds, asked):
+            for found in await client.rounds(_run(request), round=number):
                 if found.attempt == attempt:
-                    return JSONResponse(round_document(found))
+                    return JSONResponse(document(found))
         raise NotFound(
             f"run {_run(request)!r} has no round {number}, attempt {attempt}, that has ended",
             field="run",
@@ -76,33 +74,29 @@ class RunApi:
 
     async def outcomes(self, request: Request) -> Response:
         """Return what became of each device in the newest attempts of a run, oldest first."""
-        control = self._access.operator(request).control
+        connection = self._access.operator(request).client.connection
         asked = control_pb2.ListRoundOutcomesRequest(run=_run(request), last=last(request, 100, MOST_MAPPED))
-        return await rows_response(control.stream(control.stub.ListRoundOutcomes, asked), outcomes_row)
+        return await rows_response(connection.each(RoundOutcomes, "ListRoundOutcomes", asked), outcomes_row)
 
     async def evaluations(self, request: Request) -> Response:
         """Return the newest results on each test set, and the newest evaluation on devices; or those of one `round`."""
-        control = self._access.operator(request).control
-        newest: dict[str, control_pb2.Evaluation] = {}
+        client = self._access.operator(request).client
         wanted = whole_parameter(request, "round", 0, MOST_ROUND) if "round" in request.query_params else None
-        asked = control_pb2.ListEvaluationsRequest(run=_run(request))
-        async for found in control.stream(control.stub.ListEvaluations, asked):
-            if wanted is not None and found.round != wanted:
-                continue
-            newest[found.test_set.test_set if found.HasField("test_set") else ""] = found
-        return JSONResponse(evaluation_rows(newest.values()))
+        found = [one for one in await client.evaluations(_run(request)) if wanted in (None, one.round)]
+        newest = {one.test_set: one for one in found}
+        return JSONResponse({"rows": [evaluation_row(one) for one in newest.values()]})
 
     async def live(self, request: Request) -> Response:
         """Stream a run's events."""
-        control, run = self._access.operator(request).control, _run(request)
+        client, run = self._access.operator(request).client, _run(request)
         if self._streams >= MOST_STREAMS:
             raise ResourceExhausted(f"{MOST_STREAMS} browser tabs are following runs, which is the maximum; close one")
-        await control.ask(control.stub.GetRun, control_pb2.GetRunRequest(run=run))  # raises NotFound
+        await client.run(run)  # raises NotFound
 
         async def messages() -> AsyncIterator[bytes]:
             self._streams += 1
             try:
-                async for message in live_run(control, run):
+                async for message in live_run(client.connection, run):
                     yield message
             finally:
                 self._streams -= 1

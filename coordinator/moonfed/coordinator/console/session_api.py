@@ -10,12 +10,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from moonfed.control.document import document
+from moonfed.control.operators import AuditRecord
 from moonfed.coordinator.console.access import Access, LoginRequired
 from moonfed.coordinator.console.control import permitted_calls
 from moonfed.coordinator.console.responses import read_object, rows_response, text
 from moonfed.coordinator.console.run_api import last
 from moonfed.coordinator.console.sessions import Session
-from moonfed.coordinator.documents.audit import audit_document
 from moonfed.coordinator.rpc.permissions import PERMISSIONS
 from moonfed.errors import InvalidInput, MoonfedError, NotFound
 from moonfed.observability.flood_log import FloodLog
@@ -88,13 +89,13 @@ class SessionApi:
 
     async def audit(self, request: Request) -> Response:
         """Return the newest records of the audit trail, oldest first; for admins only."""
-        control = self._access.operator(request).control
+        connection = self._access.operator(request).client.connection
         asked = control_pb2.ListAuditRecordsRequest(
             name=request.query_params.get("name", ""),
             denied=request.query_params.get("denied") == "true",
             newest=last(request, 200, MOST_RECORDS),
         )
-        return await rows_response(control.stream(control.stub.ListAuditRecords, asked), audit_document)
+        return await rows_response(connection.each(AuditRecord, "ListAuditRecords", asked), document)
 
     def _begin_attempt(self, address: str, account: str) -> float:
         """Count an attempt as failed until it succeeds; return the seconds to wait if there were too many."""
@@ -139,7 +140,7 @@ class SessionApi:
             "calls": calls,
             "csrf": session.csrf,
             "read_only": self._access.settings.read_only,
-            "coordinator": operator.control.address,
+            "coordinator": operator.address,
             "release": RELEASE,
             "proxied": bool(self._access.settings.trusted_proxy),
         }

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from moonfed.bundle.manifest import Manifest
 from moonfed.control.run_settings import RunSettings
+from moonfed.control.runs import Ineligible, Run
 from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, RemoteSession, Sessions
-from moonfed.coordinator.records import EligibilityReport, RunRecord, RunView
+from moonfed.coordinator.records import EligibilityReport, RunRecord
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.status_text import CHECKING
 from moonfed.coordinator.storage.eligibility import EligibilityReports
@@ -182,7 +183,7 @@ class EligibleDevices:
         """Return the reason for each ineligible online device, as of its last lookup."""
         return {**self._ineligible, **dict.fromkeys(self._unanswered, CHECKING)}
 
-    def complete(self, view: RunView) -> RunView:
+    def complete(self, view: Run) -> Run:
         """Add the numbers of eligible devices and of those that have not answered, the ineligible ones, and classes."""
         online = {session.device for session in self._sessions.all()}
         excluded = dict.fromkeys(self._excluded, clipped_text(self._record.settings.exclude_after))
@@ -193,7 +194,7 @@ class EligibleDevices:
             view,
             eligible=len(self.names()),
             checking=len(self._unanswered),
-            ineligible=by_reason({**away, **self._ineligible}),
+            ineligible=groups({**away, **self._ineligible}),
             absent_classes=() if self._unanswered else self._absent_classes(),
         )
 
@@ -231,9 +232,10 @@ def ineligible(reports: Mapping[str, EligibilityReport]) -> dict[str, str]:
     return {device: report.reason for device, report in reports.items() if report.reason}
 
 
-def by_reason(problems: Mapping[str, str]) -> dict[str, list[str]]:
+def groups(problems: Mapping[str, str]) -> tuple[Ineligible, ...]:
     """Group devices by reason, the most frequent first."""
-    groups: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for device, reason in sorted(problems.items()):
-        groups.setdefault(reason, []).append(device)
-    return dict(sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])))
+        found.setdefault(reason, []).append(device)
+    ordered = sorted(found.items(), key=lambda group: (-len(group[1]), group[0]))
+    return tuple(Ineligible(reason=reason, devices=tuple(devices)) for reason, devices in ordered)

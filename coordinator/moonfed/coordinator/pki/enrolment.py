@@ -9,11 +9,12 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
+from moonfed.control.devices import Token
 from moonfed.coordinator.pki.authority import Authority, Signed
-from moonfed.coordinator.records import TokenRecord
 from moonfed.coordinator.storage.db.row_mapping import TOKEN_ID
 from moonfed.coordinator.storage.device_registry import DeviceRegistry, Issued
 from moonfed.errors import InvalidInput, Untrusted
+from moonfed.formatting import moment
 from moonfed.transport.identity import Certificate, require_name
 from moonfed.transport.join_token import JoinToken
 from moonfed.validate import require_whole
@@ -34,7 +35,7 @@ class Enrolment:
 
     def create_token(
         self, uses: int, valid_seconds: float, *, device: str = "", operator: str = ""
-    ) -> tuple[JoinToken, TokenRecord]:
+    ) -> tuple[JoinToken, Token]:
         """Create a join token; return it with its record. Only the hash of its secret is stored.
 
         `device`: a known device that returns with it, with another key; raises NotFound if it is unknown. `operator`:
@@ -46,11 +47,12 @@ class Enrolment:
         if not math.isfinite(valid_seconds) or not 0 < valid_seconds <= MAX_VALID_SECONDS:
             raise InvalidInput(field="valid_seconds", value=valid_seconds, allowed="above 0 and at most ten years")
         secret, now = secrets.token_urlsafe(SECRET_BYTES), time.time()
-        record = TokenRecord(
+        record = Token(
             id=token_id(secret),
-            created=now,
+            status="valid",
+            created=moment(now),
             operator=operator,
-            expires=now + valid_seconds,
+            expires=moment(now + valid_seconds),
             uses=uses,
             uses_left=uses,
             device=device,
@@ -90,7 +92,7 @@ class Enrolment:
                 field="join token",
                 value="unknown",
             )
-        if token.expires <= time.time():
+        if token.expires.timestamp() <= time.time():
             raise Untrusted("the join token has expired; ask the operator for a new one")
         if token.device not in ("", device):
             raise Untrusted(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from moonfed.control.operators import Operator
 from moonfed.coordinator.pki.authority import Authority, Signed, public_key_sha256
 from moonfed.coordinator.records import OperatorRecord
 from moonfed.coordinator.storage.operator_registry import OperatorRegistry
@@ -48,7 +49,7 @@ class OperatorIdentities:
         """Issue a certificate to a new operator; raises AlreadyExists if the name has a valid one."""
         return self._issue(require_name("operator", operator), require_role(role), request, created_by)
 
-    def revoke(self, operator: str) -> list[OperatorRecord]:
+    def revoke(self, operator: str) -> list[Operator]:
         """Reject all certificates of an operator from now on; return those that were valid. Raises NotFound."""
         return self.registry.revoke(operator)
 

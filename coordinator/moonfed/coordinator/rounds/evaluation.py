@@ -9,6 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from moonfed.control.evaluations import DeviceScore
+
 NOBODY: frozenset[str] = frozenset()
 DECILE = 10
 
@@ -47,39 +49,22 @@ def next_steps(state: EvaluationState, eligible: Collection[str], *, overdue: bo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceScore:
-    """One device's counts on its holdout."""
-
-    device: str
-    samples: int
-    correct: int
-    local_correct: int | None = None  # of its own latest model; None: it has none
-
-    @property
-    def accuracy(self) -> float:
-        """The global model's accuracy on this device."""
-        return self.correct / self.samples
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSummary:
-    """The distribution of a model's accuracy over devices, each of which counts the same."""
+    """The distribution of a model's accuracy over devices, each of which counts the same; None without devices."""
 
-    devices: int
-    median: float
-    worst_decile: float  # mean over the tenth of the devices, rounded up, with the lowest (Li et al. 2020, q-FFL)
-    compared: int  # devices with a model of their own
-    worse: int  # of those, devices on which the global model is less accurate than their own
+    median: float | None = None
+    worst_decile: float | None = None  # mean over the lowest tenth, rounded up (Li et al. 2020, q-FFL)
+    compared: int = 0  # devices with a model of their own
+    worse: int = 0  # of those, devices on which the global model is less accurate than their own
 
 
-def summarise(scores: Sequence[DeviceScore]) -> EvaluationSummary | None:
-    """Summarise the scores; None if there are none."""
+def summarise(scores: Sequence[DeviceScore]) -> EvaluationSummary:
+    """Summarise the scores."""
     if not scores:
-        return None
+        return EvaluationSummary()
     accuracies = sorted(score.accuracy for score in scores)
     own = [(score.correct, score.local_correct) for score in scores if score.local_correct is not None]
     return EvaluationSummary(
-        devices=len(scores),
         median=median(accuracies),
         worst_decile=fmean(accuracies[: -(-len(accuracies) // DECILE)]),
         compared=len(own),

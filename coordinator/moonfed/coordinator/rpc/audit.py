@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
+from moonfed.control.operators import AuditOutcome, AuditRecord
 from moonfed.coordinator.pki.authority import Signed
 from moonfed.coordinator.pki.operators import OPERATOR
-from moonfed.coordinator.records import MAX_REASON, AuditOutcome, AuditRecord
+from moonfed.coordinator.records import MAX_REASON
 from moonfed.coordinator.rpc.authentication import Caller
 from moonfed.coordinator.rpc.permissions import NotPermitted
 from moonfed.coordinator.rpc.sockets import network_of
@@ -21,6 +22,7 @@ from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.error_log import log_error
 from moonfed.coordinator.support.tasks import in_thread
 from moonfed.errors import MoonfedError
+from moonfed.formatting import moment
 from moonfed.observability.flood_limit import OTHERS, FloodLimit
 from moonfed.printable import printable
 
@@ -101,7 +103,7 @@ class Auditor:
         limits = (self._known, self._strangers)
         for omitted in [found for limit in limits for found in limit.pop_omitted(ended_only=ended_only)]:
             reason = f"further such calls in {omitted.seconds:.0f} s"
-            record = replace(omitted.first, time=time.time(), details="", reason=reason, count=omitted.events)
+            record = replace(omitted.first, time=moment(time.time()), details="", reason=reason, count=omitted.events)
             if omitted.cause == OTHERS:
                 record = replace(record, name="", role="", serial="", address="", call="")
             await self._add(record)
@@ -121,7 +123,7 @@ class Auditor:
 
 def _record(caller: Caller, call: str, details: str, outcome: AuditOutcome, reason: str = "") -> AuditRecord:
     return AuditRecord(
-        time=time.time(),
+        time=moment(time.time()),
         name=printable(caller.name),
         role=caller.role,
         serial=caller.serial,

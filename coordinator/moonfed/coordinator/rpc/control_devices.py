@@ -6,9 +6,10 @@ import asyncio
 
 import grpc
 
+from moonfed.control.codec import to_message
+from moonfed.control.devices import NewToken
 from moonfed.coordinator.api.admin_api import AdminApi
 from moonfed.coordinator.pki.enrolment import Enrolment
-from moonfed.coordinator.rpc import convert_admin as convert
 from moonfed.coordinator.rpc.audit import Auditor
 from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.control_calls import ControlCalls
@@ -31,7 +32,7 @@ class DeviceCalls(ControlCalls):
         self, request: control_pb2.GetDeviceRequest, context: grpc.ServicerContext
     ) -> control_pb2.Device:
         self._require(context, "GetDevice")
-        return convert.device(await self._admin.device(request.device))
+        return to_message(control_pb2.Device, await self._admin.device(request.device))
 
     async def RevokeDevice(
         self, request: control_pb2.RevokeDeviceRequest, context: grpc.ServicerContext
@@ -40,7 +41,7 @@ class DeviceCalls(ControlCalls):
             self._require_certificates("revoke")
             device = await self._admin.revoke_device(request.device)
             change.details += f": certificates {', '.join(found.serial for found in device.certificates) or 'none'}"
-        return convert.device(device)
+        return to_message(control_pb2.Device, device)
 
     async def RemoveDevice(
         self, request: control_pb2.RemoveDeviceRequest, context: grpc.ServicerContext
@@ -54,7 +55,7 @@ class DeviceCalls(ControlCalls):
     ) -> control_pb2.Device:
         async with self._change(context, "RenameDevice", f"rename device {request.device!r} to {request.name!r}"):
             self._require_certificates("rename")
-            return convert.device(await self._admin.rename_device(request.device, request.name))
+            return to_message(control_pb2.Device, await self._admin.rename_device(request.device, request.name))
 
     async def LabelDevice(
         self, request: control_pb2.LabelDeviceRequest, context: grpc.ServicerContext
@@ -64,11 +65,11 @@ class DeviceCalls(ControlCalls):
         details = f"labels of device {request.device!r}: {' and '.join(changes) or 'no change'}"
         async with self._change(context, "LabelDevice", details):
             device = await self._admin.label_device(request.device, dict(request.labels), list(request.removed))
-        return convert.device(device)
+        return to_message(control_pb2.Device, device)
 
     async def CreateToken(
         self, request: control_pb2.CreateTokenRequest, context: grpc.ServicerContext
-    ) -> control_pb2.CreateTokenReply:
+    ) -> control_pb2.NewToken:
         devices = f"device {request.device!r}" if request.device else count(request.uses, "device")
         details = f"create a join token for {devices}, valid for {request.valid_seconds / 3600:g} h"
         caller = self._require(context, "CreateToken", details)
@@ -83,19 +84,22 @@ class DeviceCalls(ControlCalls):
                 operator=caller.name,
             )
             change.details += f": {record.id}"
-        return control_pb2.CreateTokenReply(token=str(token), expires=record.expires, id=record.id)
+        new = NewToken(token=str(token), expires=record.expires, id=record.id)
+        return to_message(control_pb2.NewToken, new)
 
     async def ListTokens(
         self, request: control_pb2.ListTokensRequest, context: grpc.ServicerContext
     ) -> control_pb2.ListTokensReply:
         self._require(context, "ListTokens")
-        return control_pb2.ListTokensReply(tokens=[convert.token(token) for token in await self._admin.tokens()])
+        return control_pb2.ListTokensReply(
+            tokens=[to_message(control_pb2.Token, token) for token in await self._admin.tokens()]
+        )
 
     async def RevokeToken(
         self, request: control_pb2.RevokeTokenRequest, context: grpc.ServicerContext
     ) -> control_pb2.Token:
         async with self._change(context, "RevokeToken", f"revoke the join token {request.id!r}"):
-            return convert.token(await self._admin.revoke_token(request.id))
+            return to_message(control_pb2.Token, await self._admin.revoke_token(request.id))
 
     def _require_certificates(self, verb: str) -> None:
         if self._enrolment is None:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import grpc
 
+from moonfed.control.codec import from_message, to_message
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.coordinator.api.operator_api import OperatorApi
-from moonfed.coordinator.rpc import convert_evaluations as convert
 from moonfed.coordinator.rpc.audit import Auditor
 from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.control_calls import ControlCalls
@@ -28,26 +28,27 @@ class EvaluationCalls(ControlCalls):
         test_set = request.score.test_set
         details = f"record the score of model {request.round} of run {request.run!r} on test set {test_set!r}"
         async with self._change(context, "RecordScore", details):
-            score = HeldOutScore.from_message(request.score)
+            score = from_message(HeldOutScore, request.score)
             await self._evaluations.record_score(request.run, request.round, score)
         return control_pb2.RecordScoreReply()
 
     async def EvaluateRun(
         self, request: control_pb2.EvaluateRunRequest, context: grpc.ServicerContext
-    ) -> control_pb2.DeviceEvaluation:
+    ) -> control_pb2.Evaluation:
         round_ = request.round if request.HasField("round") else None
         model = "the newest model" if round_ is None else f"model {round_}"
         details = f"evaluate {model} of run {request.run!r} on devices, for up to {request.deadline_seconds:g} s"
         async with self._change(context, "EvaluateRun", details) as change:
-            record = await self._evaluations.evaluate_run(
+            found = await self._evaluations.evaluate_run(
                 request.run, round_, request.deadline_seconds, again=request.again
             )
-            change.details += f": evaluation {record.number} of model {record.round}"
-        return convert.device_evaluation(record)
+            number = found.on_devices.number if found.on_devices else 0
+            change.details += f": evaluation {number} of model {found.round}"
+        return to_message(control_pb2.Evaluation, found)
 
     async def ListEvaluations(
         self, request: control_pb2.ListEvaluationsRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.Evaluation]:
         self._require(context, "ListEvaluations")
-        for round_, found in await self._evaluations.evaluations(request.run):
-            yield convert.evaluation(round_, found)
+        for found in await self._evaluations.evaluations(request.run):
+            yield to_message(control_pb2.Evaluation, found)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import asdict
 
 import grpc
 
+from moonfed.control.codec import to_message
 from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.pki.operators import OperatorIdentities
-from moonfed.coordinator.records import OperatorRecord
 from moonfed.coordinator.rpc.audit import Auditor
 from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.control_calls import ControlCalls
@@ -51,7 +50,9 @@ class OperatorCalls(ControlCalls):
         self, request: control_pb2.ListOperatorsRequest, context: grpc.ServicerContext
     ) -> control_pb2.ListOperatorsReply:
         self._require(context, "ListOperators")
-        return control_pb2.ListOperatorsReply(operators=[_operator(found) for found in await self._api.operators()])
+        return control_pb2.ListOperatorsReply(
+            operators=[to_message(control_pb2.Operator, found) for found in await self._api.operators()]
+        )
 
     async def RevokeOperator(
         self, request: control_pb2.RevokeOperatorRequest, context: grpc.ServicerContext
@@ -59,7 +60,7 @@ class OperatorCalls(ControlCalls):
         async with self._change(context, "RevokeOperator", f"revoke operator {request.operator!r}") as change:
             revoked = await asyncio.to_thread(self._issuer().revoke, request.operator)
             change.details += f": certificates {', '.join(found.serial for found in revoked) or 'none'}"
-        return control_pb2.RevokeOperatorReply(operators=[_operator(found) for found in revoked])
+        return control_pb2.RevokeOperatorReply(operators=[to_message(control_pb2.Operator, found) for found in revoked])
 
     async def ListAuditRecords(
         self, request: control_pb2.ListAuditRecordsRequest, context: grpc.ServicerContext
@@ -68,21 +69,9 @@ class OperatorCalls(ControlCalls):
         chosen = AuditFilter(name=request.name, call=request.call, denied=request.denied, since=request.since)
         async with aclosing(self._api.audit_records(chosen, request.newest, follow=request.follow)) as records:
             async for record in records:
-                yield control_pb2.AuditRecord(**asdict(record))
+                yield to_message(control_pb2.AuditRecord, record)
 
     def _issuer(self) -> OperatorIdentities:
         if self._identities is None:
             raise WrongState("this coordinator runs with --insecure: operators need no certificates")
         return self._identities
-
-
-def _operator(record: OperatorRecord) -> control_pb2.Operator:
-    return control_pb2.Operator(
-        operator=record.operator,
-        role=record.role,
-        serial=record.serial,
-        created=record.created,
-        created_by=record.created_by,
-        expires=record.expires,
-        revoked=record.revoked,
-    )

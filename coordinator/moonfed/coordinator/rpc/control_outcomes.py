@@ -7,12 +7,11 @@ from contextlib import aclosing
 
 import grpc
 
+from moonfed.control.codec import to_message
 from moonfed.coordinator.api.outcome_api import OutcomeApi
 from moonfed.coordinator.rpc.audit import Auditor
 from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.control_calls import ControlCalls
-from moonfed.coordinator.rpc.convert_admin import device_result
-from moonfed.coordinator.rpc.convert_control import round_outcomes
 from moonfed.v1 import control_pb2
 
 
@@ -29,11 +28,11 @@ class OutcomeCalls(ControlCalls):
         self._require(context, "ListRoundOutcomes")
         async with aclosing(self._outcomes.round_outcomes(request.run, request.last)) as attempts:
             async for found in attempts:
-                yield round_outcomes(found)
+                yield to_message(control_pb2.RoundOutcomes, found)
 
     async def ListDeviceHistory(
         self, request: control_pb2.ListDeviceHistoryRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.DeviceResult]:
         self._require(context, "ListDeviceHistory")
         for found in await self._outcomes.device_history(request.device, request.last):
-            yield device_result(found)
+            yield to_message(control_pb2.DeviceResult, found)

@@ -8,16 +8,16 @@ from contextlib import aclosing
 import grpc
 
 from moonfed.blobs.store import BlobRef
+from moonfed.control.codec import to_message
+from moonfed.control.events import Progress
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.api.admin_api import AdminApi
 from moonfed.coordinator.api.operator_api import OperatorApi
 from moonfed.coordinator.api.release_api import ReleaseApi
 from moonfed.coordinator.pki.enrolment import Enrolment
 from moonfed.coordinator.pki.operators import OperatorIdentities
-from moonfed.coordinator.records import RunEvent
+from moonfed.coordinator.records import DeviceQuery
 from moonfed.coordinator.rounds.retention import Retention
-from moonfed.coordinator.rpc import convert_admin
-from moonfed.coordinator.rpc import convert_control as convert
 from moonfed.coordinator.rpc.audit import Auditor
 from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.blob_stream import chunks
@@ -32,6 +32,7 @@ from moonfed.coordinator.updates.transfer import Transfer
 from moonfed.errors import InvalidInput
 from moonfed.formatting import count
 from moonfed.sizes import human
+from moonfed.transport import client as transport
 from moonfed.v1 import blob_pb2, control_pb2
 
 
@@ -63,19 +64,20 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
         self._require(context, "Upload")
         requests = receive(request_iterator, self._uplink, object())
         async with aclosing(requests):  # a rejected part would keep its slot until the garbage collector runs
-            refs = convert.upload_header(await anext(requests, control_pb2.UploadRequest()))
+            refs = _upload_header(await anext(requests, control_pb2.UploadRequest()))
             details = (
                 f"upload {count(len(refs), 'file')}, {human(sum(ref.size for ref in refs))} in all: {_digests(refs)}"
             )
             async with self._change(context, "Upload", details):
                 transfer, offsets = await self._operators.upload(refs)
                 try:
-                    yield convert.resume(offsets)
+                    yield control_pb2.UploadReply(resume=blob_pb2.Resume(offsets=offsets))
                     await _receive_parts(requests, transfer)
                     await self._operators.store(transfer, refs)
                 finally:
                     await transfer.close()
-            yield convert.stored(refs)
+            stored = control_pb2.Stored(blobs=[transport.to_message(ref) for ref in refs])
+            yield control_pb2.UploadReply(stored=stored)
 
     async def Fetch(  # type: ignore[override]  # serialized already
         self, request: blob_pb2.FetchRequest, context: grpc.ServicerContext
@@ -102,19 +104,19 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
                 allow_empty=request.allow_empty,
             )
             view = await self._operators.start_run(new)
-            change.details = f"start run {view.record.run!r} of bundle {request.manifest[:12]}"
-        return convert.run(view)
+            change.details = f"start run {view.run!r} of bundle {request.manifest[:12]}"
+        return to_message(control_pb2.Run, view)
 
     async def ListRuns(
         self, request: control_pb2.ListRunsRequest, context: grpc.ServicerContext
     ) -> control_pb2.ListRunsReply:
         self._require(context, "ListRuns")
         views = await self._operators.runs()
-        return control_pb2.ListRunsReply(runs=[convert.run(view) for view in views])
+        return control_pb2.ListRunsReply(runs=[to_message(control_pb2.Run, view) for view in views])
 
     async def GetRun(self, request: control_pb2.GetRunRequest, context: grpc.ServicerContext) -> control_pb2.Run:
         self._require(context, "GetRun")
-        return convert.run(await self._operators.run(request.run))
+        return to_message(control_pb2.Run, await self._operators.run(request.run))
 
     async def ListRounds(
         self, request: control_pb2.ListRoundsRequest, context: grpc.ServicerContext
@@ -127,22 +129,22 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
         )
         async with aclosing(listed) as rounds:
             async for found in rounds:
-                yield convert.round_message(found)
+                yield to_message(control_pb2.Round, found)
 
     async def StopRun(self, request: control_pb2.StopRunRequest, context: grpc.ServicerContext) -> control_pb2.Run:
         async with self._change(context, "StopRun", f"stop run {request.run!r}"):
             view = await self._operators.stop_run(request.run)
-        return convert.run(view)
+        return to_message(control_pb2.Run, view)
 
     async def PauseRun(self, request: control_pb2.PauseRunRequest, context: grpc.ServicerContext) -> control_pb2.Run:
         async with self._change(context, "PauseRun", f"pause run {request.run!r}"):
             view = await self._operators.pause_run(request.run)
-        return convert.run(view)
+        return to_message(control_pb2.Run, view)
 
     async def ResumeRun(self, request: control_pb2.ResumeRunRequest, context: grpc.ServicerContext) -> control_pb2.Run:
         async with self._change(context, "ResumeRun", f"resume run {request.run!r}"):
             view = await self._operators.resume_run(request.run)
-        return convert.run(view)
+        return to_message(control_pb2.Run, view)
 
     async def DeleteRun(
         self, request: control_pb2.DeleteRunRequest, context: grpc.ServicerContext
@@ -169,8 +171,8 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
         self._require(context, "WatchRun")
         async with aclosing(self._operators.watch(request.run)) as events:
             async for event in events:
-                if request.progress or not (isinstance(event, RunEvent) and event.kind == "progress"):
-                    yield convert.event(event)
+                if request.progress or not isinstance(event, Progress):
+                    yield to_message(control_pb2.RunEvent, event)
 
     async def RecordMetrics(
         self, request: control_pb2.RecordMetricsRequest, context: grpc.ServicerContext
@@ -184,8 +186,16 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
         self, request: control_pb2.ListDevicesRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.Device]:
         self._require(context, "ListDevices")
-        for device in await self._operators.devices(convert_admin.device_query(request)):
-            yield convert_admin.device(device)
+        query = DeviceQuery(labels=dict(request.labels), online=request.online, ineligible=request.ineligible)
+        for device in await self._operators.devices(query):
+            yield to_message(control_pb2.Device, device)
+
+
+def _upload_header(message: control_pb2.UploadRequest) -> list[BlobRef]:
+    """Return the blobs that an upload announces."""
+    if not message.HasField("header"):
+        raise InvalidInput("an upload must begin with its header")
+    return [transport.from_message(blob) for blob in message.header.blobs]
 
 
 def _digests(refs: Sequence[BlobRef]) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from moonfed.coordinator.devices.sessions import DeviceInfo, Message
-from moonfed.coordinator.records import AttemptId, DeviceReport
+from moonfed.coordinator.records import MAX_REASON, AttemptId, DeviceReport, EvaluationReport
 from moonfed.coordinator.updates.validation import UpdateHeader
 from moonfed.encodings import parse_encoding
-from moonfed.errors import TooLate, WrongState
+from moonfed.errors import InvalidInput, TooLate, WrongState
 from moonfed.fleet.assignment import Assignment, EligibilityCheck
 from moonfed.fleet.evaluation import EvaluationTask
 from moonfed.fleet.messages import (
+    read_counts,
     read_installed,
     write_assignment,
     write_check,
@@ -20,11 +21,27 @@ from moonfed.fleet.messages import (
     write_target,
 )
 from moonfed.fleet.target_release import InstalledRelease, TargetRelease
+from moonfed.printable import printable
 from moonfed.transport.client import from_message
 from moonfed.v1 import blob_pb2, fleet_pb2
 from moonfed.version import CONTRACT_VERSION, RELEASE
 
 # Messages in
+
+
+def evaluation_report(device: str, message: fleet_pb2.ReportEvaluationRequest) -> EvaluationReport:
+    """Convert a device's answer; InvalidInput if it has neither counts nor a reason."""
+    if message.WhichOneof("answer") is None:
+        raise InvalidInput("answer is missing; it must be counts, or the reason why there are none")
+    return EvaluationReport(
+        device=device,
+        run=message.run,
+        round=message.round,
+        number=message.number,
+        model=message.model,
+        counts=read_counts(message.counts) if message.HasField("counts") else None,
+        reason=printable(message.declined[:MAX_REASON]),
+    )
 
 
 def device_info(device: str, request: fleet_pb2.ConnectRequest, address: str = "") -> DeviceInfo:

@@ -15,7 +15,6 @@ from moonfed.coordinator.observer import SILENT, Observer
 from moonfed.coordinator.pki.authority import Signed
 from moonfed.coordinator.pki.enrolment import Enrolment
 from moonfed.coordinator.records import MAX_REASON, EligibilityReport
-from moonfed.coordinator.rpc import convert_evaluations
 from moonfed.coordinator.rpc import convert_fleet as convert
 from moonfed.coordinator.rpc.audit import Auditor
 from moonfed.coordinator.rpc.authentication import Authenticator, caller_of, identify
@@ -171,7 +170,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self, request: fleet_pb2.ReportEvaluationRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.ReportEvaluationReply:
         device = self._authenticator.device(context, request.device)
-        await self._devices.report_evaluation(convert_evaluations.report(device, request))
+        await self._devices.report_evaluation(convert.evaluation_report(device, request))
         return fleet_pb2.ReportEvaluationReply()
 
     async def Decline(self, request: fleet_pb2.DeclineRequest, context: grpc.ServicerContext) -> fleet_pb2.DeclineReply:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from moonfed.blobs.store import BlobRef
 from moonfed.bundle.manifest import MODEL
+from moonfed.control.runs import Run
 from moonfed.coordinator.devices.eligibility import EligibleDevices
 from moonfed.coordinator.devices.liveness import Liveness, StallDetector
 from moonfed.coordinator.devices.notifications import notify_participants
@@ -28,7 +29,6 @@ from moonfed.coordinator.records import (
     EligibilityReport,
     RoundRecord,
     RunRecord,
-    RunView,
     attempt_id,
 )
 from moonfed.coordinator.rounds.events import (
@@ -367,7 +367,7 @@ class RunDriver:
     def _rejection_reason(self, attempt: AttemptId, device: str) -> WrongState | None:
         return rejection_reason(self.record, self.state, self._eta, attempt, device)
 
-    async def view(self) -> RunView:
+    async def view(self) -> Run:
         """Return the run as operators see it."""
         record, problems = replace(self.record, status=self.state.run_status), self._devices.problems()
         silence, progress = self._stall_detector.silence(), self.progress()
@@ -376,7 +376,7 @@ class RunDriver:
         view = await asyncio.to_thread(run_view, self._store, record, self._shown_state(), problems, silence, progress)
         return self._devices.complete(view)
 
-    async def watch(self) -> tuple[RunView, Subscriber]:
+    async def watch(self) -> tuple[Run, Subscriber]:
         """Return a snapshot, and a subscriber to every later event."""
         async with self._lock:
             subscriber = self._publisher.subscribers.add()

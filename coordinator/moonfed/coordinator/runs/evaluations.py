@@ -10,18 +10,20 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from moonfed.bundle.manifest import PLAN_FILE, Manifest
-from moonfed.coordinator.devices.eligibility import ineligibility
+from moonfed.control.evaluations import DeviceEvaluation, Evaluation
+from moonfed.coordinator.devices.eligibility import groups, ineligibility
 from moonfed.coordinator.devices.sessions import DeviceSession, Sessions
 from moonfed.coordinator.records import EligibilityReport, EvaluationRecord, EvaluationReport, RunRecord
-from moonfed.coordinator.rounds.evaluation import EvaluationState, next_steps
+from moonfed.coordinator.rounds.evaluation import EvaluationState, next_steps, summarise
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.support.error_log import log_error
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.errors import NotFound
 from moonfed.fleet.evaluation import EvaluationTask
+from moonfed.formatting import moment, moment_or_none
 from moonfed.validate import require
 
 POLL_SECONDS = 1.0  # between two looks at the open evaluations
@@ -187,3 +189,20 @@ class Evaluations:
 def _says_ineligible(session: DeviceSession, reports: Mapping[str, EligibilityReport]) -> bool:
     report = reports.get(session.device)
     return report is not None and report.fingerprint == session.info.fingerprint and bool(report.reason)
+
+
+def shown_evaluation(record: EvaluationRecord) -> Evaluation:
+    """Return an evaluation on devices as operators see it."""
+    found = DeviceEvaluation(
+        run=record.run,
+        round=record.round,
+        number=record.number,
+        opened=moment(record.opened),
+        deadline=moment(record.deadline),
+        closed=moment_or_none(record.closed),
+        scores=record.scores,
+        skipped=groups(record.declined),
+        waiting=tuple(sorted(record.pending - record.gone)),
+        **asdict(summarise(record.scores)),
+    )
+    return Evaluation(run=record.run, round=record.round, on_devices=found)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from moonfed.blobs.store import BlobRef
+from moonfed.control import events
+from moonfed.control.runs import Run
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.observer import SILENT, Observer
-from moonfed.coordinator.records import AttemptId, DeviceReport, EventKind, RunEvent, RunView, attempt_id
+from moonfed.coordinator.records import AttemptId, DeviceReport, attempt_id
 from moonfed.coordinator.rounds.events import STOPPED, Abandon, Command, Discard, Event, Lose, Open, Replace, SetPaused
 from moonfed.coordinator.rounds.state import OpenRound, State
 from moonfed.coordinator.runs.persistence import discarded
 from moonfed.coordinator.runs.subscribers import Subscribers
-from moonfed.coordinator.updates.receipts import KINDS
+from moonfed.coordinator.updates.receipts import shown_event
 from moonfed.formatting import count
 
-NO_METRICS: Mapping[str, float] = MappingProxyType({})
 _log = logging.getLogger(__name__)
 
 
@@ -41,8 +41,7 @@ class EventPublisher:
         if not self.subscribers:  # counting the outstanding devices takes a while in a large round
             return
         pending = len(current.outstanding) - (report.device in current.outstanding) if current else 0
-        kind = KINDS[report.outcome]
-        self.subscribers.publish(_event(kind, report.id, device=report.device, reason=report.reason, pending=pending))
+        self.subscribers.publish(shown_event(report, pending))
 
     def on_step(self, event: Event, state: State, commands: Sequence[Command]) -> None:
         """Publish the commands of a step of the state machine that concern operators."""
@@ -67,22 +66,26 @@ class EventPublisher:
 
     def progress(self, attempt: AttemptId, device: str, fraction: float) -> None:
         """Publish a device's progress."""
-        self.subscribers.publish(_event("progress", attempt, device=device, fraction=fraction))
+        self.subscribers.publish(
+            events.Progress(round=attempt.round, attempt=attempt.attempt, device=device, fraction=fraction)
+        )
 
     def _opened(self, command: Open) -> None:
-        attempt = attempt_id(self._run, command)
-        _log.info("%s opened for %s", attempt, ", ".join(command.cohort))
+        _log.info("%s opened for %s", attempt_id(self._run, command), ", ".join(command.cohort))
         reused = tuple(sorted(command.reused))
-        self.subscribers.publish(_event("round_opened", attempt, devices=command.cohort, reused=reused))
+        self.subscribers.publish(
+            events.RoundOpened(round=command.round, attempt=command.attempt, cohort=command.cohort, reused=reused)
+        )
 
     def _joined(self, command: Replace) -> None:
-        attempt = attempt_id(self._run, command)
-        _log.info("%s: replacements: %s", attempt, ", ".join(command.devices))
-        self.subscribers.publish(_event("devices_joined", attempt, devices=command.devices))
+        _log.info("%s: replacements: %s", attempt_id(self._run, command), ", ".join(command.devices))
+        self.subscribers.publish(
+            events.DevicesJoined(round=command.round, attempt=command.attempt, devices=command.devices)
+        )
 
     def _set_paused(self, *, paused: bool) -> None:
         _log.info("run %r is %s", self._run, "paused" if paused else "resumed", extra=self._about_run)
-        self.subscribers.publish(RunEvent(kind="paused" if paused else "resumed"))
+        self.subscribers.publish(events.Paused() if paused else events.Resumed())
 
     def _lost(self, command: Lose) -> None:
         attempt = attempt_id(self._run, command)
@@ -91,15 +94,18 @@ class EventPublisher:
             _log.info("%s: %s has left", attempt, command.device, extra={"device": command.device})
         else:
             _log.warning("%s: %s is lost", attempt, command.device, extra={"device": command.device})
-        self.subscribers.publish(
-            _event("device_left" if command.left else "device_lost", attempt, device=command.device)
-        )
+        kind = events.DeviceLeft if command.left else events.DeviceLost
+        self.subscribers.publish(kind(round=command.round, attempt=command.attempt, device=command.device))
 
     def _abandoned(self, command: Abandon) -> None:
         attempt = attempt_id(self._run, command)
         level = logging.INFO if command.reason == STOPPED else logging.WARNING
         _log.log(level, "%s abandoned: %s", attempt, command.reason)
-        self.subscribers.publish(_event("round_abandoned", attempt, devices=command.missing, reason=command.reason))
+        self.subscribers.publish(
+            events.RoundAbandoned(
+                round=command.round, attempt=command.attempt, missing=command.missing, reason=command.reason
+            )
+        )
 
     def commit(
         self,
@@ -115,59 +121,37 @@ class EventPublisher:
                          extra={"device": incident.device})  # fmt: skip
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
         _log.info("%s committed with %s; %s", attempt, count(len(devices), "update"), shown)
-        reason = f"incidents: {', '.join(sorted({incident.device for incident in incidents}))}" if incidents else ""
         self.subscribers.publish(
-            _event("round_committed", attempt, devices=devices, model=model, reason=reason, metrics=metrics)
+            events.RoundCommitted(
+                round=attempt.round,
+                attempt=attempt.attempt,
+                counted=devices,
+                model=model,
+                incidents=f"incidents: {', '.join(sorted({one.device for one in incidents}))}" if incidents else "",
+                metrics=metrics,
+            )
         )
         self.metrics(attempt.round, metrics)
 
     def metrics(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Publish new metrics of a global model."""
-        self.subscribers.publish(RunEvent(kind="metrics", round=round_, metrics=metrics))
+        self.subscribers.publish(events.MetricsRecorded(round=round_, metrics=metrics))
 
     def waiting(self, reason: str) -> None:
         """Publish the reason that the run waits between two rounds, whenever it changes."""
         if reason and reason != self._waiting:
             _log.info("run %r: %s", self._run, reason, extra=self._about_run)
-            self.subscribers.publish(RunEvent(kind="waiting", reason=reason))
+            self.subscribers.publish(events.Waiting(reason=reason))
         self._waiting = reason
 
-    def end(self, view: RunView) -> None:
+    def end(self, view: Run) -> None:
         """Publish the end of the run, after which nothing happens."""
-        if view.record.status in ("finished", "stopped", "failed"):
-            self._observer.run_ended(view.record.status)
-        if view.record.status == "failed":
-            _log.error("run %r has failed: %s", self._run, view.record.reason, extra=self._about_run)
+        if view.status in ("finished", "stopped", "failed"):
+            self._observer.run_ended(view.status)
+        if view.status == "failed":
+            _log.error("run %r has failed: %s", self._run, view.reason, extra=self._about_run)
         else:
-            how = "finished" if view.record.status == "finished" else "been stopped"
+            how = "finished" if view.status == "finished" else "been stopped"
             _log.info("run %r has %s", self._run, how, extra=self._about_run)
-        self.subscribers.publish(RunEvent(kind="ended", run=view))
+        self.subscribers.publish(events.Ended(run=view))
         self.subscribers.close()
-
-
-def _event(
-    kind: EventKind,
-    attempt: AttemptId,
-    *,
-    device: str = "",
-    devices: tuple[str, ...] = (),
-    reason: str = "",
-    model: BlobRef | None = None,
-    fraction: float = 0.0,
-    metrics: Mapping[str, float] = NO_METRICS,
-    pending: int = 0,
-    reused: tuple[str, ...] = (),
-) -> RunEvent:
-    return RunEvent(
-        kind=kind,
-        round=attempt.round,
-        attempt=attempt.attempt,
-        device=device,
-        devices=devices,
-        reason=reason,
-        model=model,
-        fraction=fraction,
-        metrics=metrics,
-        pending=pending,
-        reused=reused,
-    )

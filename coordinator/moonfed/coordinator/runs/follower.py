@@ -13,6 +13,8 @@ from pathlib import Path
 
 from moonfed.blobs.store import BlobRef
 from moonfed.bundle.manifest import MODEL, Manifest
+from moonfed.control import events
+from moonfed.control.runs import Run
 from moonfed.coordinator.devices.eligibility import EligibleDevices
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import notify_participants
@@ -21,9 +23,7 @@ from moonfed.coordinator.records import (
     AttemptId,
     DeviceReport,
     EligibilityReport,
-    RunEvent,
     RunRecord,
-    RunView,
     attempt_id,
 )
 from moonfed.coordinator.rounds.protocol import round_protocol
@@ -145,7 +145,7 @@ class RunFollower:
         self._changed.set()
         with suppress(NotFound):
             view = await self.view()
-            self._subscribers.publish(RunEvent(kind="ended", run=view))
+            self._subscribers.publish(events.Ended(run=view))
             await notify_participants(view, self._store, self._sessions)
         self._subscribers.close()
 
@@ -225,10 +225,9 @@ class RunFollower:
             if fraction > self._fractions.get(device, -1.0):
                 self._fractions[device] = fraction
                 self._liveness.heartbeat(device)
-            event = RunEvent(
-                kind="progress", round=attempt.round, attempt=attempt.attempt, device=device, fraction=fraction
+            self._subscribers.publish(
+                events.Progress(round=attempt.round, attempt=attempt.attempt, device=device, fraction=fraction)
             )
-            self._subscribers.publish(event)
         return problem
 
     async def stop(self) -> None:
@@ -251,7 +250,7 @@ class RunFollower:
 
     def publish_metrics(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Publish new metrics to subscribers."""
-        self._subscribers.publish(RunEvent(kind="metrics", round=round_, metrics=metrics))
+        self._subscribers.publish(events.MetricsRecorded(round=round_, metrics=metrics))
 
     def base_model(self, attempt: AttemptId) -> BlobRef:
         """Return the global model that the open attempt's devices were given."""
@@ -289,14 +288,14 @@ class RunFollower:
         """Return True if updates of that attempt may still arrive, or wait to be reduced."""
         return attempt in needed_attempts(self.record, self.state)
 
-    async def view(self) -> RunView:
+    async def view(self) -> Run:
         """Return the operator's view of the run."""
         state = replace(self.state, online=frozenset(session.device for session in self._devices.sessions()))
         problems, progress = self._devices.problems(), self.progress()
         view = await asyncio.to_thread(run_view, self._store, self.record, state, problems, progress=progress)
         return self._devices.complete(view)
 
-    async def watch(self) -> tuple[RunView, Subscriber]:
+    async def watch(self) -> tuple[Run, Subscriber]:
         """Return a snapshot, and a subscriber that receives later events."""
         async with self._lock:
             subscriber = self._subscribers.add()

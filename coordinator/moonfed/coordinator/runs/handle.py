@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Set
 from typing import Protocol
 
-from moonfed.coordinator.records import AttemptId, DeviceReport, EligibilityReport, RunView
+from moonfed.control.runs import Run
+from moonfed.coordinator.records import AttemptId, DeviceReport, EligibilityReport
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.runs.subscribers import Subscriber
 from moonfed.coordinator.updates.receiving_run import ReceivingRun
@@ -56,10 +57,10 @@ class RunHandle(ReceivingRun, Protocol):
     def progress(self) -> dict[str, float]:
         """Return the progress reported here of each device that the open round waits for; a fraction, 0 if none yet."""
 
-    async def view(self) -> RunView:
+    async def view(self) -> Run:
         """Return the run as operators see it."""
 
-    async def watch(self) -> tuple[RunView, Subscriber]:
+    async def watch(self) -> tuple[Run, Subscriber]:
         """Return a snapshot, and a subscriber to every later event."""
 
     def unwatch(self, subscriber: Subscriber) -> None:

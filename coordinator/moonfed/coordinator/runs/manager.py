@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from moonfed.bundle.manifest import Manifest
-from moonfed.coordinator.devices.eligibility import by_reason, incompatibility, ineligible
+from moonfed.control.runs import Run
+from moonfed.coordinator.devices.eligibility import groups, incompatibility, ineligible
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.notifications import notify_participants
 from moonfed.coordinator.devices.sessions import DeviceInfo, Sessions
 from moonfed.coordinator.observer import SILENT, Observer
-from moonfed.coordinator.records import AttemptId, EligibilityReport, RunRecord, RunView
+from moonfed.coordinator.records import AttemptId, EligibilityReport, RunRecord
 from moonfed.coordinator.rounds.state import State
 from moonfed.coordinator.rounds.status_text import HAS_ENDED
 from moonfed.coordinator.runs.acceptance import needed_attempts
@@ -123,7 +124,7 @@ class RunManager:
             raise Unavailable(f"run {run!r} cannot resume yet; try again", field="run", value=run)
         return served
 
-    async def view(self, run: str) -> RunView:
+    async def view(self, run: str) -> Run:
         """Return the run as operators see it, running or not; raises NotFound."""
         if run in self.suspended:
             return await asyncio.to_thread(self.suspended.view, run)
@@ -133,11 +134,11 @@ class RunManager:
             return replace(await asyncio.to_thread(self._past_view, run), waiting=str(error))
         return await (served.view() if served else asyncio.to_thread(self._past_view, run))
 
-    def _past_view(self, run: str) -> RunView:
+    def _past_view(self, run: str) -> Run:
         record, reports = self._store.run(run), self._store.eligibility.of_run(run)
         return replace(
             run_view(self._store, record, None),
-            ineligible=by_reason(ineligible(reports)),
+            ineligible=groups(ineligible(reports)),
             absent_classes=() if record.settings.private_classes else self._absent_classes(record, reports),
         )
 
@@ -156,7 +157,7 @@ class RunManager:
 
     # Operators' requests
 
-    async def start(self, new: NewRun) -> RunView:
+    async def start(self, new: NewRun) -> Run:
         """Start a run: see `moonfed.coordinator.runs.create`."""
         async with self._changing:
             record = await asyncio.to_thread(add_run, self._storage, new)

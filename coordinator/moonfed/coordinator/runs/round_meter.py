@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from moonfed.coordinator.records import NOT_MEASURED, AttemptMeasurements, DeviceOutcome, DeviceReport
+from moonfed.control.devices import DeviceOutcome
+from moonfed.coordinator.records import NOT_MEASURED, AttemptMeasurements, DeviceReport
 from moonfed.coordinator.rounds.events import Abandon, Command, Event, Open, Reduce
 from moonfed.coordinator.rounds.phases import Moments, phase_seconds
 from moonfed.coordinator.rounds.state import Names, State

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from moonfed.coordinator.records import AttemptId, DeviceReport, RoundRecord, RunEvent, RunRecord, attempt_id
+from moonfed.control import events
+from moonfed.control.events import RunEvent
+from moonfed.coordinator.records import AttemptId, DeviceReport, RoundRecord, RunRecord, attempt_id
 from moonfed.coordinator.rounds.state import NOBODY, OpenRound, State
 from moonfed.coordinator.storage.recovery import recovered_state
 from moonfed.coordinator.storage.rounds import UNDER_WAY
 from moonfed.coordinator.storage.store import Store
-from moonfed.coordinator.updates.receipts import KINDS
+from moonfed.coordinator.updates.receipts import shown_event
 
 PAST_AT_ONCE = 100  # rounds published at once after a follower was disconnected for long
 
@@ -52,56 +54,37 @@ def events_between(before: RunSnapshot, after: RunSnapshot) -> Iterator[RunEvent
     for ended in after.past:
         yield from _ended(ended)
     if after.record.active and before.state.paused != after.state.paused:
-        yield RunEvent(kind="paused" if after.state.paused else "resumed")
+        yield events.Paused() if after.state.paused else events.Resumed()
     current = after.state.open
     if current is None:
         return
     opens = before.state.open is None or _attempt(before.state.open) != _attempt(current)
     joined = tuple(sorted(current.replacements - (before.state.open.replacements if before.state.open else NOBODY)))
     if opens:
-        yield RunEvent(
-            kind="round_opened",
+        yield events.RoundOpened(
             round=current.round,
             attempt=current.attempt,
-            devices=current.cohort,
+            cohort=current.cohort,
             reused=tuple(sorted(current.reused)),
         )
     elif joined:
-        yield RunEvent(kind="devices_joined", round=current.round, attempt=current.attempt, devices=joined)
+        yield events.DevicesJoined(round=current.round, attempt=current.attempt, devices=joined)
     known = {} if opens else before.reports
     for device, report in after.reports.items():
         if device not in known or known[device].outcome != report.outcome:
-            yield _answered(report, current)
+            yield shown_event(report, len(current.outstanding))
 
 
 def _ended(found: RoundRecord) -> Iterator[RunEvent]:
     round_, attempt = found.id.round, found.id.attempt
     if found.status == "abandoned":
-        yield RunEvent(
-            kind="round_abandoned", round=round_, attempt=attempt, devices=found.missing, reason=found.reason
-        )
+        yield events.RoundAbandoned(round=round_, attempt=attempt, missing=found.missing, reason=found.reason)
         return
-    yield RunEvent(
-        kind="round_committed",
-        round=round_,
-        attempt=attempt,
-        devices=found.counted,
-        model=found.model,
-        metrics=found.metrics,
+    yield events.RoundCommitted(
+        round=round_, attempt=attempt, counted=found.counted, model=found.model, metrics=found.metrics
     )
     if found.metrics:
-        yield RunEvent(kind="metrics", round=round_, metrics=found.metrics)
-
-
-def _answered(report: DeviceReport, current: OpenRound) -> RunEvent:
-    return RunEvent(
-        kind=KINDS[report.outcome],
-        round=current.round,
-        attempt=current.attempt,
-        device=report.device,
-        pending=len(current.outstanding),
-        reason=report.reason,
-    )
+        yield events.MetricsRecorded(round=round_, metrics=found.metrics)
 
 
 def _newest_past(store: Store, run: str) -> AttemptId | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from moonfed.coordinator.records import RunEvent
+from moonfed.control.events import Progress, RunEvent
 from moonfed.errors import MoonfedError, Unavailable
 
 QUEUE_LENGTH = 1024
@@ -22,7 +22,7 @@ class Subscriber:
     def publish(self, event: RunEvent) -> None:
         """Queue an event, or cut the subscriber off if it has fallen too far behind."""
         queued = self._events.qsize()
-        if self.closed or (event.kind == "progress" and queued >= PROGRESS_LENGTH):
+        if self.closed or (isinstance(event, Progress) and queued >= PROGRESS_LENGTH):
             return
         if queued >= QUEUE_LENGTH:
             self.close(Unavailable("this watcher fell behind"))

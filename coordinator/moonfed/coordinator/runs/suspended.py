@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from moonfed.coordinator.records import RunRecord, RunView, attempt_id
+from moonfed.control.runs import Run
+from moonfed.coordinator.records import RunRecord, attempt_id
 from moonfed.coordinator.rounds.events import STOPPED
 from moonfed.coordinator.runs.view import run_view
 from moonfed.coordinator.storage.recovery import recovered_state
@@ -46,7 +47,7 @@ class SuspendedRuns:
         """Return the error for calls about the run."""
         return WrongState(f"run {run!r} is {self._reasons[run]}", field="run", value=run)
 
-    def view(self, run: str) -> RunView:
+    def view(self, run: str) -> Run:
         """Return the run as operators see it. Blocking."""
         return replace(run_view(self._store, self._store.run(run), None), waiting=self._reasons[run])
 

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 
 import sqlalchemy as sql
 
-from moonfed.coordinator.records import AuditOutcome, AuditRecord
+from moonfed.control.codec import from_values
+from moonfed.control.operators import AuditOutcome, AuditRecord
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.transport.identity import ROLES
@@ -48,7 +49,7 @@ class AuditTrail:
 
     def add(self, record: AuditRecord) -> int:
         """Record a call; return the record's number."""
-        row = asdict(record)
+        row = asdict(record) | {"time": record.time.timestamp()}
         del row["number"]
         with self._transactions.write() as connection:
             if self._transactions.shared:
@@ -70,7 +71,7 @@ class AuditTrail:
         numbers = sql.or_(_columns.number > after, _columns.number.in_(also))
         query = sql.select(tables.audit_records).where(numbers, chosen.condition).order_by(_columns.number)
         with self._transactions.read() as connection:
-            return [AuditRecord(**row) for row in connection.execute(query.limit(limit)).mappings()]
+            return [from_values(AuditRecord, row) for row in connection.execute(query.limit(limit)).mappings()]
 
     def before_newest(self, chosen: AuditFilter, records: int) -> int:
         """Return the number after which the newest `records` chosen records follow."""

@@ -12,7 +12,8 @@ from typing import Literal
 
 import sqlalchemy as sql
 
-from moonfed.coordinator.records import CertificateRecord
+from moonfed.control.codec import from_values
+from moonfed.control.devices import Certificate
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.upsert import insert_or_ignore
 
@@ -64,9 +65,7 @@ def rejections(connection: sql.Connection) -> dict[str, Rejection]:
     return {row.serial: Rejection(reason=row.reason, device=row.device) for row in connection.execute(query)}
 
 
-def issued_to(connection: sql.Connection, device: str) -> tuple[CertificateRecord, ...]:
+def issued_to(connection: sql.Connection, device: str) -> tuple[Certificate, ...]:
     """Return a device's certificates, the newest last."""
     query = sql.select(tables.certificates).where(_columns.device == device).order_by(_columns.expires)
-    fields = ("serial", "expires", "rejected", "reason")
-    found = connection.execute(query).mappings()
-    return tuple(CertificateRecord(**{name: row[name] for name in fields}) for row in found)
+    return tuple(from_values(Certificate, row) for row in connection.execute(query).mappings())

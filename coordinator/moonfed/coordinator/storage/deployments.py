@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass, replace
 import sqlalchemy as sql
 
 from moonfed.blobs.store import BlobRef
+from moonfed.control import releases as shown
+from moonfed.control.codec import from_values
 from moonfed.coordinator.deployments import selection, transitions
 from moonfed.coordinator.deployments.selection import Candidate
 from moonfed.coordinator.deployments.state import Deployment, DeviceView, differs
-from moonfed.coordinator.records import DeployedDevice, DeploymentView
 from moonfed.coordinator.storage import deployed_devices, releases
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
@@ -24,6 +25,7 @@ from moonfed.coordinator.storage.device_registry import candidates_for_selection
 from moonfed.coordinator.storage.outbox import Outbox, release_rolled_back
 from moonfed.errors import NotFound, WrongState
 from moonfed.fleet.target_release import InstalledRelease, ReleaseReport, TargetRelease
+from moonfed.formatting import moment_or_none
 
 _columns, _devices = tables.deployments.c, tables.devices.c
 _ALL = sql.select(tables.deployments).order_by(_columns.name, _columns.number)
@@ -62,7 +64,7 @@ class Deployments:
 
     # Operators
 
-    def deploy(self, deployment: Deployment, *, allow_empty: bool = False) -> DeploymentView:
+    def deploy(self, deployment: Deployment, *, allow_empty: bool = False) -> shown.Deployment:
         """Record a deployment, which gets the next number of its name, and choose its devices.
 
         Raises NotFound for a version, InvalidInput for a variant that the release lacks, or if no device matches.
@@ -75,22 +77,22 @@ class Deployments:
             connection.execute(sql.insert(tables.deployments).values(_row(new)))
             return _require_devices(_choose_and_view(connection, new), allow_empty=allow_empty)
 
-    def widen(self, name: str, percent: float, *, allow_empty: bool = False) -> DeploymentView:
+    def widen(self, name: str, percent: float, *, allow_empty: bool = False) -> shown.Deployment:
         """Let the newest deployment of a release choose more devices; raises NotFound, WrongState or InvalidInput."""
         with self._transactions.write() as connection:
             known = _require_deployed(_locked(connection, name), name)
             view = _update(connection, transitions.widen(known[max(known)], percent))
             return _require_devices(view, allow_empty=allow_empty)
 
-    def pause(self, name: str) -> DeploymentView:
+    def pause(self, name: str) -> shown.Deployment:
         """Pause the newest deployment of a release; raises NotFound or WrongState."""
         return self._change(name, transitions.pause)
 
-    def resume(self, name: str) -> DeploymentView:
+    def resume(self, name: str) -> shown.Deployment:
         """Resume the newest deployment of a release; raises NotFound or WrongState."""
         return self._change(name, transitions.resume)
 
-    def roll_back(self, name: str, number: int = 0) -> DeploymentView:
+    def roll_back(self, name: str, number: int = 0) -> shown.Deployment:
         """Roll back the newest deployment of a release that is not rolled back yet.
 
         A repeated call with its `number` changes nothing. Raises NotFound, or WrongState if all were rolled back or
@@ -114,7 +116,7 @@ class Deployments:
             self._outbox.add(connection, release_rolled_back(newest))
             return _update(connection, transitions.roll_back(newest))
 
-    def roll_back_to(self, name: str, version: int) -> DeploymentView:
+    def roll_back_to(self, name: str, version: int) -> shown.Deployment:
         """Roll back all deployments that are newer than the newest one of a version; return the oldest of them.
 
         If there is none, nothing changes, and that one is returned. Raises NotFound, or WrongState if no deployment of
@@ -128,12 +130,12 @@ class Deployments:
                 _update(connection, transitions.roll_back(deployment))
             return _views(connection, name, [transitions.roll_back(newer[0]) if newer else kept])[0]
 
-    def _change(self, name: str, change: Callable[[Deployment], Deployment]) -> DeploymentView:
+    def _change(self, name: str, change: Callable[[Deployment], Deployment]) -> shown.Deployment:
         with self._transactions.write() as connection:
             known = _require_deployed(_locked(connection, name), name)
             return _update(connection, change(known[max(known)]))
 
-    def views(self, name: str = "") -> list[DeploymentView]:
+    def views(self, name: str = "") -> list[shown.Deployment]:
         """Return all deployments of a release, or the newest of each; raises NotFound for an unknown name."""
         with self._transactions.read() as connection:
             if name:
@@ -142,7 +144,7 @@ class Deployments:
             newest = {each: max(known.values(), key=lambda one: one.number) for each, known in _all(connection).items()}
             return [view for each, deployment in newest.items() for view in _views(connection, each, [deployment])]
 
-    def devices(self, name: str, number: int = 0) -> list[DeployedDevice]:
+    def devices(self, name: str, number: int = 0) -> list[shown.DeployedDevice]:
         """Return the devices chosen by one deployment of a release, or by any of them, by name; raises NotFound."""
         with self._transactions.read() as connection:
             releases.one(connection, name)
@@ -261,10 +263,9 @@ def _locked(connection: sql.Connection, name: str) -> dict[int, Deployment]:
     return _of_name(connection, name)
 
 
-def _require_devices(view: DeploymentView, *, allow_empty: bool) -> DeploymentView:
+def _require_devices(view: shown.Deployment, *, allow_empty: bool) -> shown.Deployment:
     if not allow_empty:
-        deployment = view.deployment
-        selection.require_any(view.matching, deployment.labels, trusted=deployment.trusted_labels)
+        selection.require_any(view.matching, view.labels, trusted=view.trusted_labels)
     return view
 
 
@@ -274,7 +275,7 @@ def _require_deployed(known: Mapping[int, Deployment], name: str) -> Mapping[int
     return known
 
 
-def _update(connection: sql.Connection, deployment: Deployment) -> DeploymentView:
+def _update(connection: sql.Connection, deployment: Deployment) -> shown.Deployment:
     of_it = sql.and_(_columns.name == deployment.name, _columns.number == deployment.number)
     changes = {"percent": deployment.percent, "status": deployment.status}
     connection.execute(sql.update(tables.deployments).where(of_it).values(**changes))
@@ -289,7 +290,7 @@ def _count_change(connection: sql.Connection) -> None:
 # Choices
 
 
-def _choose_and_view(connection: sql.Connection, deployment: Deployment) -> DeploymentView:
+def _choose_and_view(connection: sql.Connection, deployment: Deployment) -> shown.Deployment:
     if deployment.status == "active":
         deployed_devices.choose(
             connection, deployment, _missing(connection, deployment, candidates_for_selection(connection))
@@ -307,22 +308,25 @@ def _missing(connection: sql.Connection, deployment: Deployment, candidates: Col
 # Views
 
 
-def _views(connection: sql.Connection, name: str, wanted: Iterable[Deployment]) -> list[DeploymentView]:
+def _views(connection: sql.Connection, name: str, wanted: Iterable[Deployment]) -> list[shown.Deployment]:
     views = _known_views(connection, name)
     candidates = candidates_for_selection(connection)
-    return [
-        DeploymentView(
-            deployment=deployment,
-            matching=len(selection.matching(deployment.labels, candidates, trusted=deployment.trusted_labels)),
-            states=Counter(
-                view.shown_state(deployment.number)
-                for view in views.values()
-                if any(choice.deployment == deployment.number for choice in view.choices)
-            ),
-            stranded=sum(view.stranded(deployment.number) for view in views.values()),
-        )
-        for deployment in wanted
-    ]
+    return [_view(deployment, views.values(), candidates) for deployment in wanted]
+
+
+def _view(deployment: Deployment, views: Collection[DeviceView], candidates: Collection[Candidate]) -> shown.Deployment:
+    number = deployment.number
+    states = Counter(
+        view.shown_state(number) for view in views if any(choice.deployment == number for choice in view.choices)
+    )
+    return from_values(
+        shown.Deployment,
+        deployment,
+        matching=len(selection.matching(deployment.labels, candidates, trusted=deployment.trusted_labels)),
+        chosen=states.total(),
+        states=states,
+        stranded=sum(view.stranded(number) for view in views),
+    )
 
 
 def _known_views(connection: sql.Connection, name: str) -> dict[str, DeviceView]:
@@ -332,18 +336,22 @@ def _known_views(connection: sql.Connection, name: str) -> dict[str, DeviceView]
     return {device: view for device, view in views.items() if device in known}
 
 
-def _deployed(view: DeviceView, number: int) -> DeployedDevice | None:
+def _deployed(view: DeviceView, number: int) -> shown.DeployedDevice | None:
     """Return a device as operators see it, in one deployment or else the newest; None if that has not chosen it."""
     chosen = [choice for choice in view.choices if choice.deployment == number] if number else [view.newest]
     if not chosen:
         return None
     deployment = view.deployments[chosen[0].deployment]
-    return DeployedDevice(
-        choice=chosen[0],
+    return from_values(
+        shown.DeployedDevice,
+        chosen[0],
+        online=False,
         version=deployment.version,
         variant=deployment.variant,
         state=view.shown_state(deployment.number),
-        installed=view.installed,
+        installed=view.installed.version,
+        previous=view.installed.previous,
+        reported=moment_or_none(chosen[0].time),
     )
 
 

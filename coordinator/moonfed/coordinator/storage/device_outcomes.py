@@ -14,7 +14,9 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from moonfed.coordinator.records import AttemptId, DeviceOutcome, DeviceResult, RoundOutcomes
+from moonfed.control.devices import DeviceOutcome, DeviceResult
+from moonfed.control.runs import RoundOutcomes
+from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage import rounds
 from moonfed.coordinator.storage.db import row_mapping, tables
 from moonfed.coordinator.storage.db.transactions import Transactions
@@ -88,11 +90,11 @@ class DeviceOutcomes:
             ended = rounds.ended(connection, run, after, limit, ROUNDS_KEPT)
             if not ended:
                 return []
-            span = {"of_run": run, "first": ended[0].id.round, "last": ended[-1].id.round}
+            span = {"of_run": run, "first": ended[0].round, "last": ended[-1].round}
             found: dict[tuple[int, int], dict[str, DeviceOutcome]] = {}
             for round_, attempt, device, outcome in connection.execute(_OF_ROUNDS, span):
                 found.setdefault((round_, attempt), {})[device] = outcome
-        return [replace(one, outcomes=found.get((one.id.round, one.id.attempt), {})) for one in ended]
+        return [replace(one, outcomes=found.get((one.round, one.attempt), {})) for one in ended]
 
     def record_late(self, offered: Mapping[str, AttemptId]) -> dict[str, AttemptId]:
         """Record that devices offered their update after its attempt had ended; return those of open attempts.

@@ -9,8 +9,8 @@ from typing import Any
 
 import sqlalchemy as sql
 
+from moonfed.control.devices import Device, Token
 from moonfed.coordinator.deployments.selection import Candidate, matching
-from moonfed.coordinator.records import DeviceRecord, TokenRecord
 from moonfed.coordinator.storage import (
     certificates,
     deployed_devices,
@@ -71,13 +71,13 @@ class DeviceRegistry:
 
     # Reading
 
-    def devices(self) -> list[DeviceRecord]:
+    def devices(self) -> list[Device]:
         """Return all known devices, sorted by name."""
         with self._transactions.read() as connection:
             found = connection.execute(sql.select(tables.devices).order_by(_columns.device))
-            return [row_mapping.device_record(row) for row in found.mappings()]
+            return [row_mapping.device(row) for row in found.mappings()]
 
-    def device(self, device: str) -> DeviceRecord:
+    def device(self, device: str) -> Device:
         """Return one device with its certificates; raises NotFound."""
         with self._transactions.read() as connection:
             return _record(connection, device)
@@ -202,7 +202,7 @@ class DeviceRegistry:
 
     # Administration
 
-    def revoke(self, device: str) -> DeviceRecord:
+    def revoke(self, device: str) -> Device:
         """Reject all certificates of a device, which returns only with a token for it; raises NotFound."""
         with self._transactions.write() as connection:
             _require(connection, device)
@@ -224,7 +224,7 @@ class DeviceRegistry:
             connection.execute(_DELETE, {"of_device": device})
             count_change(connection)
 
-    def rename(self, device: str, name: str) -> DeviceRecord:
+    def rename(self, device: str, name: str) -> Device:
         """Rename a device, which renews its certificate under the new name when it calls next.
 
         It participates in its runs under that name. Raises NotFound, or AlreadyExists if the name is taken.
@@ -247,7 +247,7 @@ class DeviceRegistry:
             count_change(connection)
             return _record(connection, name)
 
-    def label(self, device: str, labels: Mapping[str, str], removed: Collection[str] = ()) -> DeviceRecord:
+    def label(self, device: str, labels: Mapping[str, str], removed: Collection[str] = ()) -> Device:
         """Set and remove operators' labels of a device; raises NotFound, or InvalidInput for too many labels."""
         with self._transactions.write() as connection:
             held = _require(connection, device)
@@ -260,24 +260,24 @@ class DeviceRegistry:
 
     # Join tokens
 
-    def add_token(self, secret_sha256: str, token: TokenRecord) -> None:
+    def add_token(self, secret_sha256: str, token: Token) -> None:
         """Record a new join token; raises NotFound if it is for a device that is unknown."""
         with self._transactions.write() as connection:
             if token.device:
                 _require(connection, token.device)
             join_tokens.add(connection, secret_sha256, token)
 
-    def token(self, secret_sha256: str) -> TokenRecord | None:
+    def token(self, secret_sha256: str) -> Token | None:
         """Return a join token; None if it is unknown."""
         with self._transactions.read() as connection:
             return join_tokens.find(connection, secret_sha256)
 
-    def tokens(self) -> list[TokenRecord]:
+    def tokens(self) -> list[Token]:
         """Return all join tokens, oldest first."""
         with self._transactions.read() as connection:
             return join_tokens.all_tokens(connection)
 
-    def revoke_token(self, token_id: str) -> TokenRecord:
+    def revoke_token(self, token_id: str) -> Token:
         """Revoke a join token; the devices that enrolled with it stay. Raises NotFound."""
         with self._transactions.write() as connection:
             return join_tokens.revoke(connection, token_id)
@@ -303,11 +303,11 @@ def candidates_for_selection(connection: sql.Connection) -> list[Candidate]:
     ]
 
 
-def _record(connection: sql.Connection, device: str) -> DeviceRecord:
+def _record(connection: sql.Connection, device: str) -> Device:
     row = connection.execute(_ONE, {"of_device": device}).mappings().first()
     if row is None:
         raise NotFound(f"there is no device {device!r}", field="device", value=device)
-    return replace(row_mapping.device_record(row), certificates=certificates.issued_to(connection, device))
+    return replace(row_mapping.device(row), certificates=certificates.issued_to(connection, device))
 
 
 def _holder(connection: sql.Connection, certificate: Certificate) -> str:

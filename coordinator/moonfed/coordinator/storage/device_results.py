@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sql
 
+from moonfed.control.devices import DeviceOutcome
 from moonfed.coordinator.aggregation.robust.incident import Incident
-from moonfed.coordinator.records import MAX_REASON, AttemptId, AttemptMeasurements, DeviceOutcome
+from moonfed.coordinator.records import MAX_REASON, AttemptId, AttemptMeasurements
 from moonfed.coordinator.storage import device_outcomes
 from moonfed.coordinator.storage.db import row_mapping, tables
 

@@ -9,9 +9,9 @@ import sqlalchemy as sql
 
 from moonfed.blobs.store import BlobRef
 from moonfed.bundle.manifest import MODEL
+from moonfed.control.evaluations import DeviceScore
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.coordinator.records import EvaluationRecord, EvaluationReport
-from moonfed.coordinator.rounds.evaluation import DeviceScore
 from moonfed.coordinator.storage import runs
 from moonfed.coordinator.storage.blobs import references
 from moonfed.coordinator.storage.db import tables

@@ -6,7 +6,7 @@ import time
 
 import sqlalchemy as sql
 
-from moonfed.coordinator.records import TokenRecord
+from moonfed.control.devices import Token
 from moonfed.coordinator.storage.db import row_mapping, tables
 from moonfed.errors import InvalidInput, NotFound
 
@@ -15,24 +15,26 @@ MIN_ID = 6  # characters by which a token can be named
 _columns = tables.tokens.c
 
 
-def add(connection: sql.Connection, secret_sha256: str, token: TokenRecord) -> None:
+def add(connection: sql.Connection, secret_sha256: str, token: Token) -> None:
     """Record a new token, and delete long-expired ones."""
-    connection.execute(sql.delete(tables.tokens).where(_columns.expires < token.created - KEPT_SECONDS))
-    row = {name: getattr(token, name) for name in ("created", "operator", "expires", "uses", "uses_left", "device")}
-    connection.execute(sql.insert(tables.tokens).values(secret_sha256=secret_sha256, revoked=token.revoked, **row))
+    created, expires = token.created.timestamp(), token.expires.timestamp()
+    connection.execute(sql.delete(tables.tokens).where(_columns.expires < created - KEPT_SECONDS))
+    row = {name: getattr(token, name) for name in ("operator", "uses", "uses_left", "device")}
+    times = {"created": created, "expires": expires, "revoked": token.revoked.timestamp() if token.revoked else 0.0}
+    connection.execute(sql.insert(tables.tokens).values(secret_sha256=secret_sha256, **times, **row))
 
 
-def find(connection: sql.Connection, secret_sha256: str, *, lock: bool = False) -> TokenRecord | None:
+def find(connection: sql.Connection, secret_sha256: str, *, lock: bool = False) -> Token | None:
     """Return a token; None if it is unknown. `lock`: until the end of the transaction."""
     query = sql.select(tables.tokens).where(_columns.secret_sha256 == secret_sha256)
     row = connection.execute(query.with_for_update() if lock else query).mappings().first()
-    return row_mapping.token_record(row) if row else None
+    return row_mapping.token(row) if row else None
 
 
-def all_tokens(connection: sql.Connection) -> list[TokenRecord]:
+def all_tokens(connection: sql.Connection) -> list[Token]:
     """Return all tokens, oldest first."""
     query = sql.select(tables.tokens).order_by(_columns.created, _columns.secret_sha256)
-    return [row_mapping.token_record(row) for row in connection.execute(query).mappings()]
+    return [row_mapping.token(row) for row in connection.execute(query).mappings()]
 
 
 def use(connection: sql.Connection, secret_sha256: str) -> bool:
@@ -42,7 +44,7 @@ def use(connection: sql.Connection, secret_sha256: str) -> bool:
     return used.rowcount > 0
 
 
-def revoke(connection: sql.Connection, token_id: str) -> TokenRecord:
+def revoke(connection: sql.Connection, token_id: str) -> Token:
     """Revoke the token whose id begins with `token_id`; raises NotFound for none, InvalidInput for several."""
     if len(token_id) < MIN_ID or not token_id.isalnum():
         raise InvalidInput(

@@ -7,6 +7,8 @@ from dataclasses import asdict
 
 import sqlalchemy as sql
 
+from moonfed.control.codec import from_values
+from moonfed.control.operators import Operator
 from moonfed.coordinator.records import OperatorRecord
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
@@ -24,11 +26,11 @@ class OperatorRegistry:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    def operators(self) -> list[OperatorRecord]:
+    def operators(self) -> list[Operator]:
         """Return all certificates, by the operators' names, oldest first."""
         query = sql.select(tables.operators).order_by(_columns.operator, _columns.created, _columns.serial)
         with self._transactions.read() as connection:
-            return [OperatorRecord(**row) for row in connection.execute(query).mappings()]
+            return [from_values(Operator, row) for row in connection.execute(query).mappings()]
 
     def revoked(self) -> frozenset[str]:
         """Return the serial numbers of the certificates that are no longer accepted."""
@@ -63,7 +65,7 @@ class OperatorRegistry:
         with self._transactions.write() as connection:
             insert_or_ignore(connection, tables.operators, [asdict(record)])
 
-    def revoke(self, operator: str) -> list[OperatorRecord]:
+    def revoke(self, operator: str) -> list[Operator]:
         """Reject an operator's certificates from now on; return those that were valid. Raises NotFound."""
         now, of_operator = time.time(), _columns.operator == operator
         valid = sql.and_(of_operator, _columns.revoked == 0)
@@ -72,4 +74,4 @@ class OperatorRegistry:
                 raise NotFound(f"there is no operator {operator!r}", field="operator", value=operator)
             count_change(connection)
             revoking = sql.update(tables.operators).where(valid).values(revoked=now).returning(*_columns)
-            return [OperatorRecord(**row) for row in connection.execute(revoking).mappings()]
+            return [from_values(Operator, row) for row in connection.execute(revoking).mappings()]

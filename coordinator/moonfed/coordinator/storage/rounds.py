@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sql
 
 from moonfed.blobs.store import BlobRef
-from moonfed.coordinator.records import AttemptId, AttemptMeasurements, DeviceOutcome, RoundOutcomes, RoundRecord
+from moonfed.control.devices import DeviceOutcome
+from moonfed.control.runs import Round, RoundOutcomes
+from moonfed.coordinator.records import AttemptId, AttemptMeasurements, RoundRecord
 from moonfed.coordinator.storage.blobs import references
 from moonfed.coordinator.storage.db import row_mapping, tables
 from moonfed.coordinator.storage.db.upsert import insert_or_ignore
 from moonfed.coordinator.storage.metrics import metrics_by_round
 from moonfed.errors import WrongState
+from moonfed.formatting import moment
 
 UNDER_WAY = ("open", "reducing")  # rounds whose end is not decided
 PAST = ("committed", "abandoned")
+RoundRow: TypeAlias = tuple[sql.RowMapping, Mapping[str, BlobRef], Mapping[str, float]]
 _columns = tables.rounds.c
 _of_attempt, _of_run = row_mapping.of_attempt(tables.rounds), _columns.run == sql.bindparam("of_run")
 _position = (_columns.round, _columns.attempt)
@@ -189,10 +193,18 @@ def latest(connection: sql.Connection, run: str, status: str | None = None) -> R
 
 def past(connection: sql.Connection, run: str, after: AttemptId | None, limit: int) -> list[RoundRecord]:
     """Return the next `limit` committed and abandoned rounds after `after`, in order."""
+    return _found(connection, *_next_past(run, after, limit))
+
+
+def shown(connection: sql.Connection, run: str, after: AttemptId | None, limit: int) -> list[Round]:
+    """Return the next `limit` committed and abandoned rounds after `after`, in order, as operators see them."""
+    return [row_mapping.shown_round(*found) for found in _rows(connection, *_next_past(run, after, limit))]
+
+
+def _next_past(run: str, after: AttemptId | None, limit: int) -> tuple[sql.Select[Any], dict[str, Any]]:
     if after is None:
-        return _found(connection, _FIRST_PAST, {"of_run": run, "limit": limit})
-    values = {"of_run": run, "limit": limit, "round": after.round, "attempt": after.attempt}
-    return _found(connection, _NEXT_PAST, values)
+        return _FIRST_PAST, {"of_run": run, "limit": limit}
+    return _NEXT_PAST, {"of_run": run, "limit": limit, "round": after.round, "attempt": after.attempt}
 
 
 def ended(
@@ -204,10 +216,11 @@ def ended(
     found = connection.execute(_ENDED, {"of_run": run, "limit": limit, "round": round_, "attempt": attempt})
     return [
         RoundOutcomes(
-            id=AttemptId(run=run, round=row.round, attempt=row.attempt),
+            run=run,
+            round=row.round,
+            attempt=row.attempt,
             status=row.status,
-            time=row.opened + row.seconds,
-            outcomes={},
+            time=moment(row.opened + row.seconds),
         )
         for row in found
     ]
@@ -235,11 +248,15 @@ def past_before(connection: sql.Connection, run: str, newest: int) -> AttemptId 
 
 
 def _found(connection: sql.Connection, query: sql.Select[Any], values: Mapping[str, Any]) -> list[RoundRecord]:
-    """Run a query for rounds of one run."""
+    return [row_mapping.round_record(*found) for found in _rows(connection, query, values)]
+
+
+def _rows(connection: sql.Connection, query: sql.Select[Any], values: Mapping[str, Any]) -> list[RoundRow]:
+    """Run a query for rounds of one run; add the blobs and metrics of their global states."""
     found = connection.execute(query, values).mappings().all()
     blobs: dict[int, dict[str, BlobRef]] = {}
     metrics: dict[int, dict[str, float]] = {}
     if committed := [row["round"] for row in found if row["status"] == "committed"]:
         span = (found[0]["run"], min(committed), max(committed))
         blobs, metrics = references.by_round(connection, *span), metrics_by_round(connection, *span)
-    return [row_mapping.round_record(row, blobs.get(row["round"], {}), metrics.get(row["round"], {})) for row in found]
+    return [(row, blobs.get(row["round"], {}), metrics.get(row["round"], {})) for row in found]

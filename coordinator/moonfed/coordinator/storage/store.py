@@ -12,6 +12,7 @@ from secrets import token_bytes
 import sqlalchemy as sql
 
 from moonfed.blobs.store import BlobRef
+from moonfed.control.runs import Round
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.draw import SECRET_BYTES, Draw
 from moonfed.coordinator.observer import Observer
@@ -311,6 +312,11 @@ class Store:
         """Return the next `limit` committed and abandoned attempts after `after`, in order."""
         with self._transactions.read() as connection:
             return rounds.past(connection, run, after, limit)
+
+    def shown_rounds(self, run: str, after: AttemptId | None, limit: int) -> list[Round]:
+        """Return the next `limit` committed and abandoned attempts after `after`, in order, as operators see them."""
+        with self._transactions.read() as connection:
+            return rounds.shown(connection, run, after, limit)
 
     def past_round_before(self, run: str, newest: int) -> AttemptId | None:
         """Return the last committed or abandoned attempt before the `newest` ones; None if there are no more."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import assert_never
+from typing import TypedDict, assert_never
 
-from moonfed.coordinator.records import DeviceReport, EventKind, Outcome
+from moonfed.control import events
+from moonfed.coordinator.records import DeviceReport
 from moonfed.coordinator.rounds.events import Declined, UpdateAccepted, UpdateRejected
 from moonfed.coordinator.rounds.state import OpenRound
 
+
+class _About(TypedDict):
+    round: int
+    attempt: int
+    device: str
+    pending: int
+
+
 Answered = UpdateAccepted | UpdateRejected | Declined
-KINDS: Mapping[Outcome, EventKind] = {
-    "accepted": "update_received",
-    "rejected": "update_rejected",
-    "declined": "device_declined",
-}
 
 
 def event_of(report: DeviceReport) -> Answered:
@@ -29,6 +32,24 @@ def event_of(report: DeviceReport) -> Answered:
             return UpdateRejected(round=round_, attempt=attempt, device=device)
         case "declined":
             return Declined(round=round_, attempt=attempt, device=device)
+    assert_never(report.outcome)
+
+
+def shown_event(report: DeviceReport, pending: int) -> events.RunEvent:
+    """Return a report as operators see it; `pending`: devices that the round still waits for."""
+    about: _About = {
+        "round": report.id.round,
+        "attempt": report.id.attempt,
+        "device": report.device,
+        "pending": pending,
+    }
+    match report.outcome:
+        case "accepted":
+            return events.UpdateReceived(**about)
+        case "rejected":
+            return events.UpdateRejected(**about, reason=report.reason)
+        case "declined":
+            return events.DeviceDeclined(**about, reason=report.reason)
     assert_never(report.outcome)
 
 

@@ -11,8 +11,19 @@ from dataclasses import asdict, dataclass
 from itertools import count, takewhile
 
 from moonfed.blobs.store import BlobRef
+from moonfed.control.events import (
+    DeviceDeclined,
+    DeviceLost,
+    RoundAbandoned,
+    RoundCommitted,
+    RoundOpened,
+    RunEvent,
+    Snapshot,
+    UpdateRejected,
+)
+from moonfed.control.runs import Round
 from moonfed.coordinator.app import Coordinator
-from moonfed.coordinator.records import AttemptId, RoundRecord, RunEvent, RunView
+from moonfed.coordinator.records import AttemptId
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.errors import Corrupt, MoonfedError, Unavailable
 from moonfed.experiments.environment import Environment
@@ -23,7 +34,6 @@ from moonfed.experiments.fleet.results import SimulatedRound, read_rows, write_r
 from moonfed.experiments.simulation import Simulation
 
 SCORES = ("accuracy", "loss", "seconds", "party_seconds")  # what we add to a round's metrics
-FAILURES = ("round_abandoned", "update_rejected", "device_declined", "device_lost")  # none of them may pass unnoticed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,17 +112,17 @@ class Scorer:
     async def catch_up(self) -> None:
         """Recover earlier scores, and score the remaining models."""
         async for record in self._coordinator.operators.rounds(RUN):
-            if record.status == "committed" and record.id.round not in self._tasks:
+            if record.status == "committed" and record.round not in self._tasks:
                 self._recover(record)
         self._write()
 
-    def _recover(self, record: RoundRecord) -> None:
+    def _recover(self, record: Round) -> None:
         if "accuracy" in record.metrics:  # the model itself may have been deleted
             scores = {name: record.metrics[name] for name in SCORES if name in record.metrics}
             metrics = {name: value for name, value in record.metrics.items() if name not in SCORES}
-            self._results[record.id.round] = self._result(record.id.round, metrics, scores)
+            self._results[record.round] = self._result(record.round, metrics, scores)
         elif record.model:
-            self.score(record.id.round, record.model, RoundTimes(seconds=record.seconds))
+            self.score(record.round, record.model, RoundTimes(seconds=record.seconds))
 
     def score(self, round_: int, model: BlobRef, times: RoundTimes) -> None:
         """Score a round's global model in the background."""
@@ -179,27 +189,29 @@ async def follow(coordinator: Coordinator, scorer: Scorer, clock: Clock, opened:
     lacking = set[tuple[int, int]]()  # attempts in which parties dropped out
     async for event in _events(coordinator):
         scorer.raise_failure()
-        if isinstance(event, RunView):
-            await scorer.catch_up()
-            if current := event.open_round:
-                clock.start(current.round)
-                opened(current.round, len(current.cohort))
-        elif event.kind == "round_opened":
-            clock.start(event.round)
-            opened(event.round, len(event.devices))
-        elif event.kind == "round_committed" and event.model:
-            scorer.score(event.round, event.model, clock.times)
-        elif event.kind == "device_declined" and event.reason == DROPPED_OUT:
-            lacking.add((event.round, event.attempt))
-        elif event.kind == "round_abandoned" and (event.round, event.attempt) in lacking:
-            continue  # for lack of updates; the next attempt counts those that it had
-        elif event.kind in FAILURES:
-            who = f"{event.device}: " if event.device else f"round {event.round}: "
-            raise MoonfedError(f"{who}{event.reason or event.kind.replace('_', ' ')}")
+        match event:
+            case Snapshot():
+                await scorer.catch_up()
+                if current := event.run.open_round:
+                    clock.start(current.round)
+                    opened(current.round, len(current.cohort))
+            case RoundOpened():
+                clock.start(event.round)
+                opened(event.round, len(event.cohort))
+            case RoundCommitted() if event.model:
+                scorer.score(event.round, event.model, clock.times)
+            case DeviceDeclined() if event.reason == DROPPED_OUT:
+                lacking.add((event.round, event.attempt))
+            case RoundAbandoned() if (event.round, event.attempt) not in lacking:  # else, the next attempt counts them
+                raise MoonfedError(f"round {event.round}: {event.reason}")
+            case UpdateRejected() | DeviceDeclined():
+                raise MoonfedError(f"{event.device}: {event.reason}")
+            case DeviceLost():
+                raise MoonfedError(f"{event.device}: device lost")
     await scorer.finish()
 
 
-async def _events(coordinator: Coordinator) -> AsyncIterator[RunEvent | RunView]:
+async def _events(coordinator: Coordinator) -> AsyncIterator[RunEvent]:
     ended = False
     while not ended:
         with suppress(Unavailable):  # we fell behind; a new snapshot replaces the missed events

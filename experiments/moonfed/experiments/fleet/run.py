@@ -216,8 +216,8 @@ async def _federated(
             playing = [fleet.play(party) for party in parties]
             await _until_done(follow(coordinator, scorer, clock, reporter.opened), playing, coordinator.dismiss)
             ended = await coordinator.operators.run(RUN)
-            if ended.record.status == "failed":
-                raise RunFailed(f"the run has failed: {ended.record.reason}")
+            if ended.status == "failed":
+                raise RunFailed(f"the run has failed: {ended.reason}")
             _keep_model(ended.model, directory, layout)
         finally:
             _ignore_interrupts()

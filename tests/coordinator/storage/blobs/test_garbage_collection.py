@@ -207,5 +207,5 @@ def test_only_a_run_that_has_ended_is_deleted_with_all_that_is_its_own(fleet: Fl
     with refused(NotFound, "run", "run"):
         fleet.operator.run("run")
     assert stored(fleet.state) == {ref.sha256 for ref in coordinator.blobs_of(coordinator.make_bundle(start=7.0))}
-    assert fleet.operator.run("other").status == control_pb2.RUN_STATUS_RUNNING
+    assert fleet.operator.run("other").status == "running"
     fleet.start("run")

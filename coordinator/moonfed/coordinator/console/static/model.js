@@ -22,7 +22,7 @@ export async function show(root, name) {
     { name: "act", label: "", width: "104px", cell: (row) => action("DeployRelease", "Deploy", () => deploy(row)) },
   ]);
   const history = new Table("Deployments", [
-    { name: "deployment", label: "No.", width: "64px", cell: (row) => row.deployment, sort: (row) => row.deployment },
+    { name: "deployment", label: "No.", width: "64px", cell: (row) => row.number, sort: (row) => row.number },
     { name: "version", label: "Version", width: "120px", cell: (row) => `v${row.version} ${row.variant === "float32" ? "" : row.variant}`, sort: (row) => row.version },
     { name: "status", label: "Status", width: "116px", cell: (row) => deploymentBadge(row), sort: (row) => row.status },
     { name: "chosen", label: "Devices", width: "120px", kind: "number", cell: (row) => `${count(row.chosen)} of ${count(row.matching)}`, sort: (row) => row.chosen },
@@ -62,12 +62,12 @@ export async function show(root, name) {
   function draw(rows) {
     const newest = found.deployments.filter((one) => one.status !== "rolled-back").at(-1);
     replace(title, h("h1", {}, name), newest && deploymentBadge(newest), newest && h("div", { class: "actions" },
-      newest.percent < 100 && action("WidenDeployment", "Widen", () => act("widen", "Widen", `Deployment ${newest.deployment} covers ${newest.percent} % of the matching devices. Those chosen stay chosen.`,
+      newest.percent < 100 && action("WidenDeployment", "Widen", () => act("widen", "Widen", `Deployment ${newest.number} covers ${newest.percent} % of the matching devices. Those chosen stay chosen.`,
         { fields: [field("percent", "Percent of the devices", h("input", { type: "number", min: newest.percent, max: 100, step: "any", value: 100, required: true }), Number)] })),
       newest.status === "paused" ? action("ResumeDeployment", "Resume", () => act("resume", "Resume", "Chosen devices that have yet to install the version are told to; those that declined it or failed are not."))
         : action("PauseDeployment", "Pause", () => act("pause", "Pause", "No further device begins to install the version until the deployment is resumed.")),
-      action("RollBackDeployment", "Roll back", () => act("roll-back", "Roll back", `Deployment ${newest.deployment} of version ${newest.version} ends; its devices return to what they had before.${newest.stranded ? ` ${count(newest.stranded, "device")} had none and will predict with none.` : ""}`, { document: { deployment: newest.deployment }, danger: true }), "danger")));
-    replace(current, card("Newest deployment", newest ? [h("p", {}, `Deployment ${newest.deployment}: v${newest.version} to ${count(newest.chosen)} of ${count(newest.matching, "device")} (${newest.percent} %), ${ago(newest.created)} by ${newest.operator}`), stateBar(newest.states)] : h("p", { class: "quiet" }, "No deployment is in effect.")));
+      action("RollBackDeployment", "Roll back", () => act("roll-back", "Roll back", `Deployment ${newest.number} of version ${newest.version} ends; its devices return to what they had before.${newest.stranded ? ` ${count(newest.stranded, "device")} had none and will predict with none.` : ""}`, { document: { deployment: newest.number }, danger: true }), "danger")));
+    replace(current, card("Newest deployment", newest ? [h("p", {}, `Deployment ${newest.number}: v${newest.version} to ${count(newest.chosen)} of ${count(newest.matching, "device")} (${newest.percent} %), ${ago(newest.created)} by ${newest.operator}`), stateBar(newest.states)] : h("p", { class: "quiet" }, "No deployment is in effect.")));
     const counts = new Map();
     for (const row of rows) counts.set(row.installed, (counts.get(row.installed) ?? 0) + 1);
     const order = [...counts.entries()].sort(([a], [b]) => b - a);

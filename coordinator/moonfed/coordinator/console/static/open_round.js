@@ -51,11 +51,11 @@ export class OpenRound {
   follow(event) {
     switch (event.event) {
       case "round_opened":
-        this.round = { round: event.round, attempt: event.attempt, target: null, opened: Date.now() / 1000, cohort: event.devices ?? [] };
+        this.round = { round: event.round, attempt: event.attempt, target: null, opened: Date.now() / 1000, cohort: event.cohort };
         this.rows = new Map(this.round.cohort.map((device) => [device, { device, state: "waiting", fraction: 0, reason: "" }]));
         break;
       case "devices_joined":
-        for (const device of event.devices ?? []) this.rows.set(device, { device, state: "waiting", fraction: 0, reason: "replaces another device" });
+        for (const device of event.devices) this.rows.set(device, { device, state: "waiting", fraction: 0, reason: "replaces another device" });
         break;
       case "update_received": this.set(event.device, "reported", "", 1); break;
       case "update_rejected": this.set(event.device, "rejected", event.reason); break;

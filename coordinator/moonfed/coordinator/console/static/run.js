@@ -56,11 +56,10 @@ export async function show(root, name) {
       tile("Last round", newest ? duration(newest.seconds) : "–"),
       tile("Received", bytes(sum("received_bytes")), `${bytes(sum("sent_bytes"))} sent`)),
     h("p", { class: "quiet" }, `${run.method}, started ${ago(run.created)} (${moment(run.created)})`));
-    const ineligible = Object.entries(run.ineligible);
     const absent = run.absent_classes.join(", ");
     replace(absence, absent && h("p", { class: "waiting" }, `No eligible device has samples of: ${absent}`));
-    replace(eligibility, ineligible.length > 0 && card("Devices that are not eligible", h("ul", { class: "reasons" },
-      ineligible.map(([reason, devices]) => h("li", {}, badge("warn", count(devices.length)), " ", reason, ": ", names(devices))))));
+    replace(eligibility, run.ineligible.length > 0 && card("Devices that are not eligible", h("ul", { class: "reasons" },
+      run.ineligible.map(({ reason, devices }) => h("li", {}, badge("warn", count(devices.length)), " ", reason, ": ", names(devices))))));
     const worst = Object.entries(run.clipped).sort(([, one], [, other]) => other - one);
     replace(clipped, worst.length > 0 && card("Devices that were clipped repeatedly", h("ul", { class: "reasons" },
       worst.map(([device, number]) => h("li", {}, badge("warn", count(number)), " rounds in a row: ", link(path("devices", device), device))))));
@@ -105,8 +104,8 @@ export async function show(root, name) {
   }
 
   async function readEvaluations() {
-    const found = await get(`${base}/evaluations`);
-    replace(evaluations, found.test_sets.map(testSet), found.device_evaluations.map(onDevices));
+    const found = (await get(`${base}/evaluations`)).rows;
+    replace(evaluations, found.map((one) => (one.score ? testSet(one) : onDevices(one.on_devices))));
   }
 
   open.restart(run);
@@ -119,7 +118,7 @@ export async function show(root, name) {
   let again = false;
   let left = false;
   const refresh = (events) => {
-    scored ||= events.some((event) => event.event === "metrics");
+    scored ||= events.some((event) => event.event === "metrics_recorded");
     again = due !== null;
     due ??= setTimeout(async () => {
       const wanted = scored;
@@ -144,15 +143,15 @@ export async function show(root, name) {
   source.addEventListener("events", (message) => {
     const { events, progress } = JSON.parse(message.data);
     for (const event of events) {
-      if (event.event === "waiting") run.waiting = event.reason ?? "";
+      if (event.event === "waiting") run.waiting = event.reason;
       else if (event.event === "round_opened") run.waiting = "";
       else if (event.event === "paused") run.status = "paused";
       else if (event.event === "resumed") run.status = "running";
-      else if (event.event === "round_committed") run.round = event.round ?? run.round;
+      else if (event.event === "round_committed") run.round = event.round;
     }
     open.apply(events, progress);
     if (events.length) drawRun();
-    if (events.some((event) => ["round_committed", "round_abandoned", "metrics"].includes(event.event))) refresh(events);
+    if (events.some((event) => ["round_committed", "round_abandoned", "metrics_recorded"].includes(event.event))) refresh(events);
   });
   source.addEventListener("interrupted", (event) => {
     interrupted = true;
@@ -214,22 +213,20 @@ async function showRound(run, row) {
   dialog.showModal();
 }
 
-function testSet(found) {
+function testSet({ round, score: found }) {
   return h("div", { class: "two" },
-    card(`Test set ${found.test_set}, model of round ${found.round}`,
+    card(`Test set ${found.test_set}, model of round ${round}`,
       facts([["accuracy", percent(found.accuracy, 2)], ["loss", fixed(found.loss)], ["calibration error", fixed(found.calibration_error)], ["samples", count(found.samples)]]),
       classTable(found.classes)),
     found.confusion.length > 0 && card("Confusion matrix", confusion(found.classes.map((one) => one.name), found.confusion)));
 }
 
 function onDevices(found) {
-  const summary = found.summary;
-  const skipped = Object.entries(found.skipped);
   return card(`Evaluation on devices, model of round ${found.round}`,
-    summary ? facts([["devices", count(summary.devices)], ["median accuracy", percent(summary.median)], ["worst decile", percent(summary.worst_decile)],
-      ["worse than the device's own", `${count(summary.worse)} of ${count(summary.compared)}`]]) : h("p", { class: "quiet" }, "No device has scored it yet."),
+    found.scores > 0 ? facts([["devices", count(found.scores)], ["median accuracy", percent(found.median)], ["worst decile", percent(found.worst_decile)],
+      ["worse than the device's own", `${count(found.worse)} of ${count(found.compared)}`]]) : h("p", { class: "quiet" }, "No device has scored it yet."),
     found.lowest.length > 0 && [h("h3", {}, "Lowest accuracy"), h("ul", { class: "reasons" }, found.lowest.map((one) => h("li", {},
-      link(path("devices", one.device), one.device), `: ${percent(one.correct / one.samples)}${one.local_correct === null ? "" : `, its own model ${percent(one.local_correct / one.samples)}`}, on ${count(one.samples, "sample")}`)))],
+      link(path("devices", one.device), one.device), `: ${percent(one.accuracy)}${one.local_accuracy === null ? "" : `, its own model ${percent(one.local_accuracy)}`}, on ${count(one.samples, "sample")}`)))],
     found.waiting > 0 && h("p", {}, `${count(found.waiting)} ${found.closed ? "did not answer" : "yet to answer"}`),
-    skipped.length > 0 && h("ul", { class: "reasons" }, skipped.map(([reason, devices]) => h("li", {}, badge("idle", count(devices)), " ", reason))));
+    found.skipped.length > 0 && h("ul", { class: "reasons" }, found.skipped.map(({ reason, devices }) => h("li", {}, badge("idle", count(devices)), " ", reason))));
 }

@@ -8,10 +8,10 @@ import { markdown } from "./markdown.js";
 
 export async function show(root, name, version) {
   const release = await get(`/api/models/${encodeURIComponent(name)}/${version}`);
-  const { test_sets } = await get(`/api/runs/${encodeURIComponent(release.run)}/evaluations`, { round: release.round }).catch(() => ({ test_sets: [] }));
+  const { rows } = await get(`/api/runs/${encodeURIComponent(release.run)}/evaluations`, { round: release.round }).catch(() => ({ rows: [] }));
   const files = Object.entries(release.files);
   const [, float32] = files.find(([variant]) => variant === "float32") ?? files[0];
-  const sets = test_sets.filter((one) => one.confusion.length);
+  const sets = rows.map((row) => row.score).filter((score) => score?.confusion.length);
   replace(root,
     h("div", { class: "title" }, h("h1", {}, link(path("models", name), name), ` v${release.version}`)),
     h("div", { class: "two" },

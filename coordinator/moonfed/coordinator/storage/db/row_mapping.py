@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sql
 
 from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import MODEL
+from moonfed.control.codec import from_values
+from moonfed.control.devices import Device, DeviceResult, Token, TokenStatus
 from moonfed.control.run_settings import RunSettings
-from moonfed.coordinator.aggregation.robust.incident import Incident
+from moonfed.control.runs import Incident, Round
+from moonfed.coordinator.aggregation.robust import incident
 from moonfed.coordinator.records import (
     AttemptId,
-    DeviceRecord,
     DeviceReport,
-    DeviceResult,
     RoundRecord,
     RunRecord,
-    TokenRecord,
 )
 
 TOKEN_ID = 12  # characters of the hash of a token's secret
@@ -94,7 +96,7 @@ def round_record(row: sql.RowMapping, blobs: Mapping[str, BlobRef], metrics: Map
         updates=row["updates"],
         metrics=metrics if committed else {},
         incidents=tuple(
-            Incident(device=device, description=description, clipped=clipped)
+            incident.Incident(device=device, description=description, clipped=clipped)
             for device, description, clipped in row["incidents"]
         ),
         bases=row["bases"],
@@ -138,29 +140,39 @@ def report(row: sql.RowMapping) -> DeviceReport:
     )
 
 
-def device_record(row: sql.RowMapping) -> DeviceRecord:
-    """Read a row of devices."""
-    return DeviceRecord(
-        device=row["device"],
-        enrolled=row["enrolled"],
-        last_seen=row["last_seen"],
-        certificate_expires=row["certificate_expires"],
-        platform=row["platform"],
-        operator_labels=row["labels"],
-        revoked=row["revoked"],
-        release=row["release"],
-        rounds=row["rounds"],
-        last_result=device_result(row["last_result"]) if row["last_result"] else None,
+def shown_round(row: sql.RowMapping, blobs: Mapping[str, BlobRef], metrics: Mapping[str, float]) -> Round:
+    """Read a row of rounds that have ended as operators see them."""
+    committed, counted = row["status"] == "committed", set(row["counted"])
+    return from_values(
+        Round,
+        row,
+        model=blobs.get(MODEL) if committed else None,
+        metrics=metrics if committed else {},
+        missing=() if row["bases"] else tuple(device for device in row["cohort"] if device not in counted),
+        incidents=tuple(Incident(device=device, description=why) for device, why, _ in row["incidents"]),
     )
 
 
-def token_record(row: sql.RowMapping) -> TokenRecord:
+def device(row: sql.RowMapping) -> Device:
+    """Read a row of devices, which are offline as far as the database knows."""
+    last = from_values(DeviceResult, row["last_result"], seconds=None) if row["last_result"] else None
+    elsewhere = {"online": False, "activity": (), "ineligible": "", "shared_by": (), "certificates": ()}
+    return from_values(Device, row, labels=row["labels"], operator_labels=row["labels"], last_result=last, **elsewhere)
+
+
+def token(row: sql.RowMapping) -> Token:
     """Read a row of tokens."""
-    columns = ("created", "operator", "expires", "uses", "uses_left", "device", "revoked")
-    return TokenRecord(id=row["secret_sha256"][:TOKEN_ID], **{name: row[name] for name in columns})
+    return from_values(Token, row, id=row["secret_sha256"][:TOKEN_ID], status=_token_status(row))
 
 
-def device_result(row: sql.RowMapping | Mapping[str, Any]) -> DeviceResult:
-    """Read a row of device outcomes, or a device's last result."""
-    id_ = AttemptId(run=row["run"], round=row["round"], attempt=row["attempt"])
-    return DeviceResult(id=id_, **{name: row[name] for name in ("outcome", "reason", "time", "seconds")})
+def _token_status(row: sql.RowMapping) -> TokenStatus:
+    if row["revoked"]:
+        return "revoked"
+    if row["expires"] <= time.time():
+        return "expired"
+    return "valid" if row["uses_left"] else "used up"
+
+
+def device_result(row: sql.RowMapping) -> DeviceResult:
+    """Read a row of device outcomes."""
+    return from_values(DeviceResult, row, seconds=row["seconds"] or None)

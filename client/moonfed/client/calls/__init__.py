@@ -1,1 +1,0 @@
-"""Calls of the Control service as steps, which the synchronous and the asynchronous client both run."""

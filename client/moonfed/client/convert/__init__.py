@@ -1,1 +1,0 @@
-"""Conversion between the network's messages and the client's records."""
