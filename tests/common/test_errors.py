@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from moonfed import errors
-from moonfed.command_line.programs import FILE_ERROR, INTERRUPTED, INTERRUPTION, exit_code
+from moonfed.command_line.exit_codes import exit_code
+from moonfed.command_line.programs import FILE_ERROR, INTERRUPTED, INTERRUPTION
 from moonfed.transport.grpc_status import DOCS_KEY, to_status
 
 PAGES = Path(__file__).parents[2] / "docs" / "errors"

@@ -251,7 +251,7 @@ def test_every_documented_command_line_is_valid() -> None:
 
 def test_systemd_does_not_restart_after_errors_that_a_restart_cannot_fix() -> None:
     from moonfed import errors
-    from moonfed.command_line.programs import exit_code
+    from moonfed.command_line.exit_codes import exit_code
 
     service = (DEPLOY / "moonfed-client.service").read_text()
     kept = re.search(r"^RestartPreventExitStatus=(.*)$", service, re.MULTILINE)

@@ -364,7 +364,7 @@ TESTS: dict[int, list[str]] = {
         "serving.test_attacks::test_unfinished_messages_are_bounded_together",
         "serving.grpc.test_receiving::test_the_client_with_the_most_calls_loses_its_oldest",
         "serving.http.test_connections::test_the_largest_unfinished_body_gives_way",
-        "serving.http.test_protocol::test_a_client_that_does_not_read_is_cut_off_unless_it_makes_progress",
+        "serving.http.test_connection::test_a_client_that_does_not_read_is_cut_off_unless_it_makes_progress",
     ],
     49: [
         "serving.models.test_repository::test_a_config_names_only_files_of_its_model",
@@ -540,8 +540,8 @@ TESTS: dict[int, list[str]] = {
         "serving.test_attacks::test_bodies_that_wait_for_a_model_count_after_their_clients_have_left",
         "serving.http.test_connections::"
         "test_a_complete_body_counts_until_the_application_has_finished_even_if_its_client_is_gone",
-        "serving.http.test_protocol::test_a_lost_connection_keeps_no_request_until_garbage_is_collected",
-        "serving.http.test_protocol::test_a_rejected_connection_frees_its_bodies_before_its_client_reads_the_reason",
+        "serving.http.test_connection::test_a_lost_connection_keeps_no_request_until_garbage_is_collected",
+        "serving.http.test_connection::test_a_rejected_connection_frees_its_bodies_before_its_client_reads_the_reason",
         "serving.requests.test_thread_pool::test_neither_a_request_nor_its_answer_is_kept_until_garbage_is_collected",
     ],
     81: [

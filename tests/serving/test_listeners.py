@@ -7,8 +7,8 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 
+from moonfed.serving.http.connection import BoundedProtocol
 from moonfed.serving.http.connections import Connections
-from moonfed.serving.http.protocol import BoundedProtocol
 from moonfed.serving.listeners import bind_socket, serve_http
 from moonfed.serving.requests.limits import RequestLimits
 from moonfed.serving.server_settings import ServerSettings

@@ -83,8 +83,8 @@ def onnx(
     from moonfed.data.open_source import open_source
     from moonfed.export.coordinator_client import connect
     from moonfed.files import write_durably
-    from moonfed.release.gate import read_keep
     from moonfed.release.model_file import check_model, require_writable, written_model
+    from moonfed.release.variant_gate import read_keep
     from moonfed.release.variant_report import table
     from moonfed.release.variants import VariantOptions
 
@@ -113,7 +113,7 @@ def onnx(
 
 def read_variants(names: list[str] | None, calibration: str | None, max_drop: float) -> tuple[str, ...]:
     """Return the requested variants, checked before anything is fetched."""
-    from moonfed.release.gate import require_max_drop
+    from moonfed.release.variant_gate import require_max_drop
     from moonfed.release.variants import INT8, read_names
 
     requested = read_names(names or [])

@@ -80,7 +80,7 @@ def create(
     from moonfed.data.open_source import open_source
     from moonfed.export.coordinator_client import connect
     from moonfed.release.create import ReleaseOptions, create_release
-    from moonfed.release.gate import read_keep
+    from moonfed.release.variant_gate import read_keep
     from moonfed.release.variants import VariantOptions
     from moonfed.signing.key_files import open_signer
 

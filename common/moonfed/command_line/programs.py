@@ -11,38 +11,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from moonfed import errors
+from moonfed.command_line.exit_codes import exit_code
 from moonfed.observability import logs
 from moonfed.version import RELEASE
 
 if TYPE_CHECKING:  # a device's long-lived process uses the exit codes without it
     import typer
 
-# argparse and typer exit with 2 for a wrong command line; a wrong value is the same kind of mistake.
-_EXIT_CODES: tuple[tuple[type[errors.MoonfedError], int], ...] = (
-    (errors.InvalidInput, 2),
-    (errors.NotFound, 3),
-    (errors.AlreadyExists, 4),
-    (errors.WrongState, 4),
-    (errors.Denied, 5),
-    (errors.Untrusted, 5),
-    (errors.VersionMismatch, 6),
-    (errors.Corrupt, 7),
-    (errors.ResourceExhausted, 8),
-    (errors.TrainingFailed, 9),
-    (errors.Unavailable, 10),
-    (errors.UnsafePlan, 11),
-    (errors.UntrustedBundle, 12),
-    (errors.UntrustedRelease, 12),
-    (errors.RunStopped, 13),
-    (errors.RunFailed, 14),
-)
 INTERRUPTED = 128 + signal.SIGINT
 FILE_ERROR, INTERRUPTION = "file-error", "interrupted"  # pages in docs/errors of what is no MoonfedError
-
-
-def exit_code(error: errors.MoonfedError) -> int:
-    """Return the exit code of an error."""
-    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
 
 
 def run_program(app: typer.Typer, name: str, *, extra: str = "") -> NoReturn:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-import moonfed.plan.operators  # noqa: F401 - defines moonfed::sgd_
+import moonfed.plan.custom_operators  # noqa: F401 - defines moonfed::sgd_
 from moonfed.validate import require_at_least, require_positive
 
 

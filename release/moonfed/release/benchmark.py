@@ -10,7 +10,7 @@ import numpy as np
 
 from moonfed.data.data_set import DataSet, Inputs
 from moonfed.export.scoring import BATCH, Predictor
-from moonfed.release.gate import LOADING, Measurements
+from moonfed.release.variant_gate import LOADING, Measurements
 
 BATCHES = (1, 32)  # samples in a timed pass
 _TURNS = (5, 60)  # minimum and maximum per graph

@@ -13,7 +13,16 @@ from moonfed.release.benchmark import largest_difference, measure
 from moonfed.release.calibration import Calibration
 from moonfed.release.convert import describe_hardware, optimise, to_int8
 from moonfed.release.float16 import to_float16
-from moonfed.release.gate import KEEPS, MAX_DROP, Keep, Measurements, Verdict, accuracy_drop, judge, judge_optimised
+from moonfed.release.variant_gate import (
+    KEEPS,
+    MAX_DROP,
+    Keep,
+    Measurements,
+    Verdict,
+    accuracy_drop,
+    judge,
+    judge_optimised,
+)
 
 FLOAT32 = "float32"
 FLOAT16 = "float16"

@@ -14,8 +14,8 @@ from starlette.applications import Starlette
 
 from moonfed.errors import AlreadyExists, InvalidInput
 from moonfed.files import require_file
+from moonfed.serving.http.connection import BoundedProtocol
 from moonfed.serving.http.connections import Connections
-from moonfed.serving.http.protocol import BoundedProtocol
 from moonfed.serving.server_settings import ServerSettings
 
 SHUTDOWN_GRACE_SECONDS = 1.0  # for streams without a request, and for answers being sent

@@ -27,8 +27,8 @@ from moonfed.serving.grpc.routing import CONTROL, CONTROL_THREADS, HEALTH, INFER
 from moonfed.serving.grpc.sending import UnreadAnswers
 from moonfed.serving.grpc.service import InferenceService
 from moonfed.serving.http.app import InferenceApp, answer_errors
+from moonfed.serving.http.connection import BoundedProtocol
 from moonfed.serving.http.connections import Connections
-from moonfed.serving.http.protocol import BoundedProtocol
 from moonfed.serving.listeners import SHUTDOWN_GRACE_SECONDS, bind_grpc, bind_socket, read_credentials, serve_http
 from moonfed.serving.models.manager import ModelManager
 from moonfed.serving.requests.access import AccessControl

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from moonfed import errors
-from moonfed.command_line.programs import INTERRUPTED, errors_as_exit_codes, exit_code, new_app, run_program
+from moonfed.command_line.exit_codes import exit_code
+from moonfed.command_line.programs import INTERRUPTED, errors_as_exit_codes, new_app, run_program
 
 # Parts may define errors of their own, which they translate themselves.
 KINDS = [kind for kind in errors.MoonfedError.__subclasses__() if kind.__module__ == errors.__name__]

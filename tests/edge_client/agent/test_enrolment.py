@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from moonfed.command_line.programs import exit_code
+from moonfed.command_line.exit_codes import exit_code
 from moonfed.edge_client.agent import enrolment
 from moonfed.edge_client.agent.enrolment import pending_key, read_identity, read_token, store_identity
 from moonfed.edge_client.state.round_store import writing

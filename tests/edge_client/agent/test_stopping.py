@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from moonfed.blobs.store import BlobDirectory
-from moonfed.edge_client.agent import progress as watch_module
+from moonfed.edge_client.agent import heartbeat as watch_module
 from moonfed.edge_client.agent import stream_timeout
 from moonfed.edge_client.agent.connection import FleetConnection
+from moonfed.edge_client.agent.heartbeat import ProgressReporter
 from moonfed.edge_client.agent.inbox import Inbox
-from moonfed.edge_client.agent.progress import ProgressReporter
 from moonfed.edge_client.agent.transfers import BlobTransfers, Superseded
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.settings import DeviceSettings

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-import moonfed.plan.operators  # noqa: F401 - defines moonfed::sgd_, which plans may call
+import moonfed.plan.custom_operators  # noqa: F401 - defines moonfed::sgd_, which plans may call
 from moonfed.plan.inspection.enumerations import require_valid
 from moonfed.plan.inspection.functions import Use, graphs, uses
 from moonfed.plan.inspection.operator_list import allowed_operators, require_none

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-import moonfed.plan.operators  # noqa: F401 - defines moonfed::sgd_, which plans may call
+import moonfed.plan.custom_operators  # noqa: F401 - defines moonfed::sgd_, which plans may call
 from moonfed.errors import VersionMismatch
 from moonfed.formatting import count
 

@@ -22,8 +22,8 @@ from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.eligibility import EligibilityChecks
 from moonfed.edge_client.agent.evaluation import Evaluations
 from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
+from moonfed.edge_client.agent.heartbeat import ProgressReporter, retry_advice
 from moonfed.edge_client.agent.inbox import Inbox, Task
-from moonfed.edge_client.agent.progress import ProgressReporter, retry_advice
 from moonfed.edge_client.agent.redact import without_paths
 from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Superseded
 from moonfed.edge_client.agent.worker_process import FILE_HEADER, WorkerProcess

@@ -10,7 +10,15 @@ import pytest
 
 from moonfed.errors import InvalidInput
 from moonfed.export.scoring import Score
-from moonfed.release.gate import Keep, Measurements, Verdict, judge, judge_optimised, read_keep, require_max_drop
+from moonfed.release.variant_gate import (
+    Keep,
+    Measurements,
+    Verdict,
+    judge,
+    judge_optimised,
+    read_keep,
+    require_max_drop,
+)
 from tests.support.refusals import refused
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from moonfed.plan.operators import sgd_
+from moonfed.plan.custom_operators import sgd_
 
 VALUES: dict[str, float] = {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.01}
 Lists = tuple[list[torch.Tensor], list[torch.Tensor | None], list[torch.Tensor]]

@@ -8,15 +8,15 @@ from typing import cast
 
 import pytest
 
-from moonfed.edge_client.agent import progress
+from moonfed.edge_client.agent import heartbeat
 from moonfed.edge_client.agent.connection import FleetConnection
-from moonfed.edge_client.agent.inbox import Inbox
-from moonfed.edge_client.agent.progress import (
+from moonfed.edge_client.agent.heartbeat import (
     FETCH_REPORT_SECONDS,
     REPORT_SECONDS,
     ProgressReporter,
     retry_advice,
 )
+from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.worker_process import Heartbeat
 from moonfed.errors import MoonfedError, NotFound, TooLate, Unavailable, WrongState
 from moonfed.fleet.assignment import Assignment
@@ -43,7 +43,7 @@ class FakeConnection:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock(100.0)
-    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(heartbeat, "time", clock)
     return clock
 
 

@@ -12,8 +12,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from moonfed.serving.http.connection import LINGER_SECONDS, BoundedProtocol
 from moonfed.serving.http.connections import Connections
-from moonfed.serving.http.protocol import LINGER_SECONDS, BoundedProtocol
 from moonfed.serving.requests.limits import RequestLimits
 
 LIMITS = RequestLimits(
