@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 
-from moonfed.edge_client.agent import connection, heartbeat, stream_timeout
+from moonfed.edge_client.agent import connection, stream_timeout
+from moonfed.edge_client.agent import heartbeat as reports
 from moonfed.edge_client.agent.first_contact import FirstContact
 from moonfed.edge_client.agent.transfers import BlobTransfers
 from moonfed.edge_client.worker import heartbeat
@@ -22,7 +23,7 @@ transport.Backoff.__init__.__defaults__ = (0.02, 0.2, 0)
 transport.CLIENT_OPTIONS = tuple((dict(transport.CLIENT_OPTIONS) | RECONNECTION).items())  # type: ignore[assignment]
 connection_diagnosis.RECHECK_SECONDS = 0.1
 child_process.TICK_SECONDS = stream_timeout.TICK_SECONDS = heartbeat.HEARTBEAT_SECONDS = 0.05
-heartbeat.REPORT_SECONDS = 0.1
+reports.REPORT_SECONDS = 0.1
 connection.CLOSE_SECONDS = 0.3
 
 _wait, _may_retry = BlobTransfers._wait, FirstContact.may_retry

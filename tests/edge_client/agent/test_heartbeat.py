@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from moonfed.edge_client.agent import heartbeat
+from moonfed.edge_client.agent import heartbeat as module
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.heartbeat import (
     FETCH_REPORT_SECONDS,
@@ -43,7 +43,7 @@ class FakeConnection:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock(100.0)
-    monkeypatch.setattr(heartbeat, "time", clock)
+    monkeypatch.setattr(module, "time", clock)
     return clock
 
 
