@@ -13,9 +13,9 @@ import grpc
 import numpy as np
 import pytest
 
-from moonfed.blobs.store import BlobDirectory
+from moonfed.blobs.store import BlobDirectory, BlobRef
 from moonfed.blobs.tensors import write_model
-from moonfed.client import Release, Run
+from moonfed.client import Release, Round, Run
 from moonfed.data.data_set import DataSet
 from moonfed.data.npz import NpzSource
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, UntrustedRelease, WrongState
@@ -23,7 +23,7 @@ from moonfed.export.coordinator_client import CoordinatorClient, connect
 from moonfed.export.scoring import Predictor
 from moonfed.models.release_manifest import CONFIG_FILE, LABELS_FILE, VARIANT_FILES, ReleaseManifest, verify_manifest
 from moonfed.release import create
-from moonfed.release.create import CreatedRelease, ReleaseOptions, create_release
+from moonfed.release.create import CreatedRelease, ReleaseOptions, best_round, create_release
 from moonfed.release.model_facts import EvaluationResults, evaluate
 from moonfed.release.repository import ModelDirectory
 from moonfed.release.triton_config import from_text
@@ -192,6 +192,27 @@ def test_a_release_without_enough_signatures_is_not_made(client: CoordinatorClie
     with refused(UntrustedRelease, "signing keys", 1):
         made(client, options(trained, "few"), Signer((key(1),), both))
     assert made(client, options(trained, "few"), Signer((key(1), key(2)), both)).release.version == 1
+
+
+def test_the_best_round_is_the_first_of_the_most_accurate_whose_model_is_kept() -> None:
+    model = BlobRef("ab" * 32, 1)
+    accuracies = {1: 0.5, 2: 0.9, 3: 0.8, 4: 0.8, 5: None}
+    rounds = [
+        Round(
+            run="r",
+            round=number,
+            attempt=1,
+            status="committed",
+            model=None if number == 2 else model,
+            metrics={} if accuracy is None else {"accuracy": accuracy},
+        )
+        for number, accuracy in accuracies.items()
+    ]
+    assert best_round("r", rounds) == 3
+    with refused(NotFound, "run", "r"):
+        best_round("r", rounds[-1:])
+    with refused(InvalidInput, "round", 3):
+        ReleaseOptions(name="digits", data=NpzSource(Path("nowhere")), round=3, best=True)
 
 
 def test_mistakes_are_named(client: CoordinatorClient, trained: Trained, tmp_path: Path) -> None:

@@ -45,6 +45,9 @@ def create(
     target: TargetOption = "",
     ignore_folder: IgnoreFolderOption = None,
     round_number: Annotated[int | None, typer.Option("--round", help="The round; by default, the newest.")] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="Take the round with the best accuracy of those that were evaluated.")
+    ] = False,
     variant: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="float16, int8 or all; repeatable. Those that pass the gate are added."),
@@ -75,6 +78,8 @@ def create(
     more.
 
     Example: moonfed-export release create my-run --round 40 --name digits --data test.npz
+
+    Example: moonfed-export release create my-run --best --name digits --data test.npz
     """
     from moonfed.cli.onnx import read_variants
     from moonfed.data.open_source import open_source
@@ -89,6 +94,7 @@ def create(
         name=name,
         data=open_source(data, target, ignored_folders=ignore_folder or ()),
         round=round_number,
+        best=best,
         variants=VariantOptions(names=names, max_drop=max_drop, keep=read_keep(keep)),
         calibration=open_source(calibration, option="calibration") if calibration is not None else None,
         expires_days=expires_days,

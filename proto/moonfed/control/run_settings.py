@@ -46,6 +46,20 @@ class RunSettings:
     """
 
     rounds: int = setting(10, Whole(1), "Rounds to commit.")
+    stop_after: int = setting(
+        0,
+        Whole(0),
+        "Finish the run early once K evaluated models in a row are no more accurate than the best before; 0: never.",
+        metavar="K",
+    )
+    target_metrics: Mapping[str, Value] = setting(
+        {},
+        Pairs(),
+        "Finish the run early once a global model reaches this value of a metric, such as accuracy=0.95; repeatable, "
+        "and then all at once. Metrics whose name ends with loss or error are better if lower.",
+        option="--target",
+        metavar="METRIC=VALUE",
+    )
     cohort: Amount = setting(
         "all",
         AMOUNT,
@@ -141,6 +155,9 @@ class RunSettings:
     def __post_init__(self) -> None:
         for name, item in RUN_SETTINGS.items():
             item.kind.check(name, getattr(self, name))
+        for name, value in self.target_metrics.items():
+            if isinstance(value, str):
+                raise InvalidInput(field=f"target_metrics.{name}", value=value, allowed="a number")
         if self.trusted_labels and not self.labels:
             raise InvalidInput("trusted_labels is given without a label; name the labels that devices must have")
         if self.trusting and self.is_robust:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from moonfed.blobs.store import BlobRef, ref_of_bytes
 from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE
 from moonfed.client import Release, Run
+from moonfed.control.runs import Round
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import Source
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, UntrustedRelease, WrongState
@@ -61,8 +62,11 @@ class ReleaseOptions:
     calibration: Source | None = None
     expires_days: float = 365.0
     clock: Callable[[], float] = time.time
+    best: bool = False  # the round with the best accuracy of those that were evaluated, in place of `round`
 
     def __post_init__(self) -> None:
+        if self.best and self.round is not None:
+            raise InvalidInput(field="round", value=self.round, rest="; with --best it must not be given")
         require_release_name("name", self.name)
         require_positive("expires-days", self.expires_days)
         if self.expires_days > MAX_DAYS:
@@ -95,7 +99,8 @@ def create_release(
     manifest = runs.manifest(found)
     samples = options.data.read(manifest.input, manifest.classes)
     on_step("comparing graph and plan")
-    checked = check_on(runs, found, replace(samples, targets=None), round_number=options.round)
+    number = best_round(run, runs.rounds(run)) if options.best else options.round
+    checked = check_on(runs, found, replace(samples, targets=None), round_number=number)
     graphs, dropped = _variants(checked, options, samples, on_step)
     candidate = candidate_of_run(runs, checked)
     plan = _plan_files(runs, checked)
@@ -114,6 +119,19 @@ def create_release(
             if attempt == ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
+
+
+def best_round(run: str, rounds: Sequence[Round]) -> int:
+    """Return the round with the best accuracy of those whose model is kept; NotFound if none was evaluated."""
+    scored = {found.round: found.accuracy for found in rounds if found.model and found.accuracy is not None}
+    if not scored:
+        raise NotFound(
+            f"no global model of run {run!r} that is kept has an accuracy; score them with: "
+            f"moonfed-export evaluate {run} --data TEST",
+            field="run",
+            value=run,
+        )
+    return max(scored, key=lambda number: (scored[number], -number))
 
 
 def _newest_version(runs: CoordinatorClient, name: str) -> int:

@@ -245,3 +245,11 @@ def test_a_paused_run_can_be_stopped_and_pausing_twice_changes_nothing() -> None
     assert isinstance(commands[0], Abandon)
     assert commands[0].reason == STOPPED
     assert state.run_status == "stopped"
+
+
+def test_a_run_that_is_done_early_abandons_its_round_and_has_finished() -> None:
+    state, commands = after(THREE, *devices_online("a", "b", "c"), StopRequested(status="finished"))
+    assert isinstance(commands[-2], Abandon)
+    assert commands[-2].reason.startswith(STOPPED)
+    assert commands[-1] == End(status="finished")
+    assert state.run_status == "finished"

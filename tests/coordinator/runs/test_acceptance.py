@@ -19,7 +19,7 @@ def test_the_phase_changes_when_admissions_must_be_reviewed() -> None:
     assert phase(unchanged) == phase(OPEN)
     for changed in (
         replace(OPEN, open=None),
-        replace(OPEN, stopping=True),
+        replace(OPEN, stopping="stopped"),
         replace(OPEN, open=replace(ROUND, reducing=True)),
         replace(OPEN, open=replace(ROUND, overdue=True)),
         replace(OPEN, open=replace(ROUND, attempt=2)),

@@ -39,7 +39,9 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
-    """An operator stopped the run."""
+    """An operator stopped the run, or it is `finished` early by its own settings."""
+
+    status: Literal["stopped", "finished"] = "stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +219,8 @@ class Reduce(InAttempt):
     reused: Mapping[str, int] = field(default_factory=dict)  # the earlier attempts that some of the updates are from
 
 
-STOPPED = "the run was stopped"  # the one reason for abandoning a round that is not logged as a warning
+STOPPED = "the run was stopped"  # such reasons for abandoning a round are not logged as warnings
+EARLY = f"{STOPPED} early, as its settings say"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.cohort import draw_order
 from moonfed.coordinator.rounds.events import (
+    EARLY,
     STOPPED,
     Abandon,
     Assign,
@@ -79,7 +80,7 @@ def _apply(settings: RunSettings, state: FedBuffState, event: Event) -> Next:
         case Resumed(online=online):
             return _resumed(settings, replace(state, online=frozenset(online)))
         case StopRequested():
-            return _stopped(state)
+            return _stopped(state, event)
         case PauseRequested():
             return replace(state, paused=True), (SetPaused(paused=True),)
         case ResumeRequested():
@@ -142,11 +143,15 @@ def _fruitless(state: FedBuffState, setback: str) -> FedBuffState:
     return replace(state, fruitless=state.fruitless + 1, setback=setback)
 
 
-def _stopped(state: FedBuffState) -> Next:
-    state = replace(state, stopping=True)
+def _stopped(state: FedBuffState, request: StopRequested) -> Next:
+    state = replace(state, stopping=request.status)
     if state.open is None or state.open.reducing:  # a round that is being reduced is still committed
         return state, ()
-    return replace(state, open=None, buffer={}), (_abandon(state, STOPPED),)
+    return replace(state, open=None, buffer={}), (_abandon(state, _stop_reason(state)),)
+
+
+def _stop_reason(state: FedBuffState) -> str:
+    return EARLY if state.stopping == "finished" else STOPPED
 
 
 def _abandon(state: FedBuffState, reason: str) -> Abandon:
@@ -226,7 +231,7 @@ def _proceed(settings: RunSettings, draw: Draw, state: FedBuffState) -> Next:
         if state.committed >= settings.rounds:
             return replace(state, status="finished"), (End(status="finished"),)
         if state.stopping:
-            return replace(state, status="stopped"), (*_abandon_buffer(state), End(status="stopped"))
+            return replace(state, status=state.stopping), (*_abandon_buffer(state), End(status=state.stopping))
         if state.fruitless >= settings.max_attempts:
             opened = Open(round=state.number, attempt=ATTEMPT, cohort=())
             return _failed(state, opened, _abandon(state, state.setback))
@@ -252,7 +257,7 @@ def _abandon_buffer(state: FedBuffState) -> tuple[Command, ...]:
     """Record the round that the buffered updates were acknowledged for, with the reason why it was abandoned."""
     if not state.buffer:
         return ()
-    return Open(round=state.number, attempt=ATTEMPT, cohort=()), _abandon(state, STOPPED)
+    return Open(round=state.number, attempt=ATTEMPT, cohort=()), _abandon(state, _stop_reason(state))
 
 
 def _open(settings: RunSettings, draw: Draw, state: FedBuffState) -> Next:

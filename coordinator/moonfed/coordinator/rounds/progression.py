@@ -8,6 +8,7 @@ from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.cohort import draw_cohort, draw_order
 from moonfed.coordinator.rounds.events import (
+    EARLY,
     STOPPED,
     Abandon,
     Assign,
@@ -19,6 +20,7 @@ from moonfed.coordinator.rounds.events import (
     Replace,
     RetryDue,
     StartTimer,
+    StopRequested,
     WaitTimedOut,
 )
 from moonfed.coordinator.rounds.presence import StateType, waits_in_vain
@@ -42,7 +44,7 @@ def proceed(settings: RunSettings, draw: Draw, state: State) -> Step:
     if state.committed >= settings.rounds:
         return replace(state, status="finished"), (End(status="finished"),)
     if state.stopping:
-        return replace(state, status="stopped"), (End(status="stopped"),)
+        return replace(state, status=state.stopping), (End(status=state.stopping),)
     if state.attempt > settings.max_attempts:
         return replace(state, status="failed", reusable=NOTHING), (End(status="failed"),)
     if state.paused or state.backing_off:
@@ -141,13 +143,13 @@ def abandoned(
     return replace(state, backing_off=True), (*commands, timer)
 
 
-def stopped(state: State) -> Step:
-    """Return the state after an operator's stop; a round that is being reduced is still committed."""
-    state = replace(state, stopping=True)
+def stopped(state: State, request: StopRequested) -> Step:
+    """Return the state after a request to stop; a round that is being reduced is still committed."""
+    state = replace(state, stopping=request.status)
     being_reduced = state.open and state.open.reducing and not state.reduction_error
     if state.open is None or being_reduced:
         return state, ()
-    abandon = _abandon(state.open, STOPPED)
+    abandon = _abandon(state.open, EARLY if request.status == "finished" else STOPPED)
     return replace(state, open=None, reduction_error=""), (abandon,)
 
 

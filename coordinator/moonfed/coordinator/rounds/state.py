@@ -85,7 +85,7 @@ class State:
     reusable: Attempts = field(default_factory=dict)  # updates of abandoned attempts that the next one may count
     wait_limited: bool = False  # a WaitTimedOut is due
     paused: bool = False
-    stopping: bool = False
+    stopping: Literal["", "stopped", "finished"] = ""  # the status with which the run is to end
     status: Status = "running"
 
     @property

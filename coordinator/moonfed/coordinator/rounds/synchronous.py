@@ -71,7 +71,7 @@ def _apply(settings: RunSettings, state: State, event: Event) -> Step:
                 state = _with_samples(state, device, samples)
             return _resumed(settings, replace(state, online=frozenset(online)))
         case StopRequested():
-            return stopped(state)
+            return stopped(state, event)
         case PauseRequested() | ResumeRequested():
             paused = isinstance(event, PauseRequested)
             return replace(state, paused=paused), (SetPaused(paused=paused),)

@@ -6,6 +6,7 @@ Nothing becomes visible before it is durable. The database and the arithmetic ru
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 from contextlib import suppress
@@ -31,6 +32,7 @@ from moonfed.coordinator.records import (
     RunRecord,
     attempt_id,
 )
+from moonfed.coordinator.rounds.early_stop import is_done
 from moonfed.coordinator.rounds.events import (
     Abandon,
     Assign,
@@ -82,6 +84,8 @@ from moonfed.errors import MoonfedError, Unavailable, WrongState
 REMOVED = "an operator removed or renamed the device, or changed its labels"
 RoundObserver = Callable[[RoundRecord], object]  # called once an attempt has ended; it neither raises nor blocks
 CHECK_SECONDS = 60.0  # that a run waits at most for the answers of the devices online when it starts
+
+_log = logging.getLogger(__name__)
 
 
 class StepListener(Protocol):
@@ -180,6 +184,7 @@ class RunDriver:
 
     async def _begin(self) -> None:
         online = {session.device: session.info.samples for session in self._devices.sessions()}
+        await self._finish_if_done()
         await self._deliver(Resumed(online=online))  # all at once: a cohort is drawn from all of them
         self._begun = True
         for session in self._sessions.all():
@@ -345,8 +350,18 @@ class RunDriver:
             await self._advance(PauseRequested() if paused else ResumeRequested())
 
     def publish_metrics(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """Publish new metrics of a global model."""
+        """Publish new metrics of a global model, which may end the run."""
         self._publisher.metrics(round_, metrics)
+        self._background.spawn(self._finish_if_done())
+
+    async def _finish_if_done(self) -> None:
+        """End the run early if its settings say so; other replicas record metrics, too."""
+        settings = self.record.settings
+        if not (settings.stop_after or settings.target_metrics) or self.state.stopping:
+            return
+        if reason := is_done(settings, await in_thread(self._store.metrics_of_run, self.record.run)):
+            _log.info("run %s is finished early: %s", self.record.run, reason)
+            await self._deliver(StopRequested(status="finished"))
 
     def base_model(self, attempt: AttemptId) -> BlobRef:
         """Return the global model that the attempt started from; raises WrongState if that round has ended."""
@@ -495,6 +510,7 @@ class RunDriver:
             self._devices.exclude(outcome.excluded)
             for device in outcome.excluded:  # before the next round is drawn
                 await self.refresh(device)
+            await self._finish_if_done()
             await self._deliver(Reduced(round=command.round, attempt=command.attempt))
         else:
             await self._deliver(outcome)

@@ -99,7 +99,7 @@ class EventPublisher:
 
     def _abandoned(self, command: Abandon) -> None:
         attempt = attempt_id(self._run, command)
-        level = logging.INFO if command.reason == STOPPED else logging.WARNING
+        level = logging.INFO if command.reason.startswith(STOPPED) else logging.WARNING
         _log.log(level, "%s abandoned: %s", attempt, command.reason)
         self.subscribers.publish(
             events.RoundAbandoned(

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import singledispatch
+from typing import Literal
 
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.records import AttemptId
-from moonfed.coordinator.rounds.events import STOPPED
+from moonfed.coordinator.rounds.events import EARLY, STOPPED
 from moonfed.coordinator.rounds.fedbuff_state import ATTEMPT, FedBuffState
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.state import OpenRound, State
@@ -62,7 +63,8 @@ def _recover_fedbuff(first: FedBuffState, store: Store, run: str, settings: RunS
         return first
     if last.status == "abandoned":  # as the run was being stopped, or failed
         if last.reason.startswith(STOPPED):
-            return FedBuffState(committed=last.id.round - 1, stopping=True)
+            status: Literal["stopped", "finished"] = "finished" if last.reason.startswith(EARLY) else "stopped"
+            return FedBuffState(committed=last.id.round - 1, stopping=status)
         return FedBuffState(committed=last.id.round - 1, fruitless=settings.max_attempts, setback=last.reason)
     committed = last.id.round - (last.status == "open")
     oldest = max(1, committed + 1 - settings.max_staleness)

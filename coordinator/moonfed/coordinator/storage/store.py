@@ -12,6 +12,7 @@ from secrets import token_bytes
 import sqlalchemy as sql
 
 from moonfed.blobs.store import BlobRef
+from moonfed.control.kinds import MAX_NUMBER
 from moonfed.control.runs import Round
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.draw import SECRET_BYTES, Draw
@@ -366,6 +367,11 @@ class Store:
         """Return a global model's metrics by name; round 0 is the initial model."""
         with self._transactions.read() as connection:
             return metrics_by_round(connection, run, round_, round_).get(round_, {})
+
+    def metrics_of_run(self, run: str) -> dict[int, dict[str, float]]:
+        """Return the metrics of a run's global models, by round and name."""
+        with self._transactions.read() as connection:
+            return metrics_by_round(connection, run, 0, MAX_NUMBER)
 
     def _abandon(
         self,

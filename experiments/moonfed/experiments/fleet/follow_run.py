@@ -24,6 +24,7 @@ from moonfed.control.events import (
 from moonfed.control.runs import Round
 from moonfed.coordinator.app import Coordinator
 from moonfed.coordinator.records import AttemptId
+from moonfed.coordinator.rounds.events import EARLY
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.errors import Corrupt, MoonfedError, Unavailable
 from moonfed.experiments.environment import Environment
@@ -202,6 +203,8 @@ async def follow(coordinator: Coordinator, scorer: Scorer, clock: Clock, opened:
                 scorer.score(event.round, event.model, clock.times)
             case DeviceDeclined() if event.reason == DROPPED_OUT:
                 lacking.add((event.round, event.attempt))
+            case RoundAbandoned() if event.reason.startswith(EARLY):
+                pass
             case RoundAbandoned() if (event.round, event.attempt) not in lacking:  # else, the next attempt counts them
                 raise MoonfedError(f"round {event.round}: {event.reason}")
             case UpdateRejected() | DeviceDeclined():

@@ -1,0 +1,62 @@
+"""Early stopping by the metrics of global models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from moonfed.control.run_settings import RunSettings
+from moonfed.coordinator.rounds.early_stop import is_done
+from moonfed.errors import InvalidInput
+from tests.support.refusals import refused
+
+Metrics = Mapping[int, Mapping[str, float]]
+
+
+def accuracies(*values: float | None) -> Metrics:
+    scores: list[dict[str, float]] = [{} if value is None else {"accuracy": value} for value in values]
+    return {round_: {"train_loss": 1.0, **score} for round_, score in enumerate(scores)}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "done"),
+    [
+        ({}, False),
+        (accuracies(0.1, 0.5, 0.6), False),
+        (accuracies(0.1, 0.6, 0.5), False),
+        (accuracies(0.1, 0.6, 0.5, 0.6), True),  # the same again is no gain
+        (accuracies(0.1, 0.6, 0.5, 0.61), False),
+        (accuracies(0.6, 0.5, 0.5), True),  # the initial model was the best
+        (accuracies(0.1, 0.6, None, None, 0.5), False),  # only evaluated models count
+        ({round_: {"holdout_accuracy": 0.5} for round_ in range(3)}, True),
+        ({0: {"holdout_accuracy": 0.9}, **{round_: {"accuracy": round_ / 9} for round_ in (1, 2, 3)}}, False),
+        ({round_: {"loss": 1.0} for round_ in range(9)}, False),
+    ],
+)
+def test_a_run_is_done_when_so_many_evaluated_models_are_no_more_accurate(metrics: Metrics, done: bool) -> None:
+    assert bool(is_done(RunSettings(stop_after=2), metrics)) is done
+    assert is_done(RunSettings(), metrics) == ""
+
+
+@pytest.mark.parametrize(
+    ("targets", "done"),
+    [
+        ({"accuracy": 0.9}, True),
+        ({"accuracy": 0.95}, False),
+        ({"loss": 0.4}, True),
+        ({"loss": 0.2}, False),
+        ({"calibration_error": 0.05}, True),
+        ({"accuracy": 0.8, "loss": 0.3}, True),
+        ({"accuracy": 0.9, "loss": 0.3}, False),  # no model has both
+        ({"f1": 0.1}, False),
+    ],
+)
+def test_a_run_is_done_when_a_model_reaches_all_targets(targets: dict[str, float], done: bool) -> None:
+    metrics = {1: {"accuracy": 0.9, "loss": 0.4}, 2: {"accuracy": 0.85, "loss": 0.3, "calibration_error": 0.05}}
+    assert bool(is_done(RunSettings(target_metrics=targets), metrics)) is done
+
+
+def test_a_target_is_a_number() -> None:
+    with refused(InvalidInput, "target_metrics.accuracy", "high"):
+        RunSettings.read({"target_metrics": {"accuracy": "high"}})
