@@ -10,6 +10,7 @@ from moonfed.export.augmentation import AUGMENTATIONS, build_augmentation
 from moonfed.export.bundle_recipe import read_settings
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
+from moonfed.export.optimiser import OPTIMISERS
 from moonfed.export.plan_builder import compile_plan, plan_bytes
 from moonfed.plan.inspection.operator_list import GENERATED
 from moonfed.plan.inspection.operators import compile_archive, operators
@@ -26,22 +27,31 @@ NETWORKS = (
 
 
 def plans() -> Iterator[bytes]:
-    """Compile every method for a small network, every network for one method, and every augmentation."""
+    """Compile every method and optimiser for a small network, every network for one method, and every augmentation."""
     for method in METHODS:
         yield compiled("mlp", ROW, method, "none")
+    for optimiser in OPTIMISERS:
+        yield compiled("mlp", ROW, "fedavg", "none", optimiser)
     for model, sample in NETWORKS:
         yield compiled(model, sample, "moon", "none")
     for augmentation in AUGMENTATIONS:
         yield compiled("cnn", IMAGE, "moon", augmentation)
 
 
-def compiled(model: str, sample: InputSpec, method: str, augmentation: str) -> bytes:
+def compiled(model: str, sample: InputSpec, method: str, augmentation: str, optimiser: str = "sgd") -> bytes:
     """Compile one plan as a bundle has it."""
-    settings = read_settings(method, {})
+    settings = read_settings(method, {}, optimiser)
     network = build_network(model, sample, 3, mean=None, deviation=None, seed=0)
     chosen = build_augmentation(augmentation, sample)
     return plan_bytes(
-        compile_plan(network, settings.method, settings.hyperparameters, augmentation=chosen, model=model)
+        compile_plan(
+            network,
+            settings.method,
+            settings.hyperparameters,
+            optimiser=settings.optimiser,
+            augmentation=chosen,
+            model=model,
+        )
     )
 
 

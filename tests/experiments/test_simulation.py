@@ -168,7 +168,7 @@ def test_a_wrong_recipe_is_rejected_by_the_name_of_its_key(document: dict[str, A
         ("rounds", "set is 'rounds'; it must be KEY=VALUE"),
         ("=3", "set is '=3'; it must be KEY=VALUE"),
         ("tau=", "set is 'tau=', which removes a key, but the recipe does not have 'tau'"),
-        ("serve.mu=3", "set names 'serve.mu'; before the dot it must be settings, server, labels or reducer_settings"),
+        ("serve.mu=3", "set names 'serve.mu'; before the dot it must be settings, server"),
         ("round=3", "setting 'round' (= '3') is unknown"),
     ],
 )

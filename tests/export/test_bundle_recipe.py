@@ -17,6 +17,7 @@ from moonfed.export.methods.fedavg import FedAvg
 from moonfed.export.methods.method import Method
 from moonfed.export.optimiser import Sgd
 from moonfed.plan.training_spec import TrainingSpec
+from moonfed.server_rules.fednova import FedNova
 from tests.export.conftest import MINE, PICTURES
 from tests.support.refusals import refused
 
@@ -60,8 +61,17 @@ FAULTY = "tests.support.faulty_networks"
         ({"settings": {"momentum": 1}}, "momentum is 1.0"),
         ({"settings": {"learning_rate": "nan"}}, "learning_rate is nan"),
         ({"settings": {"previous_models": 0}}, "previous_models is 0"),
-        ({"settings": {"speed": 3}}, "setting 'speed' .= 3. is unknown; moon has batch_size, epochs, learning_rate"),
-        ({"method": "fedavg", "settings": {"mu": 1}}, "setting 'mu' .= 1. is unknown; fedavg has batch_size"),
+        (
+            {"settings": {"speed": 3}},
+            "setting 'speed' .= 3. is unknown; moon with sgd has batch_size",
+        ),
+        ({"method": "fedavg", "settings": {"mu": 1}}, "setting 'mu' .= 1. is unknown; fedavg with sgd has batch_size"),
+        ({"optimiser": "rmsprop"}, "optimiser is 'rmsprop'; it must be one of sgd, adam, adamw"),
+        ({"optimiser": "adam", "settings": {"momentum": 0.9}}, "setting 'momentum' .= 0.9. is unknown; moon with adam"),
+        ({"optimiser": "adam", "settings": {"beta2": 1}}, "beta2 is 1.0"),
+        ({"settings": {"gradient_clip_norm": -1}}, "gradient_clip_norm is -1.0"),
+        ({"method": "scaffold", "settings": {}, "optimiser": "adamw"}, "optimiser is 'adamw'; with method 'scaffold'"),
+        ({"optimiser": "adam", "server_rule": FedNova()}, "optimiser is 'adam'; with server_rule 'fednova'"),
         ({"method": "fedmagic"}, f"method is 'fedmagic'; it must be one of {', '.join(METHODS)}"),
         ({"settings": {"views": 2}}, "views is 2 and augmentation 'none'; without augmentation it must be 0"),
         ({"augmentation": "mixup"}, "augmentation is 'mixup'"),

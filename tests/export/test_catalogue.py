@@ -30,11 +30,15 @@ def test_methods_lists_every_method_and_rule_with_all_settings() -> None:
         "learning_rate": 0.01,
         "momentum": 0.9,
         "weight_decay": 1e-5,
+        "gradient_clip_value": 0.0,
+        "gradient_clip_norm": 0.0,
         "epochs": 10,
         "batch_size": 64,
         "views": 0,
     }
     assert [name for name, entry in document["methods"].items() if not entry["federated"]] == ["solo"]
+    for name, entry in document["optimisers"].items():
+        assert read_settings("moon", entry["settings"], name) == read_settings("moon", {}, name)
     for name, entry in document["server_rules"].items():
         assert read_server_rule({"name": name, **entry["settings"]}) == SERVER_RULES[name]()
     shown = runner.invoke(app, ["methods"], catch_exceptions=False).output

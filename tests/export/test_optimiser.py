@@ -1,18 +1,30 @@
-"""The optimiser's momentum within and across rounds, compared with torch.optim.SGD."""
+"""The optimisers within and across rounds, and clipping, compared with torch's."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 import torch
 
 from moonfed.edge_client.training.local_training import Samples, train_round
 from moonfed.edge_client.training.rng import RoundSettings, epoch_batches
+from moonfed.export.methods import METHODS
 from moonfed.export.network import Network
-from moonfed.export.optimiser import SgdOptimiser
-from moonfed.plan.interface import TorchScriptPlan
+from moonfed.export.optimiser import Adam, AdamW, Optimiser, Sgd, SgdOptimiser, clipped
+from moonfed.export.plan_builder import compile_plan, plan_bytes
+from moonfed.plan.interface import TorchScriptPlan, load_plan
 from moonfed.plan.training_spec import TrainingSpec
 from tests.export.conftest import SMALL_IMAGE, NewPlan, batches, hyperparameters
-from tests.support.eager_reference import Batch, Model, trained_eagerly, weights_of
+from tests.support.eager_reference import (
+    Batch,
+    Model,
+    cross_entropy,
+    descend,
+    network_with,
+    trained_eagerly,
+    weights_of,
+)
 from tests.support.plan_rounds import TOLERANCE, largest_difference, smooth_network
 
 EPOCHS, SAMPLES, BATCH = 3, 40, 8
@@ -78,3 +90,79 @@ def test_a_gradient_may_have_another_memory_format_than_its_weights(
         given: list[torch.Tensor | None] = [pull.clone(memory_format=gradients)]
         optimiser.step([weight], given, {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.01}, None)
     torch.testing.assert_close(weight, expected.detach())
+
+
+CHOSEN = [
+    Sgd(learning_rate=0.05, gradient_clip_norm=0.5),
+    # A small epsilon would magnify the rounding of gradients that are zero, as those of biases before BatchNorm.
+    Adam(epsilon=0.001, weight_decay=0.01),
+    Adam(epsilon=0.001, gradient_clip_value=0.01),
+    AdamW(epsilon=0.001, gradient_clip_norm=0.1, gradient_clip_value=0.05),
+]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "moon"])
+@pytest.mark.parametrize("chosen", CHOSEN, ids=lambda chosen: chosen.name)
+def test_rounds_with_any_optimiser_equal_eager_training(chosen: Optimiser, method: str, tmp_path: Path) -> None:
+    network = smooth_network()
+    inputs, labels = batches(SMALL_IMAGE, 1, SAMPLES)[0]
+    values = {**chosen.hyperparameters(), **METHODS[method]().hyperparameters()}
+    compiled = compile_plan(network, METHODS[method](), values, optimiser=chosen, model="tested")
+    (tmp_path / "plan.pt").write_bytes(plan_bytes(compiled))
+    plan, data = load_plan(tmp_path / "plan.pt", "cpu"), Samples(inputs=inputs, labels=labels)
+    training = TrainingSpec(epochs=EPOCHS, batch_size=BATCH, hyperparameters=values)
+    start = expected = weights_of(network)
+    for round_ in (1, 2):  # the optimiser begins anew in each
+        found = train_round(
+            plan,
+            data,
+            model=start,
+            previous_models=[],
+            received={},
+            settings=RoundSettings(training=training, seed=5, round=round_, device="device"),
+        )
+        steps = [batch for epoch in batches_of(data, round_) for batch in epoch]
+        local = network_with(network, expected).train()
+        descend(local, steps, values, [cross_entropy], optimiser=torch_optimiser(chosen, local))
+        start, expected = found.results["model"], weights_of(local)
+        assert largest_difference(start, expected) < TOLERANCE
+
+
+def torch_optimiser(chosen: Optimiser, local: Network) -> torch.optim.Optimizer:
+    parameters = list(local.parameters())
+    match chosen:
+        case Sgd():
+            optimiser: torch.optim.Optimizer = torch.optim.SGD(
+                parameters, chosen.learning_rate, chosen.momentum, weight_decay=chosen.weight_decay
+            )
+        case AdamW():
+            optimiser = torch.optim.AdamW(
+                parameters, chosen.learning_rate, eps=chosen.epsilon, weight_decay=chosen.weight_decay
+            )
+        case _:
+            assert isinstance(chosen, Adam)
+            optimiser = torch.optim.Adam(
+                parameters, chosen.learning_rate, eps=chosen.epsilon, weight_decay=chosen.weight_decay
+            )
+
+    def clip(*_: object) -> None:
+        if chosen.gradient_clip_value:
+            torch.nn.utils.clip_grad_value_(parameters, chosen.gradient_clip_value)
+        if chosen.gradient_clip_norm:
+            torch.nn.utils.clip_grad_norm_(parameters, chosen.gradient_clip_norm)
+
+    optimiser.register_step_pre_hook(clip)
+    return optimiser
+
+
+@pytest.mark.parametrize("limit", [0.5, 100.0], ids=["clipped", "within"])
+def test_gradients_are_clipped_as_torch_does(limit: float) -> None:
+    gradients: list[torch.Tensor | None] = [torch.arange(6.0).reshape(2, 3), None, torch.full((2,), -3.0)]
+    parameters = [torch.nn.Parameter(torch.zeros_like(one)) for one in gradients if one is not None]
+    for parameter, gradient in zip(parameters, (one for one in gradients if one is not None), strict=True):
+        parameter.grad = gradient.clone()
+    torch.nn.utils.clip_grad_norm_(parameters, limit)
+    found = clipped(gradients, {"gradient_clip_norm": limit})
+    assert found[1] is None
+    expected = [parameter.grad for parameter in parameters]
+    torch.testing.assert_close([one for one in found if one is not None], expected)

@@ -41,9 +41,10 @@ def descend(
     hyperparameters: Mapping[str, float],
     terms: Sequence[Term],
     after_step: AfterStep = lambda _: None,
+    optimiser: torch.optim.Optimizer | None = None,
 ) -> list[float]:
     """Train the network in its current mode, one step per batch; the losses are the sums of the terms."""
-    optimiser = torch.optim.SGD(
+    optimiser = optimiser or torch.optim.SGD(
         local.parameters(),
         lr=hyperparameters["learning_rate"],
         momentum=hyperparameters["momentum"],

@@ -51,9 +51,23 @@ def bundle(
     method: Annotated[
         str, typer.Option(help=f"The local objective: {', '.join(name for name in METHODS if name not in LOCAL_ONLY)}.")
     ] = "fedavg",
+    optimiser: Annotated[str, typer.Option(help="The local optimiser: sgd, adam or adamw.")] = "sgd",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method or of local training; see `methods`."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting of the method, its optimiser or local training; see `methods`.",
+        ),
+    ] = None,
+    schedules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--schedule",
+            metavar="KEY=SHAPE",
+            help="Change a hyperparameter over rounds, such as learning_rate=warmup:5,cosine:100 or "
+            "learning_rate=step:30:0.1; repeatable.",
+        ),
     ] = None,
     server_rule: Annotated[str, typer.Option(help=f"Combination of updates: {', '.join(SERVER_RULES)}.")] = "mean",
     server_settings: Annotated[
@@ -102,6 +116,8 @@ def bundle(
         projection=recipes.read_projection(projection),
         method=recipes.read_federated(method),
         settings=read_pairs("--set", settings or []),
+        optimiser=optimiser,
+        schedules={key: str(text) for key, text in read_pairs("--schedule", schedules or []).items()},
         server_rule=read_server_rule({**read_pairs("--server-set", server_settings or []), "name": server_rule}),
         augmentation=augmentation,
         mean=samples.mean,

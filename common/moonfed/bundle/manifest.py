@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from moonfed.data.table_spec import TableSpec
 
 FORMAT = "moonfed-bundle/3"
+_NAME_OF_OPTIMISER = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
 _OPERATOR = re.compile(r"\w{1,100}::\w{1,100}", re.ASCII)
 MANIFEST_FILE = "manifest.json"
 MANIFEST_BYTES = 16 << 20  # at most
@@ -49,6 +50,7 @@ UPLINK = (VARIATE_CHANGE, CLASS_MEANS)
 DEVICE_STATE = (DEVICE_VARIATE,)
 
 Roles = Mapping[str, tuple[TensorSpec, ...]]  # the tensors of each role's file
+SGD = "sgd"  # the optimiser of a plan that names none
 Schedule = tuple[tuple[int, float], ...]  # (round, value): linear between these points, constant outside
 
 
@@ -124,11 +126,14 @@ class PlanSpec:
     minimum_samples: int = 1  # 2 where BatchNorm cannot normalise a batch of one
     activation_bytes: int  # per sample, kept by a float32 step for the backward pass
     frozen_encoders: int = 0  # copies of encoder and projection head in the plan besides the model
+    optimiser: str = SGD  # its settings are hyperparameters
     operators: tuple[str, ...] = ()  # torch's that it calls, without overloads: `aten::add`; empty: an older bundle
 
     def __post_init__(self) -> None:
         for name, least in (("minimum_samples", 1), ("activation_bytes", 0), ("frozen_encoders", 0)):
             require_whole(f"plan.{name}", getattr(self, name), least)
+        is_name = bool(_NAME_OF_OPTIMISER.fullmatch(self.optimiser))
+        require(is_name, "plan.optimiser", self.optimiser[:100], "a name such as adam")
         for name in self.operators:
             require(bool(_OPERATOR.fullmatch(name)), "plan.operators", name[:100], "names such as aten::add")
 
@@ -221,6 +226,7 @@ class Manifest:
                 "minimum_samples": self.plan.minimum_samples,
                 "activation_bytes": self.plan.activation_bytes,
                 "frozen_encoders": self.plan.frozen_encoders,
+                **({"optimiser": self.plan.optimiser} if self.plan.optimiser != SGD else {}),
                 **({"operators": list(self.plan.operators)} if self.plan.operators else {}),
             },
             "files": {name: {"sha256": ref.sha256, "size": ref.size} for name, ref in self.files.items()},
@@ -278,6 +284,7 @@ def _from_document(document: dict[str, Any]) -> Manifest:
             minimum_samples=int(document["plan"]["minimum_samples"]),
             activation_bytes=int(document["plan"]["activation_bytes"]),
             frozen_encoders=int(document["plan"]["frozen_encoders"]),
+            optimiser=str(document["plan"].get("optimiser", SGD)),
             operators=tuple(str(name) for name in document["plan"].get("operators", ())),
         ),
         files={str(name): BlobRef(str(f["sha256"]), int(f["size"])) for name, f in document["files"].items()},

@@ -1,8 +1,8 @@
 """Operators that plans may use besides torch's.
 
-On the CPU, torch's fused kernel of stochastic gradient descent reads and writes beyond tensors of unequal sizes, types
-or layouts. So plans call `moonfed::sgd_`, which checks them, and inspection rejects the kernel itself. Importing this
-module makes the operator known to torch.
+On the CPU, torch's fused kernels of SGD and Adam read and write beyond tensors of unequal sizes, types or layouts. So
+plans call `moonfed::sgd_` and `moonfed::adam_`, which check them, and inspection rejects the kernels themselves.
+Importing this module makes the operators known to torch.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ _library = torch.library.Library("moonfed", "DEF")  # type: ignore[no-untyped-ca
 _library.define(  # type: ignore[no-untyped-call]
     "sgd_(Tensor(a!)[] parameters, Tensor?[] gradients, Tensor(b!)[] momenta, *, float learning_rate, float momentum, "
     "float weight_decay, Tensor? skip) -> ()"
+)
+_library.define(  # type: ignore[no-untyped-call]
+    "adam_(Tensor(a!)[] parameters, Tensor?[] gradients, Tensor(b!)[] means, Tensor(c!)[] squares, "
+    "Tensor(d!)[] steps, *, float learning_rate, float beta1, float beta2, float epsilon, float weight_decay, "
+    "bool decoupled, Tensor? skip) -> ()"
 )
 
 
@@ -33,22 +38,11 @@ def sgd_(
     `momenta`: one per parameter. `skip`: a scalar that is 1 to leave everything unchanged, including the momenta.
     Raises ValueError for tensors that the kernel would read or write beyond.
     """
-    if not len(parameters) == len(gradients) == len(momenta):
-        raise ValueError("parameters, gradients and momenta must be equal in number")
-    used: list[torch.Tensor] = []
-    used_gradients: list[torch.Tensor] = []
-    used_momenta: list[torch.Tensor] = []
-    for parameter, gradient, moment in zip(parameters, gradients, momenta, strict=True):
-        if gradient is not None:
-            used.append(parameter)
-            used_gradients.append(_laid_out_as(parameter, gradient))
-            used_momenta.append(moment)
-            _require_dense(parameter)
-            _require_equal(parameter, moment)
+    used, used_gradients, (used_momenta,) = _checked(parameters, gradients, [momenta])
     if not used:
         return
-    if skip is not None and not (skip.numel() == 1 and skip.dtype == torch.float32 and skip.device == used[0].device):
-        raise ValueError("skip must be one float32 on the parameters' device")
+    if skip is not None:
+        _require_scalar("skip", skip, used[0])
     torch.ops.aten._fused_sgd_(
         used,
         used_gradients,
@@ -62,6 +56,87 @@ def sgd_(
         is_first_step=False,
         found_inf=skip,
     )
+
+
+def adam_(
+    parameters: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor | None],
+    means: Sequence[torch.Tensor],
+    squares: Sequence[torch.Tensor],
+    steps: Sequence[torch.Tensor],
+    *,
+    learning_rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    weight_decay: float,
+    decoupled: bool,
+    skip: torch.Tensor | None,
+) -> None:
+    """Take a step of torch.optim.Adam in place, or AdamW if `decoupled`, for the parameters that have a gradient.
+
+    `means`, `squares`: of the gradients, one per parameter; `steps`: scalars that count each parameter's. `skip`: a
+    scalar that is 1 to leave everything unchanged. Raises ValueError for tensors that the kernel would read or write
+    beyond.
+    """
+    used, used_gradients, (used_means, used_squares) = _checked(parameters, gradients, [means, squares])
+    if len(steps) != len(parameters):
+        raise ValueError("parameters and steps must be equal in number")
+    used_steps = [step for step, gradient in zip(steps, gradients, strict=True) if gradient is not None]
+    if not used:
+        return
+    for parameter, step in zip(used, used_steps, strict=True):
+        _require_scalar("each of steps", step, parameter)
+    if skip is not None:
+        _require_scalar("skip", skip, used[0])
+    torch._foreach_add_(used_steps, 1.0)
+    kernel = torch.ops.aten._fused_adamw_ if decoupled else torch.ops.aten._fused_adam_
+    kernel(
+        used,
+        used_gradients,
+        used_means,
+        used_squares,
+        [],  # of AMSGrad
+        used_steps,
+        lr=learning_rate,
+        beta1=beta1,
+        beta2=beta2,
+        weight_decay=weight_decay,
+        eps=epsilon,
+        amsgrad=False,
+        maximize=False,
+        found_inf=skip,
+    )
+    if skip is not None:
+        torch._foreach_sub_(used_steps, [skip.reshape(()).expand_as(step) for step in used_steps])
+
+
+def _checked(
+    parameters: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor | None],
+    moments: Sequence[Sequence[torch.Tensor]],
+) -> tuple[list[torch.Tensor], list[torch.Tensor], list[list[torch.Tensor]]]:
+    """Return the parameters that have a gradient, the gradients in their layout, and their moments of each kind."""
+    if any(len(given) != len(parameters) for given in (gradients, *moments)):
+        raise ValueError("parameters, gradients and moments must be equal in number")
+    used: list[torch.Tensor] = []
+    used_gradients: list[torch.Tensor] = []
+    used_moments: list[list[torch.Tensor]] = [[] for _ in moments]
+    for index, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
+        if gradient is None:
+            continue
+        used.append(parameter)
+        used_gradients.append(_laid_out_as(parameter, gradient))
+        _require_dense(parameter)
+        for given, found in zip(moments, used_moments, strict=True):
+            _require_equal(parameter, given[index])
+            found.append(given[index])
+    return used, used_gradients, used_moments
+
+
+def _require_scalar(name: str, scalar: torch.Tensor, parameter: torch.Tensor) -> None:
+    if not (scalar.numel() == 1 and scalar.dtype == torch.float32 and scalar.device == parameter.device):
+        raise ValueError(f"{name} must be one float32 on the parameters' device")
 
 
 def _laid_out_as(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
@@ -79,7 +154,7 @@ def _require_equal(parameter: torch.Tensor, other: torch.Tensor) -> None:
         or other.dtype != parameter.dtype
         or other.device != parameter.device
     ):
-        raise ValueError("a parameter, its gradient and its momentum must be equal in shape, layout, type and device")
+        raise ValueError("a parameter, its gradient and its moments must be equal in shape, layout, type and device")
 
 
 def _require_dense(parameter: torch.Tensor) -> None:
@@ -89,3 +164,4 @@ def _require_dense(parameter: torch.Tensor) -> None:
 
 
 _library.impl("sgd_", sgd_, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+_library.impl("adam_", adam_, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]

@@ -39,7 +39,9 @@ TABLES = ("settings", "server")
 RUN_TABLES = tuple(key for key, value in DEFAULTS.to_document().items() if isinstance(value, dict))
 PARTIES = 10
 OWN_DATA = ("target", "columns", "input", "classes")  # see moonfed.experiments.own_data
-OF_BUNDLE = ("model", "projection", "method", "settings", "augmentation", "server_rule", "server")  # a bundle has them
+OF_BUNDLE = (  # a bundle has them
+    "model", "projection", "method", "settings", "optimiser", "augmentation", "server_rule", "server",
+)  # fmt: skip
 ALWAYS = ("rounds", "cohort", "sampling", "seed")  # settings of the run that a recipe is known by
 LEFT_OUT: Mapping[str, Any] = {"dropouts": 0.0, "by": "", "bundle": ""}  # of a recipe, with these values
 OF_PAPERS: Mapping[str, Any] = {"rounds": 100, "quorum": "all"}  # defaults without a bundle
@@ -69,6 +71,7 @@ class Simulation:
     projection: int = OF_METHOD  # width of the projection head's output; 0: no head
     method: str = "fedavg"
     settings: Mapping[str, Value] = field(default_factory=dict)
+    optimiser: str = "sgd"
     augmentation: bool = True  # the data set's own, where MOON's authors have one
     run: RunSettings
     parties: int = PARTIES
@@ -152,7 +155,7 @@ class Simulation:
     @property
     def method_settings(self) -> MethodSettings:
         """The method with everything that `settings` can change."""
-        return read_settings(self.device_method, self.settings)
+        return read_settings(self.device_method, self.settings, self.optimiser)
 
     @property
     def device_method(self) -> str:

@@ -36,6 +36,8 @@ def build_bundle(
     name: str = "",
     method: str = "fedavg",
     settings: Settings | None = None,
+    optimiser: str = "sgd",
+    schedules: Mapping[str, str] | None = None,
     server_rule: str = "mean",
     server_settings: Mapping[str, float | int | str] | None = None,
     augmentation: str = "none",
@@ -55,7 +57,9 @@ def build_bundle(
     and are not changed. They get float32 [B, channels, height, width] with sides of at least 16, or [B, features].
     TorchScript compiles them from their source, so define their classes in notebook cells or in files.
     `shape`: of one raw sample: (height, width, channels), or the number of features. `classes`: names, or their number.
-    `settings`: of the method, its optimiser and the local training; `moonfed-export methods` lists them.
+    `settings`: of the method, its optimiser (sgd, adam or adamw) and the local training; `moonfed-export methods` lists
+    them.
+    `schedules`: of hyperparameters over rounds, such as {"learning_rate": "warmup:5,cosine:100"}.
     `mean`, `std`: one per channel (of pixels in 0 to 1) or feature. `projection`, `seed`: of a named model only.
     `sign`: private keys; by default your own, which is created if there is none. `replace`: overwrite a
     bundle that exists at `output`.
@@ -77,6 +81,8 @@ def build_bundle(
         classes=read_classes(str(classes)) if isinstance(classes, int) else tuple(classes),
         method=read_federated(method),
         settings=settings or {},
+        optimiser=optimiser,
+        schedules=schedules or {},
         server_rule=read_server_rule({**(server_settings or {}), "name": server_rule}),
         augmentation=augmentation,
         mean=None if mean is None else tuple(mean),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import TensorSpec, Vector, write_model
 from moonfed.bundle.files import Bundle
-from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, PlanSpec
+from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, PlanSpec, Schedule
 from moonfed.errors import InvalidInput
 from moonfed.export.activation_memory import MORE, activation_bytes
 from moonfed.export.augmentation import build_augmentation
@@ -24,6 +24,7 @@ from moonfed.export.network import Network, exchanged_tensors, tensor_specs
 from moonfed.export.onnx_graph import export_graph
 from moonfed.export.parity import BATCHES, BOUND, exceeds, largest_difference, predictions_of
 from moonfed.export.plan_builder import compile_plan, plan_bytes, require_allowed_operators
+from moonfed.export.schedule import read_schedules
 from moonfed.export.self_checks import (
     check_forward,
     check_samples,
@@ -55,8 +56,9 @@ def build_bundle(
 
     Raises InvalidInput naming the setting, or the combination of settings, that is wrong.
     """
-    settings = read_settings(recipe.method, recipe.settings)
-    _require_views(recipe, settings)
+    settings = read_settings(recipe.method, recipe.settings, recipe.optimiser)
+    _require_combinations(recipe, settings)
+    schedules = read_schedules(recipe.schedules, settings.hyperparameters, settings.method.schedules())
     augmentation = build_augmentation(recipe.augmentation, recipe.input)
 
     # The network, which must accept the recipe's samples and batches.
@@ -76,7 +78,12 @@ def build_bundle(
         on_step("compiling plan and graph")
         plan_path = Path(directory) / PLAN_FILE
         scripted = compile_plan(
-            network, settings.method, settings.hyperparameters, augmentation=augmentation, model=recipe.model
+            network,
+            settings.method,
+            settings.hyperparameters,
+            optimiser=settings.optimiser,
+            augmentation=augmentation,
+            model=recipe.model,
         )
         require_exchanged_state(scripted.network, network, exchanged_tensors(network), model=recipe.model)
         plan_file = plan_bytes(scripted)
@@ -91,7 +98,7 @@ def build_bundle(
         # The manifest, which describes them.
         activations = activation_bytes(network, torch.from_numpy(check_samples(recipe, MORE)))
         manifest = _manifest(
-            recipe, settings, specs, width, _plan_spec(settings, files[PLAN_FILE], least, activations), files
+            recipe, settings, schedules, specs, width, _plan_spec(settings, files[PLAN_FILE], least, activations), files
         )
 
         # The trial: train a few steps with the plan as devices load it, and compare the graph with it.
@@ -100,7 +107,13 @@ def build_bundle(
     return Bundle(manifest, {**files, MANIFEST_FILE: manifest.to_bytes()})
 
 
-def _require_views(recipe: BundleRecipe, settings: MethodSettings) -> None:
+def _require_combinations(recipe: BundleRecipe, settings: MethodSettings) -> None:
+    if recipe.server_rule.counts_steps and recipe.optimiser != "sgd":
+        raise InvalidInput(
+            field="optimiser",
+            value=recipe.optimiser,
+            rest=f"; with server_rule {recipe.server_rule.name!r}, which counts steps of SGD, it must be 'sgd'",
+        )
     if settings.training.views and recipe.augmentation == "none":
         raise InvalidInput(
             f"views is {settings.training.views} and augmentation 'none'; without augmentation it must be 0"
@@ -128,6 +141,7 @@ def _weights(network: Network, specs: tuple[TensorSpec, ...], directory: Path) -
 def _manifest(
     recipe: BundleRecipe,
     settings: MethodSettings,
+    schedules: Mapping[str, Schedule],
     specs: tuple[TensorSpec, ...],
     width: int,
     plan: PlanSpec,
@@ -140,7 +154,7 @@ def _manifest(
         name=recipe.name,
         model=recipe.model,
         method=recipe.method,
-        schedules=method.schedules(),
+        schedules={**method.schedules(), **schedules},
         previous_models=method.previous_models,
         prototype_devices=method.prototype_devices,
         downlink=method.downlink(shapes),
@@ -166,6 +180,7 @@ def _plan_spec(settings: MethodSettings, plan: bytes, least: int, activations: i
         minimum_samples=least,
         activation_bytes=activations,
         frozen_encoders=settings.method.frozen_encoders,
+        optimiser=settings.optimiser.name,
     )
 
 

@@ -17,7 +17,7 @@ from moonfed.errors import InvalidInput
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import Method
 from moonfed.export.model_zoo import PROJECTION, has_own_head
-from moonfed.export.optimiser import Sgd
+from moonfed.export.optimiser import Optimiser, read_optimiser
 from moonfed.export.table_description import read_description
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import Value, read_value
@@ -40,6 +40,8 @@ class BundleRecipe:
     classes: tuple[str, ...]
     method: str = "fedavg"
     settings: Settings = field(default_factory=dict)
+    optimiser: str = "sgd"
+    schedules: Mapping[str, str] = field(default_factory=dict)  # of hyperparameters: see moonfed.export.schedule
     mean: tuple[float, ...] | None = None  # one per channel (of pixels in [0, 1]) or per feature, or a single one
     deviation: tuple[float, ...] | None = None
     augmentation: str = "none"
@@ -59,11 +61,11 @@ class MethodSettings:
     """A method, its optimiser and its local training: everything that `settings` can change."""
 
     method: Method
-    optimiser: Sgd
+    optimiser: Optimiser
     training: TrainingSpec
 
     def __post_init__(self) -> None:
-        taken = {item.name for owner in (Sgd, TrainingSpec) for item in fields(owner)}
+        taken = {item.name for owner in (type(self.optimiser), TrainingSpec) for item in fields(owner)}
         for key in [*(item.name for item in fields(self.method)), *self.method.hyperparameters()]:  # type: ignore[arg-type]
             if key in taken:
                 raise InvalidInput(
@@ -76,8 +78,7 @@ class MethodSettings:
     @property
     def hyperparameters(self) -> dict[str, float]:
         """The plan's hyperparameters: those of the optimiser and of the objective."""
-        optimiser = {item.name: float(getattr(self.optimiser, item.name)) for item in fields(Sgd)}
-        return optimiser | self.method.hyperparameters()
+        return self.optimiser.hyperparameters() | self.method.hyperparameters()
 
 
 def default_projection(model: str, method: str) -> int | None:
@@ -85,28 +86,37 @@ def default_projection(model: str, method: str) -> int | None:
     return PROJECTION if has_own_head(model) or METHODS[method].compares_representations else None
 
 
-def read_settings(method: str, settings: Settings) -> MethodSettings:
-    """Read the settings of a method; missing ones keep the paper's values.
+def read_settings(method: str, settings: Settings, optimiser: str = "sgd") -> MethodSettings:
+    """Read the settings of a method and its optimiser; missing ones keep the papers' values.
 
-    Raises InvalidInput for an unknown method, an unknown setting or a value that is not allowed.
+    Raises InvalidInput for an unknown method or optimiser, an unknown setting or a value that is not allowed.
     """
+    chosen = read_optimiser(optimiser)
     if method not in METHODS:
         raise InvalidInput(field="method", value=method, allowed=f"one of {', '.join(METHODS)}; {ADVICE}")
+    if METHODS[method].assumes_sgd and optimiser != "sgd":
+        raise InvalidInput(
+            field="optimiser",
+            value=optimiser,
+            rest=f"; with method {method!r}, whose results follow from steps of SGD, it must be 'sgd'",
+        )
     owners: dict[str, type[Any]] = {
         item.name: owner
-        for owner in (METHODS[method], Sgd, TrainingSpec)
+        for owner in (METHODS[method], chosen, TrainingSpec)
         for item in fields(owner)
         if item.name != "hyperparameters"
     }
-    values: dict[type[Any], dict[str, Value]] = {METHODS[method]: {}, Sgd: {}, TrainingSpec: {}}
+    values: dict[type[Any], dict[str, Value]] = {METHODS[method]: {}, chosen: {}, TrainingSpec: {}}
     for key, value in {**default_training(method), **settings}.items():
         if key not in owners:
             known = ", ".join(sorted(owners))
-            raise InvalidInput(f"setting {key!r} (= {value!r}) is unknown; {method} has {known}; {ADVICE}")
+            raise InvalidInput(
+                f"setting {key!r} (= {value!r}) is unknown; {method} with {optimiser} has {known}; {ADVICE}"
+            )
         values[owners[key]][key] = _number(key, value, owners[key])
     return MethodSettings(
         method=METHODS[method](**values[METHODS[method]]),
-        optimiser=Sgd(**values[Sgd]),  # type: ignore[arg-type]
+        optimiser=chosen(**values[chosen]),  # type: ignore[arg-type]
         training=TrainingSpec(**values[TrainingSpec]),  # type: ignore[arg-type]
     )
 

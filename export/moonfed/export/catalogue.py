@@ -8,7 +8,7 @@ from typing import Any
 
 from moonfed.export.bundle_recipe import default_training
 from moonfed.export.methods import METHODS
-from moonfed.export.optimiser import Sgd
+from moonfed.export.optimiser import OPTIMISERS, Sgd
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.server_rules import SERVER_RULES
 
@@ -16,7 +16,7 @@ Defaults = dict[str, Any]
 
 
 def catalogue() -> dict[str, Any]:
-    """Return a document: `methods` with the settings of `--set`, `server_rules` with those of `--server-set`."""
+    """Return a document: `methods` and `optimisers` with settings of `--set`, `server_rules` with `--server-set`'s."""
     return {
         "methods": {
             name: {
@@ -25,6 +25,10 @@ def catalogue() -> dict[str, Any]:
                 "settings": _defaults(method) | training_defaults(name),
             }
             for name, method in METHODS.items()
+        },
+        "optimisers": {
+            name: {"about": (kind.__doc__ or "").partition("\n")[0], "settings": _defaults(kind)}
+            for name, kind in OPTIMISERS.items()
         },
         "server_rules": {
             name: {"about": _about(sys.modules[rule.__module__].__doc__), "settings": _defaults(rule)}
@@ -48,6 +52,9 @@ def table() -> str:
     for name, entry in document["methods"].items():
         own = {key: value for key, value in entry["settings"].items() if common.get(key) != value}
         lines += _entry(name, entry["about"], own)
+    lines += ["", "Optimisers (--optimiser) and their settings (--set)"]
+    for name, entry in document["optimisers"].items():
+        lines += _entry(name, entry["about"], entry["settings"])
     lines += ["", "Server rules (--server-rule) and their settings (--server-set)"]
     for name, entry in document["server_rules"].items():
         lines += _entry(name, entry["about"], entry["settings"])

@@ -66,6 +66,7 @@ def method_rows(manifest: Manifest) -> list[tuple[str, str]]:
     """Return the method with its settings, local training and the server rule as names and values."""
     return [
         ("method", _method(manifest)),
+        ("optimiser", manifest.plan.optimiser),
         *(("", _hyperparameter(manifest, name)) for name in sorted(manifest.training.hyperparameters)),
         ("training", f"{count(manifest.training.epochs, 'epoch')} a round, batches of {manifest.training.batch_size}"),
         ("augmentation", _augmentation(manifest)),

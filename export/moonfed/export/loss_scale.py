@@ -7,6 +7,8 @@ Source: Micikevicius et al., Mixed Precision Training (ICLR 2018), section 3.2, 
 
 import torch
 
+from moonfed.export.script_utils import present, refilled
+
 GROWTH = 2.0
 BACKOFF = 0.5
 PATIENCE = 2000
@@ -40,24 +42,12 @@ class LossScale(torch.nn.Module):
         if self.initial == 0.0:
             return gradients
         # Not in place: two parameters may share a gradient tensor.
-        used: list[torch.Tensor] = []
-        for gradient in gradients:
-            if gradient is not None:
-                used.append(gradient)  # noqa: PERF401 - TorchScript does not refine types in comprehensions
-        divided = torch._foreach_mul(used, self.scale.reciprocal())
+        divided = torch._foreach_mul(present(gradients), self.scale.reciprocal())
         self.overflow.zero_()
         torch.ops.aten._amp_foreach_non_finite_check_and_unscale_(
             divided, self.overflow, torch.ones_like(self.overflow)
         )
-        found: list[torch.Tensor | None] = []
-        place = 0
-        for gradient in gradients:
-            if gradient is None:
-                found.append(None)
-            else:
-                found.append(divided[place])
-                place += 1
-        return found
+        return refilled(gradients, divided)  # type: ignore[arg-type]
 
     def skip(self) -> torch.Tensor | None:
         """Return 1 if the latest step must be skipped, else 0; None if losses are not scaled."""

@@ -15,6 +15,7 @@ from moonfed.export.archive import canonical_archive
 from moonfed.export.augmentation import NoAugmentation
 from moonfed.export.methods.method import Method, Objective
 from moonfed.export.network import Network, exchanged_tensors
+from moonfed.export.optimiser import Optimiser, Sgd
 from moonfed.export.source_place import source_place
 from moonfed.export.training_plan import TrainingPlan
 from moonfed.files import write_durably
@@ -29,15 +30,19 @@ def compile_plan(
     method: Method,
     hyperparameter_names: Iterable[str],
     *,
+    optimiser: Optimiser | None = None,
     augmentation: torch.nn.Module | None = None,
     model: str,
 ) -> torch.jit.ScriptModule:
     """Compile a plan to TorchScript, without weights; the network is not modified.
 
-    `augmentation`: raw samples to raw samples, like `NoAugmentation`. `model`: its name for error messages. Raises
-    InvalidInput if TorchScript cannot compile the network or the objective, or if the objective has no loss.
+    `optimiser`: SGD by default. `augmentation`: raw samples to raw samples, like `NoAugmentation`. `model`: its name
+    for error messages. Raises InvalidInput if TorchScript cannot compile the network or the objective, or if the
+    objective has no loss.
     """
-    plan = TrainingPlan(copy.deepcopy(network), method, hyperparameter_names, augmentation or NoAugmentation())
+    plan = TrainingPlan(
+        copy.deepcopy(network), method, optimiser or Sgd(), hyperparameter_names, augmentation or NoAugmentation()
+    )
     if type(plan.objective).forward is Objective.forward:
         raise InvalidInput(
             field="objective", value=_name(plan.objective), rest=", which lacks forward, the loss of a batch"

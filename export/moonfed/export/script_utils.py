@@ -27,6 +27,28 @@ def pick(tensors: list[torch.Tensor], places: list[int]) -> list[torch.Tensor]:
     return [tensors[place] for place in places]
 
 
+def present(tensors: list[torch.Tensor | None]) -> list[torch.Tensor]:
+    """Return the tensors that are not None."""
+    found: list[torch.Tensor] = []
+    for tensor in tensors:
+        if tensor is not None:
+            found.append(tensor)  # noqa: PERF401 - TorchScript does not refine types in comprehensions
+    return found
+
+
+def refilled(places: list[torch.Tensor | None], tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """Return the tensors in the places that are not None."""
+    found: list[torch.Tensor | None] = []
+    used = 0
+    for place in places:
+        if place is None:
+            found.append(None)
+        else:
+            found.append(tensors[used])
+            used += 1
+    return found
+
+
 def difference(left: list[torch.Tensor], right: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return left − right, one kernel for the whole list on an accelerator."""
     found: list[torch.Tensor] = torch._foreach_sub(left, right)  # type: ignore[assignment]

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from moonfed.export.loss_scale import LossScale
 from moonfed.export.methods.method import Method
 from moonfed.export.network import Network, exchanged_tensors
-from moonfed.export.optimiser import SgdOptimiser
+from moonfed.export.optimiser import Optimiser, clipped
 from moonfed.export.reference_encoders import reference_encoders
 from moonfed.export.script_utils import any_channels_last, copy_into
 
@@ -33,7 +33,12 @@ class TrainingPlan(torch.nn.Module):
     hyperparameters: dict[str, float]  # this round's
 
     def __init__(
-        self, network: Network, method: Method, hyperparameter_names: Iterable[str], augmentation: torch.nn.Module
+        self,
+        network: Network,
+        method: Method,
+        optimiser: Optimiser,
+        hyperparameter_names: Iterable[str],
+        augmentation: torch.nn.Module,
     ) -> None:
         super().__init__()
         self.augmentation = augmentation
@@ -41,7 +46,7 @@ class TrainingPlan(torch.nn.Module):
         self.network = network.train()
         self.inference = _eval_twin(network)
         self.objective = method.objective()
-        self.optimiser = SgdOptimiser()
+        self.optimiser = optimiser.module()
         self.loss_scale = LossScale()
         self.frozen = reference_encoders(network, method.frozen_encoders)
         self.most_previous = max(0, method.frozen_encoders - 1)
@@ -67,7 +72,7 @@ class TrainingPlan(torch.nn.Module):
         received: dict[str, list[torch.Tensor]],
         hyperparameters: dict[str, float],
     ) -> None:
-        """Copy the weights in, and reset momentum to zero."""
+        """Copy the weights in, and reset the optimiser."""
         for name in self.hyperparameter_names:
             if name not in hyperparameters:
                 raise ValueError("hyperparameter '" + name + "' is missing")
@@ -81,7 +86,7 @@ class TrainingPlan(torch.nn.Module):
             self.frozen.load(0, model)
             for index in range(self.previous):
                 self.frozen.load(1 + index, previous_models[index])
-        self.optimiser.begin(self.trained)
+        self.optimiser.begin(self.trained)  # type: ignore[operator]
         self.loss_scale.begin(self.state[0].device)
         with torch.no_grad():
             self.objective.begin(self.trained, received, hyperparameters)
@@ -172,7 +177,8 @@ class TrainingPlan(torch.nn.Module):
                 self.hyperparameters,
             )
             skip = self.loss_scale.skip()
-            self.optimiser.step(self.trained, gradients, self.hyperparameters, skip)  # type: ignore[arg-type]
+            limited = clipped(gradients, self.hyperparameters)  # type: ignore[arg-type]
+            self.optimiser.step(self.trained, limited, self.hyperparameters, skip)  # type: ignore[operator]
             self.objective.after_step(self.trained, self.hyperparameters, skip)
             self.loss_scale.update()
         return loss

@@ -1,4 +1,4 @@
-"""moonfed's operator for plans: equal to torch.optim.SGD, and safe with tensors that torch's kernel reads beyond."""
+"""moonfed's operators for plans: equal to torch.optim, and safe with tensors that torch's kernels read beyond."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from moonfed.plan.custom_operators import sgd_
+from moonfed.plan.custom_operators import adam_, sgd_
 
 VALUES: dict[str, float] = {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.01}
 Lists = tuple[list[torch.Tensor], list[torch.Tensor | None], list[torch.Tensor]]
@@ -76,6 +76,75 @@ def changed(place: int, tensor: torch.Tensor) -> Lists:
 
 
 ONE = torch.zeros(1).expand(4, 3)
+BESIDES: dict[str, Any] = {"learning_rate": 0.01, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "skip": None}
+Moments = tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]  # means, squares and steps
+
+
+def moments(parameters: list[torch.Tensor]) -> Moments:
+    zeros = ([torch.zeros_like(parameter) for parameter in parameters] for _ in range(2))
+    return next(zeros), next(zeros), [torch.zeros([]) for _ in parameters]
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_a_hundred_steps_are_those_of_torchs_adam(kind: Any, decay: float) -> None:
+    parameters, gradients, _ = lists((4, 3), (7,))
+    expected = [torch.nn.Parameter(parameter.clone()) for parameter in parameters]
+    plain = kind(expected, lr=0.01, weight_decay=decay)
+    kept = moments(parameters)
+    generator = torch.Generator().manual_seed(5)
+    for _ in range(100):
+        gradients = [torch.randn(parameter.shape, generator=generator) for parameter in parameters]
+        for parameter, gradient in zip(expected, gradients, strict=True):
+            parameter.grad = gradient
+        plain.step()
+        decoupled = kind is torch.optim.AdamW
+        adam_(parameters, gradients, *kept, **BESIDES, weight_decay=decay, decoupled=decoupled)
+    torch.testing.assert_close(parameters, [parameter.detach() for parameter in expected], rtol=0, atol=1e-6)
+
+
+def test_adam_counts_the_steps_of_each_parameter_and_leaves_one_without_a_gradient() -> None:
+    parameters, gradients, _ = lists((4,), (5,))
+    before, kept = parameters[1].clone(), moments(parameters)
+    adam_(parameters, [gradients[0], None], *kept, **BESIDES, weight_decay=0.1, decoupled=True)
+    assert torch.equal(parameters[1], before)
+    assert [float(step) for step in kept[2]] == [1, 0]
+    adam_(parameters, [None, None], *kept, **BESIDES, weight_decay=0.0, decoupled=False)
+
+
+def test_a_step_of_adam_that_is_skipped_changes_nothing() -> None:
+    parameters, _, _ = lists((4, 3))
+    before, kept = parameters[0].clone(), moments(parameters)
+    infinite: list[torch.Tensor | None] = [torch.full((4, 3), torch.inf)]
+    given = {**BESIDES, "skip": torch.ones([])}
+    adam_(parameters, infinite, *kept, **given, weight_decay=0.1, decoupled=False)
+    assert torch.equal(parameters[0], before)
+    assert not any(one.any() for found in kept for one in found)
+
+
+@pytest.mark.parametrize(
+    ("place", "tensor"),
+    [
+        (0, torch.zeros(1)),
+        (1, torch.zeros(1)),
+        (1, torch.zeros(4, 3, dtype=torch.float64)),
+        (2, torch.zeros(2, 3)),
+        (3, torch.zeros(3, 4).t()),
+        (4, torch.zeros(2)),
+        (4, torch.zeros([], dtype=torch.int64)),
+    ],
+)
+def test_tensors_that_adams_kernel_would_read_beyond_are_rejected(place: int, tensor: torch.Tensor) -> None:
+    parameters, gradients, _ = lists((4, 3))
+    given: list[list[Any]] = [parameters, list(gradients), *moments(parameters)]
+    given[place][0] = tensor
+    with pytest.raises(ValueError, match="must be"):
+        adam_(*given, **BESIDES, weight_decay=0.0, decoupled=False)
+    given[place] = []
+    with pytest.raises(ValueError, match="must be equal in number"):
+        adam_(*given, **BESIDES, weight_decay=0.0, decoupled=False)
+
+
 UNSAFE: dict[str, Callable[[], Lists]] = {
     "a smaller gradient": lambda: changed(1, torch.zeros(1)),
     "a smaller momentum": lambda: changed(2, torch.zeros(1)),

@@ -35,6 +35,10 @@ def with_rule(name: str, **settings: Value) -> Manifest:
         (fedssc(1, classes=("x", "y")), r"downlink 'prototypes' has the tensors"),
         (fedssc(1, uplink={"class_means": CLASS_MEANS[:1]}), r"uplink 'class_means' has the tensors"),
         (make_manifest(server_rule=FedNova(), training=momentum_of(1.0)), r"momentum is 1\.0"),
+        (
+            make_manifest(server_rule=FedNova(), plan=replace(make_manifest().plan, optimiser="adam")),
+            "optimiser is 'adam'",
+        ),
         (with_rule("median"), f"server_rule is 'median'; it must be one of {', '.join(SERVER_RULES)}"),
         (with_rule("fedavgm", server_momentum=1.5), "server_momentum is 1.5"),
         (with_rule("fedavgm", speed=2), r"server_rule setting 'speed' \(= 2\) is unknown"),

@@ -60,7 +60,7 @@ def test_the_estimate_follows_from_the_manifest_and_the_data(bundle: Bundle) -> 
     model = bytes_of(manifest)
     need = round_bytes(manifest, samples=100, held_out=20, batch_size=8, epochs=3, runtime=7 * MB)
     assert need.host["model"] == model
-    assert need.host["gradients and momenta"] == 2 * model  # a perceptron has no statistics
+    assert need.host["gradients and moments"] == 2 * model  # a perceptron has no statistics
     assert need.host["received"] == 2 * model  # the global model and one previous model
     assert need.host["samples"] == 120 * (6 * 4 + 8)
     assert need.host["references"] == 100 * 2 * 256 * 4
@@ -89,7 +89,7 @@ def test_mixed_precision_keeps_copies_of_the_weights(bundle: Bundle) -> None:
 def test_the_estimate_separates_host_and_accelerator_memory(bundle: Bundle) -> None:
     need = round_bytes(bundle.manifest, samples=9, batch_size=9, epochs=1, accelerator="cuda", runtime=MB)
     assert set(need.host) >= {"torch and plan", "received", "samples"}
-    assert set(need.accelerator) >= {"model", "gradients and momenta", "activations"}
+    assert set(need.accelerator) >= {"model", "gradients and moments", "activations"}
     assert not {"model", "activations"} & set(need.host)
     assert need.total == need.host_bytes + need.accelerator_bytes == sum(need.parts().values())
 
@@ -345,3 +345,15 @@ def test_a_round_that_fits_into_max_memory_is_trained(
     header, _ = coordinator.wait_for_update()
     assert header.steps == 10
     device.stop()
+
+
+def test_adam_and_clipping_take_more_than_sgd(bundle: Bundle) -> None:
+    model = bytes_of(bundle.manifest)
+    values = {"learning_rate": 0.1, "gradient_clip_norm": 1.0, "gradient_clip_value": 1.0}
+    clipping = replace(bundle.manifest, training=replace(bundle.manifest.training, hyperparameters=values))
+    adam = replace(clipping, plan=replace(clipping.plan, optimiser="adam"))
+    moments = [
+        round_bytes(manifest, samples=9, batch_size=9, epochs=1).host["gradients and moments"]
+        for manifest in (bundle.manifest, clipping, adam)
+    ]
+    assert moments == [2 * model, 4 * model, 5 * model]

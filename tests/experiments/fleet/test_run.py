@@ -137,3 +137,14 @@ def test_parties_may_exchange_encoded_models_and_learn_the_same(tmp_path: Path) 
     start = np.array(open_model(tmp_path / "plain" / "bundle" / WEIGHTS_FILE, specs))
     difference = np.linalg.norm(models["encoded"] - models["plain"])
     assert 0 < difference < 0.05 * np.linalg.norm(models["plain"] - start)
+
+
+def test_a_simulation_with_another_optimiser_stops_early_as_its_run_would(tmp_path: Path) -> None:
+    keys = {"dataset": "digits-features", "model": "mlp", "optimiser": "adamw", "parties": 3, "rounds": 30}
+    simulation = make_simulation(name="early", target_metrics={"accuracy": 0.5}, settings={"epochs": 2}, **keys)
+    result = run_simulation(simulation, tmp_path / "a", engine=TWO)
+    accuracies = [row["accuracy"] for row in rows(tmp_path / "a")]
+    assert accuracies[-1] >= 0.5
+    assert max(accuracies[:-2], default=0.0) < 0.5  # one round may be committed before the score of the last is known
+    assert len(accuracies) < 30
+    assert read_bundle(result.bundle).manifest.plan.optimiser == "adamw"

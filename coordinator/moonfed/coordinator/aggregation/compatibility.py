@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from moonfed.blobs.schema import TensorSpec
-from moonfed.bundle.manifest import CLASS_MEANS, PROTOTYPES, VARIATE, VARIATE_CHANGE, Manifest
+from moonfed.bundle.manifest import CLASS_MEANS, PROTOTYPES, SGD, VARIATE, VARIATE_CHANGE, Manifest
 from moonfed.control.run_settings import MEAN, RunSettings
 from moonfed.coordinator.aggregation.prototypes import MASK, MEANS, PRESENT
 from moonfed.coordinator.aggregation.robust.config import DEFAULT_CLIP_FACTOR, DEFAULT_WEIGHT_CAP, build_reducer
@@ -32,6 +32,12 @@ def require_consistent(manifest: Manifest) -> None:
         _require("downlink 'prototypes'", manifest.downlink[PROTOTYPES], {PRESENT: per_class, PROTOTYPES: table})
         _require("uplink 'class_means'", manifest.uplink[CLASS_MEANS], {MASK: per_class, MEANS: table})
     rule = SERVER_RULES.build(manifest.server_rule)
+    if rule.counts_steps and manifest.plan.optimiser != SGD:
+        raise InvalidInput(
+            field="plan.optimiser",
+            value=manifest.plan.optimiser,
+            rest=f"; with server_rule {rule.name!r}, which counts steps of SGD, it must be {SGD!r}",
+        )
     for _, momentum in (
         (0, manifest.training.hyperparameters.get("momentum", 0.0)),
         *manifest.schedules.get("momentum", ()),

@@ -13,7 +13,7 @@ from math import ceil, prod
 
 from moonfed.available_memory import Available
 from moonfed.blobs.schema import TensorSpec, model_size
-from moonfed.bundle.manifest import CLASS_MEANS, PROTOTYPES, Manifest, Roles
+from moonfed.bundle.manifest import CLASS_MEANS, PROTOTYPES, SGD, Manifest, Roles
 from moonfed.edge_client.resources.placement import Memory, Placement
 from moonfed.errors import ResourceExhausted
 from moonfed.sizes import human
@@ -32,7 +32,10 @@ MIXED_ACTIVATIONS = 1.0
 # model, up to a limit in bytes.
 HEAP_ACTIVATIONS, HEAP_ACTIVATIONS_AT_MOST = 2.5, 128_000_000
 HEAP_MODEL, HEAP_MODEL_AT_MOST = 6, 64_000_000
-OPTIMISER = {"learning_rate", "momentum", "weight_decay"}  # hyperparameters that every plan has
+OPTIMISERS = {  # their hyperparameters
+    "learning_rate", "weight_decay", "gradient_clip_value", "gradient_clip_norm",
+    "momentum", "beta1", "beta2", "epsilon",
+}  # fmt: skip
 TORCH = "torch and plan"
 SAMPLES = "samples"
 REFERENCES = "references"
@@ -110,7 +113,7 @@ def round_bytes(
     passes = MIXED_ACTIVATIONS if mixed else CUDA_ACTIVATIONS if cuda else ACTIVATIONS
     training = {
         "model": model + (model // 2 if mixed else 0),
-        "gradients and momenta": 2 * trained,
+        "gradients and moments": _gradients_and_moments(manifest) * trained,
         "method": received + kept + _anchors(manifest) * trained,
         "frozen encoders": manifest.plan.frozen_encoders * (model + model // 2),
         "activations": int(passes * activations + min(HEAP_ACTIVATIONS * activations, HEAP_ACTIVATIONS_AT_MOST)),
@@ -162,9 +165,16 @@ def _anchors(manifest: Manifest) -> int:
     SCAFFOLD keeps the round's initial parameters; FedProx does, too, and sums two gradients. A method without
     hyperparameters and roles, such as FedAvg, keeps none.
     """
-    if set(manifest.training.hyperparameters) - OPTIMISER:
+    if set(manifest.training.hyperparameters) - OPTIMISERS:
         return 3
     return 1 if manifest.downlink or manifest.device_state else 0
+
+
+def _gradients_and_moments(manifest: Manifest) -> int:
+    """Return the copies of the parameters: gradients, clipped ones, and the optimiser's moments."""
+    hyperparameters = manifest.training.hyperparameters
+    moments = 1 if manifest.plan.optimiser == SGD else 2
+    return 1 + moments + sum(name in hyperparameters for name in ("gradient_clip_value", "gradient_clip_norm"))
 
 
 def _copies(manifest: Manifest, epochs: int, views: int) -> int:

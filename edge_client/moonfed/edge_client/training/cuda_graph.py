@@ -1,8 +1,8 @@
 """A round's steps as one CUDA graph: the first steps warm up, the next one is captured and then replayed.
 
 A small network's step takes longer to launch, kernel by kernel, than to compute; a replay is one launch. The
-hyperparameters are constants of a captured step and momenta are new in every round, so each round captures its own
-graph. Source: "CUDA semantics: CUDA Graphs" in PyTorch's documentation.
+hyperparameters are constants of a captured step, and the optimiser's moments are new in every round, so each round
+captures its own graph. Source: "CUDA semantics: CUDA Graphs" in PyTorch's documentation.
 """
 
 from __future__ import annotations

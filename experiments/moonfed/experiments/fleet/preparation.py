@@ -176,6 +176,7 @@ def bundle_recipe(simulation: Simulation, data: SplitDataSet) -> BundleRecipe:
         classes=data.classes,
         method=simulation.device_method,
         settings=simulation.settings,
+        optimiser=simulation.optimiser,
         mean=customary.mean,
         deviation=customary.deviation,
         seed=simulation.run.seed,

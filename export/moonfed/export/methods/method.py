@@ -121,6 +121,7 @@ class Method(ABC):
     __slots__ = ()
     exchanges: ClassVar[bool] = True  # whether devices exchange anything; what does not cannot be federated
     compares_representations: ClassVar[bool] = False  # in the loss; its networks then have a projection head by default
+    assumes_sgd: ClassVar[bool] = False  # of the local optimiser: its results follow from steps of SGD
     default_epochs: ClassVar[int] = 10  # of local training; Li, He, Song (CVPR 2021), section 4.1
 
     @property

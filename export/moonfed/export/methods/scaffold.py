@@ -13,6 +13,7 @@ Source: Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, SCAFFOLD: Stochastic Con
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -82,6 +83,8 @@ def variate(received: dict[str, list[torch.Tensor]], role: str, parameters: list
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaffold(Method):
     """SCAFFOLD has no hyperparameters of its own; its global step size is 1."""
+
+    assumes_sgd: ClassVar[bool] = True  # c_i⁺ is the mean gradient of its steps
 
     def downlink(self, shapes: ExchangeShapes) -> Roles:
         """c."""
