@@ -29,6 +29,7 @@ from tests.faults.fleet import SAMPLES, expected
 from tests.proto.control.test_held_out_score import SCORE as NIGHT
 from tests.support.coordinator import ask
 from tests.support.operator_records import score_message
+from tests.support.refusals import refused
 from tests.support.scoring_devices import counts_of
 
 SCORE = replace(NIGHT, test_set="test")
@@ -95,6 +96,17 @@ def test_a_run_starts_with_the_settings_of_another(fleet: Fleet, client: Coordin
     client.stop(default.run)
     assert default.settings.weight_cap == 1.25, "as `run start` without options"
     assert not default.settings.trusting
+
+
+def test_a_program_records_its_own_metrics(client: Coordinator, ended: str) -> None:
+    client.record_metrics(ended, {"f1": 0.75, "accuracy": 0.5})
+    client.record_metrics(ended, {"f1": 0.25}, round=1)
+    first, last = client.rounds(ended)
+    assert (first.metrics["f1"], last.metrics["f1"], last.accuracy) == (0.25, 0.75, 0.5)
+    with refused(NotFound, "global model", 9):
+        client.record_metrics(ended, {"f1": 1.0}, round=9)
+    with pytest.raises(InvalidInput, match="f1"):
+        client.record_metrics(ended, {"f1": float("nan")})
 
 
 def test_settings_come_from_a_recipe(fleet: Fleet, client: Coordinator, tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from datetime import datetime
+from functools import cache
+from types import NoneType
 from typing import Any
 
 from moonfed.control.events import NAMES
@@ -13,12 +15,16 @@ from moonfed.control.held_out_score import HeldOutScore
 from moonfed.control.run_settings import RunSettings
 from moonfed.formatting import iso
 
+_PLAIN = frozenset((str, int, bool, NoneType))
 
-def document(value: object) -> Any:  # noqa: ANN401 - JSON values
+
+def document(value: Any) -> Any:  # noqa: ANN401 - JSON values
     """Return records as JSON values: times in ISO 8601 and UTC, and None for a number that is not finite.
 
     An event also has its kind, as `event`.
     """
+    if type(value) in _PLAIN:  # most values, of which a fleet has thousands
+        return value
     match value:
         case HeldOutScore():
             return value.to_json()  # with each class's precision and recall
@@ -31,9 +37,12 @@ def document(value: object) -> Any:  # noqa: ANN401 - JSON values
         case Mapping():
             return {name: document(one) for name, one in value.items()}
         case tuple() | list():
-            names = bool(value) and isinstance(value[0], str)  # of devices, by the thousands
-            return list(value) if names else [document(one) for one in value]
-    if is_dataclass(value):
-        kind = {"event": NAMES[type(value)]} if type(value) in NAMES else {}
-        return kind | {field.name: document(getattr(value, field.name)) for field in fields(value)}
-    return value
+            return [document(one) for one in value]
+    kind = type(value)
+    shown = {name: document(getattr(value, name)) for name in _names(kind)}
+    return {"event": NAMES[kind], **shown} if kind in NAMES else shown
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))

@@ -171,6 +171,26 @@ class RunCalls:
         manifest = Manifest.from_bytes(self.connection.fetch(found.manifest))
         return read_weights(self.connection.fetch(ref), manifest.tensors)
 
+    def record_metrics(
+        self,
+        run: str,
+        metrics: Mapping[str, float],
+        *,
+        round: int | None = None,  # noqa: A002 - as everywhere
+    ) -> None:
+        """Record metrics of a global model, by default the newest, in place of earlier ones of the same names.
+
+        They are in `rounds`, in `run show`, in the console, in trackers, and may end the run: see docs/runs.md. The
+        least role is evaluator. Raises NotFound if there is no such model, InvalidInput for a metric that is no finite
+        number.
+
+        Example:
+            coordinator.record_metrics("digits", {"f1": 0.93})
+        """
+        number = self.run(run).round if round is None else round
+        request = control_pb2.RecordMetricsRequest(run=run, round=number, metrics=metrics)
+        self.connection.ask(control_pb2.RecordMetricsReply, "RecordMetrics", request)
+
     def evaluate(
         self,
         run: str,

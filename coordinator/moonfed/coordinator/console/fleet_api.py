@@ -58,9 +58,9 @@ class FleetApi:
         asked = control_pb2.ListDevicesRequest(labels=labels, online=request.query_params.get("online") == "true")
 
         def row(device: Device) -> dict[str, Any]:
-            shown: dict[str, Any] = document(device)
             models, reason = versions.pop(device.device, {}), reasons.pop(device.device, "")
-            return {name: shown[name] for name in ROW} | {"models": models, "ineligible": reason}
+            shown = {name: document(getattr(device, name)) for name in ROW}
+            return shown | {"models": models, "ineligible": reason}
 
         return await rows_response(client.connection.each(Device, "ListDevices", asked), row)
 

@@ -1,4 +1,4 @@
-"""Progress of one round: logged, reported to the coordinator, and stopped when it asks for that."""
+"""Heartbeats of a round: progress is logged and reported to the coordinator, whose answer may stop the training."""
 
 from __future__ import annotations
 
