@@ -38,7 +38,7 @@ def document(value: Any) -> Any:  # noqa: ANN401 - JSON values
             return {name: document(one) for name, one in value.items()}
         case tuple() | list():
             return [document(one) for one in value]
-    kind = type(value)
+    kind: Any = type(value)
     shown = {name: document(getattr(value, name)) for name in _names(kind)}
     return {"event": NAMES[kind], **shown} if kind in NAMES else shown
 
