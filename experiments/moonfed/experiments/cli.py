@@ -10,7 +10,7 @@ import typer
 from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
 from moonfed.command_line.programs import new_app, print_json, run_program
 from moonfed.data.formats import IGNORE_FOLDER_HELP, METAVAR, find_kind
-from moonfed.experiments.fleet.simulate_command import simulate_command
+from moonfed.experiments.fleet.simulate_command import compare, simulate_command
 from moonfed.experiments.papers.reproduce_command import reproduce_command
 from moonfed.formatting import count
 from moonfed.observability.logs import MESSAGE, configure_logs
@@ -134,6 +134,19 @@ def new_command(
 
 
 app.command("simulate")(simulate_command)
+
+
+@app.command("compare")
+def compare_command(
+    directories: list[Path] = typer.Argument(..., help="Each the --output of a simulation.", metavar="DIRECTORY..."),
+    output: Path | None = typer.Option(None, "--output", help="Directory for comparison.json and comparison.png."),
+    as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
+) -> None:
+    """Compare finished simulations: the keys in which they differ, accuracies, rounds, traffic and time.
+
+    Example: moonfed-experiments compare build/fedavg build/moon --output build/comparison
+    """
+    compare(directories, output, as_json=as_json)
 
 
 @app.command()

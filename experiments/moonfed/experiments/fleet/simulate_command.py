@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +52,10 @@ def simulate_command(
         [], "--set", metavar="KEY=VALUE",
         help="Override a key: rounds=3, mu=1 (a method's setting), server.server_momentum=0.7; mu= removes it.",
     ),
+    sweeps: list[str] = typer.Option(
+        [], "--sweep", metavar="KEY=A,B,C",
+        help="Simulate each value, and with several --sweep each combination, in a directory of its own.",
+    ),
     engine: str = typer.Option(
         "processes", "--engine",
         help="processes on this machine, or ray (cluster at RAY_ADDRESS; --output on a shared file system).",
@@ -66,39 +70,70 @@ def simulate_command(
 
     In --output: results.jsonl with a line for each round, summary.json, accuracy.png, model.safetensors, the bundle,
     and the coordinator's and the parties' state. The same command resumes an interrupted simulation, even after a kill.
+    With --sweep, comparison.json and comparison.png compare all of them, as `compare` does.
 
     Example: moonfed-experiments simulate examples/digits-moon.toml --set rounds=5 --output build/digits-moon
 
     Example: moonfed-experiments simulate --bundle churn-bundle --data customers.csv --parties 200 --beta 0.5
     --set cohort=10% --set dropouts=0.1 --output build/churn
+
+    Example: moonfed-experiments simulate examples/digits-moon.toml --sweep mu=1,5,10 --sweep seed=1,2 --output build/mu
     """
+    from moonfed.errors import InvalidInput
+    from moonfed.experiments.fleet.compare import directory_of, grid
     from moonfed.experiments.fleet.engine import EngineSettings
     from moonfed.experiments.fleet.plot import draw_result
     from moonfed.experiments.fleet.run import run_simulation
     from moonfed.experiments.group import read_names
 
     configure_logs(log_format, log_level, MESSAGE)
+    if sweeps and checkpoint:
+        raise InvalidInput(field="checkpoint", value=str(checkpoint), rest="; with --sweep it must not be given")
     named = {"target": target, "parties": parties, "beta": beta, "by": by}
     options = [f"{key}={value}" for key, value in named.items() if value not in (None, "")]
-    simulation, opened = _read([*changes, *options], recipe, bundle)
-    if simulation.by and data:
-        simulation = simulation.with_parties(len(read_names(data, simulation.by)))
     settings = EngineSettings(kind=engine, device=device)  # type: ignore[arg-type] # both are checked
     if workers is not None:
         settings = replace(settings, workers=workers)
-    with explain_interrupt(), _progress_bar() as progress:
-        result = run_simulation(
-            simulation,
-            output,
-            data=data,
-            bundle=opened,
-            checkpoint=checkpoint,
-            engine=settings,
-            progress=progress,
-            trust=trust,
-        )
-    draw_result(result)
-    _print_outcome(result, as_json)
+    combinations = grid(sweeps)
+    chosen = [_read([*changes, *options, *combination], recipe, bundle) for combination in combinations]  # all checked
+    for number, (combination, (simulation, opened)) in enumerate(zip(combinations, chosen, strict=True), 1):
+        if simulation.by and data:
+            simulation = simulation.with_parties(len(read_names(data, simulation.by)))
+        place = f"{number}/{len(combinations)} {', '.join(combination)}: " if sweeps else ""
+        with explain_interrupt(), _progress_bar(place) as progress:
+            result = run_simulation(
+                simulation,
+                output / directory_of(combination) if sweeps else output,
+                data=data,
+                bundle=opened,
+                checkpoint=checkpoint,
+                engine=settings,
+                progress=progress,
+                trust=trust,
+            )
+        draw_result(result)
+        if not sweeps:
+            _print_outcome(result, as_json)
+    if sweeps:
+        compare([output / directory_of(combination) for combination in combinations], output, as_json=as_json)
+
+
+def compare(directories: Sequence[Path], output: Path | None, *, as_json: bool) -> None:
+    """Print a table of finished simulations; write comparison.json and comparison.png into `output`, if any."""
+    import json
+
+    from moonfed.experiments.fleet.compare import draw, read_outcomes, table
+
+    outcomes = read_outcomes(directories)
+    documents = [outcome.to_document() for outcome in outcomes]
+    if output:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / "comparison.json").write_text(json.dumps(documents, indent=1) + "\n")
+        draw(outcomes, output / "comparison.png")
+    if as_json:
+        print_json({"simulations": documents})
+    else:
+        typer.echo(table(outcomes))
 
 
 def _read(changes: list[str], recipe: Path | None, bundle: Path | None) -> tuple[Simulation, Bundle | None]:
@@ -125,7 +160,7 @@ def explain_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def _progress_bar() -> Iterator[Callable[[SimulationProgress], None]]:
+def _progress_bar(place: str = "") -> Iterator[Callable[[SimulationProgress], None]]:
     """Show a bar with the time left on standard error, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -141,7 +176,7 @@ def _progress_bar() -> Iterator[Callable[[SimulationProgress], None]]:
 
         def show(progress: SimulationProgress) -> None:
             accuracy = "" if progress.accuracy is None else f", accuracy {progress.accuracy:.3f}"
-            bar.update(task, completed=progress.fraction, description=progress.sentence + accuracy)
+            bar.update(task, completed=progress.fraction, description=place + progress.sentence + accuracy)
 
         yield show
 
