@@ -19,7 +19,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 def test_errors_are_one_sentence_on_stderr_with_an_exit_code(tmp_path: Path) -> None:
     done = program(*TABLE, "--set", "mu=1", "--output", str(tmp_path / "b"))
     assert done.returncode == 2
-    assert done.stderr.startswith("moonfed-export: setting 'mu' (= '1') is unknown; fedavg has batch_size, epochs")
+    assert done.stderr.startswith(
+        "moonfed-export: setting 'mu' (= '1') is unknown; fedavg with sgd has batch_size, epochs"
+    )
     assert done.stderr.count("\n") == 1
     done = program("inspect", str(tmp_path / "absent"))
     assert (done.returncode, done.stdout) == (3, "")

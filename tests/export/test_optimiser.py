@@ -164,5 +164,6 @@ def test_gradients_are_clipped_as_torch_does(limit: float) -> None:
     torch.nn.utils.clip_grad_norm_(parameters, limit)
     found = clipped(gradients, {"gradient_clip_norm": limit})
     assert found[1] is None
+    assert clipped([None], {"gradient_clip_norm": limit, "gradient_clip_value": limit}) == [None]
     expected = [parameter.grad for parameter in parameters]
     torch.testing.assert_close([one for one in found if one is not None], expected)

@@ -77,6 +77,8 @@ def test_a_long_cosine_is_linear_in_pieces_and_close_to_torchs() -> None:
 def test_a_value_stays_after_the_last_round_and_steps_end_when_they_are_negligible() -> None:
     assert ours("cosine:4")[3:] == [pytest.approx(0.1 * 0.146446609)] * 37
     assert read_schedule("learning_rate", "step:1:0.1", 1.0)[-1][1] >= 1e-6
+    assert ours("step:3:1e-7")[2:4] == [0.1, pytest.approx(1e-8)], "but the first is never left out"
+    assert ours("warmup:5,step:2:0.5")[4:8] == [0.1, 0.1, 0.1, 0.05], "steps begin after the warm-up"
 
 
 @pytest.mark.parametrize(

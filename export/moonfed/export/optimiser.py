@@ -114,8 +114,8 @@ def clipped(gradients: list[torch.Tensor | None], hyperparameters: dict[str, flo
     if "gradient_clip_value" in hyperparameters:
         limit = hyperparameters["gradient_clip_value"]
         gradients = refilled(gradients, [gradient.clamp(-limit, limit) for gradient in present(gradients)])
-    if "gradient_clip_norm" in hyperparameters:
-        used = present(gradients)
+    used = present(gradients)
+    if used and "gradient_clip_norm" in hyperparameters:
         norms: list[torch.Tensor] = torch._foreach_norm(used)  # type: ignore[assignment]
         norm = torch.linalg.vector_norm(torch.stack(norms))
         factor = (hyperparameters["gradient_clip_norm"] / (norm + 1e-6)).clamp(max=1.0)

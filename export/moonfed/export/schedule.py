@@ -46,11 +46,12 @@ def read_schedule(key: str, text: str, value: float) -> Schedule:
     for part in parts:
         assert part  # noqa: S101 - checked above
         rounds = int(part[2] or part[3])
-        if not begin < rounds <= MOST_ROUNDS:
+        least = begin + 1 if part[1] == "cosine" else 1
+        if not least <= rounds <= MOST_ROUNDS:
             raise InvalidInput(
                 field=f"schedule of {key}",
                 value=text,
-                rest=f"; its rounds must be above {begin}, at most {MOST_ROUNDS:,}",
+                rest=f"; its rounds must be from {least} to {MOST_ROUNDS:,}",
             )
         if part[1] == "warmup":
             points |= {1: value / rounds, rounds: value}
@@ -81,7 +82,7 @@ def _steps(key: str, text: str, value: float, begin: int, *, every: int, factor_
         )
     points = {begin + 1: value}
     level, at = 1.0, begin + every
-    while level * factor >= NEGLIGIBLE and at <= MOST_ROUNDS:
+    while (level == 1 or level * factor >= NEGLIGIBLE) and at <= MOST_ROUNDS:
         points |= {at: value * level, at + 1: value * level * factor}
         level, at = level * factor, at + every
     return points

@@ -39,6 +39,8 @@ def document(value: Any) -> Any:  # noqa: ANN401 - JSON values
         case tuple() | list():
             return [document(one) for one in value]
     kind: Any = type(value)
+    if not hasattr(kind, "__dataclass_fields__"):
+        return value
     shown = {name: document(getattr(value, name)) for name in _names(kind)}
     return {"event": NAMES[kind], **shown} if kind in NAMES else shown
 

@@ -244,6 +244,16 @@ class Pairs(Kind[Mapping[str, Value]]):
         return ", ".join(f"{key}={item}" for key, item in sorted(value.items()))
 
 
+class Numbers(Pairs):
+    """Finite numbers by name."""
+
+    def check(self, name: str, value: Mapping[str, Value]) -> None:
+        super().check(name, value)
+        for key, item in value.items():
+            if isinstance(item, str | bool):
+                raise InvalidInput(field=f"{name}.{key}", value=item, allowed="a number")
+
+
 _LINE = f"1 to {MAX_WORD} printable characters"
 
 

@@ -15,6 +15,7 @@ from moonfed.control.kinds import (
     Flag,
     Labels,
     Number,
+    Numbers,
     Pairs,
     Share,
     Whole,
@@ -54,7 +55,7 @@ class RunSettings:
     )
     target_metrics: Mapping[str, Value] = setting(
         {},
-        Pairs(),
+        Numbers(),
         "Finish the run early once a global model reaches this value of a metric, such as accuracy=0.95; repeatable, "
         "and then all at once. Metrics whose name ends with loss or error are better if lower.",
         option="--target",
@@ -155,9 +156,6 @@ class RunSettings:
     def __post_init__(self) -> None:
         for name, item in RUN_SETTINGS.items():
             item.kind.check(name, getattr(self, name))
-        for name, value in self.target_metrics.items():
-            if isinstance(value, str):
-                raise InvalidInput(field=f"target_metrics.{name}", value=value, allowed="a number")
         if self.trusted_labels and not self.labels:
             raise InvalidInput("trusted_labels is given without a label; name the labels that devices must have")
         if self.trusting and self.is_robust:

@@ -14,7 +14,7 @@ import typer
 from hypothesis import HealthCheck, given, settings, strategies
 
 from moonfed.control.declarations import Declaration
-from moonfed.control.kinds import Amounts, Choice, Flag, Labels, Number, Pairs, Share, Whole, Words
+from moonfed.control.kinds import Amounts, Choice, Flag, Labels, Number, Numbers, Pairs, Share, Whole, Words
 from moonfed.control.recipe import override, read_recipe_file, to_toml
 from moonfed.control.run_settings import DEFAULTS, RUN_SETTINGS, RunSettings
 from moonfed.coordinator.cli.run_start import start
@@ -70,6 +70,9 @@ def texts(item: Declaration) -> strategies.SearchStrategy[list[str]]:
             )
         case Choice(choices=choices):
             return strategies.sampled_from(choices).map(lambda word: [word])
+        case Numbers():
+            values = strategies.dictionaries(WORDS, strategies.floats(-1e9, 1e9), min_size=1, max_size=3)
+            return values.map(lambda pairs: [f"{name}={value!r}" for name, value in pairs.items()])
         case Labels() | Pairs():
             return PAIRS.map(lambda pairs: [f"{name}={value}" for name, value in pairs.items()])
         case Words():

@@ -25,7 +25,7 @@ def test_metrics_of_a_cohort() -> None:
     assert holdout_metrics(messages) == {"holdout_accuracy": 0.875, "holdout_samples": 40}
     measured = [report(30, inexactness=0.5), report(10, inexactness=0.9, other=7.0), report(99)]
     assert train_metrics(measured) == {"inexactness": pytest.approx(0.6), "other": 7.0}
-    forged = [report(1, loss=1.0, train_loss=99.0)]
+    forged = [report(1, loss=1.0, train_loss=99.0, accuracy=1.0, **{"accuracy@night": 1.0, "loss@night": 0.0})]
     assert train_metrics(forged) == {"train_loss": 1.0}
     huge = [report(1, loss=sign * 1.7e308, holdout_loss=1.7e308, holdout_samples=9.0) for sign in (1, 1, -1)]
     assert train_metrics(huge) == {}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from moonfed.errors import InvalidInput, NotFound
+from moonfed.errors import Corrupt, InvalidInput, NotFound
 from moonfed.experiments.cli import app
 from moonfed.experiments.fleet.compare import directory_of, grid, read_outcomes, table
 from tests.support.quick_simulations import rows
@@ -33,8 +33,11 @@ def test_a_sweep_names_a_key_and_different_values(sweep: str) -> None:
         grid([sweep])
 
 
+MANY, LONG = f"seed={','.join(map(str, range(201)))}", f"target={'x' * 300},y"
+
+
 @pytest.mark.parametrize(
-    "sweeps", [["mu=1", "mu=2"], [f"seed={','.join(map(str, range(201)))}"]], ids=["twice", "many"]
+    "sweeps", [["mu=1", "mu=2"], [MANY], ["target=a/b,a_b"], [LONG]], ids=["twice", "many", "alike", "long"]
 )
 def test_a_grid_is_of_different_keys_and_not_endless(sweeps: list[str]) -> None:
     with refused(InvalidInput, "sweep", ", ".join(sweeps)):
@@ -71,6 +74,13 @@ def test_outcomes_are_named_by_the_keys_in_which_they_differ(tmp_path: Path) -> 
 
 def test_a_directory_without_a_finished_simulation_is_named(tmp_path: Path) -> None:
     with refused(NotFound, "directory", str(tmp_path)):
+        read_outcomes([tmp_path])
+
+
+@pytest.mark.parametrize("summary", ["", "{}", "[]", '{"recipe": 3}', '{"recipe": {}}'])
+def test_a_damaged_directory_is_named(summary: str, tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(summary)
+    with pytest.raises(Corrupt, match=str(tmp_path)):
         read_outcomes([tmp_path])
 
 

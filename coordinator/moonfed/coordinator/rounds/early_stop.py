@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from moonfed.control.run_settings import RunSettings
+from moonfed.registry import Value
 
 LOWER_IS_BETTER = ("loss", "error")  # ends of metrics' names
-ACCURACIES = ("accuracy", "holdout_accuracy")  # the evaluator's, or else the devices'
+ACCURACY = "accuracy"  # the evaluator's; the mean of devices' holdouts is a claim, which one device could inflate
 
 
 def is_done(settings: RunSettings, metrics: Mapping[int, Mapping[str, float]]) -> str:
@@ -15,25 +16,25 @@ def is_done(settings: RunSettings, metrics: Mapping[int, Mapping[str, float]]) -
     return _reached(settings.target_metrics, metrics) or _stalled(settings.stop_after, metrics)
 
 
-def _reached(targets: Mapping[str, object], metrics: Mapping[int, Mapping[str, float]]) -> str:
+def _reached(targets: Mapping[str, Value], metrics: Mapping[int, Mapping[str, float]]) -> str:
     """Return which model reached all targets; empty if none has."""
     for round_, found in sorted(metrics.items()) if targets else ():
-        if all(name in found and _reaches(name, found[name], float(str(limit))) for name, limit in targets.items()):
+        if all(name in found and _reaches(name, found[name], float(limit)) for name, limit in targets.items()):
             return f"global model {round_} has reached {', '.join(f'{name} {found[name]:.4g}' for name in targets)}"
     return ""
 
 
 def _reaches(name: str, value: float, limit: float) -> bool:
-    return value <= limit if name.endswith(LOWER_IS_BETTER) else value >= limit
+    metric = name.partition("@")[0]  # which a test set's name may follow
+    return value <= limit if metric.endswith(LOWER_IS_BETTER) else value >= limit
 
 
 def _stalled(patience: int, metrics: Mapping[int, Mapping[str, float]]) -> str:
     """Return since when no evaluated model was more accurate, if that is for `patience` of them; 0: never."""
-    name = next((name for name in ACCURACIES if any(name in found for found in metrics.values())), "")
-    scores = {round_: found[name] for round_, found in sorted(metrics.items()) if name in found}
+    scores = {round_: found[ACCURACY] for round_, found in sorted(metrics.items()) if ACCURACY in found}
     if not patience or not scores:
         return ""
     best = max(scores, key=lambda round_: (scores[round_], -round_))
     if sum(round_ > best for round_ in scores) < patience:
         return ""
-    return f"{name} has not exceeded {scores[best]:.4g}, of global model {best}, for {patience} evaluated models"
+    return f"accuracy has not exceeded {scores[best]:.4g}, of global model {best}, for {patience} evaluated models"

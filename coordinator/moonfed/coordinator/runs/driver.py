@@ -210,7 +210,8 @@ class RunDriver:
                 await self._advance(DeviceOffline(device=device, ineligible=self._devices.ineligibility(device)))
 
     async def catch_up(self) -> None:
-        """Apply the reports that other replicas have recorded."""
+        """Apply the reports and metrics that other replicas have recorded."""
+        await self._finish_if_done()
         async with self._lock:
             for device in await self._devices.catch_up():
                 await self._refresh(device)
@@ -355,11 +356,16 @@ class RunDriver:
         self._background.spawn(self._finish_if_done())
 
     async def _finish_if_done(self) -> None:
-        """End the run early if its settings say so; other replicas record metrics, too."""
+        """End the run early if its settings say so; if the database cannot be read now, the next look tells."""
         settings = self.record.settings
         if not (settings.stop_after or settings.target_metrics) or self.state.stopping:
             return
-        if reason := is_done(settings, await in_thread(self._store.metrics_of_run, self.record.run)):
+        try:
+            reason = is_done(settings, await in_thread(self._store.metrics_of_run, self.record.run))
+        except Exception as error:  # such as a brief outage of the database
+            _log.warning("run %s: cannot look whether it is done: %s", self.record.run, error)
+            return
+        if reason:
             _log.info("run %s is finished early: %s", self.record.run, reason)
             await self._deliver(StopRequested(status="finished"))
 

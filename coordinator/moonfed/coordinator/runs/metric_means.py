@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from moonfed.coordinator.records import DeviceReport
 from moonfed.coordinator.updates.validation import HOLDOUT_SAMPLES
 
+OTHERS = ("holdout_", "accuracy", "loss@")  # beginnings of names that are not of training, but of evaluations
+
 
 def train_metrics(reports: Sequence[DeviceReport]) -> dict[str, float]:
     """Return the means of the training metrics, weighted by samples; the loss as `train_loss`."""
-    names = {name for report in reports for name in report.metrics if not name.startswith("holdout_")} - {"train_loss"}
+    names = {name for report in reports for name in report.metrics if not name.startswith(OTHERS)} - {"train_loss"}
     found = {}
     for name in sorted(names):
         reported = [(report.samples, report.metrics[name]) for report in reports if name in report.metrics]

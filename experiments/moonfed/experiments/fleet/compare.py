@@ -11,11 +11,12 @@ from statistics import fmean
 from typing import Any
 
 from moonfed.coordinator.cli import layout
-from moonfed.errors import InvalidInput, NotFound
+from moonfed.errors import Corrupt, InvalidInput, NotFound
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.fleet.results import read_rows
 
 MOST = 200  # simulations of a sweep
+LONGEST = 255  # bytes of a directory's name
 _FORBIDDEN = str.maketrans("/\\", "__")  # in names of directories
 
 
@@ -69,6 +70,10 @@ def grid(sweeps: Sequence[str]) -> list[tuple[str, ...]]:
         raise InvalidInput(
             field="sweep", value=", ".join(sweeps), rest=f"; that is {len(found):,} simulations, at most {MOST}"
         )
+    names = {directory_of(combination) for combination in found}
+    if len(names) < len(found) or max(len(name.encode()) for name in names) > LONGEST:
+        problem = f"; its directories' names would be alike, or longer than {LONGEST} bytes"
+        raise InvalidInput(field="sweep", value=", ".join(sweeps), rest=problem)
     return found
 
 
@@ -86,7 +91,12 @@ def read_outcomes(directories: Sequence[Path]) -> list[Outcome]:
             problem = ", which has no finished simulation; `simulate` resumes one"
             raise NotFound(field="directory", value=str(directory), rest=problem)
         rounds, parties = read_rows(files)
-        recipe = _flat(json.loads(files.summary.read_text())["recipe"])
+        try:
+            recipe = _flat(json.loads(files.summary.read_text())["recipe"])
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise Corrupt(f"{files.summary} is not the summary of a simulation") from error
+        if not (rounds or parties):
+            raise Corrupt(f"{files.results} has no results; simulate again into a new directory")
         found.append(
             Outcome(
                 label=directory.name,

@@ -95,10 +95,13 @@ def simulate_command(
     if workers is not None:
         settings = replace(settings, workers=workers)
     combinations = grid(sweeps)
-    chosen = [_read([*changes, *options, *combination], recipe, bundle) for combination in combinations]  # all checked
-    for number, (combination, (simulation, opened)) in enumerate(zip(combinations, chosen, strict=True), 1):
+    chosen = []  # all checked before the first is simulated
+    for combination in combinations:
+        simulation, opened = _read([*changes, *options, *combination], recipe, bundle)
         if simulation.by and data:
             simulation = simulation.with_parties(len(read_names(data, simulation.by)))
+        chosen.append((simulation, opened))
+    for number, (combination, (simulation, opened)) in enumerate(zip(combinations, chosen, strict=True), 1):
         place = f"{number}/{len(combinations)} {', '.join(combination)}: " if sweeps else ""
         with explain_interrupt(), _progress_bar(place) as progress:
             result = run_simulation(
