@@ -13,12 +13,7 @@ import pytest
 from tests.test_mirroring import PARTS
 
 ROOT = Path(__file__).parents[1]
-OPEN = (  # Triton's sentences are the server's contract
-    "tests/serving/",
-    "tests/client/",
-    "tests/coordinator/rpc/",
-    "tests/experiments/test_simulation.py",
-)
+OPEN = ("tests/serving/",)  # Triton's sentences are the server's contract
 MOST_QUOTING = 0.15  # of all tests
 LENGTH = 5  # words in a row
 Words = tuple[str, ...]

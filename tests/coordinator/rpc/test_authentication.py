@@ -88,7 +88,7 @@ def test_no_call_can_be_made_in_another_devices_name(fleet: Fleet, caplog: pytes
     assert set(calls) == {method.name for method in fleet_pb2.DESCRIPTOR.services_by_name["Fleet"].methods}
     for name, call in calls.items():
         caplog.clear()
-        with pytest.raises(Denied, match="'cam-1'; it may not act for 'cam-2'"):
+        with pytest.raises(Denied, match=r"'cam-1'.*'cam-2'"):
             call()
         assert any(record.name == "moonfed.coordinator.audit" for record in caplog.records), name
 

@@ -38,7 +38,7 @@ def test_an_update_that_comes_after_its_round_is_late(
     devices[0].submit(work[0], model_bytes(1.0))
     again = sessions[0].assignment()  # of round 2, which did not wait for cam-2
     assert [dict(found.outcomes) for found in outcomes(fleet, "run")] == [{"cam-1": "counted", "cam-2": "missing"}]
-    assert history(fleet, "cam-2")[0].reason == "0% trained when the round closed"
+    assert history(fleet, "cam-2")[0].reason.startswith("0% trained")
     with pytest.raises(TooLate):
         devices[1].submit(work[1], model_bytes(1.0))
     until(lambda: history(fleet, "cam-2")[0].outcome == "late")

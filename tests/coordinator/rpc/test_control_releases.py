@@ -169,7 +169,7 @@ def test_releases_that_do_not_fit_are_rejected_by_name(calls: Fleet) -> None:
         (foreign, InvalidInput, "weights of the release are"),
         (missing, NotFound, "was not uploaded"),
         (changed(good, run="none"), NotFound, "there is no run 'none'"),
-        (changed(good, round=3), NotFound, "run 'run' has no global model of round 3"),
+        (changed(good, round=3), NotFound, "global model of round 3"),
         (changed(good, version=2), AlreadyExists, "version is 2; it must be 1, the next of release 'digits'"),
     ]
     for release, error, reason in cases:
