@@ -190,6 +190,11 @@ class RunSettings:
         return any(name in DEFENCE for name in self.changed())
 
     @property
+    def may_end_early(self) -> bool:
+        """True if metrics may finish the run before its last round."""
+        return bool(self.stop_after or self.target_metrics)
+
+    @property
     def clips(self) -> bool:
         """True if changes longer than a bound are scaled down."""
         return bool(self.clip_norm or self.clip_factor)

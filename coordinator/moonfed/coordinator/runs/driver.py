@@ -358,7 +358,7 @@ class RunDriver:
     async def _finish_if_done(self) -> None:
         """End the run early if its settings say so; if the database cannot be read now, the next look tells."""
         settings = self.record.settings
-        if not (settings.stop_after or settings.target_metrics) or self.state.stopping:
+        if not settings.may_end_early or self.state.stopping:
             return
         try:
             reason = is_done(settings, await in_thread(self._store.metrics_of_run, self.record.run))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,8 +90,10 @@ class Fleet:
             metrics=update.metrics,
             encoding=assignment.encodings.up,
         )
-        await self.coordinator.updates.submit_files(header, {role: file for role, (_, file) in stored.outgoing.items()})
-        self.delivered(seconds)
+        sent = {role: file for role, (_, file) in stored.outgoing.items()}
+        with suppress(WrongState) if self.settings.may_end_early else nullcontext():  # its open round is abandoned
+            await self.coordinator.updates.submit_files(header, sent)
+            self.delivered(seconds)
 
     def _max_steps(self, party: Party, assignment: Assignment) -> int:
         """Return a straggler's work budget in this round."""
