@@ -53,7 +53,15 @@ def written(directory: Path, accuracies: list[float], **recipe: Any) -> Path:
         for number, value in enumerate(accuracies, 1)
     ]  # fmt: skip
     (directory / "results.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    (directory / "summary.json").write_text(json.dumps({"recipe": {"name": directory.name, **recipe}}))
+    summary = {
+        "recipe": {"name": directory.name, **recipe},
+        "accuracy": accuracies[-1],
+        "best_accuracy": max(accuracies),
+        "sent_bytes": 1_000_000 * len(accuracies),
+        "received_bytes": 500_000 * len(accuracies),
+        "seconds": 2.0 * len(accuracies),
+    }
+    (directory / "summary.json").write_text(json.dumps(summary))
     return directory
 
 
@@ -79,9 +87,13 @@ def test_a_directory_without_a_finished_simulation_is_named(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("summary", ["", "{}", "[]", '{"recipe": 3}', '{"recipe": {}}'])
 def test_a_damaged_directory_is_named(summary: str, tmp_path: Path) -> None:
-    (tmp_path / "summary.json").write_text(summary)
-    with pytest.raises(Corrupt, match=str(tmp_path)):
-        read_outcomes([tmp_path])
+    directory = written(tmp_path / "damaged", [0.5])
+    (directory / "summary.json").write_text(summary)
+    with pytest.raises(Corrupt, match=str(directory / "summary.json")):
+        read_outcomes([directory])
+    (directory / "results.jsonl").write_text("")
+    with pytest.raises(Corrupt, match=str(directory / "results.jsonl")):
+        read_outcomes([directory])
 
 
 @pytest.mark.slow

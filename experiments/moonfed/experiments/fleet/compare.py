@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from moonfed.coordinator.cli import layout
@@ -22,24 +21,16 @@ _FORBIDDEN = str.maketrans("/\\", "__")  # in names of directories
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A finished simulation: accuracy by round, or of each party alone, which has no rounds."""
+    """A finished simulation, by its summary; of parties alone, which have no rounds, the accuracies are theirs."""
 
     label: str  # the keys in which its recipe differs from the others' or its directory's name
     recipe: Mapping[str, Any]  # flat: tables' keys follow a dot
     accuracies: Sequence[float]
     rounds: int
+    last: float  # accuracy of the last round; of parties alone, the mean
+    best: float
     megabytes: float  # sent to and received from all parties
     seconds: float
-
-    @property
-    def best(self) -> float:
-        """The best round's accuracy; of parties alone, the mean."""
-        return max(self.accuracies) if self.rounds else self.last
-
-    @property
-    def last(self) -> float:
-        """The last round's accuracy; of parties alone, the mean."""
-        return self.accuracies[-1] if self.rounds else fmean(self.accuracies)
 
     def to_document(self) -> dict[str, Any]:
         """Return the outcome as JSON values."""
@@ -49,7 +40,7 @@ class Outcome:
             "best_accuracy": self.best,
             "rounds": self.rounds,
             "megabytes": round(self.megabytes, 3),
-            "seconds": round(self.seconds, 3),
+            "seconds": self.seconds,
             "recipe": dict(self.recipe),
         }
 
@@ -91,22 +82,23 @@ def read_outcomes(directories: Sequence[Path]) -> list[Outcome]:
             problem = ", which has no finished simulation; `simulate` resumes one"
             raise NotFound(field="directory", value=str(directory), rest=problem)
         rounds, parties = read_rows(files)
-        try:
-            recipe = _flat(json.loads(files.summary.read_text())["recipe"])
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise Corrupt(f"{files.summary} is not the summary of a simulation") from error
         if not (rounds or parties):
             raise Corrupt(f"{files.results} has no results; simulate again into a new directory")
-        found.append(
-            Outcome(
+        try:
+            summary = json.loads(files.summary.read_text())
+            outcome = Outcome(
                 label=directory.name,
-                recipe=recipe,
+                recipe=_flat(summary["recipe"]),
                 accuracies=[entry.accuracy for entry in rounds or parties],
                 rounds=len(rounds),
-                megabytes=sum(entry.traffic for entry in rounds) / 1e6,
-                seconds=sum(entry.seconds for entry in rounds or parties),
+                last=summary["accuracy"],
+                best=summary.get("best_accuracy", summary["accuracy"]),
+                megabytes=(summary.get("sent_bytes", 0) + summary.get("received_bytes", 0)) / 1e6,
+                seconds=summary["seconds"],
             )
-        )
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise Corrupt(f"{files.summary} is not the summary of a simulation") from error
+        found.append(outcome)
     return _labelled(found)
 
 
