@@ -117,7 +117,7 @@ def bundle(
         method=recipes.read_federated(method),
         settings=read_pairs("--set", settings or []),
         optimiser=optimiser,
-        schedules={key: str(text) for key, text in read_pairs("--schedule", schedules or []).items()},
+        schedules=read_pairs("--schedule", schedules or []),
         server_rule=read_server_rule({**read_pairs("--server-set", server_settings or []), "name": server_rule}),
         augmentation=augmentation,
         mean=samples.mean,

@@ -59,7 +59,6 @@ def operator_options(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (kind, default) in options.items()
     ]
-    rest = [own.pop()] if own and own[-1].kind is inspect.Parameter.VAR_KEYWORD else []
     run.__name__, run.__doc__ = command.__name__, command.__doc__
-    setattr(run, "__signature__", inspect.Signature([*own, *shared, *rest]))  # noqa: B010 - not declared of functions
+    setattr(run, "__signature__", inspect.Signature([*own, *shared]))  # noqa: B010 - not declared of functions
     return run

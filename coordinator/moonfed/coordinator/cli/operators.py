@@ -86,8 +86,8 @@ def create(
     made = read_certificate(reply.certificate)
     expires = utc(made.expires)
     if json:
-        told = {"operator": made.name, "role": made.role, "serial": made.serial, "expires": iso(expires)}
-        print_json(told | {"identity": str(output)})
+        shown = {"operator": made.name, "role": made.role, "serial": made.serial, "expires": iso(expires)}
+        print_json(shown | {"identity": str(output)})
         return
     typer.echo(f"{output} is the identity of operator {name} with the role {role}, until {moment(expires)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from moonfed.transport.operator_options import FindEndpoint, JsonOption, operato
 
 
 @operator_options
+@partial(with_settings, about={"reducer": f"Aggregation of the updates: {', '.join(REDUCERS)}."})
 def start(
     endpoint: FindEndpoint,
     context: typer.Context,
@@ -100,6 +102,3 @@ def start(
         print_json(document(run))
     else:
         typer.echo(snapshot_line(run))
-
-
-with_settings(start, {"reducer": f"Aggregation of the updates: {', '.join(REDUCERS)}."})

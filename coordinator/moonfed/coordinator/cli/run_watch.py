@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moonfed.command_line.programs import print_json
-from moonfed.control.runs import Run
 from moonfed.coordinator.cli.options import RunArgument
 from moonfed.transport.operator_options import FindEndpoint, operator_options
 

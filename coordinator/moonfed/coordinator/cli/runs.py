@@ -8,7 +8,6 @@ import typer
 
 from moonfed.command_line.programs import new_group, print_json
 from moonfed.control.run_settings import DEFAULTS
-from moonfed.control.runs import Run
 from moonfed.coordinator.cli.options import AllOption, KeepEveryOption, KeepLastOption, RunArgument
 from moonfed.coordinator.cli.run_evaluate import evaluate
 from moonfed.coordinator.cli.run_export import export

@@ -221,6 +221,7 @@ class Reduce(InAttempt):
 
 STOPPED = "the run was stopped"  # such reasons for abandoning a round are not logged as warnings
 EARLY = f"{STOPPED} early, as its settings say"
+STOP_REASONS = {"stopped": STOPPED, "finished": EARLY}  # by the status with which the run is to end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,7 @@ from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.cohort import draw_order
 from moonfed.coordinator.rounds.events import (
-    EARLY,
-    STOPPED,
+    STOP_REASONS,
     Abandon,
     Assign,
     Command,
@@ -147,11 +146,7 @@ def _stopped(state: FedBuffState, request: StopRequested) -> Next:
     state = replace(state, stopping=request.status)
     if state.open is None or state.open.reducing:  # a round that is being reduced is still committed
         return state, ()
-    return replace(state, open=None, buffer={}), (_abandon(state, _stop_reason(state)),)
-
-
-def _stop_reason(state: FedBuffState) -> str:
-    return EARLY if state.stopping == "finished" else STOPPED
+    return replace(state, open=None, buffer={}), (_abandon(state, STOP_REASONS[state.stopping]),)
 
 
 def _abandon(state: FedBuffState, reason: str) -> Abandon:
@@ -257,7 +252,7 @@ def _abandon_buffer(state: FedBuffState) -> tuple[Command, ...]:
     """Record the round that the buffered updates were acknowledged for, with the reason why it was abandoned."""
     if not state.buffer:
         return ()
-    return Open(round=state.number, attempt=ATTEMPT, cohort=()), _abandon(state, _stop_reason(state))
+    return Open(round=state.number, attempt=ATTEMPT, cohort=()), _abandon(state, STOP_REASONS[state.stopping])
 
 
 def _open(settings: RunSettings, draw: Draw, state: FedBuffState) -> Next:

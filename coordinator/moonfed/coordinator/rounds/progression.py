@@ -8,8 +8,7 @@ from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
 from moonfed.coordinator.rounds.cohort import draw_cohort, draw_order
 from moonfed.coordinator.rounds.events import (
-    EARLY,
-    STOPPED,
+    STOP_REASONS,
     Abandon,
     Assign,
     Command,
@@ -149,7 +148,7 @@ def stopped(state: State, request: StopRequested) -> Step:
     being_reduced = state.open and state.open.reducing and not state.reduction_error
     if state.open is None or being_reduced:
         return state, ()
-    abandon = _abandon(state.open, EARLY if request.status == "finished" else STOPPED)
+    abandon = _abandon(state.open, STOP_REASONS[request.status])
     return replace(state, open=None, reduction_error=""), (abandon,)
 
 
