@@ -18,6 +18,7 @@ import torch
 
 from benchmarks.eager import BATCH, MU, SGD, TAU, train_eagerly
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.edge_client.training.data_placement import DataPlacement, Samples
 from moonfed.edge_client.training.local_training import RoundSettings, train_round
 from moonfed.export.augmentation import build_augmentation
@@ -78,7 +79,7 @@ FORMATS = {"contiguous": torch.contiguous_format, "channels-last": torch.channel
 
 def new_round(contender: Contender, work: Workload, seed: int = 0) -> Round:
     """Prepare a contender's round, which may be trained repeatedly; the data follow from the seed."""
-    network = build_network(work.model, SAMPLE, CLASSES)
+    network = build_network(work.model, SAMPLE, class_target(CLASSES))
     data = random_samples(work.samples, seed)
     return (
         _eager_round(contender, work, network, data)
@@ -88,7 +89,7 @@ def new_round(contender: Contender, work: Workload, seed: int = 0) -> Round:
 
 
 def _eager_round(contender: Contender, work: Workload, network: Network, data: Samples) -> Round:
-    inputs, labels = data.inputs.to(work.accelerator), data.labels.to(work.accelerator)
+    inputs, labels = data.inputs.to(work.accelerator), data.targets.to(work.accelerator)
     previous = _previous(work) if contender.method == "moon" else None
 
     def train(epochs: int) -> object:
@@ -139,14 +140,14 @@ def _plan_round(contender: Contender, work: Workload, network: Network, data: Sa
 
 def _previous(work: Workload) -> Network:
     """Build a model that differs from the global one: with two equal models the contrastive term has no gradient."""
-    return build_network(work.model, SAMPLE, CLASSES, seed=1)
+    return build_network(work.model, SAMPLE, class_target(CLASSES), seed=1)
 
 
 def random_samples(count: int, seed: int = 0) -> Samples:
     generator = torch.Generator().manual_seed(seed)
     return Samples(
         inputs=torch.randint(0, 256, (count, *SAMPLE.shape), dtype=torch.uint8, generator=generator),
-        labels=torch.randint(0, CLASSES, (count,), generator=generator),
+        targets=torch.randint(0, CLASSES, (count,), generator=generator),
     )
 
 

@@ -74,7 +74,7 @@ def _represent(network: Network, images: torch.Tensor) -> torch.Tensor:
 
 def _loss(local: Network, frozen: list[Network], images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     z = _represent(local, images)
-    loss = F.cross_entropy(local.classify(z), labels)
+    loss = F.cross_entropy(local.outputs(z), labels)
     if not frozen:
         return loss
     with torch.no_grad():

@@ -20,7 +20,8 @@ from benchmarks.report import Figure, Tables, progress
 from moonfed.blobs.store import BlobDirectory, ref_of_bytes
 from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, InputSpec
 from moonfed.bundle.manifest import WEIGHTS_FILE as INITIAL_FILE
-from moonfed.edge_client.inference.onnx_model import INPUT, OUTPUT, OnnxModel
+from moonfed.bundle.target import class_target
+from moonfed.edge_client.inference.onnx_model import INPUT, OnnxModel
 from moonfed.edge_client.predictor import Predictor
 from moonfed.edge_client.state import model_files
 from moonfed.edge_client.state.release_files import NewRelease
@@ -50,7 +51,9 @@ def measure_predictor(calls: int = CALLS) -> Tables:
             model = predictor._loaded.model
             assert isinstance(model, OnnxModel)  # noqa: S101
             session = model._session
-            yield _figures(ONNX, lambda: predictor.predict(image), lambda: session.run([OUTPUT], {INPUT: image}), calls)
+            yield _figures(
+                ONNX, lambda: predictor.predict(image), lambda: session.run(["probabilities"], {INPUT: image}), calls
+            )
         progress(f"predictor: {calls} calls with the plan")
         with (
             patch.object(model_files, "find_spec", return_value=None),
@@ -84,7 +87,7 @@ def _milliseconds(seconds: Iterator[float]) -> float:
 def _install(state: Path) -> None:
     """Install a release of a convolutional network's initial weights."""
     recipe = BundleRecipe(
-        name=NAME, model="cnn", input=InputSpec(kind="image", shape=(32, 32, 3)), classes=tuple("abcdefghij"),
+        name=NAME, model="cnn", input=InputSpec(kind="image", shape=(32, 32, 3)), target=class_target(10),
         method="fedavg", projection=PROJECTION,
     )  # fmt: skip
     bundle = build_bundle(recipe)
@@ -104,7 +107,7 @@ def _install(state: Path) -> None:
         run=NAME,
         round=0,
         input=bundle.manifest.input,
-        classes=bundle.manifest.classes,
+        target=bundle.manifest.target,
         variants={FLOAT32: {name: ref_of_bytes(content) for name, content in contents.items()}},
         plan={name: ref_of_bytes(content) for name, content in plan.items()},
     )

@@ -18,6 +18,7 @@ from moonfed.blobs.store import ref_of_file
 from moonfed.blobs.tensors import Vector, open_model, split
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE
+from moonfed.bundle.target import class_target
 from moonfed.data.npz import NpzSource
 from moonfed.edge_client.training.local_training import RoundSettings, Samples, train_round
 from moonfed.experiments.datasets import SplitDataSet, load_dataset, preprocessing
@@ -60,7 +61,7 @@ def train_digits(model: str, epochs: int, directory: Path) -> QuantisedDigits:
         name="digits",
         model=model,
         input=data.input,
-        classes=data.classes,
+        target=class_target(data.classes),
         mean=preprocessing(data).mean,
         deviation=preprocessing(data).deviation,
         settings={"epochs": epochs, "batch_size": BATCH},
@@ -81,7 +82,7 @@ def _train(bundle: Bundle, data: SplitDataSet, epochs: int, directory: Path) -> 
     for name in (PLAN_FILE, WEIGHTS_FILE):
         (directory / name).write_bytes(bundle.contents[name])
     manifest, plan = bundle.manifest, load_plan(directory / PLAN_FILE, "cpu")
-    samples = Samples(inputs=torch.from_numpy(data.train.inputs), labels=torch.from_numpy(data.train.labels))
+    samples = Samples(inputs=torch.from_numpy(data.train.inputs), targets=torch.from_numpy(data.train.labels))
     begun = split(np.array(open_model(directory / WEIGHTS_FILE, manifest.tensors)), manifest.tensors)
     model = [torch.from_numpy(tensor) for tensor in begun.values()]
     training = replace(manifest.training, batch_size=BATCH, views=0)

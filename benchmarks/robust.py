@@ -31,6 +31,7 @@ from benchmarks.report import Figure, Tables, progress
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import TensorSpec, Vector, open_model, split, write_model
 from moonfed.bundle.manifest import FILES, MODEL, InputSpec, Manifest, PlanSpec
+from moonfed.bundle.target import class_target
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
@@ -321,7 +322,7 @@ class _Side:
         self.manifest = Manifest(
             name="robust", model="cnn", method="fedavg", previous_models=0,
             training=TrainingSpec(epochs=1, batch_size=BATCH, hyperparameters={"learning_rate": LEARNING_RATE}),
-            input=InputSpec(kind="features", shape=(1,)), classes=("a", "b"), tensors=self.specs,
+            input=InputSpec(kind="features", shape=(1,)), target=class_target(("a", "b")), tensors=self.specs,
             plan=PlanSpec(minimum_torch="2.4", built_with_torch="2.4", activation_bytes=0),
             files={name: ref_of_bytes(b"") for name in FILES},
         )  # fmt: skip

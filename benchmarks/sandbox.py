@@ -20,6 +20,7 @@ from benchmarks.report import Figure, Tables, progress
 from moonfed.blobs.store import BlobDirectory
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.edge_client.agent.worker_process import FILE_HEADER, WorkerProcess
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.worker.messages import WorkerSettings
@@ -127,7 +128,7 @@ def _jobs(directory: Path, epochs: int) -> Callable[[int], Job]:
         name="benchmark",
         model="cnn",
         input=InputSpec(kind="image", shape=(32, 32, 3)),
-        classes=tuple("abcdefghij"),
+        target=class_target(tuple("abcdefghij")),
         method="moon",
     )
     bundle: Bundle = build_bundle(recipe)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.export.augmentation import AUGMENTATIONS, build_augmentation
 from moonfed.export.bundle_recipe import read_settings
 from moonfed.export.methods import METHODS
@@ -41,7 +42,7 @@ def plans() -> Iterator[bytes]:
 def compiled(model: str, sample: InputSpec, method: str, augmentation: str, optimiser: str = "sgd") -> bytes:
     """Compile one plan as a bundle has it."""
     settings = read_settings(method, {}, optimiser)
-    network = build_network(model, sample, 3, mean=None, deviation=None, seed=0)
+    network = build_network(model, sample, class_target(3), mean=None, deviation=None, seed=0)
     chosen = build_augmentation(augmentation, sample)
     return plan_bytes(
         compile_plan(

@@ -19,6 +19,7 @@ from moonfed.blobs.store import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.blobs.tensors import TensorSpec, write_model
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import MANIFEST_FILE, WEIGHTS_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.bundle.target import class_target
 from moonfed.client import Coordinator, NewToken, RoundCommitted, Run, Snapshot
 from moonfed.control.kinds import Amount
 from moonfed.control.run_settings import RunSettings
@@ -69,7 +70,7 @@ class SyntheticModel:
             previous_models=0,
             training=TrainingSpec(epochs=1, batch_size=8, hyperparameters={"learning_rate": 0.1}),
             input=InputSpec(kind="features", shape=(4,)),
-            classes=("a", "b"),
+            target=class_target(("a", "b")),
             tensors=self.specs,
             plan=PlanSpec(interface=PLAN_INTERFACE, minimum_torch="2.4", built_with_torch="2.6", activation_bytes=0),
             files={file: ref_of_bytes(content) for file, content in contents.items()},

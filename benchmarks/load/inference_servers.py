@@ -15,6 +15,7 @@ from pathlib import Path
 import grpc
 
 from moonfed.bundle.manifest import GRAPH_FILE, WEIGHTS_FILE, InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.export.binding import bind_file
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
@@ -33,7 +34,7 @@ POLL_SECONDS = 0.1
 def write_graph(model: str, directory: Path) -> Path:
     """Write the ONNX file of an untrained model that takes raw pixels."""
     sample = InputSpec(kind="image", shape=SHAPE)
-    recipe = BundleRecipe(name=model, model=model, input=sample, classes=CLASSES, projection=PROJECTION)
+    recipe = BundleRecipe(name=model, model=model, input=sample, target=class_target(CLASSES), projection=PROJECTION)
     bundle = build_bundle(recipe)
     weights, path = directory / f"{model}.safetensors", directory / f"{model}.onnx"
     weights.write_bytes(bundle.contents[WEIGHTS_FILE])

@@ -2,4 +2,4 @@
 
 RELEASE = "0.1.0"
 CONTRACT_VERSION = "1.5"  # version of the gRPC services: major.minor
-PLAN_INTERFACE = "torchscript/3"  # that a device must support to run a plan
+PLAN_INTERFACE = "torchscript/4"  # that a device must support to run a plan

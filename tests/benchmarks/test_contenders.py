@@ -24,6 +24,7 @@ from benchmarks.contenders import (
     random_samples,
 )
 from benchmarks.eager import BATCH, train_eagerly
+from moonfed.bundle.target import class_target
 from moonfed.edge_client.training.local_training import Trained
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import exchanged_tensors
@@ -53,7 +54,7 @@ def distance(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
     ],
 )
 def test_eager_loop_and_plan_train_the_same_model(plan: Contender, eager: Contender) -> None:
-    network = build_network("cnn", SAMPLE, 10)
+    network = build_network("cnn", SAMPLE, class_target(10))
     before = [tensor.detach().clone() for tensor in exchanged_tensors(network).values()]
     ours, theirs = trained_by(plan), trained_by(eager)
     assert distance(theirs, before) > 1e-3
@@ -71,7 +72,7 @@ def test_the_eager_loop_trains_the_same_in_channels_last() -> None:
 
 def test_the_eager_loop_drops_the_last_partial_batch() -> None:
     """Compare the numbers of steps: samples beyond the last whole batch get none."""
-    data, network = random_samples(BATCH + 9), build_network("cnn", SAMPLE, 10)
+    data, network = random_samples(BATCH + 9), build_network("cnn", SAMPLE, class_target(10))
     steps = 0
 
     def count(*_: object) -> None:
@@ -80,7 +81,7 @@ def test_the_eager_loop_drops_the_last_partial_batch() -> None:
 
     handle = register_optimizer_step_post_hook(count)
     try:
-        train_eagerly(network, None, data.inputs, data.labels, epochs=2)
+        train_eagerly(network, None, data.inputs, data.targets, epochs=2)
     finally:
         handle.remove()
     assert steps == 2

@@ -16,6 +16,7 @@ import yaml
 
 from moonfed.bundle.files import write_bundle
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.serving.requests.api_keys import create_key
 from moonfed.signing.key_files import write_trust
@@ -57,7 +58,11 @@ def coordinator(builder: Builder) -> Container:
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     recipe = BundleRecipe(
-        model="mlp", input=InputSpec(kind="features", shape=(4,)), classes=("a", "b"), method="fedavg", name="tested"
+        model="mlp",
+        input=InputSpec(kind="features", shape=(4,)),
+        target=class_target(("a", "b")),
+        method="fedavg",
+        name="tested",
     )
     write_bundle(tmp_path / "bundle", signed(cached_bundle(recipe)))
     return tmp_path / "bundle"

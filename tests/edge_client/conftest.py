@@ -17,6 +17,7 @@ import pytest
 from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.blobs.tensors import write_model
 from moonfed.bundle.manifest import FILES, PLAN_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.bundle.target import class_target
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.enrolment import read_identity, store_identity
 from moonfed.edge_client.job import Job
@@ -125,7 +126,7 @@ def scaffold(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 def new_bundle(directory: Path, name: str, method: Method) -> Bundle:
     """A method on a small perceptron for six features and three classes."""
-    network = build_network("mlp", FEATURES, len(CLASSES), mean=None, deviation=None, seed=3)
+    network = build_network("mlp", FEATURES, class_target(CLASSES), mean=None, deviation=None, seed=3)
     sgd = Sgd()
     hyperparameters = {
         "learning_rate": 0.02,
@@ -150,7 +151,7 @@ def new_bundle(directory: Path, name: str, method: Method) -> Bundle:
         device_state=method.device_state(shapes),
         training=TrainingSpec(epochs=2, batch_size=8, hyperparameters=hyperparameters),
         input=FEATURES,
-        classes=CLASSES,
+        target=class_target(CLASSES),
         tensors=specs,
         plan=PlanSpec(minimum_torch="2.4", built_with_torch="2.4", activation_bytes=0, minimum_samples=2),
         files={name: ref_of_bytes(plan if name == PLAN_FILE else b"") for name in FILES},

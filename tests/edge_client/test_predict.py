@@ -15,6 +15,7 @@ from PIL import Image
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import write_model
 from moonfed.bundle.manifest import FILES, PLAN_FILE, InputSpec, Manifest
+from moonfed.bundle.target import class_target
 from moonfed.edge_client.predictor import Predictor
 from moonfed.edge_client.state import model_files
 from moonfed.edge_client.state.releases import ReleaseStore
@@ -64,7 +65,7 @@ def predict(state: Path, *arguments: str | Path, code: int = 0) -> tuple[str, st
 def install(state: Path, bundle: Bundle, spec: InputSpec, name: str = "digits", seed: int = 5) -> torch.nn.Module:
     """Install a release whose plan has this network, and whose ONNX file is another model; return the network."""
     kind = "mlp" if spec.kind == "features" else "cnn"
-    network = build_network(kind, spec, len(CLASSES), mean=None, deviation=None, seed=seed)
+    network = build_network(kind, spec, class_target(CLASSES), mean=None, deviation=None, seed=seed)
     hyperparameters = dict(bundle.manifest.training.hyperparameters)
     method = METHODS["moon"](mu=1.0, tau=0.5, previous_models=1)
     plan = cached_plan(network, method, hyperparameters)

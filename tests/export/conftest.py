@@ -10,6 +10,7 @@ import torch
 from moonfed.blobs.tensors import TensorSpec, Vector, open_model
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
+from moonfed.bundle.target import class_target
 from moonfed.data.data_set import DataSet
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.methods import METHODS
@@ -27,13 +28,13 @@ torch.set_num_threads(1)
 SMALL_IMAGE = InputSpec(kind="image", shape=(16, 16, 3))
 FEATURES = InputSpec(kind="features", shape=(30,))
 NewPlan = Callable[..., TorchScriptPlan]
-TABLE = BundleRecipe(name="table", model="mlp", input=FEATURES, classes=("no", "yes"))
+TABLE = BundleRecipe(name="table", model="mlp", input=FEATURES, target=class_target(("no", "yes")))
 MINE = "tests.support.residual_network"
 PICTURES = BundleRecipe(
     name="pictures",
     model=f"{MINE}:small_resnet",
     input=SMALL_IMAGE,
-    classes=("cat", "dog", "bird"),
+    target=class_target(("cat", "dog", "bird")),
     method="moon",
     settings={"previous_models": "2", "mu": 1, "epochs": 3, "batch_size": "16"},
     mean=(0.5,),
@@ -44,13 +45,18 @@ PICTURES = BundleRecipe(
 
 @pytest.fixture(scope="session")
 def cnn() -> Network:
-    return build_network("cnn", IMAGE, 10, mean=(0.49, 0.48, 0.45), deviation=(0.25, 0.24, 0.26), seed=3)
+    return build_network("cnn", IMAGE, class_target(10), mean=(0.49, 0.48, 0.45), deviation=(0.25, 0.24, 0.26), seed=3)
 
 
 @pytest.fixture(scope="session")
 def resnet() -> Network:
     return build_network(
-        "tests.support.residual_network:small_resnet", SMALL_IMAGE, 10, mean=(0.5,), deviation=(0.25,), seed=3
+        "tests.support.residual_network:small_resnet",
+        SMALL_IMAGE,
+        class_target(10),
+        mean=(0.5,),
+        deviation=(0.25,),
+        seed=3,
     )
 
 
@@ -129,7 +135,7 @@ NOWHERE = Path("nowhere")
 
 @pytest.fixture(scope="module")
 def bundle() -> Bundle:
-    return cached_bundle(BundleRecipe(name="table", model="mlp", input=FEATURES, classes=CLASSES))
+    return cached_bundle(BundleRecipe(name="table", model="mlp", input=FEATURES, target=class_target(CLASSES)))
 
 
 @pytest.fixture
@@ -142,7 +148,7 @@ def control(tmp_path: Path, bundle: Bundle) -> Iterator[Control]:
 
 @pytest.fixture
 def data() -> DataSet:
-    return DataSet(inputs=random_samples(FEATURES, 50), targets=np.arange(50) % 3, classes=CLASSES)
+    return DataSet(inputs=random_samples(FEATURES, 50), targets=np.arange(50) % 3, target=class_target(CLASSES))
 
 
 @pytest.fixture

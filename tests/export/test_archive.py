@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from moonfed.bundle.manifest import PLAN_FILE, InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.export.bundle_recipe import BundleRecipe
 from tests.support.compiled import device_bundle
 
@@ -17,7 +18,7 @@ PICTURES = BundleRecipe(
     name="pictures",
     model="tests.support.residual_network:small_resnet",
     input=InputSpec(kind="image", shape=(16, 16, 3)),
-    classes=("cat", "dog", "bird"),
+    target=class_target(("cat", "dog", "bird")),
     method="moon",
 )
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 from moonfed.blobs.tensors import open_model
 from moonfed.bundle.files import Bundle, read_bundle, write_bundle
 from moonfed.bundle.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE
+from moonfed.bundle.target import class_target
 from moonfed.export.binding import bind
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
@@ -69,7 +70,7 @@ def test_the_same_recipe_gives_the_same_bundle_and_another_seed_other_weights(pi
 
 
 def test_the_initial_weights_follow_from_the_seed(pictures: Bundle, tmp_path: Path) -> None:
-    network = build_network(PICTURES.model, SMALL_IMAGE, 3, mean=(0.5,), deviation=(0.25,), seed=4)
+    network = build_network(PICTURES.model, SMALL_IMAGE, class_target(3), mean=(0.5,), deviation=(0.25,), seed=4)
     (tmp_path / "initial").write_bytes(pictures.contents[WEIGHTS_FILE])
     expected = torch.cat([tensor.detach().flatten() for tensor in exchanged_tensors(network).values()]).numpy()
     assert np.array_equal(open_model(tmp_path / "initial", pictures.manifest.tensors), expected)
@@ -79,7 +80,7 @@ def test_building_does_not_change_the_random_state() -> None:
     torch.manual_seed(0)
     expected = torch.rand(1)
     torch.manual_seed(0)
-    build_network("mlp", FEATURES, 2, seed=7)
+    build_network("mlp", FEATURES, class_target(2), seed=7)
     assert torch.equal(torch.rand(1), expected)
 
 
@@ -104,7 +105,7 @@ def test_a_feature_bundle_and_its_plan_predict_the_same(tmp_path: Path) -> None:
 
 
 def test_a_torchvision_classifier_can_be_built() -> None:
-    recipe = BundleRecipe(name="m", model="torchvision:resnet18", input=IMAGE, classes=("a", "b"))
+    recipe = BundleRecipe(name="m", model="torchvision:resnet18", input=IMAGE, target=class_target(("a", "b")))
     bundle = build_bundle(recipe)  # its checks train it and compare graph and plan
     assert len(bundle.contents[PLAN_FILE]) < 1_000_000
     assert "encoder.bn1.running_var" in {tensor.name for tensor in bundle.manifest.tensors}
@@ -149,9 +150,9 @@ def test_a_plan_augments_in_training_but_not_in_prediction(tmp_path: Path) -> No
     assert (bundle.manifest.augmentation, bundle.manifest.training.views) == ("crop-flip", 2)
     (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
     plan = load_plan(tmp_path / PLAN_FILE, "cpu")
-    network = build_network(recipe.model, SMALL_IMAGE, 3, mean=(0.5,), deviation=(0.25,), seed=4).eval()
+    network = build_network(recipe.model, SMALL_IMAGE, class_target(3), mean=(0.5,), deviation=(0.25,), seed=4).eval()
     model = [tensor.detach().clone() for tensor in exchanged_tensors(network).values()]
-    before = build_network(recipe.model, SMALL_IMAGE, 3, mean=(0.5,), deviation=(0.25,), seed=5).eval()
+    before = build_network(recipe.model, SMALL_IMAGE, class_target(3), mean=(0.5,), deviation=(0.25,), seed=5).eval()
     previous = [tensor.detach().clone() for tensor in exchanged_tensors(before).values()]
     plan.begin_round(model, [previous], {}, bundle.manifest.training.hyperparameters)
     inputs = torch.from_numpy(random_samples(SMALL_IMAGE, 8))

@@ -18,6 +18,7 @@ from moonfed.export.methods.method import Method
 from moonfed.export.optimiser import Sgd
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.server_rules.fednova import FedNova
+from moonfed.tasks.classification import Classification
 from tests.export.conftest import MINE, PICTURES
 from tests.support.refusals import refused
 
@@ -119,7 +120,9 @@ class Weighted(FedAvg):
 @pytest.mark.parametrize(("method", "name"), [(Heavy(), "momentum"), (Weighted(), "learning_rate")])
 def test_a_method_cannot_take_a_name_of_the_optimisers(method: Method, name: str) -> None:
     with refused(InvalidInput, "hyperparameter", name):
-        MethodSettings(method=method, optimiser=Sgd(), training=TrainingSpec(epochs=1, batch_size=8))
+        MethodSettings(
+            task=Classification(), method=method, optimiser=Sgd(), training=TrainingSpec(epochs=1, batch_size=8)
+        )
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.export.joint_encoders import MOST_ENCODERS, joint_encoders
 from moonfed.export.model_zoo import PROJECTION, build_network
 from moonfed.export.network import Network
@@ -31,15 +32,15 @@ def strided() -> Network:
 
 
 JOINED = {
-    "cnn": lambda: build_network("cnn", IMAGE, 10, seed=1),
-    "cnn without a head": lambda: build_network("cnn", IMAGE, 10, projection=None, seed=1),
+    "cnn": lambda: build_network("cnn", IMAGE, class_target(10), seed=1),
+    "cnn without a head": lambda: build_network("cnn", IMAGE, class_target(10), projection=None, seed=1),
     "strided": strided,
 }
 NOT_JOINED = {
     "residual": lambda: build_network(
-        "tests.support.residual_network:small_resnet", IMAGE, 10, projection=PROJECTION, seed=1
+        "tests.support.residual_network:small_resnet", IMAGE, class_target(10), projection=PROJECTION, seed=1
     ),
-    "mlp": lambda: build_network("mlp", InputSpec(kind="features", shape=(30,)), 2),
+    "mlp": lambda: build_network("mlp", InputSpec(kind="features", shape=(30,)), class_target(2)),
     "batch norm": lambda: network_of(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)),
     "groups": lambda: network_of(nn.Conv2d(3, 6, 3, groups=3)),
     "no bias": lambda: network_of(nn.Conv2d(3, 4, 3, bias=False)),

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from moonfed.bundle.target import class_target
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network
@@ -74,7 +75,7 @@ def narrow(shape: tuple[int, ...], classes: int) -> tuple[nn.Module, nn.Module, 
 
 def test_float16_scales_losses_and_resets_every_round(tmp_path: Path) -> None:
     """After a round that lowered the scale, the next one starts with steps that overflow again."""
-    network = build_network("tests.export.test_loss_scale:narrow", FEATURES, 10)
+    network = build_network("tests.export.test_loss_scale:narrow", FEATURES, class_target(10))
     plan, (inputs, labels) = plan_in_float16(network, "fedavg", tmp_path, "cpu", 2.0**36), batches(FEATURES, 1, 8)[0]
     for _ in range(2):
         plan.begin_round(weights_of(network), [], {}, values("fedavg"))
@@ -87,7 +88,7 @@ def test_float16_scales_losses_and_resets_every_round(tmp_path: Path) -> None:
 
 def test_scaling_preserves_gradients_too_small_for_float16(new_plan: NewPlan, tmp_path: Path) -> None:
     """With 4,096 classes a probability is about 2^-12; in a batch of 4,096 its gradient is about 2^-24."""
-    network = build_network("tests.export.test_loss_scale:narrow", FEATURES, 4096)
+    network = build_network("tests.export.test_loss_scale:narrow", FEATURES, class_target(4096))
     steps = batches(FEATURES, 1, 4096, classes=4096)
 
     def update(plan: TorchScriptPlan) -> torch.Tensor:

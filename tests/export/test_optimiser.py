@@ -45,7 +45,7 @@ def trained(plan: TorchScriptPlan, model: Model, data: Samples, round_: int) -> 
 def batches_of(data: Samples, round_: int) -> list[list[Batch]]:
     """Return the batches of each epoch."""
     return [
-        [(data.inputs[index], data.labels[index]) for index in epoch_batches(SAMPLES, settings(round_), epoch)]
+        [(data.inputs[index], data.targets[index]) for index in epoch_batches(SAMPLES, settings(round_), epoch)]
         for epoch in range(1, EPOCHS + 1)
     ]
 
@@ -60,7 +60,7 @@ def eagerly(network: Network, model: Model, pieces: list[list[Batch]]) -> Model:
 def test_momentum_persists_over_epochs_and_resets_every_round(new_plan: NewPlan) -> None:
     network = smooth_network()
     inputs, labels = batches(SMALL_IMAGE, 1, SAMPLES)[0]
-    data, plan, start = Samples(inputs=inputs, labels=labels), new_plan(network, "fedavg"), weights_of(network)
+    data, plan, start = Samples(inputs=inputs, targets=labels), new_plan(network, "fedavg"), weights_of(network)
     first = trained(plan, start, data, 1)
     second = trained(plan, first, data, 2)
     rounds = [[batch for epoch in batches_of(data, round_) for batch in epoch] for round_ in (1, 2)]
@@ -109,7 +109,7 @@ def test_rounds_with_any_optimiser_equal_eager_training(chosen: Optimiser, metho
     values = {**chosen.hyperparameters(), **METHODS[method]().hyperparameters()}
     compiled = compile_plan(network, METHODS[method](), values, optimiser=chosen, model="tested")
     (tmp_path / "plan.pt").write_bytes(plan_bytes(compiled))
-    plan, data = load_plan(tmp_path / "plan.pt", "cpu"), Samples(inputs=inputs, labels=labels)
+    plan, data = load_plan(tmp_path / "plan.pt", "cpu"), Samples(inputs=inputs, targets=labels)
     training = TrainingSpec(epochs=EPOCHS, batch_size=BATCH, hyperparameters=values)
     start = expected = weights_of(network)
     for round_ in (1, 2):  # the optimiser begins anew in each

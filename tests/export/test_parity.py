@@ -14,7 +14,7 @@ from moonfed.export.parity import largest_difference, load_model, predictions_of
 from moonfed.export.scoring import Predictor
 from moonfed.export.self_checks import random_samples
 from moonfed.plan.interface import TorchScriptPlan
-from moonfed.sandbox.shared_predictions import Probabilities
+from moonfed.sandbox.shared_predictions import Outputs
 from tests.export.conftest import SMALL_IMAGE, another_model
 
 
@@ -42,7 +42,7 @@ def test_parity_detects_a_graph_that_is_wrong_only_for_larger_batches(pictures: 
     graph = bind(pictures.contents[GRAPH_FILE], model, pictures.manifest)
     load_model(plan, model, pictures.manifest)
 
-    def wrong(inputs: Inputs) -> Probabilities:
+    def wrong(inputs: Inputs) -> Outputs:
         return predictions_of(plan)(inputs) + np.float32(0.5 if len(inputs) == 32 else 0.0)
 
     assert largest_difference(graph, wrong, random_samples(SMALL_IMAGE, 40)) == pytest.approx(0.5, abs=1e-3)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from moonfed.bundle.target import class_target
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.data.data_set import DataSet
 from moonfed.export import scoring
@@ -28,7 +29,7 @@ class Given(Predictor):
 def score(probabilities: list[list[float]], labels: list[int]) -> HeldOutScore:
     given = np.array(probabilities, np.float32)
     classes = tuple(f"class {number}" for number in range(given.shape[1]))
-    samples = DataSet(inputs=np.arange(len(labels))[:, None], targets=np.array(labels), classes=classes)
+    samples = DataSet(inputs=np.arange(len(labels))[:, None], targets=np.array(labels), target=class_target(classes))
     return Given(given).held_out_score(HeldOutData(name="test", sha256="a" * 64, samples=samples), classes)
 
 

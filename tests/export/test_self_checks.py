@@ -13,6 +13,7 @@ import torch
 from moonfed.blobs.tensors import split
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import PLAN_FILE, InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.data.data_set import Inputs
 from moonfed.data.table_spec import Column, TableSpec
 from moonfed.errors import InvalidInput, TrainingFailed
@@ -147,7 +148,7 @@ def test_a_loss_that_is_no_scalar_is_rejected(tmp_path: Path) -> None:
 def test_samples_for_the_checks_are_like_the_description(tmp_path: Path) -> None:
     table = TableSpec(columns=(Column(name="plan", categories=("a", "b")), Column(name="age")), target="ill")
     recipe = BundleRecipe(
-        name="t", model="mlp", classes=("no", "yes"), mean=(0, 0, 40), deviation=(1, 1, 0.5),
+        name="t", model="mlp", target=class_target(("no", "yes")), mean=(0, 0, 40), deviation=(1, 1, 0.5),
         input=InputSpec(kind="features", shape=(3,), table=table),
     )  # fmt: skip
     samples = check_samples(recipe, 200)
@@ -173,9 +174,11 @@ def counts_only(_shape: tuple[int, ...], classes: int) -> tuple[torch.nn.Module,
 
 
 def test_a_model_of_certain_inputs_is_checked_with_examples(tmp_path: Path) -> None:
-    sample = SampleRecipe(input=InputSpec(kind="features", shape=(2,)), classes=("a", "b"), mean=None, deviation=None)
+    sample = SampleRecipe(
+        input=InputSpec(kind="features", shape=(2,)), target=class_target(("a", "b")), mean=None, deviation=None
+    )
     recipe = BundleRecipe(
-        name="t", model=f"{__name__}:counts_only", input=sample.input, classes=sample.classes,
+        name="t", model=f"{__name__}:counts_only", input=sample.input, target=class_target(sample.target.names),
         settings={"batch_size": 4},
     )  # fmt: skip
     with pytest.raises(InvalidInput, match=r"IndexError .*index out of range"):

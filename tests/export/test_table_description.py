@@ -26,7 +26,7 @@ def test_a_description_survives_its_file(tmp_path: Path) -> None:
 def test_a_bundle_takes_everything_from_the_description(tmp_path: Path) -> None:
     write_description(tmp_path / "columns.json", DESCRIPTION)
     samples = read_samples(tmp_path / "columns.json", NOTHING)
-    assert (samples.input, samples.classes) == (DESCRIPTION.input, CLASSES)
+    assert (samples.input, samples.target.names) == (DESCRIPTION.input, CLASSES)
     assert (samples.mean, samples.deviation) == ((41.5, 0, 0), (12.25, 1, 1))
     with refused(InvalidInput, "classes", "a,b"):
         read_samples(tmp_path / "columns.json", NOTHING | {"classes": "a,b"})

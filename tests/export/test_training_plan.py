@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.errors import TrainingFailed
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
@@ -45,7 +46,7 @@ def test_twenty_steps_equal_eager_training(
 
 @pytest.mark.slow
 def test_two_steps_of_the_zoos_resnet_equal_eager_training(new_plan: NewPlan) -> None:
-    network = build_network("resnet18", SMALL_IMAGE, 10, seed=1)
+    network = build_network("resnet18", SMALL_IMAGE, class_target(10), seed=1)
     settings = hyperparameters(mu=1.0, tau=0.5) | {"learning_rate": 0.001}
     models, steps = other_models(network, 1), batches(SMALL_IMAGE, 2, 4)
     model, _ = trained(new_plan(network, "moon"), weights_of(network), models, steps, settings)
@@ -54,7 +55,7 @@ def test_two_steps_of_the_zoos_resnet_equal_eager_training(new_plan: NewPlan) ->
 
 
 def test_steps_of_an_mlp_on_features_equal_eager_training(new_plan: NewPlan) -> None:
-    network = build_network("mlp", FEATURES, 10, mean=(0.1,) * 30, deviation=(2.0,) * 30)
+    network = build_network("mlp", FEATURES, class_target(10), mean=(0.1,) * 30, deviation=(2.0,) * 30)
     models, steps = other_models(network, 1), batches(FEATURES, 20, 16)
     settings = hyperparameters(mu=1.0, tau=0.5)
     model, _ = trained(new_plan(network, "moon"), weights_of(network), models, steps, settings)
@@ -63,7 +64,7 @@ def test_steps_of_an_mlp_on_features_equal_eager_training(new_plan: NewPlan) -> 
 
 
 def test_a_parameter_without_gradient_does_not_change_even_with_weight_decay(new_plan: NewPlan) -> None:
-    network = build_network("tests.support.residual_network:with_unused_layer", FEATURES, 10)
+    network = build_network("tests.support.residual_network:with_unused_layer", FEATURES, class_target(10))
     settings = hyperparameters() | {"weight_decay": 0.1}
     steps = batches(FEATURES, 5, 4)
     model, _ = trained(new_plan(network, "fedavg"), weights_of(network), [], steps, settings)
@@ -161,7 +162,7 @@ class Scaled(torch.nn.Module):
 
 @pytest.mark.parametrize("cached", [True, False])
 def test_references_and_steps_augment_identically(cached: bool, tmp_path: Path) -> None:
-    network = build_network("mlp", FEATURES, 10)
+    network = build_network("mlp", FEATURES, class_target(10))
     method, settings = METHODS["moon"](), hyperparameters(mu=1.0, tau=0.5)
     save_plan(tmp_path / "plan.pt", compile_plan(network, method, settings, augmentation=Scaled(), model="tested"))
     plan, models = load_plan(tmp_path / "plan.pt", "cpu"), other_models(network, 1)
@@ -180,7 +181,7 @@ def test_references_and_steps_augment_identically(cached: bool, tmp_path: Path) 
 
 
 def test_surveys_and_predictions_are_not_augmented(tmp_path: Path) -> None:
-    network, (inputs, labels) = build_network("mlp", FEATURES, 10), batches(FEATURES, 1, 16)[0]
+    network, (inputs, labels) = build_network("mlp", FEATURES, class_target(10)), batches(FEATURES, 1, 16)[0]
     method = METHODS["fedproc"](prototype_minimum=1)
     settings = hyperparameters(**method.hyperparameters())
     save_plan(tmp_path / "plan.pt", compile_plan(network, method, settings, augmentation=Scaled(), model="tested"))

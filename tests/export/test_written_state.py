@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.errors import InvalidInput
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
@@ -195,6 +196,6 @@ def parts(_: tuple[int, ...], classes: int) -> tuple[nn.Module, nn.Module, nn.Mo
 
 def test_a_bundle_is_not_built_from_such_a_model() -> None:
     sample = InputSpec(kind="features", shape=(4,))
-    recipe = BundleRecipe(name="lost", model=f"{__name__}:parts", input=sample, classes=("a", "b"))
+    recipe = BundleRecipe(name="lost", model=f"{__name__}:parts", input=sample, target=class_target(("a", "b")))
     with pytest.raises(InvalidInput, match=r"buffer 'encoder\.mean' is replaced in forward"):
         build_bundle(recipe)

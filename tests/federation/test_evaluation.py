@@ -41,7 +41,7 @@ def evaluate(federation: Federation, *options: str) -> dict[str, Any]:
 def held_out(federation: Federation, bundle: Path, device: str) -> DataSet:
     manifest = read_bundle(bundle).manifest
     source = federation.parts / f"device-{device.split('-')[1]}.npz"
-    return split(NpzSource(source).read(manifest.input, manifest.classes), HOLDOUT)[1]
+    return split(NpzSource(source).read(manifest.input, manifest.target), HOLDOUT)[1]
 
 
 def correct(bundle: Path, model: Path, samples: DataSet) -> int:

@@ -46,7 +46,7 @@ def retrain(
         return [torch.from_numpy(named[spec.name].copy()) for spec in manifest.tensors]
 
     with np.load(federation.parts / f"device-{device.split('-')[1]}.npz") as arrays:
-        samples = Samples(inputs=torch.from_numpy(arrays["inputs"]), labels=torch.from_numpy(arrays["labels"]))
+        samples = Samples(inputs=torch.from_numpy(arrays["inputs"]), targets=torch.from_numpy(arrays["labels"]))
     trained = train_round(
         load_plan(bundle / PLAN_FILE, "cpu"),
         samples,

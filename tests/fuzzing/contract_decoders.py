@@ -19,6 +19,7 @@ from moonfed.blobs.encoded_models import decode_model, encode_model
 from moonfed.blobs.tensors import open_model, require_finite
 from moonfed.bundle.files import read_bundle
 from moonfed.bundle.manifest import CLASS_MEANS, MODEL, InputSpec, Manifest
+from moonfed.bundle.target import class_target
 from moonfed.coordinator.pki.authority import Authority
 from moonfed.coordinator.updates.validation import check_files
 from moonfed.data.npz import NpzSource
@@ -65,12 +66,12 @@ def _deflated_bundle() -> bytes:
 
 def _read_npz(content: bytes) -> None:
     path = scratch.file(content, "samples.npz")
-    NpzSource(path).read(SPEC, CLASSES, labels=IF_PRESENT)
-    NpzSource(path).read(SPEC, CLASSES, labels=IGNORED)
+    NpzSource(path).read(SPEC, class_target(CLASSES), labels=IF_PRESENT)
+    NpzSource(path).read(SPEC, class_target(CLASSES), labels=IGNORED)
 
 
 def _read_csv(content: bytes) -> None:
-    TableSource(scratch.file(content, "rows.csv")).read(tables.INPUT, tables.CLASSES)
+    TableSource(scratch.file(content, "rows.csv")).read(tables.INPUT, class_target(tables.CLASSES))
 
 
 def _arrays() -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
@@ -98,7 +99,7 @@ def _read_npy(content: bytes) -> None:
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w") as archive:
         archive.writestr("inputs.npy", content)
-    NpzSource(scratch.file(output.getvalue(), "array.npz")).read(SPEC, CLASSES, labels=IGNORED)
+    NpzSource(scratch.file(output.getvalue(), "array.npz")).read(SPEC, class_target(CLASSES), labels=IGNORED)
 
 
 def _read_model(content: bytes) -> None:

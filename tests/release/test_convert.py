@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+from moonfed.bundle.target import class_target
 from moonfed.export.model_zoo import build_network
 from moonfed.export.onnx_graph import export_graph
 from moonfed.release.convert import to_int8
@@ -23,7 +24,12 @@ pytestmark = pytest.mark.slow
 
 def test_a_residual_network_is_quantised_completely() -> None:
     network = build_network(
-        "tests.support.residual_network:small_resnet", SMALL_IMAGE, 10, mean=(0.5,), deviation=(0.25,), seed=3
+        "tests.support.residual_network:small_resnet",
+        SMALL_IMAGE,
+        class_target(10),
+        mean=(0.5,),
+        deviation=(0.25,),
+        seed=3,
     )
     graph = simplify(export_graph(network, SMALL_IMAGE, model="tested"))
     inputs = np.random.default_rng(0).integers(0, 256, (64, *SMALL_IMAGE.shape), dtype=np.uint8)

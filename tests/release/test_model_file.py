@@ -18,6 +18,7 @@ import torch
 
 from moonfed.blobs.tensors import split
 from moonfed.bundle.manifest import GRAPH_FILE
+from moonfed.bundle.target import class_target
 from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import bind, read_metadata
@@ -40,7 +41,7 @@ pytestmark = pytest.mark.slow
 def network_of(trained: Trained) -> Network:
     """Build the same network in PyTorch, independently of plan and graph."""
     network = build_network(
-        RECIPE.model, RECIPE.input, len(CLASSES), mean=RECIPE.mean, deviation=RECIPE.deviation, seed=99
+        RECIPE.model, RECIPE.input, class_target(CLASSES), mean=RECIPE.mean, deviation=RECIPE.deviation, seed=99
     )
     tensors = split(trained.model, trained.bundle.manifest.tensors)
     network.load_state_dict({name: torch.from_numpy(np.array(tensor)) for name, tensor in tensors.items()})
@@ -89,7 +90,7 @@ def test_embeddings_are_the_networks_representations(
     network = network_of(trained)
     with torch.no_grad():
         z_BD = network.represent(torch.from_numpy(inputs))
-        expected = torch.softmax(network.classify(z_BD), dim=1)
+        expected = torch.softmax(network.outputs(z_BD), dim=1)
     assert np.shape(embeddings) == (40, 256)
     assert np.abs(np.asarray(embeddings) - z_BD.numpy()).max() < 1e-4
     assert np.abs(np.asarray(probabilities) - expected.numpy()).max() < 1e-5
@@ -109,7 +110,12 @@ def test_embeddings_of_a_bundle_without_them_are_rejected(trained: Trained) -> N
 
 def test_folding_removes_batch_normalisation_and_preserves_predictions() -> None:
     network = build_network(
-        "tests.support.residual_network:small_resnet", SMALL_IMAGE, 10, mean=(0.5,), deviation=(0.25,), seed=3
+        "tests.support.residual_network:small_resnet",
+        SMALL_IMAGE,
+        class_target(10),
+        mean=(0.5,),
+        deviation=(0.25,),
+        seed=3,
     )
     with torch.no_grad():
         for module in network.modules():  # as after training: statistics that change something

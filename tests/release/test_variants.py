@@ -18,6 +18,7 @@ from onnx import TensorProto
 from typer.testing import CliRunner
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.cli.program import app
 from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput, NotFound
@@ -172,7 +173,9 @@ def test_no_variant_quantises_preprocessing_or_softmax(variants: Mapping[str, Va
 
 def test_float16_stores_float16_weights_and_accepts_large_raw_values() -> None:
     table = InputSpec(kind="features", shape=(6,))
-    network = build_network("mlp", table, 3, mean=(3e6,), deviation=(1e6,), seed=1)  # beyond float16's 65,504
+    network = build_network(
+        "mlp", table, class_target(3), mean=(3e6,), deviation=(1e6,), seed=1
+    )  # beyond float16's 65,504
     graph = simplify(export_graph(network, table, model="mlp"))
     half = to_float16(graph)
     weights = {tensor.name: tensor.data_type for tensor in onnx.ModelProto.FromString(half).graph.initializer}

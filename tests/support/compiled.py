@@ -44,10 +44,12 @@ def build_device_bundle(recipe: BundleRecipe) -> Bundle:
         return build_bundle(recipe)
 
 
-def cached_graph(network: Network, sample: InputSpec, *, model: str) -> bytes:
+def cached_graph(network: Network, sample: InputSpec, *, model: str, **options: Any) -> bytes:
     """Export a graph, or read the one that was exported from an equal network."""
-    key = b"graph" + pickle.dumps((network, sample, model))
-    return cached(key, lambda path: path.write_bytes(export_graph(network, sample, model=model))).read_bytes()
+    key = b"graph" + pickle.dumps((network, sample, model, options))
+    return cached(
+        key, lambda path: path.write_bytes(export_graph(network, sample, model=model, **options))
+    ).read_bytes()
 
 
 def cached_plan(

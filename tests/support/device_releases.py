@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.edge_client.state.release_files import NewRelease
 from moonfed.models.release_manifest import FLOAT32, PLAN_FILES, ReleaseManifest
 from moonfed.release.triton_config import labels_text, new_config, read_interface, to_text
@@ -126,7 +127,7 @@ def make_release(
         run="tested",
         round=1,
         input=spec,
-        classes=classes,
+        target=class_target(classes),
         variants={
             variant: {file: ref(content) for file, content in {**shared, **documents, "model.onnx": model_}.items()}
             for variant, model_ in graphs.items()

@@ -21,6 +21,7 @@ from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import TensorSpec, Vector
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.bundle.target import class_target
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.errors import MoonfedError, Unavailable
 from moonfed.models.release_manifest import (
@@ -67,7 +68,7 @@ def digits_bundle(name: str = "digits") -> Bundle:
         previous_models=0,
         training=TrainingSpec(epochs=1, batch_size=16, hyperparameters={"learning_rate": 0.05}),
         input=InputSpec(kind="features", shape=(64,)),
-        classes=CLASSES,
+        target=class_target(CLASSES),
         tensors=DIGITS,
         plan=PlanSpec(
             interface=PLAN_INTERFACE, minimum_torch="2.4", built_with_torch="2.6", activation_bytes=0

@@ -79,7 +79,7 @@ def trained_eagerly(
 
 
 def cross_entropy(local: Network, inputs: torch.Tensor, z: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    log_probabilities = torch.log_softmax(local.classify(z), dim=1)
+    log_probabilities = torch.log_softmax(local.outputs(z), dim=1)
     return -log_probabilities[torch.arange(len(labels)), labels].mean()
 
 

@@ -47,7 +47,7 @@ class InProcessTraining:
         content = Path(job.manifest_file).read_bytes()
         manifest, runs = Manifest.from_bytes(content), Path(self._settings.state, "runs")
         state = RunState(runs, job.id.run, manifest=ref_of_bytes(content).sha256, seed=job.seed)
-        read = self._reader.read(**wanted_samples(manifest.input, manifest.classes))
+        read = self._reader.read(**wanted_samples(manifest.input, manifest.target))
         self._version += read["changed"]
         counts = SampleCounts(samples=read["samples"], held_out=read["held_out"], version=self._version)
         heartbeats = Heartbeats(self._parent, read["other_work"])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from moonfed.bundle.target import class_target
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.plan.interface import TorchScriptPlan
@@ -94,7 +95,9 @@ def smooth_network() -> Network:
     At a kink, such as a max-pool's near-tie, a gradient jumps for a change of the last bit, and so may two trainings
     that are the same but for rounding.
     """
-    return build_network("tests.support.plan_rounds:smooth", SMALL_IMAGE, 10, mean=(0.5,), deviation=(0.25,), seed=3)
+    return build_network(
+        "tests.support.plan_rounds:smooth", SMALL_IMAGE, class_target(10), mean=(0.5,), deviation=(0.25,), seed=3
+    )
 
 
 def smooth(shape: tuple[int, ...], classes: int) -> tuple[nn.Module, nn.Module, nn.Module]:

@@ -7,6 +7,7 @@ import torch
 
 from moonfed.blobs.store import BlobRef
 from moonfed.bundle.manifest import FILES, Manifest, PlanSpec
+from moonfed.bundle.target import class_target
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import Method
 from moonfed.plan.training_spec import TrainingSpec
@@ -43,7 +44,7 @@ def manifest(method: Method) -> Manifest:
     training = TrainingSpec(epochs=1, batch_size=1, hyperparameters=hyperparameters(**method.hyperparameters()))
     return Manifest(
         name="n", model="cnn", method="m", training=training,
-        previous_models=1, input=IMAGE, classes=("a", "b"), tensors=(),
+        previous_models=1, input=IMAGE, target=class_target(("a", "b")), tensors=(),
         plan=PlanSpec(minimum_torch="2.4", built_with_torch="2.4", activation_bytes=0), schedules=method.schedules(),
         files={name: BlobRef("0" * 64, 0) for name in FILES},
     )  # fmt: skip

@@ -201,18 +201,19 @@ class Calling(Objective):
 
     def forward(
         self,
-        logits_BC: torch.Tensor,
+        loss: torch.Tensor,
+        outputs: torch.Tensor,
         z_BD: torch.Tensor,
-        labels_B: torch.Tensor,
+        targets: torch.Tensor,
         references_BRD: torch.Tensor,
-        coefficients: dict[str, float],
+        hyperparameters: dict[str, float],
     ) -> torch.Tensor:
-        other = logits_BC.flip(0)
-        found = arithmetic(logits_BC, other) + logic(logits_BC, other) + reductions(logits_BC)
-        found += shapes(logits_BC, other) + in_place(logits_BC, other) + values(logits_BC, other)
-        found += conversions(logits_BC)
-        found.append(self.traced(logits_BC.repeat(1, 2)) * doubled(3) * doubled([3]))
-        total = logits_BC.sum() * 0.0
+        other = outputs.flip(0)
+        found = arithmetic(outputs, other) + logic(outputs, other) + reductions(outputs)
+        found += shapes(outputs, other) + in_place(outputs, other) + values(outputs, other)
+        found += conversions(outputs)
+        found.append(self.traced(outputs.repeat(1, 2)) * doubled(3) * doubled([3]))
+        total = outputs.sum() * 0.0
         for each in found:
             total = total + torch.where(each.to(torch.float32).isfinite(), each.to(torch.float32), 0.0).sum() * 1e-6
         return total

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import REQUIRED, LabelUse
 from moonfed.data.table import TableSource
@@ -32,4 +33,4 @@ def write_parquet(path: Path, columns: Mapping[str, Sequence[Any] | Any]) -> Pat
 
 
 def read(path: Path, labels: LabelUse = REQUIRED, target: str = "", classes: Sequence[str] = CLASSES) -> DataSet:
-    return TableSource(path, target).read(INPUT, classes, labels=labels)
+    return TableSource(path, target).read(INPUT, class_target(classes), labels=labels)

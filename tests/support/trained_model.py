@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 from moonfed.blobs.tensors import Vector, open_model, split
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.data.data_set import DataSet
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.plan.interface import load_plan
@@ -27,7 +28,7 @@ RECIPE = BundleRecipe(
     name="digits",
     model="cnn",
     input=InputSpec(kind="image", shape=(8, 8, 1)),
-    classes=CLASSES,
+    target=class_target(CLASSES),
     method="moon",
     settings={"learning_rate": "0.02"},
     mean=(0.25,),
@@ -64,7 +65,7 @@ def train_digits(directory: Path) -> Trained:
         lambda path: path.write_bytes(_train(bundle, directory, inputs[:TRAINED], labels[:TRAINED]).tobytes()),
     )
     model = np.fromfile(trained, np.float32)
-    test = DataSet(inputs=inputs[end:], targets=labels[end:], classes=CLASSES)
+    test = DataSet(inputs=inputs[end:], targets=labels[end:], target=class_target(CLASSES))
     return Trained(bundle=bundle, model=model, directory=directory, test=test)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.errors import MoonfedError
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe, read_settings
@@ -102,16 +103,17 @@ class Losses(Objective):
 
     def forward(
         self,
-        logits_BC: torch.Tensor,  # noqa: N803
+        loss: torch.Tensor,
+        outputs: torch.Tensor,
         z_BD: torch.Tensor,  # noqa: N803
-        labels_B: torch.Tensor,  # noqa: N803
+        targets: torch.Tensor,
         references_BRD: torch.Tensor,  # noqa: N803
-        coefficients: dict[str, float],
+        hyperparameters: dict[str, float],
     ) -> torch.Tensor:
         """Return the sum."""
-        total = logits_BC.sum() * 0.0
-        for loss in self.losses:
-            total = total + loss(logits_BC, z_BD, labels_B)
+        total = outputs.sum() * 0.0
+        for each in self.losses:
+            total = total + each(outputs, z_BD, targets)
         return total
 
 
@@ -180,7 +182,7 @@ def _plan_verdict(name: str, case: Case) -> Verdict:
 
 
 def _bundle_verdict(cases: Mapping[str, Case]) -> Verdict:
-    recipe = BundleRecipe(name="tried", model="layers", input=ROWS, classes=NAMES)
+    recipe = BundleRecipe(name="tried", model="layers", input=ROWS, target=class_target(NAMES))
     try:
         build_bundle(recipe, network_of(Branches(cases)))
     except MoonfedError as error:
@@ -209,11 +211,11 @@ def try_classifier(name: str, *, bundle: bool) -> tuple[int, float, Verdict]:
             name="tried",
             model=model,
             input=InputSpec(kind="image", shape=(side, side, 3)),
-            classes=NAMES,
+            target=class_target(NAMES),
             settings={"batch_size": 4},
         )
         try:
-            network = build_network(model, recipe.input, len(NAMES))
+            network = build_network(model, recipe.input, class_target(NAMES))
             check_forward(network, recipe)
         except MoonfedError as error:
             refusal = verdict_of(error)

@@ -112,7 +112,7 @@ def bundle(
         name=name or output.stem,
         model=model,
         input=samples.input,
-        classes=samples.classes,
+        target=samples.target,
         projection=recipes.read_projection(projection),
         method=recipes.read_federated(method),
         settings=read_pairs("--set", settings or []),

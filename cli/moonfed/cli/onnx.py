@@ -141,12 +141,12 @@ def _write_variants(
     from moonfed.release.variant_report import write_variants
 
     manifest = checked.manifest
-    samples = data.read(manifest.input, manifest.classes)
+    samples = data.read(manifest.input, manifest.target)
     sha256 = samples.sha256()
     calibration_data = None
     if calibration is not None:
         source = open_source(calibration, option="calibration")
-        calibration_data = read_calibration(source, manifest.input, samples.inputs, sha256, manifest.classes)
+        calibration_data = read_calibration(source, manifest.input, samples.inputs, sha256, manifest.target)
     options = replace(options, calibration=calibration_data)
     facts = {
         "name": manifest.name,

@@ -10,12 +10,13 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from moonfed.blobs.schema import FLOAT32, TensorSpec
 from moonfed.blobs.store import BlobRef
+from moonfed.bundle.target import TargetSpec
 from moonfed.errors import InvalidInput
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import Selection
@@ -26,7 +27,9 @@ from moonfed.version import PLAN_INTERFACE
 if TYPE_CHECKING:
     from moonfed.data.table_spec import TableSpec
 
-FORMAT = "moonfed-bundle/3"
+FORMAT = "moonfed-bundle/4"
+RANKS = {"image": 3, "features": 1, "series": 2, "tokens": 1}  # of a sample, by kind
+_NAME_OF_METRIC = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
 _NAME_OF_OPTIMISER = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
 _OPERATOR = re.compile(r"\w{1,100}::\w{1,100}", re.ASCII)
 MANIFEST_FILE = "manifest.json"
@@ -58,18 +61,25 @@ Schedule = tuple[tuple[int, float], ...]  # (round, value): linear between these
 class InputSpec:
     """One raw sample, as it goes into the plan and into the ONNX graph, without the batch dimension.
 
-    `image`: uint8, (height, width, channels). `features`: float32, (width,).
+    `image`: uint8, (height, width, channels). `features`: float32, (width,). `series`: float32, (length, channels).
+    `tokens`: int64, (length,), positions in the vocabulary, whose first entry is padding.
     """
 
-    kind: Literal["image", "features"]
+    kind: Literal["image", "features", "series", "tokens"]
     shape: tuple[int, ...]
     table: TableSpec | None = None  # the columns that the features come from, where samples are rows of tables
+    vocabulary: tuple[str, ...] = ()  # of tokens
 
     def __post_init__(self) -> None:
-        require(self.kind in ("image", "features"), "input.kind", self.kind, "'image' or 'features'")
-        rank = 3 if self.kind == "image" else 1
+        require(self.kind in RANKS, "input.kind", self.kind, f"one of {', '.join(RANKS)}")
+        rank = RANKS[self.kind]
         good = len(self.shape) == rank and all(side >= 1 for side in self.shape)
         require(good, "input.shape", self.shape, f"{rank} positive numbers for input.kind {self.kind!r}")
+        least = 2 if self.kind == "tokens" else 0
+        good = len(self.vocabulary) >= least and (least > 0 or not self.vocabulary)
+        require(good, "input.vocabulary", self.vocabulary[:8], "padding and one token at least, for tokens only")
+        good = len(set(self.vocabulary)) == len(self.vocabulary)
+        require(good, "input.vocabulary", self.vocabulary[:8], "tokens that all differ")
         if self.table is not None:
             require(self.kind == "features", "input.kind", self.kind, "'features' for tables")
             width = self.table.width
@@ -78,17 +88,23 @@ class InputSpec:
     @property
     def dtype(self) -> str:
         """The raw samples' dtype, as numpy names it."""
-        return "uint8" if self.kind == "image" else "float32"
+        return {"image": "uint8", "tokens": "int64"}.get(self.kind, "float32")
 
     def describe(self) -> str:
         """Return the samples in words, such as "images of 32x32x3"."""
         if self.kind == "image":
             return f"images of {'x'.join(map(str, self.shape))}"
+        if self.kind == "series":
+            return f"series of {self.shape[0]} steps and {self.shape[1]} channels"
+        if self.kind == "tokens":
+            return f"{self.shape[0]} tokens of a vocabulary of {len(self.vocabulary)}"
         return f"tables of {len(self.table.columns)} columns" if self.table else f"{self.shape[0]} features"
 
     def to_document(self) -> dict[str, Any]:
         """Return JSON values."""
         document: dict[str, Any] = {"kind": self.kind, "shape": list(self.shape)}
+        if self.vocabulary:
+            document["vocabulary"] = list(self.vocabulary)
         return document | ({"table": self.table.to_document()} if self.table else {})
 
     def to_text(self) -> str:
@@ -100,10 +116,21 @@ class InputSpec:
         """Read what `to_document` returned; raise KeyError, TypeError, AttributeError or InvalidInput."""
         kind, shape = document["kind"], _shape(document["shape"])
         if "table" not in document:
-            return cls(kind=kind, shape=shape)
+            return cls(kind=kind, shape=shape, vocabulary=tuple(map(str, document.get("vocabulary", ()))))
         from moonfed.data.table_spec import TableSpec  # most devices have no tables, and their agents are to be small
 
         return cls(kind=kind, shape=shape, table=TableSpec.from_document(document["table"]))
+
+
+def output_shape(sample: InputSpec, target: TargetSpec) -> tuple[int, ...]:
+    """Return the shape of a model's output for one sample, as its plan and its ONNX graph return it."""
+    count = len(target.names)
+    return {
+        "mask": (count, *target.shape),
+        "values": target.shape,
+        "none": (),
+        "next": (*sample.shape, len(sample.vocabulary)),
+    }.get(target.kind, (count,))
 
 
 def read_input(text: str, where: str) -> InputSpec:
@@ -139,6 +166,23 @@ class PlanSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """How good a model is, in one number."""
+
+    name: str  # such as accuracy
+    maximise: bool  # whether more is better
+    share: bool  # whether it is from 0 to 1, so that differences are points
+
+    def __post_init__(self) -> None:
+        good = bool(_NAME_OF_METRIC.fullmatch(self.name))
+        require(good, "metric.name", self.name[:100], "lower-case letters, digits and _, the first a letter")
+
+
+ACCURACY = Metric(name="accuracy", maximise=True, share=True)
+CLASSIFICATION = Selection("classification")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """One bundle: a model, a learning method, and the files that hold them."""
 
@@ -148,11 +192,13 @@ class Manifest:
     previous_models: int  # k of MOON: previous local models that a round uses; 0 for most methods
     training: TrainingSpec  # its hyperparameters are the first round's, unless `schedules` overrides them
     input: InputSpec
-    classes: tuple[str, ...]
+    target: TargetSpec
     tensors: tuple[TensorSpec, ...]
     plan: PlanSpec
     files: Mapping[str, BlobRef]
     format: str = FORMAT
+    task: Selection = CLASSIFICATION  # of `moonfed.tasks`; the plan implements it
+    metric: Metric = ACCURACY  # by which global models are compared
     server_rule: Selection = DEFAULT_RULE  # for the coordinator: `moonfed.server_rules`
     prototype_devices: int = 0  # devices whose class means form a prototype, drawn for each round; 0: all
     # Of hyperparameters that change from round to round.
@@ -165,14 +211,9 @@ class Manifest:
     def __post_init__(self) -> None:
         require(self.format == FORMAT, "format", self.format, repr(FORMAT))
         require(bool(self.name), "name", self.name, "a name that is not empty")
-        require(len(self.classes) >= 2, "classes", self.classes, "at least two names")
-        require(all(name.strip() for name in self.classes), "classes", self.classes, "names that are not empty")
-        require(len(set(self.classes)) == len(self.classes), "classes", self.classes, "names that all differ")
         require(bool(self.augmentation), "augmentation", self.augmentation, "a name; 'none' for none")
         for key in ("name", "model", "method", "augmentation"):
             require_line(key, getattr(self, key))
-        for class_ in self.classes:
-            require_line("name of a class", class_)
         require_whole("previous_models", self.previous_models, 0)
         require_whole("prototype_devices", self.prototype_devices, 0)
         _check_tensors("tensors", self.tensors)
@@ -196,6 +237,11 @@ class Manifest:
         return self.training.with_hyperparameters({key: _at(points, round_) for key, points in self.schedules.items()})
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of classes, labels or values; empty where a model reproduces its input."""
+        return self.target.names
+
+    @property
     def parameters(self) -> tuple[TensorSpec, ...]:
         """The model's tensors that are trained."""
         return tuple(spec for spec in self.tensors if spec.kind == "parameter")
@@ -217,7 +263,9 @@ class Manifest:
             "device_state": _roles_document(self.device_state),
             "augmentation": self.augmentation,
             "input": self.input.to_document(),
-            "classes": list(self.classes),
+            "target": self.target.to_document(),
+            "task": self.task.to_document(),
+            "metric": asdict(self.metric),
             "tensors": _tensors_document(self.tensors),
             "plan": {
                 "interface": self.plan.interface,
@@ -275,7 +323,9 @@ def _from_document(document: dict[str, Any]) -> Manifest:
         device_state=_roles(document["device_state"]),
         augmentation=str(document["augmentation"]),
         input=InputSpec.from_document(document["input"]),
-        classes=tuple(str(name) for name in document["classes"]),
+        target=TargetSpec.from_document(document["target"]),
+        task=Selection.from_document(document["task"], CLASSIFICATION.name),
+        metric=Metric(**document["metric"]),
         tensors=_tensors(document["tensors"]),
         plan=PlanSpec(
             interface=str(document["plan"]["interface"]),

@@ -13,24 +13,27 @@ import numpy.typing as npt
 
 from moonfed.blobs.store import ref_of_file
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import UNKNOWN, TargetSpec
 from moonfed.data.table_spec import TableSpec
 from moonfed.errors import InvalidInput
 
-Inputs = npt.NDArray[Any]  # uint8 [N, height, width, channels] or float32 [N, width]
+Inputs = npt.NDArray[Any]  # see `InputSpec`
 Labels = npt.NDArray[np.int64]
+Targets = npt.NDArray[Any]  # see `TargetSpec`
 Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSet:
-    """Samples in the bundle's form, with their labels, the names of the classes, and the columns that they come from.
+    """Samples in the bundle's form, with their targets, and the columns that they come from.
 
-    `targets`: the labels [N], positions in `classes`; None: the source has none. `origin`: the source, for messages.
+    `targets`: as `target` describes them, [N, …]; None: the source has none. Where the input is the target, they say
+    which samples are anomalous, uint8 [N], if they are known. `origin`: the source, for messages.
     """
 
     inputs: Inputs  # [N, …]
-    targets: Labels | None
-    classes: tuple[str, ...]
+    targets: Targets | None
+    target: TargetSpec
     table: TableSpec | None = None  # the columns of a table
     origin: str = "the data"
     file: Path | None = None  # which holds all samples
@@ -43,10 +46,21 @@ class DataSet:
 
     @property
     def labels(self) -> Labels:
-        """The labels; InvalidInput if the source has none."""
-        if self.targets is None:
-            raise InvalidInput(f"{self.origin} has no labels, which are needed", field="labels")
-        return self.targets
+        """The classes of the samples; InvalidInput if the source has none."""
+        return self.known_targets()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of classes, labels or values."""
+        return self.target.names
+
+    def known_targets(self) -> Targets:
+        """Return the targets; raise InvalidInput if the source has none, and the input is not the target."""
+        if self.targets is not None:
+            return self.targets
+        if self.target.is_input:
+            return np.zeros((len(self), 0), self.target.dtype)
+        raise InvalidInput(f"{self.origin} has no {self.target.noun}, which are needed", field=self.target.noun)
 
     def take(self, rows: Rows) -> DataSet:
         """Return a copy of some samples."""
@@ -86,9 +100,9 @@ class DataSet:
 
 def check_data_set(
     inputs: object,
-    labels: object | None,
+    targets: object | None,
     spec: InputSpec,
-    classes: Sequence[str],
+    target: TargetSpec,
     origin: str,
     file: Path | None = None,
     files: Sequence[Path] = (),
@@ -96,19 +110,72 @@ def check_data_set(
 ) -> DataSet:
     """Convert a user's arrays to samples; InvalidInput names the field, what was found and what is allowed.
 
-    `labels`: None if the source has none. `origin`: the file or function that they came from, for the message.
+    `targets`: None if the source has none. `origin`: the file or function that they came from, for the message.
     """
     raw = check_inputs(inputs, spec, origin)
     return DataSet(
         inputs=raw,
-        targets=None if labels is None else check_labels(labels, len(raw), classes, origin),
-        classes=tuple(classes),
+        targets=None if targets is None else check_targets(targets, len(raw), target, origin),
+        target=target,
         table=spec.table,
         origin=origin,
         file=file,
         files=tuple(files),
         notes=notes,
     )
+
+
+def check_targets(values: object, count: int, target: TargetSpec, origin: str) -> Targets:
+    """Convert a user's targets; InvalidInput if they are not what `target` describes, one for each sample."""
+    if target.kind == "class":
+        return check_labels(values, count, target.names, origin)
+    found = _as_array(values, origin, target)
+    shapes = [(count, *target.shape)]
+    if target.kind == "none":  # whether samples are anomalous
+        shapes.insert(0, (count,))
+    if found.shape not in shapes:
+        wanted = ", ".join(map(str, shapes[0]))
+        raise InvalidInput(
+            f"targets of {origin} have shape {list(found.shape)}; the task takes [{wanted}]",
+            field="shape of targets",
+            value=list(found.shape),
+        )
+    if target.kind == "values":
+        return _check_values(found, origin)
+    most = len(target.names) - 1 if target.kind == "mask" else 1
+    whole = found.dtype.kind in "iub" or (found.dtype.kind == "f" and bool((found == np.floor(found)).all()))
+    bad = found[(found != UNKNOWN) & ((found < 0) | (found > most))] if whole else found.reshape(-1)[:1]
+    if bad.size:
+        raise InvalidInput(
+            f"targets of {origin} hold {bad[0]}; the task takes 0 to {most}, or {UNKNOWN} for what is unknown",
+            field="targets",
+            value=str(bad[0]),
+        )
+    return np.ascontiguousarray(found.astype(np.uint8))
+
+
+def _check_values(found: Targets, origin: str) -> Targets:
+    if found.dtype.kind not in "iuf":
+        raise InvalidInput(
+            f"targets of {origin} have dtype {found.dtype}; they must be numbers",
+            field="dtype of targets",
+            value=str(found.dtype),
+        )
+    with np.errstate(over="ignore"):  # becomes infinite, which is rejected below
+        values = found.astype(np.float32)
+    if not np.isfinite(values).all():
+        raise InvalidInput(f"targets of {origin} hold NaN or infinite values; all must be finite", field="targets")
+    return np.ascontiguousarray(values)
+
+
+def _as_array(values: object, origin: str, target: TargetSpec) -> Targets:
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InvalidInput(
+            f"targets of {origin} are lists of different lengths; the task takes {target.describe()} for each sample",
+            field="targets",
+        ) from error
 
 
 def check_labels(labels: object, count: int, classes: Sequence[str], origin: str) -> Labels:
@@ -146,13 +213,13 @@ def label_array(labels: object, origin: str) -> npt.NDArray[Any]:
 def _meaning(targets: npt.NDArray[Any]) -> str:
     """Say what labels with more than one value for each sample are, where that is certain."""
     if targets.ndim > 2:
-        return ", like images to reproduce, but models here are classifiers"
+        return ", like masks or images to reproduce, which need another task than classification"
     if targets.dtype.kind not in "biuf" or targets.shape[1] < 2 or not np.isin(targets, (0, 1)).all():
         return ""
     ones = targets.sum(axis=1)
     if (ones == 1).all():
         return ", with a single 1 in each row (one-hot), for which labels.argmax(axis=1) has the classes"
-    return ", with several ones in a row (multi-label), but a model here predicts one class" if (ones > 1).any() else ""
+    return ", with several ones in a row, which need task 'multilabel'" if (ones > 1).any() else ""
 
 
 def check_inputs(inputs: object, spec: InputSpec, origin: str) -> Inputs:
@@ -161,7 +228,9 @@ def check_inputs(inputs: object, spec: InputSpec, origin: str) -> Inputs:
     Features of other floating-point types are converted; pixels must be uint8, since the range of others is ambiguous.
     """
     raw = np.asarray(inputs)
-    if spec.kind == "features" and raw.dtype.kind == "f":
+    if spec.kind == "tokens" and raw.dtype.kind in "iu":
+        raw = raw.astype(spec.dtype, copy=False)
+    if spec.dtype == "float32" and raw.dtype.kind == "f":
         with np.errstate(over="ignore"):  # becomes infinite, which is rejected below
             raw = raw.astype(spec.dtype, copy=False)
     if raw.dtype != np.dtype(spec.dtype):
@@ -176,6 +245,12 @@ def check_inputs(inputs: object, spec: InputSpec, origin: str) -> Inputs:
             f"inputs of {origin} have shape {list(raw.shape)}; the model takes [{expected}]",
             field="shape of inputs",
             value=list(raw.shape),
+        )
+    if spec.kind == "tokens" and raw.size and not (raw.min() >= 0 and raw.max() < len(spec.vocabulary)):
+        raise InvalidInput(
+            f"inputs of {origin} hold token {raw.max() if raw.min() >= 0 else raw.min()}; the vocabulary has "
+            f"{len(spec.vocabulary)} tokens, 0 to {len(spec.vocabulary) - 1}",
+            field="token",
         )
     if raw.dtype.kind == "f" and not np.isfinite(raw).all():
         raise InvalidInput(f"inputs of {origin} hold NaN or infinite values; all must be finite")

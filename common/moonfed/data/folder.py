@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import DataSet, check_data_set
 from moonfed.data.fingerprint import folder_fingerprint
 from moonfed.data.flaws import Flaw, Flaws, UnusableImage
@@ -59,7 +60,7 @@ class FolderSource:
     def read(
         self,
         spec: InputSpec,
-        classes: Sequence[str],
+        target: TargetSpec,
         heartbeat: HeartbeatCallback = lambda: None,
         labels: LabelUse = REQUIRED,
     ) -> DataSet:
@@ -70,8 +71,12 @@ class FolderSource:
         self._require_folder()
         require_images(spec)
         labelled = labels != IGNORED
+        if labelled and target.kind != "class":
+            raise InvalidInput(
+                f"{str(self.path)!r} is a folder of classes; the task needs {target.describe()}", field="data"
+            )
         images = ImageFolder(self.path, self._ignored)
-        found = class_files(images, classes) if labelled else [(file, 0) for file in all_files(images)]
+        found = class_files(images, target.names) if labelled else [(file, 0) for file in all_files(images)]
         read = read_images([file for file, _ in found], spec, images.flaws, heartbeat)
         notes = tuple(images.flaws.sentences(len(found), str(self.path)))
         if images.flaws.numbers() != self._reported:
@@ -82,7 +87,7 @@ class FolderSource:
             raise InvalidInput(f"{str(self.path)!r} has no readable images{needed}")
         label_of = dict(found)
         targets = np.array([label_of[file] for file in read.files], np.int64) if labelled else None
-        return check_data_set(read.inputs, targets, spec, classes, str(self.path), files=read.files, notes=notes)
+        return check_data_set(read.inputs, targets, spec, target, str(self.path), files=read.files, notes=notes)
 
 
 def all_files(images: ImageFolder) -> list[Path]:

@@ -1,8 +1,8 @@
-"""An .npz file with `inputs` [N, …] and `labels` [N]."""
+"""An .npz file with `inputs` [N, …] and `targets` [N, …], which for classes may also be called `labels`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -10,9 +10,10 @@ from typing import Literal
 import numpy as np
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import DataSet, check_data_set
 from moonfed.data.fingerprint import file_fingerprint
-from moonfed.data.source import REQUIRED, HeartbeatCallback, LabelUse, wants_labels
+from moonfed.data.source import IF_PRESENT, IGNORED, REQUIRED, HeartbeatCallback, LabelUse, wants_labels
 from moonfed.errors import InvalidInput
 from moonfed.files import require_file
 
@@ -38,7 +39,7 @@ class NpzSource:
     def read(
         self,
         spec: InputSpec,
-        classes: Sequence[str],
+        target: TargetSpec,
         heartbeat: HeartbeatCallback = lambda: None,
         labels: LabelUse = REQUIRED,
     ) -> DataSet:
@@ -47,9 +48,11 @@ class NpzSource:
         self.check()
         with _opened(self.path) as archive:
             inputs = _array(archive, "inputs", self.path)
-            used = wants_labels(labels, "labels" in archive.files)
-            targets = _array(archive, "labels", self.path) if used else None
-        return check_data_set(inputs, targets, spec, classes, str(self.path), self.path)
+            field = "targets" if "targets" in archive.files or target.kind != "class" else "labels"
+            needed = labels if not target.is_input or labels == IGNORED else IF_PRESENT
+            used = wants_labels(needed, field in archive.files)
+            targets = _array(archive, field, self.path) if used else None
+        return check_data_set(inputs, targets, spec, target, str(self.path), self.path)
 
 
 def infer_input(path: Path) -> tuple[InputSpec, int]:

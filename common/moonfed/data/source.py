@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import DataSet
 
 HeartbeatCallback = Callable[[], None]  # called regularly while reading, as a heartbeat
@@ -32,7 +33,7 @@ class Source(Protocol):
     def read(
         self,
         spec: InputSpec,
-        classes: Sequence[str],
+        target: TargetSpec,
         heartbeat: HeartbeatCallback = lambda: None,
         labels: LabelUse = REQUIRED,
     ) -> DataSet:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import TargetSpec
 from moonfed.data.bad_cells import BadCells, UnusableTable
 from moonfed.data.data_set import DataSet, Inputs, Labels
 from moonfed.data.fingerprint import file_fingerprint
@@ -52,7 +53,7 @@ class TableSource:
     def read(
         self,
         spec: InputSpec,
-        classes: Sequence[str],
+        target: TargetSpec,
         heartbeat: HeartbeatCallback = lambda: None,
         labels: LabelUse = REQUIRED,
     ) -> DataSet:
@@ -61,9 +62,9 @@ class TableSource:
         require_table(self._option, self.path)
         table = self._require_table(spec)
         header = read_header(self.path)
-        target = self._target or table.target
-        used = wants_labels(labels, composed(target) in header or bool(self._target))
-        rows = TableRows(self.path, table, target if used else None, classes)
+        column = self._target or table.target
+        used = wants_labels(labels, composed(column) in header or bool(self._target))
+        rows = TableRows(self.path, table, column if used else None, target.names)
         require_columns(self.path, header, rows.names, ", which the model takes")
         features, targets = _Growing((table.width,), np.float32), _Growing((), np.int64)
         numbers = _Growing((), np.int64)
@@ -80,7 +81,7 @@ class TableSource:
         return DataSet(
             inputs=features.array(),
             targets=targets.array() if used else None,
-            classes=tuple(classes),
+            target=target,
             table=table,
             origin=str(self.path),
             file=self.path,

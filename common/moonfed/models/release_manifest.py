@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from moonfed.blobs.store import BlobRef, ref_of_bytes
+from moonfed.bundle.manifest import ACCURACY, PLAN_FILE, InputSpec, Metric
 from moonfed.bundle.manifest import MANIFEST_FILE as BUNDLE_MANIFEST_FILE
-from moonfed.bundle.manifest import PLAN_FILE, InputSpec
+from moonfed.bundle.target import TargetSpec
 from moonfed.errors import InvalidInput, UntrustedRelease
 from moonfed.models.repository import CONFIG_FILE as CONFIG_FILE
 from moonfed.models.repository import LABELS_FILE as LABELS_FILE
@@ -26,7 +27,7 @@ from moonfed.signing.statement import RELEASE
 from moonfed.signing.trust import Trust
 from moonfed.validate import require, require_line, require_whole
 
-FORMAT = "moonfed-release/1"
+FORMAT = "moonfed-release/2"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 VARIANT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -62,9 +63,10 @@ class ReleaseManifest:
     run: str
     round: int  # 0: the run's initial weights
     input: InputSpec
-    classes: tuple[str, ...]
+    target: TargetSpec
     variants: Mapping[str, Mapping[str, BlobRef]]  # the files of the version's directory, by variant and name
     plan: Mapping[str, BlobRef]  # PLAN_FILES, with which a device without ONNX Runtime predicts
+    metric: Metric = ACCURACY  # by which versions are compared
     evaluation: Evaluation | None = None
     format: str = FORMAT
 
@@ -75,9 +77,6 @@ class ReleaseManifest:
         require_whole("created", self.created, 0)
         require_line("run", self.run)
         require_whole("round", self.round, 0)
-        require(len(self.classes) >= 2, "classes", self.classes, "at least two names")
-        for class_ in self.classes:
-            require_line("name of a class", class_)
         require(FLOAT32 in self.variants, "variants", sorted(self.variants), f"names with {FLOAT32!r} among them")
         require(len(self.variants) <= MAX_VARIANTS, "number of variants", len(self.variants), f"up to {MAX_VARIANTS}")
         for variant, files in self.variants.items():
@@ -89,6 +88,11 @@ class ReleaseManifest:
             accuracy = self.evaluation.accuracy
             require(math.isfinite(accuracy) and 0 <= accuracy <= 1, "accuracy", accuracy, "a number from 0 to 1")
             require_whole("samples", self.evaluation.samples, 1)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of classes, labels or values."""
+        return self.target.names
 
     @property
     def blobs(self) -> frozenset[BlobRef]:
@@ -113,7 +117,8 @@ class ReleaseManifest:
                 "run": self.run,
                 "round": self.round,
                 "input": self.input.to_document(),
-                "classes": list(self.classes),
+                "target": self.target.to_document(),
+                "metric": asdict(self.metric),
                 "variants": {variant: _document(files) for variant, files in self.variants.items()},
                 "plan": _document(self.plan),
                 "evaluation": _evaluation_document(self.evaluation),
@@ -170,7 +175,8 @@ def _from_document(document: dict[str, Any]) -> ReleaseManifest:
         run=str(document["run"]),
         round=int(document["round"]),
         input=InputSpec.from_document(document["input"]),
-        classes=tuple(str(name) for name in document["classes"]),
+        target=TargetSpec.from_document(document["target"]),
+        metric=Metric(**document["metric"]),
         variants={str(variant): _refs(files) for variant, files in document["variants"].items()},
         plan=_refs(document["plan"]),
         evaluation=None

@@ -1,7 +1,7 @@
-"""The plan interface, torchscript/3: the calls that a device makes to a compiled plan (docs/plan-interface.md).
+"""The plan interface, torchscript/4: the calls that a device makes to a compiled plan (docs/plan-interface.md).
 
 `Plan` is free of TorchScript's own types, so that other compiled formats can implement it.
-Legend: B samples, D width of a representation, C classes, k previous models, R random draws per sample.
+Legend: B samples, D width of a representation, k previous models, R random draws per sample, K sums of a task.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ METHODS = (
     "end_round",
     "metrics",
     "evaluate",
+    "metric",
     "predict",
     # for mixed precision: once after loading, then the two halves of `step`, of which only the first is in it
     "scale_losses",
@@ -78,7 +79,7 @@ class Plan(Protocol):
         """
 
     def step(
-        self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
+        self, inputs: torch.Tensor, targets: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
     ) -> torch.Tensor:
         """Take one optimiser step on a batch; return the loss before it, a detached scalar on the device.
 
@@ -88,7 +89,7 @@ class Plan(Protocol):
     def wants_survey(self, trained: bool) -> bool:
         """Return whether `survey` is to see all samples once before the first step (False) or after the last (True)."""
 
-    def survey(self, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
+    def survey(self, inputs: torch.Tensor, targets: torch.Tensor, steps: int) -> None:
         """Observe a batch in eval mode, without augmentation, for the results of `end_round` or `metrics`.
 
         `steps`: the number of steps that the round has taken so far. The device counts them, because a step that a CUDA
@@ -104,11 +105,14 @@ class Plan(Protocol):
     def metrics(self) -> dict[str, float]:
         """Return the method's measurements in this round, by name."""
 
-    def evaluate(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return [2]: the batch's summed cross-entropy and its number of correct predictions."""
+    def evaluate(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the task's sums [K] over a batch; the first is that of the loss."""
+
+    def metric(self, sums: torch.Tensor, samples: int) -> float:
+        """Return the task's metric from the sums [K] of all batches together, and their number of samples."""
 
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return class probabilities [B, C]."""
+        """Return what the bundle's ONNX graph returns, such as class probabilities [B, C]."""
 
 
 class TorchScriptPlan:
@@ -156,18 +160,18 @@ class TorchScriptPlan:
         return result
 
     def step(
-        self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
+        self, inputs: torch.Tensor, targets: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
     ) -> torch.Tensor:
         """See `Plan`."""
         device = self._device
-        inputs, labels, references, draws = (x.to(device) for x in (inputs, labels, references, draws))
+        batch = [tensor.to(device) for tensor in (inputs, targets, references, draws)]
         with _executing("take a step"):
             if self._lower is None:
-                loss: torch.Tensor = self._module.step(inputs, labels, references, draws)
+                loss: torch.Tensor = self._module.step(*batch)
             else:
                 with self._autocast():
-                    logits_BC, z_BD, found = self._module.outputs(inputs, references, draws)  # noqa: N806
-                loss = self._module.learn(logits_BC, z_BD, labels, found)
+                    found = self._module.outputs(*batch)
+                loss = self._module.learn(*found)
         return loss
 
     def _autocast(self) -> AbstractContextManager[object]:
@@ -180,10 +184,10 @@ class TorchScriptPlan:
         """See `Plan`."""
         return bool(self._module.wants_survey(trained))
 
-    def survey(self, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
+    def survey(self, inputs: torch.Tensor, targets: torch.Tensor, steps: int) -> None:
         """See `Plan`."""
         with _executing("survey the samples"):
-            self._module.survey(inputs.to(self._device), labels.to(self._device), steps)
+            self._module.survey(inputs.to(self._device), targets.to(self._device), steps)
 
     def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
         """See `Plan`; the tensors are copies."""
@@ -196,11 +200,16 @@ class TorchScriptPlan:
         with _executing("report its metrics"):
             return dict(self._module.metrics())
 
-    def evaluate(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def evaluate(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """See `Plan`."""
         with _executing("evaluate"):
-            result: torch.Tensor = self._module.evaluate(inputs.to(self._device), labels.to(self._device))
+            result: torch.Tensor = self._module.evaluate(inputs.to(self._device), targets.to(self._device))
         return result
+
+    def metric(self, sums: torch.Tensor, samples: int) -> float:
+        """See `Plan`."""
+        with _executing("evaluate"):
+            return float(self._module.metric(sums, samples))
 
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
         """See `Plan`."""

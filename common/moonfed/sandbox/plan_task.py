@@ -15,7 +15,7 @@ from moonfed.data.data_set import Inputs
 from moonfed.models.release_manifest import WEIGHTS_FILE
 from moonfed.plan.interface import load_plan
 from moonfed.sandbox.ipc import ParentPipe
-from moonfed.sandbox.shared_predictions import Probabilities, answer
+from moonfed.sandbox.shared_predictions import Outputs, answer
 
 
 class PlanModel:
@@ -29,10 +29,10 @@ class PlanModel:
         tensors = [torch.from_numpy(values) for values in split(weights, manifest.tensors).values()]
         self._plan.begin_round(tensors, [], {}, manifest.training.hyperparameters)
 
-    def predict(self, inputs: Inputs) -> Probabilities:
-        """Compute the probabilities [N, C] of raw samples [N, …]."""
+    def predict(self, inputs: Inputs) -> Outputs:
+        """Compute the outputs [N, …] of raw samples [N, …]."""
         with torch.no_grad():
-            found: Probabilities = self._plan.predict(torch.from_numpy(inputs)).cpu().float().numpy()
+            found: Outputs = self._plan.predict(torch.from_numpy(inputs)).cpu().float().numpy()
         return found
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,20 +18,21 @@ from moonfed.sandbox.child_process import ChildProcess
 from moonfed.sandbox.messages import encode
 from moonfed.sandbox.sandboxed_process import NAME, shared_file
 
-Probabilities = npt.NDArray[np.float32]  # [N, C]
+Outputs = npt.NDArray[np.float32]  # [N, …]: probabilities, values or scores
 
 
 class SharedPredictions:
     """The parent's side: two files, and the command `predict`."""
 
-    def __init__(self, classes: int) -> None:
-        self._classes = classes
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        """`shape`: of one sample's output."""
+        self._shape = shape
         self._inputs, self.samples = shared_file()  # the child inherits `samples`, to read, and `results`, to write
         self.results, self._computed = shared_file()
 
-    def predict(self, child: ChildProcess, inputs: Inputs) -> Probabilities:
-        """Have a child compute the probabilities [N, C] of raw samples [N, …]."""
-        size = 4 * len(inputs) * self._classes
+    def predict(self, child: ChildProcess, inputs: Inputs) -> Outputs:
+        """Have a child compute the outputs [N, …] of raw samples [N, …]."""
+        size = 4 * len(inputs) * prod(self._shape)
         os.ftruncate(self.results, 0)
         os.ftruncate(self._inputs, max(1, inputs.nbytes))
         os.pwrite(self._inputs, inputs.data, 0)
@@ -38,7 +40,7 @@ class SharedPredictions:
         computed = os.pread(self._computed, size + 1, 0)
         if len(computed) != size:
             raise TrainingFailed(f"{NAME} sent invalid results")
-        return np.frombuffer(computed, np.float32).reshape(len(inputs), self._classes)
+        return np.frombuffer(computed, np.float32).reshape(len(inputs), *self._shape)
 
     def close(self) -> None:
         """Free the memory."""
@@ -47,7 +49,7 @@ class SharedPredictions:
 
 
 def answer(
-    predict: Callable[[Inputs], Probabilities], spec: InputSpec, file: int, results: int, samples: int
+    predict: Callable[[Inputs], Outputs], spec: InputSpec, file: int, results: int, samples: int
 ) -> dict[str, Any]:
     """Answer the command in the child: predict for the samples in a file, and write the results to another."""
     memory = mmap.mmap(file, 0, access=mmap.ACCESS_COPY)

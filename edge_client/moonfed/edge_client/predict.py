@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import DataSet, check_data_set
 from moonfed.data.flaws import UnusableImage
 from moonfed.data.folder import ReadImages, all_files, read_images
@@ -18,7 +19,7 @@ from moonfed.data.image_folder import ImageFolder
 from moonfed.data.images import decode_image, require_images, require_pillow
 from moonfed.data.open_source import open_source
 from moonfed.data.source import IF_PRESENT, report
-from moonfed.edge_client.inference.model import Probabilities
+from moonfed.edge_client.inference.model import Outputs
 from moonfed.edge_client.predictor import Predictor
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.formatting import count
@@ -37,7 +38,7 @@ class Predictions:
     version: int
     classes: tuple[str, ...]
     names: list[str]  # N: files, or positions in one file
-    probabilities: Probabilities  # [N, C]
+    probabilities: Outputs  # [N, C]
     accuracy: float | None  # where the samples have labels
 
     def lines(self) -> Iterator[tuple[str, str, float]]:
@@ -65,7 +66,7 @@ def predict(paths: Sequence[Path], predictor: Predictor, target: str = "") -> Pr
 
     Raises NotFound if there is no such directory or file, InvalidInput if the samples do not fit the model.
     """
-    samples = _read(paths, predictor.input, predictor.classes, target)
+    samples = _read(paths, predictor.input, predictor.target, target)
     version, probabilities = predictor.answer(samples.inputs)
     correct = None if samples.targets is None else probabilities.argmax(axis=1) == samples.targets
     return Predictions(
@@ -89,7 +90,7 @@ def print_predictions(predictions: Predictions) -> None:
         print(f"accuracy {predictions.accuracy:.4f} on {count(len(predictions.names), 'sample')}")
 
 
-def _read(paths: Sequence[Path], spec: InputSpec, classes: tuple[str, ...], target: str) -> DataSet:
+def _read(paths: Sequence[Path], spec: InputSpec, wanted: TargetSpec, target: str) -> DataSet:
     """Read the samples, with their labels if a file has them."""
     if not paths:
         raise InvalidInput(f"PATH is missing; give images, folders of images, or {FILES}")
@@ -97,15 +98,15 @@ def _read(paths: Sequence[Path], spec: InputSpec, classes: tuple[str, ...], targ
     if not files:
         if target:
             raise InvalidInput(field="target", value=target, rest="; it names a column of a table, and PATH is images")
-        return _read_images(paths, spec, classes)
+        return _read_images(paths, spec, wanted)
     if len(paths) > 1:
         raise InvalidInput(f"PATH is {str(files[0])!r} and others; {FILES} must be the only PATH")
-    samples = open_source(str(files[0]), target).read(spec, classes, labels=IF_PRESENT)
+    samples = open_source(str(files[0]), target).read(spec, wanted, labels=IF_PRESENT)
     samples.require_samples()
     return samples
 
 
-def _read_images(paths: Sequence[Path], spec: InputSpec, classes: tuple[str, ...]) -> DataSet:
+def _read_images(paths: Sequence[Path], spec: InputSpec, wanted: TargetSpec) -> DataSet:
     """Read images; a file given as PATH must be an image, a folder may contain other files."""
     require_pillow()
     for path in paths:
@@ -117,7 +118,7 @@ def _read_images(paths: Sequence[Path], spec: InputSpec, classes: tuple[str, ...
     if not files:
         raise InvalidInput(field="PATH", value=paths[0], rest="; there are no readable images in it")
     inputs = np.concatenate([images.inputs for images in read])
-    return check_data_set(inputs, None, spec, classes, "the images", files=files)
+    return check_data_set(inputs, None, spec, wanted, "the images", files=files)
 
 
 def _read_folder(path: Path, spec: InputSpec) -> ReadImages:

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.manifest import InputSpec, output_shape
+from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import Inputs, check_inputs
-from moonfed.edge_client.inference.model import Model, Probabilities
+from moonfed.edge_client.inference.model import Model, Outputs
 from moonfed.edge_client.inference.settings import InferenceSettings
 from moonfed.edge_client.state.model_files import CHUNK, ModelFiles, files_of
 from moonfed.edge_client.state.releases import ReleaseStore
@@ -40,7 +41,7 @@ class _Loaded:
 
     version: int
     input: InputSpec
-    classes: tuple[str, ...]
+    target: TargetSpec
     model: Model
 
 
@@ -83,15 +84,20 @@ class Predictor:
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes, in the order of the probabilities."""
-        return self._loaded.classes
+        return self._loaded.target.names
+
+    @property
+    def target(self) -> TargetSpec:
+        """What the model predicts."""
+        return self._loaded.target
 
     @property
     def input(self) -> InputSpec:
         """The form of a sample."""
         return self._loaded.input
 
-    def predict(self, inputs: Any) -> Probabilities:  # noqa: ANN401 - whatever numpy converts
-        """Return the probabilities [N, C] of samples [N, …]: uint8 pixels, or float32 features.
+    def predict(self, inputs: Any) -> Outputs:  # noqa: ANN401 - whatever numpy converts
+        """Return the probabilities [N, C], values or scores of samples [N, …] in the form of `input`.
 
         All rows are answers of one version. Raises InvalidInput for inputs of another form.
         """
@@ -99,8 +105,8 @@ class Predictor:
 
     __call__ = predict
 
-    def answer(self, inputs: Any) -> tuple[int, Probabilities]:  # noqa: ANN401
-        """Return the version that answers, and its probabilities."""
+    def answer(self, inputs: Any) -> tuple[int, Outputs]:  # noqa: ANN401
+        """Return the version that answers, and its outputs."""
         if self._closed:
             raise WrongState("the predictor was closed")
         self._notice()
@@ -204,7 +210,7 @@ class Predictor:
         except BaseException:
             model.close()
             raise
-        return _Loaded(version, files.input, files.classes, model)
+        return _Loaded(version, files.input, files.target, model)
 
 
 def _open_model(files: ModelFiles, state: Path, settings: InferenceSettings) -> Model:
@@ -214,7 +220,7 @@ def _open_model(files: ModelFiles, state: Path, settings: InferenceSettings) -> 
         from moonfed.models.onnx_runtime import SessionSettings
 
         chosen = SessionSettings(provider=settings.device, intra_op_threads=settings.threads or 0)
-        return OnnxModel(files.onnx, len(files.classes), chosen)
+        return OnnxModel(files.onnx, files.target.output, files.shape, chosen)
     from moonfed.edge_client.inference.plan_model import SandboxedModel
 
     if settings.device == "tensorrt":
@@ -225,11 +231,11 @@ def _open_model(files: ModelFiles, state: Path, settings: InferenceSettings) -> 
     return SandboxedModel(files, state, settings)
 
 
-def _in_chunks(loaded: _Loaded, inputs: Inputs) -> Probabilities:
+def _in_chunks(loaded: _Loaded, inputs: Inputs) -> Outputs:
     if 0 < len(inputs) <= CHUNK:
         return loaded.model.predict(inputs)
     starts = range(0, len(inputs), CHUNK)
-    none = np.zeros((0, len(loaded.classes)), np.float32)
+    none = np.zeros((0, *output_shape(loaded.input, loaded.target)), np.float32)
     return np.concatenate([none, *(loaded.model.predict(inputs[start : start + CHUNK]) for start in starts)])
 
 

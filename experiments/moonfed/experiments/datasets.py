@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.data.data_set import DataSet, Inputs, Labels
 from moonfed.errors import InvalidInput, NotFound
 
@@ -46,7 +47,10 @@ def split_arrays(
     name: str, classes: tuple[str, ...], train: tuple[Inputs, Labels], test: tuple[Inputs, Labels]
 ) -> SplitDataSet:
     """Return a data set of arrays: inputs [N, …] with labels [N]."""
-    parts = [DataSet(inputs=inputs, targets=labels, classes=classes, origin=name) for inputs, labels in (train, test)]
+    parts = [
+        DataSet(inputs=inputs, targets=labels, target=class_target(classes), origin=name)
+        for inputs, labels in (train, test)
+    ]
     return SplitDataSet(name=name, train=parts[0], test=parts[1])
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.data.data_set import DataSet
 from moonfed.data.folder import class_folders
 from moonfed.data.formats import FOLDER, FUNCTION, NPZ, TABLES, kind_of
@@ -76,7 +77,9 @@ class OwnData:
     def read(self) -> DataSet:
         """Read all samples with their labels."""
         spec, classes = _FORMS[self.kind](self)
-        samples = open_source(self.text, self.target, ignored_folders=self.ignored_folders).read(spec, classes)
+        samples = open_source(self.text, self.target, ignored_folders=self.ignored_folders).read(
+            spec, class_target(classes)
+        )
         samples.require_samples()
         return samples
 

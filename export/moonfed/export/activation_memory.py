@@ -31,7 +31,7 @@ def _saved_bytes(network: Network, inputs: torch.Tensor) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
-        logits_BC = network(inputs)  # kept alive, so that no memory is reused
-        loss = logits_BC.logsumexp(1).sum()
+        outputs = network(inputs)  # kept alive, so that no memory is reused
+        loss = outputs.logsumexp(1).sum()
     del loss
     return sum(sizes.values())

@@ -13,6 +13,7 @@ import math
 import torch
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import NO_TARGET, TargetSpec
 from moonfed.errors import InvalidInput
 
 PADDING = 4  # pixels on each side before cropping to the original size
@@ -21,7 +22,7 @@ AUGMENTATIONS = ("none", "crop-flip", "crop-flip-rotate")
 
 
 class NoAugmentation(torch.nn.Module):
-    """No augmentation, with the common interface, `draws` and `forward`."""
+    """No augmentation, with the common interface: `draws`, `forward` and `targets`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,8 +32,32 @@ class NoAugmentation(torch.nn.Module):
         """Return the raw samples [B, …] unchanged; `draws` [B, 0]."""
         return inputs
 
+    def targets(self, targets: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        """Return the raw targets as augmented samples have them; here unchanged."""
+        return targets
 
-class CropFlip(torch.nn.Module):
+
+class MaskAugmentation(torch.nn.Module):
+    """The augmentation of images together with their masks, whose pixels from outside are ignored."""
+
+    def __init__(self, augmentation: NoAugmentation) -> None:
+        super().__init__()
+        self.augmentation = augmentation
+        self.draws = augmentation.draws
+
+    def forward(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        """Augment pixels [B, H, W, C] with draws [B, R]."""
+        augmented: torch.Tensor = self.augmentation(inputs, draws)
+        return augmented
+
+    def targets(self, targets: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        """Augment masks [B, H, W] in the same way: what is added has the value 0, so the masks are moved by one."""
+        moved = (targets + 1).unsqueeze(3)  # uint8: 255, which is ignored, becomes 0
+        augmented: torch.Tensor = self.augmentation(moved, draws)
+        return augmented.squeeze(3) - 1
+
+
+class CropFlip(NoAugmentation):
     """Reflection padding by 4 pixels, a random crop of the original size, and a flip with probability 1/2."""
 
     def __init__(self) -> None:
@@ -52,7 +77,7 @@ class CropFlip(torch.nn.Module):
         return pixels_BHWC.flatten(0, 2).index_select(0, places_BHW.flatten()).view(pixels_BHWC.size())
 
 
-class CropFlipRotate(torch.nn.Module):
+class CropFlipRotate(NoAugmentation):
     """A random crop of an image padded with 4 black pixels, a random flip, then a rotation by up to 15 degrees.
 
     The rotation about the centre uses the nearest pixel; pixels from outside are black.
@@ -81,7 +106,7 @@ class CropFlipRotate(torch.nn.Module):
         return table.index_select(0, places).view(pixels_BHWC.size())
 
 
-def build_augmentation(name: str, sample: InputSpec) -> torch.nn.Module | None:
+def build_augmentation(name: str, sample: InputSpec, target: TargetSpec = NO_TARGET) -> torch.nn.Module | None:
     """Build the augmentation of that name, whose `draws` is the R above; return None for `none`.
 
     Raises InvalidInput for an unknown name, for features, and for images too small to reflect their borders.
@@ -92,11 +117,10 @@ def build_augmentation(name: str, sample: InputSpec) -> torch.nn.Module | None:
         return None
     if sample.kind != "image":
         raise InvalidInput(f"augmentation is {name!r} and input.kind {sample.kind!r}; it needs 'image'")
-    if name == "crop-flip-rotate":
-        return CropFlipRotate()
-    if min(sample.shape[:2]) <= PADDING:
+    if name == "crop-flip" and min(sample.shape[:2]) <= PADDING:
         raise InvalidInput(f"augmentation is {name!r}; it needs sides of at least {PADDING + 1} pixels")
-    return CropFlip()
+    augmentation = CropFlip() if name == "crop-flip" else CropFlipRotate()
+    return MaskAugmentation(augmentation) if target.kind == "mask" else augmentation
 
 
 def offsets(draws: torch.Tensor, padding: int = PADDING) -> torch.Tensor:  # TorchScript reads no globals

@@ -18,7 +18,7 @@ from moonfed.export.resizing import resized
 from moonfed.plan.inspection.graph import require_self_contained
 from moonfed.version import RELEASE
 
-INPUT, OUTPUT, EMBEDDINGS = "inputs", "probabilities", "embeddings"  # of the graph; embeddings are z [B, D]
+INPUT, EMBEDDINGS = "inputs", "embeddings"  # of the graph; embeddings are z [B, D]
 PREFIX = "moonfed."
 _PREPROCESSING = "preprocessing."  # prefix of the names of its constants
 
@@ -70,7 +70,8 @@ def metadata(manifest: Manifest, origin: ModelOrigin | None = None) -> dict[str,
         "name": manifest.name,
         "model": manifest.model,
         "method": manifest.method,
-        "classes": json.dumps(list(manifest.classes), ensure_ascii=False),
+        "target": manifest.target.to_text(),
+        "task": manifest.task.name,
         "input": manifest.input.to_text(),
     }
     if origin is not None:
@@ -108,8 +109,8 @@ def _set_metadata(proto: onnx.ModelProto, entries: Mapping[str, str]) -> None:
 
 
 def _choose_outputs(proto: onnx.ModelProto, manifest: Manifest, *, embeddings: bool) -> None:
-    """Drop unwanted outputs; every node that computes z also computes the probabilities, so all nodes stay."""
-    wanted = (OUTPUT, EMBEDDINGS) if embeddings else (OUTPUT,)
+    """Drop unwanted outputs; all nodes stay."""
+    wanted = (manifest.target.output, EMBEDDINGS) if embeddings else (manifest.target.output,)
     chosen = [output for output in proto.graph.output if output.name in wanted]
     if len(chosen) < len(wanted):
         raise InvalidInput(

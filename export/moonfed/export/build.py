@@ -10,17 +10,19 @@ import torch
 from torch import nn
 
 from moonfed.bundle.files import Bundle, require_output, write_bundle
-from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.manifest import CLASSIFICATION, InputSpec
+from moonfed.bundle.target import TargetSpec, class_target
 from moonfed.errors import InvalidInput
 from moonfed.export import bundle_builder
-from moonfed.export.bundle_recipe import BundleRecipe, Projection, Settings, read_classes, read_federated
+from moonfed.export.bundle_recipe import BundleRecipe, Projection, Settings, read_federated
 from moonfed.export.bundle_signing import SigningOptions, sign_new
-from moonfed.export.model_zoo import Parts
-from moonfed.export.network import Network
+from moonfed.export.model_zoo import Parts, number_of_outputs
+from moonfed.export.network import DenseNetwork, First, Network, NoRepresentation, Undivided
 from moonfed.export.preprocessing import build_preprocessing
 from moonfed.export.self_checks import check_samples
 from moonfed.server_rules import read_server_rule
 from moonfed.signing.key_files import open_signer
+from moonfed.tasks import TASKS
 
 PROBES = 4  # samples on which a model is compared with its parts
 TOLERANCE = 1e-4
@@ -30,8 +32,10 @@ PARTS = "encoder, projection head, output layer"
 def build_bundle(
     *,
     model: str | nn.Module | Parts,
-    shape: int | Sequence[int],
-    classes: int | Sequence[str],
+    shape: int | Sequence[int] | InputSpec,
+    classes: int | Sequence[str] = (),
+    target: TargetSpec | None = None,
+    task: str = CLASSIFICATION.name,
     output: str | Path | None = None,
     name: str = "",
     method: str = "fedavg",
@@ -56,7 +60,9 @@ def build_bundle(
     head and output layer; or a name, as for `moonfed-export bundle`. Modules keep their weights, with which runs begin,
     and are not changed. They get float32 [B, channels, height, width] with sides of at least 16, or [B, features].
     TorchScript compiles them from their source, so define their classes in notebook cells or in files.
-    `shape`: of one raw sample: (height, width, channels), or the number of features. `classes`: names, or their number.
+    `shape`: of one raw sample: (height, width, channels), (length, channels) of a series, or the number of features;
+    or an `InputSpec`, as for tokens. `classes`: names, or their number. `task`: of `moonfed-export methods`; one other
+    than classification also takes a `target`: a `TargetSpec`.
     `settings`: of the method, its optimiser (sgd, adam or adamw) and the local training; `moonfed-export methods` lists
     them.
     `schedules`: of hyperparameters over rounds, such as {"learning_rate": "warmup:5,cosine:100"}.
@@ -78,7 +84,8 @@ def build_bundle(
         name=name or (Path(output).stem if output is not None else title.lower()),
         model=title,
         input=_input(shape),
-        classes=read_classes(str(classes)) if isinstance(classes, int) else tuple(classes),
+        target=target or class_target(classes),
+        task=task,
         method=read_federated(method),
         settings=settings or {},
         optimiser=optimiser,
@@ -97,34 +104,43 @@ def build_bundle(
     return signed
 
 
-def _input(shape: int | Sequence[int]) -> InputSpec:
+def _input(shape: int | Sequence[int] | InputSpec) -> InputSpec:
+    if isinstance(shape, InputSpec):
+        return shape
     sides = (shape,) if isinstance(shape, int) else tuple(shape)
-    if len(sides) not in (1, 3):
-        raise InvalidInput(field="shape", value=shape, allowed="(height, width, channels), or the number of features")
-    return InputSpec(kind="image" if len(sides) == 3 else "features", shape=sides)
+    if len(sides) == 1:
+        return InputSpec(kind="features", shape=sides)
+    if len(sides) == 2:
+        return InputSpec(kind="series", shape=sides)
+    if len(sides) == 3:
+        return InputSpec(kind="image", shape=sides)
+    allowed = "(height, width, channels), (length, channels), or the number of features"
+    raise InvalidInput(field="shape", value=shape, allowed=allowed)
 
 
 def _network(model: nn.Module | Parts, recipe: BundleRecipe) -> Network:
     """Return a network with copies of the user's modules."""
     preprocessing = build_preprocessing(recipe.input, recipe.mean, recipe.deviation)
+    if isinstance(model, nn.Module) and TASKS[recipe.task].dense:
+        return DenseNetwork(preprocessing, Undivided(copy.deepcopy(model)), NoRepresentation(), First())
     if isinstance(model, nn.Module):
-        parts = _split(copy.deepcopy(model), len(recipe.classes))
-        network = Network(preprocessing, *parts)
+        outputs = number_of_outputs(recipe.input, recipe.target)
+        network = Network(preprocessing, *_split(copy.deepcopy(model), outputs))
         _require_same(model, network, recipe)
         return network
     if not (len(model) == 3 and all(isinstance(part, nn.Module) for part in model)):
         raise InvalidInput(field="model", value=model, allowed=f"one module, or three: {PARTS}")
-    return Network(preprocessing, *copy.deepcopy(model))
+    return (DenseNetwork if TASKS[recipe.task].dense else Network)(preprocessing, *copy.deepcopy(model))
 
 
-def _split(model: nn.Module, classes: int) -> Parts:
-    """Split a classifier before its last layer, which is replaced in it; there is no projection head."""
+def _split(model: nn.Module, outputs: int) -> Parts:
+    """Split a model before its last layer, which is replaced in it; there is no projection head."""
     linear = [path for path, module in model.named_modules() if isinstance(module, nn.Linear)]
     last = model.get_submodule(linear[-1]) if linear else None
-    if not isinstance(last, nn.Linear) or last.out_features != classes or not linear[-1]:
+    if not isinstance(last, nn.Linear) or last.out_features != outputs or not linear[-1]:
         raise InvalidInput(
-            f"model is {type(model).__name__}, whose last layer is not nn.Linear(…, {classes}), one output for each "
-            f"class; give three modules: {PARTS}"
+            f"model is {type(model).__name__}, whose last layer is not nn.Linear(…, {outputs}), one output for each "
+            f"class, label or value; give three modules: {PARTS}"
         )
     parent, _, child = linear[-1].rpartition(".")
     setattr(model.get_submodule(parent), child, nn.Identity())
@@ -139,7 +155,7 @@ def _require_same(model: nn.Module, network: Network, recipe: BundleRecipe) -> N
     try:
         with torch.no_grad():
             inputs = network.preprocessing(samples)
-            expected, found = copied(inputs), network.classify(network.encode(inputs))
+            expected, found = copied(inputs), network.outputs(network.features(inputs))
     except Exception as error:  # the user's code may raise anything
         raise InvalidInput(f"model is {type(model).__name__}, which raised {type(error).__name__}: {error}") from error
     finally:

@@ -18,6 +18,8 @@ from moonfed.export.activation_memory import MORE, activation_bytes
 from moonfed.export.augmentation import build_augmentation
 from moonfed.export.binding import bind
 from moonfed.export.bundle_recipe import BundleRecipe, MethodSettings, read_settings
+from moonfed.export.criteria.criterion import build_criterion
+from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import ExchangeShapes
 from moonfed.export.model_zoo import build_network, has_own_head
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
@@ -36,6 +38,7 @@ from moonfed.export.written_state import require_exchanged_state
 from moonfed.plan.inspection.older_torch import requirements
 from moonfed.plan.interface import Plan, load_plan
 from moonfed.registry import selection_of
+from moonfed.tasks import TASKS
 
 
 def _ignore(_: str) -> None:
@@ -50,20 +53,21 @@ def build_bundle(
     `given`: a network with its weights, in place of the recipe's model, which then only names it. `on_step` gets the
     name of each step, which may take many seconds.
 
-    The checks: TorchScript and ONNX can express the model; it accepts the input and returns one logit per class, and
+    The checks: TorchScript and ONNX can express the model; it accepts the input and returns the task's outputs, and
     not random ones; `forward` changes only what devices exchange; rounds with the saved and reloaded plan have finite
     losses and results and change the weights; the graph and the plan predict the same.
 
     Raises InvalidInput naming the setting, or the combination of settings, that is wrong.
     """
-    settings = read_settings(recipe.method, recipe.settings, recipe.optimiser)
+    settings = read_settings(recipe.method, recipe.settings, recipe.optimiser, recipe.task)
     _require_combinations(recipe, settings)
+    criterion = build_criterion(settings.task, recipe.target, recipe.input)
     schedules = read_schedules(recipe.schedules, settings.hyperparameters, settings.method.schedules())
-    augmentation = build_augmentation(recipe.augmentation, recipe.input)
+    augmentation = build_augmentation(recipe.augmentation, recipe.input, recipe.target)
 
     # The network, which must accept the recipe's samples and batches.
     on_step(f"building model {recipe.model}")
-    if given or has_own_head(recipe.model):
+    if (given or has_own_head(recipe.model)) and recipe.target.kind == "class":
         require_classifier(recipe)
     network = given or _network(recipe)
     least = minimum_samples(network)
@@ -72,6 +76,13 @@ def build_bundle(
             field="batch_size", value=settings.training.batch_size, rest=f"; with BatchNorm it must be at least {least}"
         )
     width, specs = check_forward(network, recipe), tensor_specs(network)
+    if not width and METHODS[recipe.method].compares_representations:
+        raise InvalidInput(
+            f"method is {recipe.method!r}, which compares representations, and model {recipe.model!r} has none; give "
+            "three modules, the second of which returns [B, width]",
+            field="method",
+            value=recipe.method,
+        )
 
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
         # The files: plan, graph and initial weights.
@@ -81,6 +92,7 @@ def build_bundle(
             network,
             settings.method,
             settings.hyperparameters,
+            criterion=criterion,
             optimiser=settings.optimiser,
             augmentation=augmentation,
             model=recipe.model,
@@ -91,7 +103,9 @@ def build_bundle(
         require_allowed_operators(scripted, plan_file, recipe.model)
         files = {
             PLAN_FILE: plan_file,
-            GRAPH_FILE: export_graph(network, recipe.input, model=recipe.model),
+            GRAPH_FILE: export_graph(
+                network, recipe.input, criterion=criterion, output=recipe.target.output, model=recipe.model
+            ),
             WEIGHTS_FILE: _weights(network, specs, Path(directory)),
         }
 
@@ -114,6 +128,13 @@ def _require_combinations(recipe: BundleRecipe, settings: MethodSettings) -> Non
             value=recipe.optimiser,
             rest=f"; with server_rule {recipe.server_rule.name!r}, which counts steps of SGD, it must be 'sgd'",
         )
+    if METHODS[recipe.method].needs_classes and recipe.target.kind != "class":
+        raise InvalidInput(
+            f"method is {recipe.method!r}, whose prototypes are means by class, and task {recipe.task!r}; with it "
+            "the task must be 'classification'",
+            field="method",
+            value=recipe.method,
+        )
     if settings.training.views and recipe.augmentation == "none":
         raise InvalidInput(
             f"views is {settings.training.views} and augmentation 'none'; without augmentation it must be 0"
@@ -124,7 +145,8 @@ def _network(recipe: BundleRecipe) -> Network:
     return build_network(
         recipe.model,
         recipe.input,
-        len(recipe.classes),
+        recipe.target,
+        dense=TASKS[recipe.task].dense,
         mean=recipe.mean,
         deviation=recipe.deviation,
         projection=recipe.head,
@@ -164,7 +186,9 @@ def _manifest(
         training=settings.training.with_hyperparameters(settings.hyperparameters),
         augmentation=recipe.augmentation,
         input=recipe.input,
-        classes=recipe.classes,
+        target=recipe.target,
+        task=selection_of(settings.task),
+        metric=settings.task.metric,
         tensors=specs,
         plan=plan,
         files={name: ref_of_bytes(content) for name, content in files.items()},
@@ -195,8 +219,8 @@ def _check(plan: Plan, network: Network, manifest: Manifest, files: dict[str, by
             field="model",
             value=recipe.model,
             rest=(
-                f", whose ONNX graph and plan predict probabilities that differ by {difference:.3g}; at most "
-                f"{BOUND:g} is allowed"
+                f", whose ONNX graph and plan predict {manifest.target.output} that differ by "
+                f"{difference:.3g}; at most {BOUND:g} is allowed"
             ),
         )
 

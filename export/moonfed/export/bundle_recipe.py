@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.manifest import CLASSIFICATION, InputSpec
+from moonfed.bundle.target import TargetSpec, class_target
 from moonfed.data.data_set import Inputs
 from moonfed.data.open_source import open_source
 from moonfed.data.source import IGNORED
@@ -20,10 +21,21 @@ from moonfed.export.model_zoo import PROJECTION, has_own_head
 from moonfed.export.optimiser import Optimiser, read_optimiser
 from moonfed.export.table_description import read_description
 from moonfed.plan.training_spec import TrainingSpec
-from moonfed.registry import Value, read_value
+from moonfed.registry import Value, read_value, setting_types
 from moonfed.server_rules.mean import MeanRule
 from moonfed.server_rules.server_rule import ServerRule
+from moonfed.tasks import TASKS
+from moonfed.tasks.task import Task
 
+INPUTS = ("image", "features", "series", "tokens")
+TARGETS: Mapping[str, str] = {  # in words
+    "class": "classes",
+    "labels": "labels",
+    "values": "values",
+    "mask": "masks",
+    "none": "no targets",
+    "next": "the next token",
+}
 Projection = int | None | Literal["default"]  # the head's output; None: no head; see `default_projection`
 Settings = Mapping[str, float | int | str]
 DEFAULT_BATCH_SIZE = 64  # Li, He, Song (CVPR 2021), section 4.1
@@ -37,7 +49,8 @@ class BundleRecipe:
     name: str
     model: str
     input: InputSpec
-    classes: tuple[str, ...]
+    target: TargetSpec
+    task: str = CLASSIFICATION.name
     method: str = "fedavg"
     settings: Settings = field(default_factory=dict)
     optimiser: str = "sgd"
@@ -50,6 +63,31 @@ class BundleRecipe:
     seed: int = 0
     examples: Inputs | None = None  # raw samples, for the checks; None: random ones
 
+    def __post_init__(self) -> None:
+        wanted = TASKS.select(self.task).target
+        if self.target.kind != wanted:
+            raise InvalidInput(
+                f"task is {self.task!r} and the target {self.target.describe()}; it must be {TARGETS[wanted]}",
+                field="task",
+                value=self.task,
+            )
+        needed = {"mask": ("image",), "next": ("tokens",)}.get(self.target.kind, INPUTS)
+        if self.input.kind not in needed:
+            raise InvalidInput(
+                f"task is {self.task!r} and input.kind {self.input.kind!r}; it must be {' or '.join(needed)}",
+                field="input.kind",
+                value=self.input.kind,
+            )
+        if self.target.kind == "mask" and self.target.shape != self.input.shape[:2]:
+            raise InvalidInput(
+                field="target.shape", value=self.target.shape, allowed=f"the images' sides, {self.input.shape[:2]}"
+            )
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of classes, labels or values."""
+        return self.target.names
+
     @property
     def head(self) -> int | None:
         """The projection head's output; None: no head."""
@@ -58,19 +96,21 @@ class BundleRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodSettings:
-    """A method, its optimiser and its local training: everything that `settings` can change."""
+    """Task, method, optimiser and local training: everything that `settings` can change."""
 
+    task: Task
     method: Method
     optimiser: Optimiser
     training: TrainingSpec
 
     def __post_init__(self) -> None:
-        taken = {item.name for owner in (type(self.optimiser), TrainingSpec) for item in fields(owner)}
+        owners = (type(self.optimiser), TrainingSpec, type(self.task))
+        taken = {item.name for owner in owners for item in fields(owner)}
         for key in [*(item.name for item in fields(self.method)), *self.method.hyperparameters()]:  # type: ignore[arg-type]
             if key in taken:
                 raise InvalidInput(
                     f"{type(self.method).__name__} has a setting or hyperparameter named {key!r}, which is the name of "
-                    "one of the optimiser's or training loop's; give it another name",
+                    "one of the task's, optimiser's or training loop's; give it another name",
                     field="hyperparameter",
                     value=key,
                 )
@@ -86,11 +126,14 @@ def default_projection(model: str, method: str) -> int | None:
     return PROJECTION if has_own_head(model) or METHODS[method].compares_representations else None
 
 
-def read_settings(method: str, settings: Settings, optimiser: str = "sgd") -> MethodSettings:
-    """Read the settings of a method and its optimiser; missing ones keep the papers' values.
+def read_settings(
+    method: str, settings: Settings, optimiser: str = "sgd", task: str = CLASSIFICATION.name
+) -> MethodSettings:
+    """Read the settings of a task, a method and its optimiser; missing ones keep the papers' values.
 
-    Raises InvalidInput for an unknown method or optimiser, an unknown setting or a value that is not allowed.
+    Raises InvalidInput for an unknown task, method or optimiser, an unknown setting or a value that is not allowed.
     """
+    tasks = TASKS.select(task)
     chosen = read_optimiser(optimiser)
     if method not in METHODS:
         raise InvalidInput(field="method", value=method, allowed=f"one of {', '.join(METHODS)}; {ADVICE}")
@@ -102,19 +145,20 @@ def read_settings(method: str, settings: Settings, optimiser: str = "sgd") -> Me
         )
     owners: dict[str, type[Any]] = {
         item.name: owner
-        for owner in (METHODS[method], chosen, TrainingSpec)
+        for owner in (METHODS[method], chosen, TrainingSpec, tasks)
         for item in fields(owner)
         if item.name != "hyperparameters"
     }
-    values: dict[type[Any], dict[str, Value]] = {METHODS[method]: {}, chosen: {}, TrainingSpec: {}}
+    values: dict[type[Any], dict[str, Value]] = {METHODS[method]: {}, chosen: {}, TrainingSpec: {}, tasks: {}}
     for key, value in {**default_training(method), **settings}.items():
         if key not in owners:
             known = ", ".join(sorted(owners))
             raise InvalidInput(
-                f"setting {key!r} (= {value!r}) is unknown; {method} with {optimiser} has {known}; {ADVICE}"
+                f"setting {key!r} (= {value!r}) is unknown; {task} by {method} with {optimiser} has {known}; {ADVICE}"
             )
-        values[owners[key]][key] = _number(key, value, owners[key])
+        values[owners[key]][key] = read_value(key, value, setting_types(owners[key])[key])
     return MethodSettings(
+        task=tasks(**values[tasks]),
         method=METHODS[method](**values[METHODS[method]]),
         optimiser=chosen(**values[chosen]),  # type: ignore[arg-type]
         training=TrainingSpec(**values[TrainingSpec]),  # type: ignore[arg-type]
@@ -145,7 +189,7 @@ class SampleRecipe:
     """The samples of a bundle."""
 
     input: InputSpec
-    classes: tuple[str, ...]
+    target: TargetSpec
     mean: tuple[float, ...] | None
     deviation: tuple[float, ...] | None
 
@@ -161,14 +205,14 @@ def read_samples(columns: Path | None, options: Mapping[str, str | None]) -> Sam
             )
         described = read_description(columns)
         return SampleRecipe(
-            input=described.input, classes=described.classes, mean=described.mean, deviation=described.deviation
+            input=described.input, target=described.target, mean=described.mean, deviation=described.deviation
         )
     for name in ("input", "classes"):
         if name not in given:
             raise InvalidInput(f"{name} is missing; give --input and --classes, or for tables --columns", field=name)
     return SampleRecipe(
         input=read_input(given["input"]),
-        classes=read_classes(given["classes"]),
+        target=class_target(read_classes(given["classes"])),
         mean=read_numbers("mean", given.get("mean")),
         deviation=read_numbers("std", given.get("std")),
     )
@@ -176,7 +220,7 @@ def read_samples(columns: Path | None, options: Mapping[str, str | None]) -> Sam
 
 def read_examples(text: str, samples: SampleRecipe) -> Inputs:
     """Read raw samples from what `text` names, see `moonfed.data.formats`; InvalidInput if there are none."""
-    found = open_source(text).read(samples.input, samples.classes, labels=IGNORED)
+    found = open_source(text).read(samples.input, samples.target, labels=IGNORED)
     found.require_samples()
     return found.inputs
 
@@ -230,9 +274,3 @@ def read_projection(text: str | None) -> Projection:
     if text.isdecimal() and int(text) >= 1:
         return int(text)
     raise InvalidInput(field="projection", value=text, allowed="a whole number from 1, or none")
-
-
-def _number(key: str, value: float | int | str, owner: type[Any]) -> Value:
-    """Convert a value to its field's type; the dataclass itself checks the range."""
-    whole = next(item.type for item in fields(owner) if item.name == key) in (int, "int")
-    return read_value(key, value, int if whole else float)

@@ -45,7 +45,7 @@ def newest_score(scores: Mapping[int, HeldOutScore]) -> RoundScore | None:
 
 def read_held_out(name: str, data: Source, manifest: Manifest) -> HeldOutData:
     """Read a test set; InvalidInput if it is empty or does not fit the bundle."""
-    samples = data.read(manifest.input, manifest.classes)
+    samples = data.read(manifest.input, manifest.target)
     samples.require_samples()
     return HeldOutData(name=name, sha256=samples.sha256(), samples=samples)
 

@@ -6,7 +6,7 @@ import copy
 
 import torch
 
-from moonfed.export.network import Network
+from moonfed.export.network import DenseNetwork, First, Network
 
 
 class MaxPool2x2(torch.nn.Module):
@@ -25,7 +25,8 @@ class MaxPool2x2(torch.nn.Module):
 def frozen_encoder(network: Network) -> Network:
     """Copy a network in eval mode, without preprocessing and output layer; use only `encode`."""
     frozen = copy.deepcopy(network)
-    frozen.preprocessing, frozen.output_layer = torch.nn.Identity(), torch.nn.Identity()
+    frozen.preprocessing = torch.nn.Identity()
+    frozen.output_layer = First() if isinstance(network, DenseNetwork) else torch.nn.Identity()
     for module in frozen.modules():
         for name, child in module.named_children():
             if _is_max_pool_2x2(child):

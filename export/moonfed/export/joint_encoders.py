@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from moonfed.export.frozen_encoder import MaxPool2x2, frozen_encoder
-from moonfed.export.network import Network, exchanged_tensors
+from moonfed.export.network import DenseNetwork, Network, exchanged_tensors
 from moonfed.export.script_utils import copy_into, pick
 
 MOST_ENCODERS = 8  # their activations of a batch are in memory at the same time
@@ -118,6 +118,8 @@ def joint_encoders(network: Network, encoders: int) -> JointEncoders | None:
     Encoder and head must be a sequence of convolutions and linear layers with a bias, ReLU, and 2x2 max-pools with
     stride 2, and the first layer with weights a convolution.
     """
+    if isinstance(network, DenseNetwork):
+        return None
     frozen = frozen_encoder(network)
     layers = [*_in_sequence(frozen.encoder), nn.Flatten(), *_in_sequence(frozen.projection_head)]
     joint = _join(layers, encoders) if encoders <= MOST_ENCODERS else None

@@ -6,6 +6,7 @@ code: ResNets with a 3x3 stem and without the first max-pool, as is usual for 32
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,8 +16,9 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import TargetSpec
 from moonfed.errors import InvalidInput, NotFound
-from moonfed.export.network import Network
+from moonfed.export.network import DenseNetwork, Network
 from moonfed.export.preprocessing import build_preprocessing
 from moonfed.export.resizing import resized
 from moonfed.export.torchvision_import import import_torchvision
@@ -34,8 +36,9 @@ ALLOWED = "cnn, mlp, resnet18, resnet50, torchvision:NAME or MODULE:CALLABLE"
 def build_network(
     model: str,
     sample: InputSpec,
-    classes: int,
+    target: TargetSpec,
     *,
+    dense: bool = False,
     mean: Sequence[float] | None = None,
     deviation: Sequence[float] | None = None,
     projection: int | None = PROJECTION,
@@ -43,20 +46,31 @@ def build_network(
 ) -> Network:
     """Build a network whose weights follow from the seed; the process's random state is unchanged.
 
-    `projection`: the projection head's output; None for no head, so that z is the encoder's output. Raises
-    InvalidInput for a model that is unknown, does not accept such samples, or has its own head.
+    `dense`: whether the task's outputs follow from the encoder's features. `projection`: the projection head's output;
+    None for no head, so that z is the encoder's output. Raises InvalidInput for a model that is unknown, does not
+    accept such samples, or has its own head.
     """
     preprocessing = build_preprocessing(sample, mean, deviation)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = Network(preprocessing, *_parts(model, sample, classes, projection))
+        outputs = number_of_outputs(sample, target)
+        network = (DenseNetwork if dense else Network)(preprocessing, *_parts(model, sample, outputs, projection))
         if any(is_lazy(tensor) for tensor in (*network.parameters(), *network.buffers())):
             with suppress(Exception), torch.no_grad():  # the bundle's build calls it again, and reports the reason
                 network.eval()(torch.zeros((2, *sample.shape), dtype=getattr(torch, sample.dtype)))
     return network
 
 
-def _parts(model: str, sample: InputSpec, classes: int, projection: int | None) -> Parts:
+def number_of_outputs(sample: InputSpec, target: TargetSpec) -> int:
+    """Return how many numbers a network predicts for a sample, or for each pixel or token of a dense task."""
+    if target.kind == "none":
+        return math.prod(sample.shape)
+    if target.kind == "next":
+        return len(sample.vocabulary)
+    return math.prod(target.shape) if target.kind == "values" else len(target.names)
+
+
+def _parts(model: str, sample: InputSpec, outputs: int, projection: int | None) -> Parts:
     own = {"cnn": _cnn, "mlp": _mlp, "resnet18": _resnet, "resnet50": _resnet}
     source, separator, name = model.partition(":")
     if model in own:
@@ -66,11 +80,11 @@ def _parts(model: str, sample: InputSpec, classes: int, projection: int | None) 
     elif source == "torchvision":
         encoder, width = _torchvision(name, sample)
     else:
-        return _custom_parts(model, sample, classes, projection)
+        return _custom_parts(model, sample, outputs, projection)
     if projection is None:
-        return encoder, nn.Identity(), nn.Linear(width, classes)
+        return encoder, nn.Identity(), nn.Linear(width, outputs)
     require_whole("projection", projection, 1)
-    return encoder, projection_head(width, projection), nn.Linear(projection, classes)
+    return encoder, projection_head(width, projection), nn.Linear(projection, outputs)
 
 
 def _cnn(model: str, sample: InputSpec) -> Encoder:
@@ -159,8 +173,8 @@ def has_own_head(model: str) -> bool:
     return ":" in model and not model.startswith("torchvision:")
 
 
-def _custom_parts(model: str, sample: InputSpec, classes: int, projection: int | None) -> Parts:
-    """Call the user's `module:callable` with shape and number of classes."""
+def _custom_parts(model: str, sample: InputSpec, outputs: int, projection: int | None) -> Parts:
+    """Call the user's `module:callable` with the shape of a sample and the number of outputs."""
     if projection != PROJECTION:
         raise InvalidInput(
             f"projection is {projection!r} and model {model!r}; such a model has its own head",
@@ -169,7 +183,7 @@ def _custom_parts(model: str, sample: InputSpec, classes: int, projection: int |
         )
     with suppress(NotFound):  # so that the user's module can import it with any torch build
         import_torchvision()
-    parts = call_user_function("model", model, load_callable("model", model), sample.shape, classes)
+    parts = call_user_function("model", model, load_callable("model", model), sample.shape, outputs)
     if not (isinstance(parts, tuple) and len(parts) == 3 and all(isinstance(part, nn.Module) for part in parts)):
         raise InvalidInput(
             field="model", value=model, rest="; it must return three modules: encoder, projection head, output layer"

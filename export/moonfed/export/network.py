@@ -3,7 +3,7 @@
 Source: Li, He, Song, Model-Contrastive Federated Learning (CVPR 2021), section 3.3. The output layer reads the
 projection, so predictions are made from the same representation z that the contrastive term compares. Without a head
 (table 7) both read the encoder.
-Legend: B samples, D width of a representation, C classes.
+Legend: B samples, D width of a representation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from moonfed.errors import InvalidInput
 
 
 class Network(torch.nn.Module):
-    """A classifier of raw samples with an intermediate representation z."""
+    """A model of raw samples with an intermediate representation z, from which its outputs follow."""
 
     def __init__(
         self,
@@ -35,22 +35,78 @@ class Network(torch.nn.Module):
         """Compute the representation z [B, D] of raw samples."""
         return self.encode(self.preprocessing(inputs))
 
-    @torch.jit.export
     def encode(self, samples: torch.Tensor) -> torch.Tensor:
         """Compute the representation z [B, D] of preprocessed samples."""
+        return self.embed(self.features(samples))
+
+    def features(self, samples: torch.Tensor) -> torch.Tensor:
+        """Compute what representation and outputs follow from, here z itself, of preprocessed samples."""
         features: torch.Tensor = self.encoder(samples)
         z_BD: torch.Tensor = self.projection_head(features.flatten(1))
         return z_BD
 
-    @torch.jit.export
-    def classify(self, z_BD: torch.Tensor) -> torch.Tensor:
-        """Compute the logits [B, C] of representations."""
-        logits_BC: torch.Tensor = self.output_layer(z_BD)
-        return logits_BC
+    def embed(self, features: torch.Tensor) -> torch.Tensor:
+        """Compute the representation z [B, D] from features."""
+        return features
+
+    def outputs(self, features: torch.Tensor) -> torch.Tensor:
+        """Compute the outputs [B, …], such as logits, from features."""
+        outputs: torch.Tensor = self.output_layer(features)
+        return outputs
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Compute the logits [B, C] of raw samples."""
-        return self.classify(self.represent(inputs))
+        """Compute the outputs [B, …] of raw samples."""
+        return self.outputs(self.features(self.preprocessing(inputs)))
+
+
+class DenseNetwork(Network):
+    """A model whose outputs follow from the encoder's features, such as a U-Net's maps; the head pools them into z.
+
+    The encoder returns a list of tensors [B, …], which the projection head and the output layer take.
+    """
+
+    def features(self, samples: torch.Tensor) -> list[torch.Tensor]:  # type: ignore[override]
+        """Compute the encoder's features."""
+        features: list[torch.Tensor] = self.encoder(samples)
+        return features
+
+    def embed(self, features: list[torch.Tensor]) -> torch.Tensor:  # type: ignore[override]
+        """Compute the representation z [B, D] from features."""
+        z_BD: torch.Tensor = self.projection_head(features)
+        return z_BD
+
+    def outputs(self, features: list[torch.Tensor]) -> torch.Tensor:  # type: ignore[override]
+        """Compute the outputs [B, …] from features."""
+        outputs: torch.Tensor = self.output_layer(features)
+        return outputs
+
+
+class Undivided(torch.nn.Module):
+    """An encoder that is a whole model: its only features are its outputs."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, samples: torch.Tensor) -> list[torch.Tensor]:
+        """Return the model's outputs as the only features."""
+        return [self.model(samples)]
+
+
+class First(torch.nn.Module):
+    """The output layer of an undivided model."""
+
+    def forward(self, features: list[torch.Tensor]) -> torch.Tensor:
+        """Return the only features."""
+        return features[0]
+
+
+class NoRepresentation(torch.nn.Module):
+    """The head of a model without a representation: z [B, 0]."""
+
+    def forward(self, features: list[torch.Tensor]) -> torch.Tensor:
+        """Return z [B, 0]."""
+        return features[0].flatten(1)[:, :0]
 
 
 def exchanged_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:

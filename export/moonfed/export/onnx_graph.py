@@ -19,7 +19,9 @@ from google.protobuf.message import Message
 
 from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput
-from moonfed.export.binding import EMBEDDINGS, INPUT, OUTPUT
+from moonfed.export.binding import EMBEDDINGS, INPUT
+from moonfed.export.criteria.classification import cross_entropy
+from moonfed.export.criteria.criterion import Criterion
 from moonfed.export.network import Network, exchanged_tensors
 
 OPSET = 20
@@ -31,33 +33,42 @@ _NOISE = r"`isinstance\(treespec, LeafSpec\)` is deprecated, use `isinstance\(tr
 class _Graph(torch.nn.Module):
     """The network's parts under their own names, so that initialisers have the state dict's names."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, criterion: Criterion) -> None:
         super().__init__()
         self.preprocessing, self.encoder = network.preprocessing, network.encoder
         self.projection_head, self.output_layer = network.projection_head, network.output_layer
+        self.network, self.predict = [network], criterion.predict  # in a list: its tensors are named once
 
-    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        features = self.encoder(self.preprocessing(inputs)).flatten(1)
-        z_BD = self.projection_head(features)
-        return torch.softmax(self.output_layer(z_BD), dim=1), z_BD
+    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        samples, network = self.preprocessing(inputs), self.network[0]
+        features = network.features(samples)
+        predicted, z_BD = self.predict(network.outputs(features), samples), network.embed(features)
+        return (predicted, z_BD) if z_BD.size(1) else (predicted,)
 
 
-def export_graph(network: Network, sample: InputSpec, *, model: str) -> bytes:
-    """Export model.onnx: raw inputs [B, …] to class probabilities [B, C] and embeddings z [B, D].
+def export_graph(
+    network: Network,
+    sample: InputSpec,
+    *,
+    criterion: Criterion | None = None,
+    output: str = "probabilities",
+    model: str,
+) -> bytes:
+    """Export model.onnx: raw inputs [B, …] to the task's output of that name, and embeddings z [B, D], if any.
 
     `model`: its name for error messages. Raises InvalidInput if the network cannot be exported, or if an exchanged
     tensor does not affect predictions: it would have no initialiser to be bound to.
     """
-    graph = _Graph(copy.deepcopy(network)).eval()
-    example = torch.zeros((2, *sample.shape), dtype=torch.uint8 if sample.kind == "image" else torch.float32)
-    proto = _exported(graph, example, model)
+    graph = _Graph(copy.deepcopy(network).eval(), criterion or cross_entropy()).eval()
+    example = torch.zeros((2, *sample.shape), dtype=getattr(torch, sample.dtype))
+    proto = _exported(graph, example, output, model)
     _remove_traces(proto)
     _require_initialisers(proto, exchanged_tensors(network), model)
     onnx.checker.check_model(proto)
     return proto.SerializeToString(deterministic=True)
 
 
-def _exported(graph: torch.nn.Module, example: torch.Tensor, model: str) -> onnx.ModelProto:
+def _exported(graph: torch.nn.Module, example: torch.Tensor, output: str, model: str) -> onnx.ModelProto:
     try:
         with _quiet_exporter():
             program = torch.onnx.export(
@@ -67,7 +78,7 @@ def _exported(graph: torch.nn.Module, example: torch.Tensor, model: str) -> onnx
                 optimize=False,
                 opset_version=OPSET,
                 input_names=[INPUT],
-                output_names=[OUTPUT, EMBEDDINGS],
+                output_names=[output, EMBEDDINGS],
                 dynamic_shapes={INPUT: {0: torch.export.Dim("batch")}},
                 verbose=False,
             )

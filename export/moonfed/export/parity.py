@@ -13,10 +13,10 @@ from moonfed.data.data_set import Inputs
 from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.export.scoring import Predictor
 from moonfed.plan.interface import Plan
-from moonfed.sandbox.shared_predictions import Probabilities
+from moonfed.sandbox.shared_predictions import Outputs
 
 BOUND = 1e-5  # for the largest difference between two probabilities
-Predict = Callable[[Inputs], Probabilities]
+Predict = Callable[[Inputs], Outputs]
 
 BATCHES = (1, 5, 32)  # several, to detect a graph whose batch dimension is fixed
 

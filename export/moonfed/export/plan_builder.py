@@ -13,7 +13,9 @@ from moonfed.errors import InvalidInput, UnsafePlan
 from moonfed.export.alternatives import PAGE, advice
 from moonfed.export.archive import canonical_archive
 from moonfed.export.augmentation import NoAugmentation
-from moonfed.export.methods.method import Method, Objective
+from moonfed.export.criteria.classification import cross_entropy
+from moonfed.export.criteria.criterion import Criterion
+from moonfed.export.methods.method import Method
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.optimiser import Optimiser, Sgd
 from moonfed.export.source_place import source_place
@@ -30,23 +32,24 @@ def compile_plan(
     method: Method,
     hyperparameter_names: Iterable[str],
     *,
+    criterion: Criterion | None = None,
     optimiser: Optimiser | None = None,
     augmentation: torch.nn.Module | None = None,
     model: str,
 ) -> torch.jit.ScriptModule:
     """Compile a plan to TorchScript, without weights; the network is not modified.
 
-    `optimiser`: SGD by default. `augmentation`: raw samples to raw samples, like `NoAugmentation`. `model`: its name
-    for error messages. Raises InvalidInput if TorchScript cannot compile the network or the objective, or if the
-    objective has no loss.
+    `criterion`: by default cross-entropy. `optimiser`: by default SGD. `augmentation`: raw samples to raw samples, like
+    `NoAugmentation`. `model`: its name for error messages. Raises InvalidInput if TorchScript cannot compile the network or the objective.
     """
     plan = TrainingPlan(
-        copy.deepcopy(network), method, optimiser or Sgd(), hyperparameter_names, augmentation or NoAugmentation()
+        copy.deepcopy(network),
+        criterion or cross_entropy(),
+        method,
+        optimiser or Sgd(),
+        hyperparameter_names,
+        augmentation or NoAugmentation(),
     )
-    if type(plan.objective).forward is Objective.forward:
-        raise InvalidInput(
-            field="objective", value=_name(plan.objective), rest=", which lacks forward, the loss of a batch"
-        )
     _drop_weights(plan)
     try:
         with quiet_torchscript():

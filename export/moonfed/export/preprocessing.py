@@ -15,7 +15,7 @@ from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput
 from moonfed.export.resizing import resized
 
-_WIDTH_NAMES = {"image": "channels", "features": "features"}
+_WIDTH_NAMES = {"image": "channels", "features": "features", "series": "channels"}
 
 
 class ImagePreprocessing(torch.nn.Module):
@@ -55,8 +55,16 @@ class ImagePreprocessing(torch.nn.Module):
         return images_BCHW
 
 
+class TokenPreprocessing(torch.nn.Module):
+    """Tokens [B, T] as they are; the network embeds them."""
+
+    def forward(self, tokens_BT: torch.Tensor, channels_last: bool = False) -> torch.Tensor:
+        """Return the tokens."""
+        return tokens_BT
+
+
 class FeaturePreprocessing(torch.nn.Module):
-    """Normalisation of float32 features [B, F]."""
+    """Normalisation of float32 features [B, F], or of the channels of series [B, T, F]."""
 
     def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
         super().__init__()
@@ -77,13 +85,18 @@ def build_preprocessing(
     and 1 leave the values unchanged. Raises InvalidInput for a wrong number of them or a deviation that is not
     positive.
     """
+    if sample.kind == "tokens":
+        for name, values in (("mean", mean), ("std", deviation)):
+            if values is not None:
+                raise InvalidInput(field=name, value=list(values), rest="; tokens have none")
+        return TokenPreprocessing()
     width = sample.shape[-1]
     means = _one_each("mean", mean, 0.0, width, _WIDTH_NAMES[sample.kind])
     deviations = _one_each("std", deviation, 1.0, width, _WIDTH_NAMES[sample.kind])
     for value in deviations:
         if not value > 0:
             raise InvalidInput(f"std holds {value!r}; every standard deviation must be positive")
-    if sample.kind == "features":
+    if sample.kind != "image":
         return FeaturePreprocessing(means, deviations)
     height, image_width, channels = sample.shape
     return ImagePreprocessing((height, image_width, channels), means, deviations)

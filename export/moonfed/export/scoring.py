@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
+from moonfed.bundle.target import OUTPUTS
 from moonfed.control.held_out_score import MAX_CONFUSION, HeldOutScore
 from moonfed.data.data_set import DataSet, Inputs, Labels
 from moonfed.models.onnx_runtime import ONNX_FORMAT
@@ -54,11 +55,12 @@ class Predictor:
 
     def __init__(self, graph: bytes) -> None:
         self._session = open_session(graph)
+        self._output = next(node.name for node in self._session.get_outputs() if node.name in OUTPUTS)
 
     def predict(self, inputs: Inputs) -> npt.NDArray[np.float32]:
-        """Compute class probabilities [N, C] of raw samples [N, …] in one pass."""
-        (probabilities,) = self._session.run(["probabilities"], {"inputs": inputs})
-        return np.asarray(probabilities, dtype=np.float32)
+        """Compute probabilities, values or scores [N, …] of raw samples [N, …] in one pass."""
+        (outputs,) = self._session.run([self._output], {"inputs": inputs})
+        return np.asarray(outputs, dtype=np.float32)
 
     def score(self, inputs: Inputs, labels: Labels) -> Score:
         """Compute accuracy and loss over all samples, batch by batch."""

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from moonfed.bundle.manifest import MODEL, PROTOTYPES, VARIATE, VARIATE_CHANGE, InputSpec, Manifest
+from moonfed.bundle.manifest import MODEL, PROTOTYPES, VARIATE, VARIATE_CHANGE, InputSpec, Manifest, output_shape
+from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import Inputs
 from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.export.bundle_recipe import BundleRecipe
@@ -27,6 +28,8 @@ def random_samples(sample: InputSpec, count: int, *, seed: int = 0) -> Inputs:
     generator = np.random.default_rng(seed)
     if sample.kind == "image":
         return generator.integers(0, 256, (count, *sample.shape), dtype=np.uint8)
+    if sample.kind == "tokens":
+        return generator.integers(0, len(sample.vocabulary), (count, *sample.shape), dtype=np.int64)
     return generator.standard_normal((count, *sample.shape), dtype=np.float32)
 
 
@@ -36,7 +39,7 @@ def check_samples(recipe: BundleRecipe, count: int) -> Inputs:
     if recipe.examples is not None:
         return np.array(recipe.examples[generator.integers(0, len(recipe.examples), count)])
     samples = random_samples(recipe.input, count)
-    if recipe.input.kind == "image":
+    if recipe.input.kind in ("image", "tokens"):
         return samples
     if recipe.mean is not None and recipe.deviation is not None:
         samples = (samples * np.array(recipe.deviation) + np.array(recipe.mean)).astype(np.float32)
@@ -48,6 +51,20 @@ def check_samples(recipe: BundleRecipe, count: int) -> Inputs:
     return samples
 
 
+def check_targets(target: TargetSpec, count: int) -> torch.Tensor:
+    """Return targets [count, …] in which classes and labels alternate, and values are normally distributed."""
+    places = torch.arange(count)
+    if target.kind == "class":
+        return places % len(target.names)
+    if target.kind == "values":
+        values = torch.randn((count, *target.shape), generator=torch.Generator().manual_seed(0))
+        return values * torch.tensor(target.deviation or 1.0) + torch.tensor(target.mean or 0.0)
+    numbers = torch.arange(count * math.prod(target.shape)).reshape(count, *target.shape) + places.view(
+        -1, *[1] * len(target.shape)
+    )
+    return (numbers % max(1, len(target.names) if target.kind == "mask" else 2)).to(torch.uint8)
+
+
 def minimum_samples(network: Network) -> int:
     """Return the smallest batch that the network can train on: BatchNorm cannot normalise a batch of one."""
     return 2 if any(isinstance(module, _BatchNorm) for module in network.modules()) else 1
@@ -56,19 +73,18 @@ def minimum_samples(network: Network) -> int:
 def check_forward(network: Network, recipe: BundleRecipe) -> int:
     """Return the width of the network's representation.
 
-    Raises InvalidInput unless the network accepts such samples, returns one logit per class, and returns the same
-    again.
+    Raises InvalidInput unless the network accepts such samples, returns the task's outputs, and returns the same again.
     """
     inputs = torch.from_numpy(check_samples(recipe, 2))
-    shape, classes = "x".join(str(side) for side in recipe.input.shape), len(recipe.classes)
+    shape = "x".join(str(side) for side in recipe.input.shape)
     network.eval()
     try:
         with torch.no_grad():
             if recipe.input.kind == "features":  # cheap, and more of them show whether the network takes all numbers
                 network.represent(torch.from_numpy(check_samples(recipe, MANY)))
-            z_BD = network.represent(inputs)
-            logits_BC = network.classify(z_BD)
-            again_BC = network(inputs)
+            features = network.features(network.preprocessing(inputs))
+            z_BD, outputs = network.embed(features), network.outputs(features)
+            again = network(inputs)
     except Exception as error:  # user code may raise anything
         advice = "" if recipe.examples is not None else "; if it takes only certain inputs, give samples with --data"
         raise InvalidInput(
@@ -76,22 +92,20 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
             value=recipe.model,
             rest=f", which does not accept inputs of {shape}: {describe_error(error)}{advice}",
         ) from error
-    for name, result, allowed in (
-        ("representation", z_BD, z_BD.dim() == 2 and len(z_BD) == 2),
-        ("logits", logits_BC, logits_BC.shape == (2, classes)),
+    expected = network_shape(recipe.input, recipe.target)
+    for name, result, allowed, wanted in (
+        ("representation", z_BD, z_BD.dim() == 2 and len(z_BD) == 2, "width"),
+        ("outputs", outputs, tuple(outputs.shape[1:]) in expected, ", ".join(map(str, expected[0]))),
     ):
         if not allowed:
-            why = " (like an autoencoder's, but models here are classifiers)" if _reproduces(logits_BC, recipe) else ""
+            advice = "; for an autoencoder, choose task 'anomaly-detection'" if _reproduces(outputs, recipe) else ""
             raise InvalidInput(
                 field="model",
                 value=recipe.model,
-                rest=(
-                    f", whose {name} of 2 inputs have shape {list(result.shape)}{why}; it must be [2, "
-                    f"{classes if name == 'logits' else 'width'}]"
-                ),
+                rest=f", whose {name} of 2 inputs have shape {list(result.shape)}; it must be [2, {wanted}]{advice}",
             )
     _check_training_mode(network, recipe)
-    if not torch.allclose(logits_BC, again_BC, atol=1e-5, equal_nan=True):
+    if not torch.allclose(outputs, again, atol=1e-5, equal_nan=True):
         raise InvalidInput(
             field="model",
             value=recipe.model,
@@ -103,9 +117,18 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
     return int(z_BD.size(1))
 
 
-def _reproduces(logits_BC: torch.Tensor, recipe: BundleRecipe) -> bool:
-    """Return whether a model returns as many numbers as it gets."""
-    return logits_BC.numel() == len(logits_BC) * math.prod(recipe.input.shape)
+def network_shape(sample: InputSpec, target: TargetSpec) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes that a network's outputs for one sample may have."""
+    if target.kind == "none":
+        sides = (sample.shape[2], *sample.shape[:2]) if sample.kind == "image" else sample.shape
+        return sides, (math.prod(sides),)
+    shape = output_shape(sample, target)
+    return (shape, (math.prod(shape),)) if target.kind == "values" else (shape,)
+
+
+def _reproduces(outputs: torch.Tensor, recipe: BundleRecipe) -> bool:
+    """Return whether a classifier returns as many numbers as it gets."""
+    return recipe.target.kind == "class" and outputs.numel() == len(outputs) * math.prod(recipe.input.shape)
 
 
 def require_classifier(recipe: BundleRecipe) -> None:
@@ -114,7 +137,7 @@ def require_classifier(recipe: BundleRecipe) -> None:
     if recipe.classes == tuple(map(str, range(numbers))):
         raise InvalidInput(
             f"classes is {numbers}, and a sample of model {recipe.model!r} has as many numbers, as if it were an "
-            "autoencoder; models here are classifiers: if these are classes, give their names"
+            "autoencoder, which needs --task anomaly-detection; if these are classes, give their names"
         )
 
 
@@ -170,14 +193,14 @@ def _short_round(
 ) -> dict[str, Model]:
     """Take one step with precomputed references and one without, with surveys around them if the plan requests any."""
     count = len(inputs)
-    labels = torch.arange(count) % len(manifest.classes)
+    targets = check_targets(manifest.target, count)
     try:
         plan.begin_round(model, previous, received, hyperparameters)
         draws = torch.rand(count, plan.draws_per_sample(), generator=torch.Generator().manual_seed(0))
         if plan.wants_survey(False):
-            plan.survey(inputs, labels, 0)
+            plan.survey(inputs, targets, 0)
         references = plan.references(inputs, draws) if plan.reference_count() else torch.empty(0)
-        steps = [plan.step(inputs, labels, found, draws) for found in (references, torch.empty(0))]
+        steps = [plan.step(inputs, targets, found, draws) for found in (references, torch.empty(0))]
         for loss in steps:
             if loss.dim() > 0:  # a device adds losses up in a scalar
                 raise InvalidInput(
@@ -187,7 +210,7 @@ def _short_round(
                 )
         losses = [float(loss) for loss in steps]
         if plan.wants_survey(True):
-            plan.survey(inputs, labels, len(losses))
+            plan.survey(inputs, targets, len(losses))
         metrics, results = plan.metrics(), plan.end_round(len(losses))
     except TrainingFailed as error:
         raise InvalidInput(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import TargetSpec, class_target
 from moonfed.data.table_spec import Column, TableSpec
 from moonfed.errors import InvalidInput
 from moonfed.files import require_file, write_durably
@@ -52,6 +53,11 @@ class TableDescription:
         for name, scale in self.scales.items():
             require_finite(f"mean of column {name!r}", scale.mean)
             require_positive(f"deviation of column {name!r}", scale.deviation)
+
+    @property
+    def target(self) -> TargetSpec:
+        """One sample's target."""
+        return class_target(self.classes)
 
     @property
     def input(self) -> InputSpec:

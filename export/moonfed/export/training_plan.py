@@ -1,7 +1,7 @@
 """The training plan: a network, a method's objective and the optimiser, composed into one TorchScript module.
 
 docs/plan-interface.md has the interface, `moonfed.plan.interface` the device's side of it.
-Legend: B samples, C classes, D width of a representation, R references.
+Legend: B samples, D width of a representation, R references, K sums of a task.
 """
 
 import copy
@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from itertools import chain
 
 import torch
-import torch.nn.functional as F
 
+from moonfed.export.criteria.criterion import Criterion
 from moonfed.export.loss_scale import LossScale
 from moonfed.export.methods.method import Method
 from moonfed.export.network import Network, exchanged_tensors
@@ -35,6 +35,7 @@ class TrainingPlan(torch.nn.Module):
     def __init__(
         self,
         network: Network,
+        criterion: Criterion,
         method: Method,
         optimiser: Optimiser,
         hyperparameter_names: Iterable[str],
@@ -45,6 +46,7 @@ class TrainingPlan(torch.nn.Module):
         self.draws = int(augmentation.draws)  # type: ignore[arg-type]
         self.network = network.train()
         self.inference = _eval_twin(network)
+        self.criterion = criterion
         self.objective = method.objective()
         self.optimiser = optimiser.module()
         self.loss_scale = LossScale()
@@ -123,47 +125,49 @@ class TrainingPlan(torch.nn.Module):
 
     @torch.jit.export
     def step(
-        self, inputs: torch.Tensor, labels: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
+        self, inputs: torch.Tensor, targets: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
     ) -> torch.Tensor:
         """Take one optimiser step; return the loss before it."""
-        logits_BC, z_BD, references_BRD = self.outputs(inputs, references, draws)
-        return self.learn(logits_BC, z_BD, labels, references_BRD)
+        outputs, z_BD, wanted, references_BRD = self.outputs(inputs, targets, references, draws)
+        return self.learn(outputs, z_BD, wanted, references_BRD)
 
     @torch.jit.export
     def outputs(
-        self, inputs: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Run a step's first half, possibly in lower precision: return logits, z and references of the samples."""
+        self, inputs: torch.Tensor, targets: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Run a step's first half, possibly in lower precision: return outputs, z, targets and references."""
         samples = self.prepared(inputs, draws)
         if references.numel() == 0 and self.reference_count() > 0:
             references = self.frozen_references(samples)
-        z_BD = self.encode(samples)
-        return self.network.classify(z_BD), z_BD, references
+        if self.objective.trains_encoder(self.previous, self.hyperparameters):
+            features = self.network.features(samples)
+        else:  # in eval mode
+            with torch.no_grad():
+                features = self.inference.features(samples)
+        wanted = self.criterion.targets(samples, self.augmentation.targets(targets, draws))  # type: ignore[operator]
+        return self.network.outputs(features), self.network.embed(features), wanted, references
 
     @torch.jit.export
     def learn(
         self,
-        logits_BC: torch.Tensor,
+        outputs: torch.Tensor,
         z_BD: torch.Tensor,
-        labels: torch.Tensor,
+        targets: torch.Tensor,
         references_BRD: torch.Tensor,
     ) -> torch.Tensor:
         """Run a step's second half, in float32: compute the loss and descend its gradients."""
+        outputs = outputs.to(torch.float32)
         loss: torch.Tensor = self.objective(
-            logits_BC.to(torch.float32), z_BD.to(torch.float32), labels, references_BRD, self.hyperparameters
+            self.criterion(outputs, targets),
+            outputs,
+            z_BD.to(torch.float32),
+            targets,
+            references_BRD,
+            self.hyperparameters,
         )
         if loss.requires_grad:
             loss = self.descend(loss)
         return loss.detach()
-
-    def encode(self, samples: torch.Tensor) -> torch.Tensor:
-        """Compute z [B, D]: in train mode, or in eval mode if this round does not train encoder and head."""
-        if self.objective.trains_encoder(self.previous, self.hyperparameters):
-            z_BD = self.network.encode(samples)
-        else:
-            with torch.no_grad():
-                z_BD = self.inference.encode(samples)
-        return z_BD
 
     def descend(self, loss: torch.Tensor) -> torch.Tensor:
         """Update the parameters; return the loss including the terms that depend only on the parameters."""
@@ -189,11 +193,14 @@ class TrainingPlan(torch.nn.Module):
         return self.objective.wants_survey(trained, self.hyperparameters)
 
     @torch.jit.export
-    def survey(self, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
+    def survey(self, inputs: torch.Tensor, targets: torch.Tensor, steps: int) -> None:
         """Show the objective a batch in eval mode, with gradients, which a method may measure."""
-        z_BD = self.inference.represent(inputs)
-        logits_BC = self.inference.classify(z_BD)
-        self.objective.survey(logits_BC, z_BD, labels, self.trained, steps)
+        samples = self.network.preprocessing(inputs)
+        features = self.inference.features(samples)
+        outputs = self.inference.outputs(features)
+        wanted = self.criterion.targets(samples, targets)
+        loss = self.criterion(outputs, wanted) * inputs.size(0)
+        self.objective.survey(loss, outputs, self.inference.embed(features), wanted, self.trained, steps)
 
     @torch.jit.export
     def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
@@ -210,19 +217,24 @@ class TrainingPlan(torch.nn.Module):
             return self.objective.metrics(self.trained, self.hyperparameters)
 
     @torch.jit.export
-    def evaluate(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return [2]: the summed cross-entropy and the number of correct predictions."""
+    def evaluate(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the task's sums [K] over a batch; the first is that of the loss."""
         with torch.no_grad():
-            logits_BC = self.inference(inputs)
-            loss = F.cross_entropy(logits_BC, labels, reduction="sum")
-            correct = (logits_BC.argmax(1) == labels).sum().to(loss.dtype)
-            return torch.stack([loss, correct])
+            samples = self.network.preprocessing(inputs)
+            outputs = self.inference.outputs(self.inference.features(samples))
+            return self.criterion.sums(outputs, self.criterion.targets(samples, targets))
+
+    @torch.jit.export
+    def metric(self, sums: torch.Tensor, samples: int) -> float:
+        """Return the task's metric from its sums [K] over a number of samples."""
+        return self.criterion.metric(sums, samples)
 
     @torch.jit.export
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Compute class probabilities [B, C]."""
+        """Compute what the ONNX graph returns, such as class probabilities [B, C]."""
         with torch.no_grad():
-            return torch.softmax(self.inference(inputs), dim=1)
+            samples = self.network.preprocessing(inputs)
+            return self.criterion.predict(self.inference.outputs(self.inference.features(samples)), samples)
 
 
 def _eval_twin(network: Network) -> Network:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import NO_TARGET, TargetSpec
 from moonfed.data.data_set import Inputs
 from moonfed.data.source import IGNORED, Source
 from moonfed.errors import InvalidInput
@@ -22,14 +22,14 @@ class Calibration:
 
 
 def read_calibration(
-    data: Source, spec: InputSpec, test: Inputs, test_sha256: str, classes: Sequence[str] = ()
+    data: Source, spec: InputSpec, test: Inputs, test_sha256: str, target: TargetSpec = NO_TARGET
 ) -> Calibration:
-    """Read at most 512 samples; labels are ignored. `classes`: their names, which a function may need.
+    """Read at most 512 samples; targets are ignored. `target`: what they are, which a function may need.
 
     Raises NotFound without the file, InvalidInput if it is empty, is the test file or contains a test sample: a variant
     calibrated on test data would look better on it than it is.
     """
-    samples = data.read(spec, classes, labels=IGNORED)
+    samples = data.read(spec, target, labels=IGNORED)
     inputs = samples.inputs
     sha256 = samples.sha256()
     path = samples.origin

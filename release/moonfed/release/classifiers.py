@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from moonfed.bundle.manifest import INPUT_PARAMETER, InputSpec, read_input
+from moonfed.bundle.target import NO_TARGET, OUTPUTS
 from moonfed.data.data_set import Inputs
 from moonfed.data.formats import find_kind
 from moonfed.data.images import decode_image, require_pillow
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-OUTPUT = "probabilities"
 _KINDS: dict[tuple[str, int], Literal["image", "features"]] = {("UINT8", 4): "image", ("FP32", 2): "features"}
 _ERRORS = {
     "StatusCode.NOT_FOUND": NotFound,
@@ -73,7 +73,7 @@ def classify_paths(classifier: Classifier, paths: Sequence[str], top: int) -> It
     if not sources:
         yield from _classify_images(classifier, [Path(path) for path in paths], top)
         return
-    data = open_source(sources[0], option="PATH").read(classifier.sample, (), labels=IGNORED)
+    data = open_source(sources[0], option="PATH").read(classifier.sample, NO_TARGET, labels=IGNORED)
     for name, sample in zip(data.names(), data.inputs, strict=True):
         yield name, classifier.classify(sample, top)
 
@@ -98,12 +98,12 @@ class FileClassifier:
         """Read the file; if keys are given, one of them must have signed the version that the file belongs to."""
         from moonfed.export.binding import read_metadata
         from moonfed.export.scoring import Predictor
-        from moonfed.release.model_facts import class_names, input_spec
+        from moonfed.release.model_facts import input_spec, target_spec
 
         require_file("file", path)
         graph = _verified(path, verify_keys) if verify_keys else path.read_bytes()
         metadata = read_metadata(graph, str(path))
-        self.sample, self._names = input_spec(metadata, str(path)), class_names(metadata)
+        self.sample, self._names = input_spec(metadata, str(path)), target_spec(metadata, str(path)).names
         self._predictor = Predictor(graph)
 
     def classify(self, sample: Inputs, top: int) -> list[Prediction]:
@@ -181,7 +181,7 @@ class ServedClassifier:
                 self.sample = _read_columns(config, model) or self.sample
         self._address, self._input = address, metadata.inputs[0].name
         names = [output.name for output in metadata.outputs]
-        self._output = OUTPUT if OUTPUT in names else names[0]
+        self._output = next((name for name in names if name in OUTPUTS), names[0])
 
     def classify(self, sample: Inputs, top: int) -> list[Prediction]:
         """Return the most probable classes, best first."""

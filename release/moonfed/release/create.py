@@ -97,7 +97,7 @@ def create_release(
     found = runs.run(run)
     _require_ended(found)
     manifest = runs.manifest(found)
-    samples = options.data.read(manifest.input, manifest.classes)
+    samples = options.data.read(manifest.input, manifest.target)
     on_step("comparing graph and plan")
     number = best_round(run, runs.rounds(run)) if options.best else options.round
     checked = check_on(runs, found, replace(samples, targets=None), round_number=number)
@@ -173,7 +173,7 @@ def _variants(
     manifest, sha256 = checked.manifest, samples.sha256()
     calibration: Calibration | None = None
     if options.calibration:
-        calibration = read_calibration(options.calibration, manifest.input, samples.inputs, sha256, manifest.classes)
+        calibration = read_calibration(options.calibration, manifest.input, samples.inputs, sha256, manifest.target)
     judged = replace(options.variants, calibration=calibration)
     made = make_variants(checked.graph, samples, sha256, judged, on_step=on_step)
     kept = {variant.name: variant.graph for variant in made if variant.verdict.kept}
@@ -215,7 +215,7 @@ def _upload(
         run=checked.run,
         round=checked.round,
         input=checked.manifest.input,
-        classes=checked.manifest.classes,
+        target=checked.manifest.target,
         variants={
             variant: {name: ref_of_bytes(content) for name, content in files.items()}
             for variant, files in contents.items()

@@ -18,7 +18,7 @@ from moonfed.export.binding import read_metadata
 from moonfed.export.coordinator_client import CoordinatorClient, global_models
 from moonfed.export.scoring import Predictor
 from moonfed.models.repository import MODEL_FILE
-from moonfed.release.model_facts import class_names, input_spec
+from moonfed.release.model_facts import input_spec, target_spec
 from moonfed.release.model_file import CheckedModel, check_model
 from moonfed.release.publish import candidate_of_run, publish
 from moonfed.release.repository import ModelDirectory
@@ -50,7 +50,7 @@ class AccuracyGate:
 
     def read(self, manifest: Manifest) -> DataSet:
         """Read the samples; raise InvalidInput if there are none."""
-        samples = self.data.read(manifest.input, manifest.classes)
+        samples = self.data.read(manifest.input, manifest.target)
         samples.require_samples()
         return samples
 
@@ -164,7 +164,7 @@ class ReleaseFollower:
             graph = self._directory.model(version)
         where = f"version {version} in {self._directory.path}"
         metadata = read_metadata(graph, where)
-        if input_spec(metadata, where) != manifest.input or class_names(metadata) != manifest.classes:
+        if input_spec(metadata, where) != manifest.input or target_spec(metadata, where) != manifest.target:
             raise InvalidInput(
                 f"{where} has other inputs or classes than run {self._run!r}; choose another --name",
                 field="inputs or classes",

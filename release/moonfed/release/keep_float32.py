@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx
 
-from moonfed.export.binding import OUTPUT
+from moonfed.bundle.target import OUTPUTS
 
 _WITH_WEIGHTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 
 def float32_nodes(proto: onnx.ModelProto) -> list[str]:
-    """Return the names of preprocessing's operators and of the one that computes the probabilities.
+    """Return the names of preprocessing's operators and of the one that computes the result.
 
     Raw values may be too large for float16 and too unevenly distributed for int8, and preprocessing is cheap; a softmax
     in int8 would tie classes that differ. Preprocessing is everything before the first operators with weights.
@@ -22,4 +22,4 @@ def float32_nodes(proto: onnx.ModelProto) -> list[str]:
             learned.update(node.output)
         else:
             kept.append(node.name)
-    return kept + [node.name for node in proto.graph.node if OUTPUT in node.output]
+    return kept + [node.name for node in proto.graph.node if any(output in OUTPUTS for output in node.output)]

@@ -71,7 +71,7 @@ def _model(facts: ModelFacts) -> str:
         *((f"output `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.outputs),
         *((("classes", ", ".join(map(_cell, facts.classes))),) if facts.classes else ()),
         *sorted((_LABELS.get(key, key.replace("_", " ")), f"`{_cell(value)}`") for key, value in facts.metadata.items()
-                if key not in ("classes", "input")),
+                if key not in ("target", "input")),
     ]  # fmt: skip
     return _table(("", ""), rows)
 

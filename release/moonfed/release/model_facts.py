@@ -5,19 +5,17 @@ Legend: N samples, C classes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from moonfed.bundle.manifest import InputSpec, Manifest, read_input
+from moonfed.bundle.target import NO_TARGET, TargetSpec, read_target
 from moonfed.client import DeviceEvaluation, Run
 from moonfed.control.held_out_score import ClassScore, HeldOutScore
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import IF_PRESENT, Source
-from moonfed.errors import InvalidInput
 from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.export.scoring import BATCH, Predictor, Score
 from moonfed.release.triton_config import GraphInterface
@@ -82,17 +80,12 @@ class ModelFacts:
     @property
     def classes(self) -> tuple[str, ...]:
         """The class names in the order of the probabilities; empty if the file has none."""
-        return class_names(self.metadata)
+        return target_spec(self.metadata, "the model").names
 
 
-def class_names(metadata: Mapping[str, str]) -> tuple[str, ...]:
-    """Read the class names from a file's metadata; raise InvalidInput if they are damaged."""
-    found = _parsed(metadata, "classes", [])
-    if not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
-        raise InvalidInput(
-            f"classes in the model's metadata are {found!r}; they must be a list of names", field="classes", value=found
-        )
-    return tuple(found)
+def target_spec(metadata: Mapping[str, str], where: str) -> TargetSpec:
+    """Read what the model predicts from a file's metadata; `NO_TARGET` if it does not say."""
+    return read_target(metadata["target"], where) if "target" in metadata else NO_TARGET
 
 
 def input_spec(metadata: Mapping[str, str], where: str) -> InputSpec:
@@ -134,9 +127,9 @@ def _device_results(found: DeviceEvaluation) -> DeviceResults | None:
 
 def evaluate_on(graph: bytes, metadata: Mapping[str, str], data: Source) -> EvaluationResults | None:
     """Read samples and evaluate the model on them; return None if they have no labels."""
-    classes = class_names(metadata)
-    samples = data.read(input_spec(metadata, "the model"), classes, labels=IF_PRESENT)
-    return None if samples.targets is None else evaluate(graph, classes, samples)
+    target = target_spec(metadata, "the model")
+    samples = data.read(input_spec(metadata, "the model"), target, labels=IF_PRESENT)
+    return None if samples.targets is None else evaluate(graph, target.names, samples)
 
 
 def evaluate(graph: bytes, classes: Sequence[str], samples: DataSet) -> EvaluationResults:
@@ -149,13 +142,6 @@ def evaluate(graph: bytes, classes: Sequence[str], samples: DataSet) -> Evaluati
         score=predictor.score(samples.inputs, samples.labels),
         classes=_by_class(predictor, samples, classes),
     )
-
-
-def _parsed(metadata: Mapping[str, str], key: str, default: object) -> Any:  # noqa: ANN401 - any JSON value
-    try:
-        return json.loads(metadata[key]) if key in metadata else default
-    except ValueError as error:
-        raise InvalidInput(f"{key!r} in the model's metadata is not JSON", field="metadata", value=key) from error
 
 
 def _by_class(predictor: Predictor, samples: DataSet, classes: Sequence[str]) -> tuple[ClassScore, ...]:

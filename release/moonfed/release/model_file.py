@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 from moonfed.blobs.store import BlobRef
 from moonfed.blobs.tensors import open_model
-from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, Manifest
+from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, Manifest, output_shape
 from moonfed.control.runs import Run
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import IGNORED, Source
@@ -60,7 +61,7 @@ def check_model(
     """Check the model of a run of this name, on samples that are read for it, as `check_on` does."""
     run = runs.run(run_name)
     manifest = runs.manifest(run)
-    samples = data.read(manifest.input, manifest.classes, labels=IGNORED)
+    samples = data.read(manifest.input, manifest.target, labels=IGNORED)
     return check_on(runs, run, samples, round_number=round_number, bound=bound, embeddings=embeddings)
 
 
@@ -77,7 +78,7 @@ def check_on(
 
     `samples`: real ones, without labels. `round_number`: by default the newest. `embeddings`: z as a second output. The
     same model, samples and bound give the same bytes. Raises NotFound for a missing run, round or file, MoonfedError if
-    the probabilities differ by more than the bound, InvalidInput for embeddings that the run's bundle does not have.
+    the outputs differ by more than the bound, InvalidInput for embeddings that the run's bundle does not have.
     """
     manifest = runs.manifest(run)
     chosen = global_model(run, runs.rounds(run.run), round_number)
@@ -106,9 +107,10 @@ def check_on(
 def sandboxed_plan(manifest: Manifest, plan: bytes, weights: bytes) -> Iterator[Predict]:
     """Load a plan in the sandbox; return the function by which it predicts with these weights."""
     contents = {MANIFEST_FILE: manifest.to_bytes(), PLAN_FILE: plan, WEIGHTS_FILE: weights}
-    shared = SharedPredictions(len(manifest.classes))
+    shape = output_shape(manifest.input, manifest.target)
+    shared = SharedPredictions(shape)
     settings = {"input": manifest.input.to_document(), "file": shared.samples, "results": shared.results}
-    files, size = (shared.samples, shared.results), 4 * max(BATCHES) * len(manifest.classes)
+    files, size = (shared.samples, shared.results), 4 * max(BATCHES) * prod(shape)
     try:
         with plan_process("moonfed.sandbox.plan_task", contents, settings, files, size) as child:
             yield lambda inputs: shared.predict(child, inputs)

@@ -14,6 +14,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from moonfed.bundle.manifest import INPUT_PARAMETER, read_input
+from moonfed.bundle.target import OUTPUTS
 from moonfed.errors import InvalidInput
 from moonfed.models.repository import LABELS_FILE, MODEL_FILE
 from moonfed.plan.inspection.graph import require_self_contained
@@ -84,8 +85,6 @@ def new_config(
 
     `labelled`: whether labels.txt names the classes. A graph whose batch dimension is fixed is served without batching.
     """
-    from moonfed.export.binding import OUTPUT
-
     batchable = interface.batchable
     config = model_config_pb2.ModelConfig(name=name, backend=BACKEND, max_batch_size=max_batch_size * batchable)
     config.version_policy.latest.num_versions = 1
@@ -95,7 +94,7 @@ def new_config(
         config.input.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.shape[batchable:])
     for tensor in interface.outputs:
         output = config.output.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.shape[batchable:])
-        if labelled and tensor.name == OUTPUT:
+        if labelled and tensor.name in OUTPUTS:
             output.label_filename = LABELS_FILE
     config.instance_group.add(count=instances)
     if batchable:

@@ -9,6 +9,7 @@ import pytest
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import TensorSpec
 from moonfed.bundle.manifest import FILES, InputSpec, Manifest, PlanSpec
+from moonfed.bundle.target import class_target
 from moonfed.errors import InvalidInput
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import selection_of
@@ -22,7 +23,7 @@ MANIFEST = Manifest(
     previous_models=1,
     training=TrainingSpec(epochs=10, batch_size=64, hyperparameters={"mu": 5.0, "tau": 0.5}),
     input=InputSpec(kind="image", shape=(8, 8, 1)),
-    classes=("zero", "ön€"),
+    target=class_target(("zero", "ön€")),
     tensors=(TensorSpec("a", (2, 3), "parameter"), TensorSpec("b", (), "statistic")),
     plan=PlanSpec(minimum_torch="2.4", built_with_torch="2.13.0", activation_bytes=0),
     files={name: ref_of_bytes(content) for name, content in CONTENTS.items()},

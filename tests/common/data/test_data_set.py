@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import NO_TARGET, class_target
 from moonfed.data.data_set import DataSet, Inputs
 from moonfed.data.npz import NpzSource
 from moonfed.data.source import IGNORED
@@ -26,11 +27,11 @@ def saved(path: Path, **arrays: np.ndarray) -> Path:
 
 
 def read_npz(path: Path, spec: InputSpec, classes: tuple[str, ...]) -> DataSet:
-    return NpzSource(path).read(spec, classes)
+    return NpzSource(path).read(spec, class_target(classes))
 
 
 def read_inputs(path: Path, spec: InputSpec) -> Inputs:
-    return NpzSource(path).read(spec, (), labels=IGNORED).inputs
+    return NpzSource(path).read(spec, NO_TARGET, labels=IGNORED).inputs
 
 
 def test_samples_are_read_in_the_bundles_form(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.data.folder import FolderSource
 from moonfed.errors import InvalidInput
 from tests.support.device_samples import COLOUR, FEATURES, GREY, draw, read
@@ -122,7 +123,7 @@ def test_a_class_is_the_same_with_its_accents_decomposed(tmp_path: Path) -> None
     draw(tmp_path / "Ko\N{COMBINING DIAERESIS}ln" / "a.png", (1, 2, 3))
     spec = COLOUR
     assert FolderSource(tmp_path).read(
-        spec, ("Bonn", "K\N{LATIN SMALL LETTER O WITH DIAERESIS}ln")
+        spec, class_target(("Bonn", "K\N{LATIN SMALL LETTER O WITH DIAERESIS}ln"))
     ).labels.tolist() == [1]
 
 

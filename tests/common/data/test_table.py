@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.data.bad_cells import UnusableTable
 from moonfed.data.open_source import open_source
 from moonfed.data.source import IF_PRESENT, IGNORED
@@ -60,7 +61,7 @@ def test_a_quote_that_swallows_lines_is_reported_when_it_changes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = TableSource(write_csv(tmp_path / "c.csv", 'plan,age,churn,note\nplus,1,no,"5 inch\nplus,2,no,5 inch"\n'))
-    notes = [source.read(INPUT, CLASSES).notes for _ in range(2)]
+    notes = [source.read(INPUT, class_target(CLASSES)).notes for _ in range(2)]
     assert notes[0] == notes[1]
     assert [record.message for record in caplog.records] == list(notes[0])
 
@@ -176,7 +177,7 @@ def test_classes_and_categories_may_be_spelt_otherwise(
 ) -> None:
     path = write_csv(tmp_path / "c.csv", "kind,left\n" + "".join(f"{cell},{cell}\n" for cell in cells))
     spec = TableSpec(columns=(Column(name="kind", categories=known),), target="left")
-    samples = TableSource(path).read(InputSpec(kind="features", shape=(2,), table=spec), known)
+    samples = TableSource(path).read(InputSpec(kind="features", shape=(2,), table=spec), class_target(known))
     assert samples.labels.tolist() == labels
     assert samples.inputs.argmax(axis=1).tolist() == labels
 
@@ -192,7 +193,7 @@ def test_names_of_columns_may_be_composed_or_not(tmp_path: Path, suffix: str, gi
         write_parquet(path, columns)
     spec = InputSpec(kind="features", shape=(1,), table=TableSpec(columns=(Column(name=given),), target=f"{given}s"))
     for target in ("", f"{given}s"):
-        samples = TableSource(path, target).read(spec, CLASSES)
+        samples = TableSource(path, target).read(spec, class_target(CLASSES))
         assert (samples.inputs.tolist(), samples.labels.tolist()) == ([[1]], [0])
 
 
@@ -205,7 +206,7 @@ def test_names_of_columns_may_be_composed_or_not(tmp_path: Path, suffix: str, gi
 )
 def test_a_bundle_without_columns_takes_no_table(tmp_path: Path, spec: InputSpec, named: tuple[str, object]) -> None:
     with refused(InvalidInput, *named):
-        TableSource(write_csv(tmp_path / "customers.csv", GOOD)).read(spec, CLASSES)
+        TableSource(write_csv(tmp_path / "customers.csv", GOOD)).read(spec, class_target(CLASSES))
 
 
 def test_parquet_files_are_read_alike(tmp_path: Path) -> None:
@@ -235,7 +236,7 @@ def test_a_folder_of_parquet_files_is_one_table(tmp_path: Path, name: str, below
     (folder / ".part.crc").write_text("x")
     source = open_source(str(folder))
     source.check()
-    samples = source.read(INPUT, CLASSES)
+    samples = source.read(INPUT, class_target(CLASSES))
     assert samples.inputs[:, 0].tolist() == [0, 5, 1, 5]
     assert samples.labels.tolist() == [0] * 4
     assert samples.names()[3] == f"{name}, row 4"
@@ -244,7 +245,7 @@ def test_a_folder_of_parquet_files_is_one_table(tmp_path: Path, name: str, below
     assert source.fingerprint() != before
     (folder / below / "part-00002.parquet").write_bytes(b"PAR1")
     with pytest.raises(InvalidInput, match="is not a Parquet file, or is damaged"):
-        source.read(INPUT, CLASSES)
+        source.read(INPUT, class_target(CLASSES))
 
 
 @pytest.mark.parametrize(
@@ -337,7 +338,7 @@ def test_every_table_survives_a_round_trip_through_csv(
         cells = [repr(number), categories[category], classes[label]]
         writer.writerow([cells[i] for i in order])
     path = write_csv(tmp_path / "any.csv", text.getvalue())
-    samples = TableSource(path).read(InputSpec(kind="features", shape=(6,), table=spec), classes)
+    samples = TableSource(path).read(InputSpec(kind="features", shape=(6,), table=spec), class_target(classes))
     assert samples.inputs[:, 0].tolist() == [np.float32(number) for number, _, _ in rows]
     assert samples.inputs[:, 1:].argmax(axis=1).tolist() == [category for _, category, _ in rows]
     assert (samples.inputs[:, 1:].sum(axis=1) == 1).all()

@@ -15,6 +15,7 @@ import torch
 
 from moonfed.blobs.tensors import open_model
 from moonfed.blobs.tensors import split as split_tensors
+from moonfed.bundle.target import class_target
 from moonfed.data.npz import NpzSource
 from moonfed.edge_client.agent.evaluation import Evaluations
 from moonfed.edge_client.agent.inbox import Inbox
@@ -38,7 +39,7 @@ HOLDOUT = "0.5"
 
 def correct(bundle: Bundle, model: bytes, samples: Path, directory: Path) -> int:
     """The correct predictions of a model's probabilities on the samples that a device holds out."""
-    held_out = split(NpzSource(samples).read(FEATURES, CLASSES), float(HOLDOUT))[1]
+    held_out = split(NpzSource(samples).read(FEATURES, class_target(CLASSES)), float(HOLDOUT))[1]
     (directory / "plan.pt").write_bytes(bundle.plan)
     (directory / "model").write_bytes(model)
     plan = load_plan(directory / "plan.pt", "cpu")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.data.data_set import DataSet
 from moonfed.data.folder import FolderSource
 from moonfed.data.function import FunctionSource
@@ -20,7 +21,7 @@ from tests.support.device_samples import CLASSES, COLOUR, FEATURES, GREY, draw, 
 
 
 def read_again(reader: Reader, spec: InputSpec = COLOUR) -> DataSet | None:
-    return reader.read_if_changed(spec, CLASSES, lambda: None)
+    return reader.read_if_changed(spec, class_target(CLASSES), lambda: None)
 
 
 def test_decoded_images_are_kept_until_a_file_changes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from moonfed.bundle.target import NO_TARGET
 from moonfed.data.data_set import DataSet
 from moonfed.edge_client.data.split import split
 
@@ -11,7 +12,7 @@ from moonfed.edge_client.data.split import split
 def many(count: int) -> DataSet:
     generator = np.random.default_rng(1)
     inputs = generator.normal(size=(count, 3)).astype(np.float32)
-    return DataSet(inputs=inputs, targets=np.arange(count), classes=())
+    return DataSet(inputs=inputs, targets=np.arange(count), target=NO_TARGET)
 
 
 def test_the_split_is_whole_exact_and_the_same_each_time() -> None:

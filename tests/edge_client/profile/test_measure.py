@@ -18,6 +18,7 @@ import torch
 
 from moonfed.bundle.files import Bundle, write_bundle
 from moonfed.bundle.manifest import InputSpec, Manifest
+from moonfed.bundle.target import class_target
 from moonfed.edge_client.profile import measure
 from moonfed.edge_client.profile.measure import Profile, ProfileSettings, profile
 from moonfed.edge_client.profile.task import Times
@@ -58,7 +59,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bundle]:
         name="measured",
         model="mlp",
         input=InputSpec(kind="features", shape=(12,)),
-        classes=("one", "two", "three"),
+        target=class_target(("one", "two", "three")),
         method="moon",
         settings={"batch_size": "32", "epochs": "4"},
     )
@@ -94,7 +95,7 @@ def test_methods_that_exchange_more_than_the_model_can_be_profiled(method: str, 
         name="measured",
         model="mlp",
         input=InputSpec(kind="features", shape=(4,)),
-        classes=("one", "two"),
+        target=class_target(("one", "two")),
         method=method,
         settings={"batch_size": "8", "epochs": "2"},
     )

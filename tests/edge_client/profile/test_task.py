@@ -88,7 +88,7 @@ def test_random_samples_have_the_manifests_form_and_are_the_same_each_time(
     assert one.inputs.shape == (20, *spec.shape)
     assert one.inputs.dtype == dtype
     assert torch.equal(one.inputs, other.inputs)
-    assert set(one.labels.tolist()) <= set(range(len(manifest.classes)))
+    assert set(one.targets.tolist()) <= set(range(len(manifest.classes)))
 
 
 class Clock:

@@ -16,6 +16,7 @@ from moonfed.available_memory import Available, fields
 from moonfed.blobs.store import BlobDirectory
 from moonfed.blobs.tensors import TensorSpec
 from moonfed.bundle.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
+from moonfed.bundle.target import class_target
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.resources.memory_estimate import (
@@ -241,7 +242,7 @@ def test_the_estimate_bounds_the_measured_peak_and_is_at_most_twice_of_it(
     model: str, method: str, settings: dict[str, str], samples: int, batch_size: int, bare: int, tmp_path: Path
 ) -> None:
     recipe = BundleRecipe(
-        name="honest", model=model, input=PICTURES, classes=("a", "b"), method=method, settings=settings
+        name="honest", model=model, input=PICTURES, target=class_target(("a", "b")), method=method, settings=settings
     )
     built = device_bundle(recipe)
     manifest, contents, blobs = built.manifest, built.contents, BlobDirectory(tmp_path / "blobs")

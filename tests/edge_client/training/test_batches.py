@@ -30,14 +30,14 @@ def taken(made: BatchFeed, epoch: int, batches: torch.Tensor) -> list[Batch]:
 
 
 def test_a_batch_holds_its_samples_labels_references_and_draws() -> None:
-    data = Samples(inputs=torch.arange(10.0).view(-1, 1), labels=torch.arange(10) + 100)
+    data = Samples(inputs=torch.arange(10.0).view(-1, 1), targets=torch.arange(10) + 100)
     chosen, made = settings(views=1), feed(RecordingPlan(references=2, draws=3), data, views=1)
     draws = sample_draws(10, 3, chosen, 0)
     for epoch in (1, 2):
         batches = epoch_batches(10, chosen, epoch)
         for index, batch in zip(batches, taken(made, epoch, batches), strict=True):
             assert batch.inputs.flatten().tolist() == index.tolist()
-            assert torch.equal(batch.labels, index + 100)
+            assert torch.equal(batch.targets, index + 100)
             assert torch.equal(batch.draws, draws[index])
             expected = (index + draws[index].sum(1)).view(-1, 1, 1).repeat(1, 2, 3)
             torch.testing.assert_close(batch.references, expected)

@@ -155,7 +155,7 @@ def test_partial_work_is_less_exact(fedprox: tuple[Bundle, TorchScriptPlan, list
     bundle, plan, model = fedprox
     generator = torch.Generator().manual_seed(5)
     labels = torch.randint(0, 3, (40,), generator=generator)
-    data = Samples(inputs=torch.randn(40, 6, generator=generator) + 3 * torch.eye(6)[labels], labels=labels)
+    data = Samples(inputs=torch.randn(40, 6, generator=generator) + 3 * torch.eye(6)[labels], targets=labels)
 
     def gamma(**fields: float) -> tuple[int, float]:
         clock = Clock(1000.0)

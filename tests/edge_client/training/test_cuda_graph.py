@@ -190,7 +190,7 @@ def new_plan(tmp_path: Path) -> Maker:
 def clouds(count: int = 100) -> Samples:
     generator = torch.Generator().manual_seed(5)
     labels = torch.randint(0, 3, (count,), generator=generator)
-    return Samples(inputs=torch.randn(count, 6, generator=generator) + 2 * torch.eye(6)[labels], labels=labels)
+    return Samples(inputs=torch.randn(count, 6, generator=generator) + 2 * torch.eye(6)[labels], targets=labels)
 
 
 CHOSEN = settings(epochs=3, batch_size=8, hyperparameters=HYPERPARAMETERS)

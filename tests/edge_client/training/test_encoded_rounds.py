@@ -27,7 +27,7 @@ from tests.support.recording import RecordingPlan
 
 SPECS = (TensorSpec("norm.var", (3,), "statistic"), TensorSpec("w", (300,), "parameter"))
 PARAMETERS = SPECS[1:]
-DATA = Samples(inputs=torch.zeros(8, 6), labels=torch.zeros(8, dtype=torch.int64))
+DATA = Samples(inputs=torch.zeros(8, 6), targets=torch.zeros(8, dtype=torch.int64))
 START = np.random.default_rng(0).normal(size=303).astype(np.float32)
 Train = Callable[..., StoredRound]
 

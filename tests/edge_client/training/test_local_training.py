@@ -151,7 +151,7 @@ def test_the_holdout_scores_the_global_model_before_training() -> None:
     score = trained.holdout
     assert score
     assert (score.loss, score.samples) == (2.0, 6)
-    assert score.accuracy == pytest.approx(2 / 6)
+    assert score.score == pytest.approx(2 / 6)
 
 
 def test_the_loss_is_the_mean_over_all_steps_and_reported_after_each_epoch() -> None:
@@ -220,7 +220,7 @@ def model(bundle: Bundle, tmp_path: Path) -> list[torch.Tensor]:
 def clouds(count: int = 40) -> Samples:
     generator = torch.Generator().manual_seed(5)
     labels = torch.randint(0, len(CLASSES), (count,), generator=generator)
-    return Samples(inputs=torch.randn(count, 6, generator=generator) + 3 * torch.eye(6)[labels], labels=labels)
+    return Samples(inputs=torch.randn(count, 6, generator=generator) + 3 * torch.eye(6)[labels], targets=labels)
 
 
 def test_a_real_plan_learns(bundle: Bundle, plan: TorchScriptPlan, model: list[torch.Tensor]) -> None:
@@ -231,7 +231,7 @@ def test_a_real_plan_learns(bundle: Bundle, plan: TorchScriptPlan, model: list[t
     plan.begin_round(trained.results["model"], [], {}, bundle.manifest.training.hyperparameters)
     after = evaluate(plan, data, 8)
     assert after.loss < trained.holdout.loss / 2
-    assert after.accuracy > 0.9
+    assert after.score > 0.9
     again = train_round(plan, data, model=model, previous_models=[], received={}, settings=chosen)
     assert all(
         torch.equal(left, right) for left, right in zip(trained.results["model"], again.results["model"], strict=True)
@@ -250,7 +250,7 @@ def test_references_computed_once_train_like_references_computed_in_every_step(
     for epoch in (1, 2):
         for index in epoch_batches(len(data), chosen, epoch):
             inputs = data.inputs[index]
-            plan.step(inputs, data.labels[index], plan.references(inputs, none[index]), none[index])
+            plan.step(inputs, data.targets[index], plan.references(inputs, none[index]), none[index])
     for left, right in zip(cached.results["model"], plan.end_round(1)["model"], strict=True):
         torch.testing.assert_close(left, right)
 
@@ -302,6 +302,6 @@ def test_a_device_with_fewer_samples_than_a_batch_trains_a_real_plan(
     assert (trained.samples, trained.steps) == (5, 3)
     plan.begin_round(model, [], {}, chosen.training.hyperparameters)
     for _ in range(3):
-        plan.step(data.inputs, data.labels, torch.empty(0), torch.empty(5, 0))
+        plan.step(data.inputs, data.targets, torch.empty(0), torch.empty(5, 0))
     for left, right in zip(trained.results["model"], plan.end_round(3)["model"], strict=True):
         torch.testing.assert_close(left, right)

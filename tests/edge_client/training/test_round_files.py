@@ -45,7 +45,7 @@ def plan(manifest: Manifest) -> RecordingPlan:
 @pytest.fixture
 def train(manifest: Manifest, new_job: Callable[..., Job], tmp_path: Path) -> Callable[[RecordingPlan], StoredRound]:
     state = RunState(tmp_path / "runs", "tested", manifest=TASK, seed=1)
-    data = Samples(inputs=torch.zeros(8, 6), labels=torch.zeros(8, dtype=torch.int64))
+    data = Samples(inputs=torch.zeros(8, 6), targets=torch.zeros(8, dtype=torch.int64))
 
     def train(plan: RecordingPlan) -> StoredRound:
         return train_job(plan, data, None, state, new_job(), manifest, "cam-1")
@@ -69,7 +69,7 @@ def test_the_plan_sees_the_jobs_training_loop(
 ) -> None:
     plan.draws = 2
     state = RunState(tmp_path / "runs", "tested", manifest=TASK, seed=1)
-    data = Samples(inputs=torch.arange(8.0).reshape(-1, 1), labels=torch.zeros(8, dtype=torch.int64))
+    data = Samples(inputs=torch.arange(8.0).reshape(-1, 1), targets=torch.zeros(8, dtype=torch.int64))
     job = new_job(epochs=5, batch_size=4, views=2, max_steps=7)
     stored = train_job(plan, data, None, state, job, manifest, "cam-1")
     assert [len(batch) for batch in plan.batches] == [4] * 7

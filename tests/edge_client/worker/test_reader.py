@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from moonfed.bundle.target import class_target
 from moonfed.edge_client.worker.messages import WorkerSettings, wanted_samples
 from moonfed.edge_client.worker.reader import SampleReader
 from moonfed.edge_client.worker.shared_samples import map_samples
@@ -47,7 +48,7 @@ def shared() -> Iterator[tuple[int, int]]:
 
 @pytest.fixture
 def wanted(bundle: Bundle) -> dict[str, Any]:
-    return wanted_samples(bundle.manifest.input, bundle.manifest.classes)
+    return wanted_samples(bundle.manifest.input, bundle.manifest.target)
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_samples_are_written_where_the_trainer_maps_them(
 ) -> None:
     answer = new_reader(samples).execute("read", wanted)
     assert (answer["kind"], answer["samples"], answer["held_out"], answer["changed"]) == ("read", 30, 10, True)
-    trained, held_out = map_samples(shared[1], FEATURES, 30, 10)
+    trained, held_out = map_samples(shared[1], FEATURES, class_target(CLASSES), 30, 10)
     written = np.load(samples)
     found = np.concatenate([trained.inputs, held_out.inputs])
     assert {tuple(row) for row in found} == {tuple(row) for row in written["inputs"]}
@@ -120,7 +121,7 @@ def test_errors_of_the_settings_are_found_without_a_bundle(
 def test_a_table_is_read_by_the_bundles_columns_and_the_devices_target(
     new_reader: Callable[..., SampleReader], tmp_path: Path
 ) -> None:
-    rows = wanted_samples(INPUT, CLASSES)
+    rows = wanted_samples(INPUT, class_target(CLASSES))
     table = write_csv(tmp_path / "customers.csv", GOOD.replace("churn", "left"))
     assert new_reader(table, target="left", holdout=0.0).read(**rows)["samples"] == 3
     with pytest.raises(InvalidInput, match="lacks the column 'churn'"):
@@ -132,7 +133,7 @@ def test_a_bad_cell_is_logged_and_reported_without_its_value(
 ) -> None:
     table = write_csv(tmp_path / "customers.csv", "plan,age,churn\nplus,Methuselah,no\n")
     with pytest.raises(InvalidInput) as error:
-        new_reader(table).read(**wanted_samples(INPUT, CLASSES))
+        new_reader(table).read(**wanted_samples(INPUT, class_target(CLASSES)))
     assert type(error.value) is InvalidInput  # whose kind the agent knows
     assert str(error.value) == f"{table}, row 2, column age: a value is not a number"
     assert f"{table}, row 2, column age: 'Methuselah'" in caplog.text

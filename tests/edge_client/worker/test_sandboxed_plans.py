@@ -13,6 +13,7 @@ import pytest
 
 from moonfed.blobs.store import BlobDirectory
 from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.worker.messages import WorkerSettings
@@ -73,7 +74,9 @@ CASES = [("mlp", InputSpec(kind="features", shape=(8,)), method) for method in M
 def test_honest_plans_train_in_the_sandbox(
     model: str, sample: InputSpec, method: str, new_device: Callable[[Path], WorkerProcess], tmp_path: Path
 ) -> None:
-    bundle = device_bundle(BundleRecipe(name="honest", model=model, input=sample, classes=("a", "b"), method=method))
+    bundle = device_bundle(
+        BundleRecipe(name="honest", model=model, input=sample, target=class_target(("a", "b")), method=method)
+    )
     blobs = BlobDirectory(tmp_path / "blobs")
     files = {name: str(blobs.path(blobs.put_bytes(content).sha256)) for name, content in bundle.contents.items()}
     generator = np.random.default_rng(0)

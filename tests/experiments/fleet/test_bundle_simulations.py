@@ -10,6 +10,7 @@ import pytest
 
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.errors import InvalidInput, RunFailed
 from moonfed.experiments.attendance import attendance
@@ -47,7 +48,7 @@ def bundle() -> Bundle:
     settings = {"epochs": "2", "batch_size": "8", "learning_rate": "0.05"}
     features = InputSpec(kind="features", shape=(3,))
     recipe = BundleRecipe(
-        name="toy", model="mlp", input=features, classes=("a", "b"), method="fedavg", settings=settings
+        name="toy", model="mlp", input=features, target=class_target(("a", "b")), method="fedavg", settings=settings
     )
     return signed(recipe)
 
@@ -115,8 +116,7 @@ def test_a_column_decides_who_has_which_rows(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "a.csv", f"age,left,site\n{rows}")
     described = OwnData(text=str(data), target="left").describe_table()
     settings = {"epochs": "1", "batch_size": "8"}
-    table = BundleRecipe(name="t", model="mlp", input=described.input, classes=described.classes, method="fedavg",
-                         settings=settings)  # fmt: skip
+    table = BundleRecipe(name="t", model="mlp", input=described.input, target=described.target, settings=settings)
     result = simulate(signed(table), data, tmp_path / "out", parties=2, by="site", rounds=1, cohort="all")
     assert result.counts.sum(axis=1).tolist() == [56, 24]  # a fifth of each class is for testing
     with refused(InvalidInput, "parties", 3):

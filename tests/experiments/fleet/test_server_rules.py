@@ -11,6 +11,7 @@ import torch
 
 from moonfed.blobs.tensors import open_model, split, write_model
 from moonfed.bundle.manifest import MODEL, PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
+from moonfed.bundle.target import class_target
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.coordinator.draw import Draw
@@ -39,7 +40,7 @@ def trained(plan: Plan, manifest: Manifest, path: Path, device: str, round_: int
     )
     return train_round(
         plan,
-        Samples(inputs=pixels.to(torch.uint8), labels=labels),
+        Samples(inputs=pixels.to(torch.uint8), targets=labels),
         model=list(state(path, manifest).values()),
         previous_models=[],
         received={},
@@ -56,13 +57,15 @@ def state(path: Path, manifest: Manifest) -> State:
 def test_fedavgm_on_a_network_with_batch_norm(tmp_path: Path, damped: bool) -> None:
     rule = FedAvgM(server_momentum=0.9, damped=damped)
     bundle = build_device_bundle(
-        BundleRecipe(name="tested", model=NETWORK, input=IMAGE, classes=tuple("0123456789"), server_rule=rule)
+        BundleRecipe(
+            name="tested", model=NETWORK, input=IMAGE, target=class_target(tuple("0123456789")), server_rule=rule
+        )
     )
     manifest = bundle.manifest
     for name in (PLAN_FILE, WEIGHTS_FILE):
         (tmp_path / name).write_bytes(bundle.contents[name])
     plan = load_plan(tmp_path / PLAN_FILE, "cpu")
-    parameters = {name for name, _ in build_network(NETWORK, IMAGE, 10).named_parameters()}
+    parameters = {name for name, _ in build_network(NETWORK, IMAGE, class_target(10)).named_parameters()}
 
     initial_model: dict[str, Path] = {MODEL: tmp_path / WEIGHTS_FILE}
     velocity: State = {}

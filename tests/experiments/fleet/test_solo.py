@@ -77,7 +77,7 @@ def alone(bundle: Path, simulation: Simulation, number: int) -> float:
     plan = load_plan(bundle / PLAN_FILE, "cpu")
     train_round(
         plan,
-        Samples(inputs=torch.from_numpy(data.train.inputs[part]), labels=torch.from_numpy(data.train.labels[part])),
+        Samples(inputs=torch.from_numpy(data.train.inputs[part]), targets=torch.from_numpy(data.train.labels[part])),
         model=[torch.from_numpy(weights[spec.name]) for spec in manifest.tensors],
         previous_models=[],
         received={},
@@ -88,5 +88,5 @@ def alone(bundle: Path, simulation: Simulation, number: int) -> float:
             device=f"party-{number}",
         ),
     )
-    test = Samples(inputs=torch.from_numpy(data.test.inputs), labels=torch.from_numpy(data.test.labels))
-    return evaluate(plan, test, 64).accuracy
+    test = Samples(inputs=torch.from_numpy(data.test.inputs), targets=torch.from_numpy(data.test.labels))
+    return evaluate(plan, test, 64).score

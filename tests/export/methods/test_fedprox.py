@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from moonfed.bundle.target import class_target
 from moonfed.errors import InvalidInput
 from moonfed.export.methods.fedprox import FedProx
 from moonfed.export.model_zoo import build_network
@@ -85,7 +86,7 @@ def test_measuring_inexactness_changes_nothing(new_plan: NewPlan) -> None:
 
 
 def test_a_better_solution_has_a_smaller_inexactness(new_plan: NewPlan) -> None:
-    network = build_network("mlp", FEATURES, 10)
+    network = build_network("mlp", FEATURES, class_target(10))
     plan, data = new_plan(network, "fedprox"), batches(FEATURES, 1, 64)
     values = settings(measured=True) | {"momentum": 0.0}
     found = [
@@ -96,7 +97,7 @@ def test_a_better_solution_has_a_smaller_inexactness(new_plan: NewPlan) -> None:
 
 
 def test_a_parameter_that_the_loss_does_not_depend_on_stays(new_plan: NewPlan) -> None:
-    network = build_network("tests.support.residual_network:with_unused_layer", FEATURES, 10)
+    network = build_network("tests.support.residual_network:with_unused_layer", FEATURES, class_target(10))
     found = run_round(
         new_plan(network, "fedprox"), weights_of(network), batches(FEATURES, 5, 4),
         settings(measured=True) | {"weight_decay": 0.1},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from moonfed.bundle.target import class_target
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors
@@ -35,11 +36,11 @@ def test_moon_uses_up_to_k_available_previous_models(given: int, used: int, cnn:
 
 def test_the_loss_distinguishes_the_global_from_the_previous_model(cnn: Network, new_plan: NewPlan) -> None:
     plan, (inputs, labels) = new_plan(cnn, "moon"), batches(IMAGE, 1, 8)[0]
-    previous = weights_of(build_network("cnn", IMAGE, 10, seed=99))
+    previous = weights_of(build_network("cnn", IMAGE, class_target(10), seed=99))
     plan.begin_round(weights_of(cnn), [previous], {}, hyperparameters(mu=5.0, tau=0.5))
     loss = float(plan.step(inputs, labels, NONE, no_draws(inputs)))
     z, z_previous = (network_with(cnn, model).represent(inputs).detach() for model in (weights_of(cnn), previous))
-    cross_entropy = torch.nn.functional.cross_entropy(cnn.classify(z), labels).detach()
+    cross_entropy = torch.nn.functional.cross_entropy(cnn.outputs(z), labels).detach()
     right = float(cross_entropy + 5.0 * contrastive(z, [z, z_previous], 0.5))
     swapped = float(cross_entropy + 5.0 * contrastive(z, [z_previous, z], 0.5))
     assert loss == pytest.approx(right, abs=TOLERANCE)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from moonfed.bundle.target import class_target
 from moonfed.errors import TrainingFailed
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import ExchangeShapes
@@ -103,7 +104,7 @@ def test_without_a_step_the_devices_variate_stays(new_plan: NewPlan) -> None:
 
 
 def test_statistics_and_frozen_parameters_have_no_variate(new_plan: NewPlan) -> None:
-    frozen = build_network("mlp", FEATURES, 10)
+    frozen = build_network("mlp", FEATURES, class_target(10))
     frozen.encoder.requires_grad_(False)
     for network, sample_steps in ((SMOOTH, []), (frozen, batches(FEATURES, 3, 8))):
         specs = tuple(spec for spec in tensor_specs(network) if spec.kind == "parameter")

@@ -119,13 +119,14 @@ def _require_next(manifest: ReleaseManifest, before: ReleaseManifest | None) -> 
             value=_input(manifest),
             allowed=_input(before),
         )
-    if before and manifest.classes != before.classes:
+    if before and manifest.target != before.target:
+        value, allowed = (", ".join(one.classes) or one.target.describe() for one in (manifest, before))
         raise InvalidInput(
-            f"classes are {', '.join(manifest.classes)}; they must be {', '.join(before.classes)}, as in version "
-            f"{before.version} of {manifest.name!r}; give the release another name",
-            field="classes",
-            value=", ".join(manifest.classes),
-            allowed=", ".join(before.classes),
+            f"{manifest.target.noun} are {value}; they must be {allowed}, as in version {before.version} of "
+            f"{manifest.name!r}; give the release another name",
+            field=manifest.target.noun,
+            value=value,
+            allowed=allowed,
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from moonfed.edge_client.state.model_files import CHUNK, ModelFiles
 from moonfed.sandbox.child_process import SILENCE_SECONDS, ChildProcess
 from moonfed.sandbox.policy import Level
@@ -32,7 +34,7 @@ def model_process(
         level=level,
         accelerator=accelerator,
         max_memory=max_memory,
-        file_size=4 * CHUNK * len(model.classes) + 1,
+        file_size=4 * CHUNK * prod(model.shape) + 1,
     )
     settings = {"directory": str(directory.input), "file": samples, "accelerator": accelerator, "threads": threads}
     settings |= {"results": results, **model.settings()}

@@ -188,13 +188,13 @@ class ReleaseInstaller:
         _require_same_form(manifest, current)
         wanted = manifest.files(target.variant)
         plan = {} if onnx_runtime_is_installed() else dict(manifest.plan)
-        counts = self._worker.read_samples(manifest.input, manifest.classes)
+        counts = self._worker.read_samples(manifest.input, manifest.target)
         if plan:
             require_runnable(Manifest.from_bytes(self._fetch(plan[MANIFEST_FILE]).read_bytes()))
         require_space("the release", {*wanted.values(), *plan.values()}, self._blobs)
         files, plan_files = self._fetch_all(wanted), self._fetch_all(plan)
         model = ModelFiles(
-            input=manifest.input, classes=manifest.classes, onnx=files[MODEL_FILE], plan=plan_files or None
+            input=manifest.input, target=manifest.target, onnx=files[MODEL_FILE], plan=plan_files or None
         )
         scores = self._compare(target, model, current, counts)
         accepted = self._report(target.name, target.deployment, target.version, "accepted", scores=scores)
@@ -337,12 +337,12 @@ def _require_same_variant(installed: StoredRelease, target: TargetRelease) -> No
 
 
 def _require_same_form(manifest: ReleaseManifest, current: StoredRelease | None) -> None:
-    """Raise InvalidInput unless all versions of a name take the same input and name the same classes."""
+    """Raise InvalidInput unless all versions of a name take the same input and predict the same targets."""
     if current is None:
         return
     for field, new, old in (
         ("input", manifest.input, current.manifest.input),
-        ("classes", manifest.classes, current.manifest.classes),
+        (manifest.target.noun, manifest.target, current.manifest.target),
     ):
         if new != old:
             raise InvalidInput(

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from moonfed.available_memory import Available, host_available
 from moonfed.blobs.schema import TensorSpec, model_size
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle.manifest import InputSpec, Manifest
+from moonfed.bundle.target import TargetSpec
 from moonfed.edge_client.job import Job, ScoreJob
 from moonfed.edge_client.requirements import require_samples
 from moonfed.edge_client.state.round_results import RoundResults, save_results, with_kept_files, written_files
@@ -203,7 +204,7 @@ class WorkerProcess:
         finally:
             self._directory.clear()
 
-    def read_samples(self, spec: InputSpec, classes: Sequence[str]) -> SampleCounts:
+    def read_samples(self, spec: InputSpec, target: TargetSpec) -> SampleCounts:
         """Read the samples in a form; return their numbers, or raise the reason why they do not have it.
 
         A device for inference only has none.
@@ -211,7 +212,7 @@ class WorkerProcess:
         if not self._settings.data:
             return SampleCounts(samples=0, held_out=0, version=0)
         try:
-            read = self._reader.answer(encode("read", **wanted_samples(spec, classes)), "read")
+            read = self._reader.answer(encode("read", **wanted_samples(spec, target)), "read")
         except BaseException:
             self.end()
             raise
@@ -340,7 +341,7 @@ class WorkerProcess:
 
 
 def _read(manifest: Manifest) -> bytes:
-    return encode("read", **wanted_samples(manifest.input, manifest.classes))
+    return encode("read", **wanted_samples(manifest.input, manifest.target))
 
 
 def _file_size(manifest: Manifest) -> int:
@@ -368,10 +369,11 @@ def _require_holdout(samples: int) -> None:
 
 def _holdout_counts(scored: Fields, samples: int, models: int) -> HoldoutCounts:
     """Convert a trainer's report; raise TrainingFailed unless it has a number of samples for each model."""
-    correct = scored.get("correct")
+    scores = scored.get("scores")
     try:
-        if not isinstance(correct, list) or len(correct) != models or not all(type(one) is int for one in correct):
-            raise InvalidInput("correct must be one number for each model", field="correct")
+        if not isinstance(scores, list) or len(scores) != models or not all(type(one) is float for one in scores):
+            raise InvalidInput("scores must be one number for each model", field="scores")
+        correct = [round(score * samples) for score in scores]
         return HoldoutCounts(samples=samples, correct=correct[0], local_correct=correct[1] if models > 1 else None)
     except InvalidInput as error:
         raise TrainingFailed(f"{NAME} sent invalid results") from error

@@ -35,7 +35,9 @@ def count_samples(
     data: str, manifest: Manifest, holdout: float = 0.0, target: str = "", ignored_folders: Sequence[str] = ()
 ) -> ClassCounts:
     """Read the samples of `--data` for a bundle; InvalidInput names what does not fit."""
-    samples = open_source(data, target, ignored_folders=ignored_folders).read(manifest.input, manifest.classes)
+    samples = open_source(data, target, ignored_folders=ignored_folders).read(manifest.input, manifest.target)
     held_out = len(split_rows(samples, holdout)[1])
-    counts = np.bincount(samples.labels, minlength=len(manifest.classes))
+    if manifest.target.kind != "class":
+        return ClassCounts((manifest.target.noun,), (len(samples),), held_out)
+    counts = np.bincount(samples.known_targets(), minlength=len(manifest.classes))
     return ClassCounts(manifest.classes, tuple(map(int, counts)), held_out)

@@ -7,36 +7,38 @@ from pathlib import Path
 import numpy as np
 
 from moonfed.data.data_set import Inputs
-from moonfed.edge_client.inference.model import Probabilities
+from moonfed.edge_client.inference.model import Outputs
 from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.models.onnx_runtime import SessionSettings, error_text, open_session
 
-INPUT, OUTPUT = "inputs", "probabilities"
+INPUT = "inputs"
 
 
 class OnnxModel:
     """An ONNX Runtime session. Calls may overlap."""
 
-    def __init__(self, file: Path, classes: int, settings: SessionSettings) -> None:
-        """Load a file; raise MoonfedError if ONNX Runtime rejects it, Unavailable if it lacks the provider."""
-        self._session, self._classes = open_session(file.read_bytes(), settings), classes
-        names = [[node.name for node in nodes] for nodes in (self._session.get_inputs(), self._session.get_outputs())]
-        if names[0] != [INPUT] or OUTPUT not in names[1]:
-            raise InvalidInput(f"the model has inputs {names[0]} and outputs {names[1]}; it must have inputs and "
-                               "probabilities")  # fmt: skip
+    def __init__(self, file: Path, output: str, shape: tuple[int, ...], settings: SessionSettings) -> None:
+        """Load a file with an output of that name, and its shape for one sample.
 
-    def predict(self, inputs: Inputs) -> Probabilities:
-        """Compute the probabilities [N, C] of raw samples [N, …]."""
+        Raises MoonfedError if ONNX Runtime rejects it, Unavailable if it lacks the provider.
+        """
+        self._session, self._output, self._shape = open_session(file.read_bytes(), settings), output, shape
+        names = [[node.name for node in nodes] for nodes in (self._session.get_inputs(), self._session.get_outputs())]
+        if names[0] != [INPUT] or output not in names[1]:
+            raise InvalidInput(f"the model has inputs {names[0]} and outputs {names[1]}; it must have inputs and "
+                               f"{output}")  # fmt: skip
+
+    def predict(self, inputs: Inputs) -> Outputs:
+        """Compute the outputs [N, …] of raw samples [N, …]."""
         try:
-            (found,) = self._session.run([OUTPUT], {INPUT: inputs})
+            (found,) = self._session.run([self._output], {INPUT: inputs})
         except Exception as error:  # ONNX Runtime's errors share no base class
             raise MoonfedError(error_text(error)) from error
-        probabilities = np.asarray(found, np.float32)
-        if probabilities.shape != (len(inputs), self._classes):
-            raise MoonfedError(
-                f"the model returned shape {list(probabilities.shape)}; it must be [{len(inputs)}, {self._classes}]"
-            )
-        return probabilities
+        outputs = np.asarray(found, np.float32)
+        expected = (len(inputs), *self._shape)
+        if outputs.shape != expected:
+            raise MoonfedError(f"the model returned shape {list(outputs.shape)}; it must be {list(expected)}")
+        return outputs
 
     def close(self) -> None:
         """Do nothing: the session is freed with its last user."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from moonfed.bundle.manifest import InputSpec, output_shape
+from moonfed.bundle.target import TargetSpec
 from moonfed.edge_client.inference.onnx_model import OnnxModel
 from moonfed.edge_client.inference.task import Execute, model_task
 from moonfed.models.onnx_runtime import SessionSettings
@@ -14,9 +16,10 @@ from moonfed.sandbox.ipc import ParentPipe
 
 def open_task(settings: dict[str, Any], _output: Path, parent: ParentPipe) -> Execute:
     """Return the function that executes the commands `predict` and `score`."""
+    spec, target = InputSpec.from_document(settings["input"]), TargetSpec.from_document(settings["target"])
     chosen = SessionSettings(intra_op_threads=settings["threads"] or 0)
 
     def load() -> OnnxModel:
-        return OnnxModel(Path(settings["directory"]) / MODEL_FILE, settings["classes"], chosen)
+        return OnnxModel(Path(settings["directory"]) / MODEL_FILE, target.output, output_shape(spec, target), chosen)
 
     return model_task(load, settings, parent)

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from moonfed.data.data_set import Inputs
 from moonfed.edge_client.agent.model_process import model_process
-from moonfed.edge_client.inference.model import Probabilities
+from moonfed.edge_client.inference.model import Outputs
 from moonfed.edge_client.inference.settings import InferenceSettings
 from moonfed.edge_client.state.model_files import ModelFiles
 from moonfed.errors import WrongState
@@ -22,7 +22,7 @@ class SandboxedModel:
 
     def __init__(self, model: ModelFiles, state: Path, settings: InferenceSettings) -> None:
         """Start the process; `state`: the device's state directory, which it must not read."""
-        self._shared = SharedPredictions(len(model.classes))
+        self._shared = SharedPredictions(model.shape)
         self._root = TemporaryDirectory(prefix="moonfed-")
         self._directory = JobDirectory(Path(self._root.name), state)
         self._lock, self._closed = threading.Lock(), False  # calls take turns
@@ -43,8 +43,8 @@ class SandboxedModel:
             self._free()
             raise
 
-    def predict(self, inputs: Inputs) -> Probabilities:
-        """Compute the probabilities [N, C] of raw samples [N, …]; raise WrongState after `close`."""
+    def predict(self, inputs: Inputs) -> Outputs:
+        """Compute the outputs [N, …] of raw samples [N, …]; raise WrongState after `close`."""
         with self._lock:
             if self._closed:
                 raise WrongState("the model was closed")

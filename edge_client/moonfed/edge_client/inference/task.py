@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import TargetSpec
 from moonfed.edge_client.inference.model import Model
 from moonfed.edge_client.state.model_files import CHUNK
 from moonfed.edge_client.worker.shared_samples import map_samples
@@ -19,7 +20,7 @@ Execute = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 def model_task(load: Callable[[], Model], settings: Mapping[str, Any], parent: ParentPipe) -> Execute:
     """Return the function that executes a parent's commands with one model, loaded for the first of them."""
-    spec = InputSpec.from_document(settings["input"])
+    spec, target = InputSpec.from_document(settings["input"]), TargetSpec.from_document(settings["target"])
     file, loaded = settings["file"], list[Model]()
 
     def model() -> Model:
@@ -32,12 +33,12 @@ def model_task(load: Callable[[], Model], settings: Mapping[str, Any], parent: P
 
     def score(samples: int, held_out: int) -> dict[str, Any]:
         """Send a bit for each sample of the holdout, set if its answer is correct; without one compute any answer."""
-        holdout = map_samples(file, spec, samples, held_out)[1]
+        holdout = map_samples(file, spec, target, samples, held_out)[1]
         if not held_out:
             model().predict(np.zeros((1, *spec.shape), spec.dtype))
         for start in range(0, held_out, CHUNK):
             chunk = slice(start, start + CHUNK)
-            hits = model().predict(holdout.inputs[chunk]).argmax(axis=1) == holdout.labels[chunk]
+            hits = model().predict(holdout.inputs[chunk]).argmax(axis=1) == holdout.targets[chunk]
             parent.send("progress", hits=np.packbits(hits, bitorder="little").tobytes().hex())
         return {"kind": "scored"}
 

@@ -18,6 +18,7 @@ import torch
 from moonfed.available_memory import peak_memory, resident_memory
 from moonfed.blobs import tensors
 from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
+from moonfed.bundle.target import TargetSpec
 from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.edge_client.training.cuda_graph import CUDA_GRAPHS, launcher, own_stream
 from moonfed.edge_client.training.data_placement import Samples
@@ -82,12 +83,14 @@ def measure(settings: MeasureSettings, report: Callable[[str], None]) -> Times:
         draws = torch.rand(samples, plan.draws_per_sample(), device=device)
         batch = slice(0, min(settings.batch_size, samples))
         inputs = data.inputs[batch]
-        labels = data.labels[batch]
+        targets = data.targets[batch]
         some_draws = draws[batch]
-        references = nothing = torch.empty(len(labels), 0, device=device)
+        references = nothing = torch.empty(len(targets), 0, device=device)
 
         def launched(given: torch.Tensor) -> Callable[[], object]:
-            return launcher(lambda: plan.step(inputs, labels, given, some_draws), MAX_CALLS, device, CUDA_GRAPHS, False)
+            return launcher(
+                lambda: plan.step(inputs, targets, given, some_draws), MAX_CALLS, device, CUDA_GRAPHS, False
+            )
 
         def median(quantity: str, run: Callable[[], object]) -> float:
             report(f"measuring {quantity}")
@@ -95,7 +98,7 @@ def measure(settings: MeasureSettings, report: Callable[[str], None]) -> Times:
 
         def survey(trained: bool) -> None:
             if plan.wants_survey(trained):
-                plan.survey(inputs, labels, int(trained))
+                plan.survey(inputs, targets, int(trained))
 
         survey(trained=False)
         reference_seconds = step_with_references = None
@@ -104,7 +107,7 @@ def measure(settings: MeasureSettings, report: Callable[[str], None]) -> Times:
             references = plan.references(inputs, some_draws)
             step_with_references = median("steps that compute their references", launched(nothing))
         step = median("steps", launched(references))
-        evaluation = median("evaluation", lambda: plan.evaluate(inputs, labels))
+        evaluation = median("evaluation", lambda: plan.evaluate(inputs, targets))
         survey(trained=True)
         plan.end_round(1)  # its results count towards the round's memory
     return Times(
@@ -128,9 +131,19 @@ def _random_samples(manifest: Manifest, samples: int) -> Samples:
     generator, shape = torch.Generator().manual_seed(0), (samples, *manifest.input.shape)
     if manifest.input.kind == "image":
         inputs = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+    elif manifest.input.kind == "tokens":
+        inputs = torch.randint(0, len(manifest.input.vocabulary), shape, generator=generator)
     else:
         inputs = torch.randn(shape, generator=generator)
-    return Samples(inputs=inputs, labels=torch.randint(0, len(manifest.classes), (samples,), generator=generator))
+    return Samples(inputs=inputs, targets=_random_targets(manifest.target, samples, generator))
+
+
+def _random_targets(target: TargetSpec, samples: int, generator: torch.Generator) -> torch.Tensor:
+    shape = (samples, *target.shape)
+    if target.kind == "values":
+        return torch.randn(shape, generator=generator)
+    most = 2 if target.kind == "labels" else max(1, len(target.names))
+    return torch.randint(0, most, shape, generator=generator, dtype=getattr(torch, target.dtype))
 
 
 def _median_seconds(run: Callable[[], object], device: torch.device) -> float:

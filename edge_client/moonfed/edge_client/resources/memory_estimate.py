@@ -19,7 +19,7 @@ from moonfed.errors import ResourceExhausted
 from moonfed.sizes import human
 
 FLOAT = 4  # bytes
-LABEL = 8  # an int64
+ITEM_SIZES = {"uint8": 1, "float32": FLOAT, "int64": 8}
 PROGRAM_BYTES = 48_000_000  # the plan's code and the kernels' own working memory, above bare torch
 MIXED_BYTES = 16_000_000  # more kernels, in mixed precision
 CUDA_HOST_BYTES, CUDA_BYTES = 850_000_000, 110_000_000  # CUDA's libraries, and their working memory on the accelerator
@@ -133,9 +133,8 @@ def round_bytes(
 
 
 def sample_bytes(manifest: Manifest) -> int:
-    """Return the bytes of one raw sample with its label."""
-    value = 1 if manifest.input.kind == "image" else FLOAT
-    return prod(manifest.input.shape) * value + LABEL
+    """Return the bytes of one raw sample with its target."""
+    return sum(prod(form.shape) * ITEM_SIZES[form.dtype] for form in (manifest.input, manifest.target))
 
 
 def reference_bytes(manifest: Manifest) -> int:

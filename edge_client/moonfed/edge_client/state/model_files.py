@@ -8,7 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.manifest import InputSpec, output_shape
+from moonfed.bundle.target import TargetSpec
 from moonfed.edge_client.state.release_files import StoredRelease
 from moonfed.errors import NotFound
 from moonfed.models.repository import MODEL_FILE
@@ -18,12 +19,17 @@ CHUNK = 64  # samples at once
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFiles:
-    """A model's input and classes, and its files: the ONNX file, or the plan's."""
+    """A model's input and target, and its files: the ONNX file, or the plan's."""
 
     input: InputSpec
-    classes: tuple[str, ...]
+    target: TargetSpec
     onnx: Path
     plan: Mapping[str, Path] | None = None  # PLAN_FILES; None: ONNX Runtime runs the other file
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the output for one sample."""
+        return output_shape(self.input, self.target)
 
     @property
     def task(self) -> str:
@@ -37,7 +43,7 @@ class ModelFiles:
 
     def settings(self) -> dict[str, Any]:
         """Return JSON values for the task, which finds the files by their names."""
-        return {"input": self.input.to_document(), "classes": len(self.classes)}
+        return {"input": self.input.to_document(), "target": self.target.to_document()}
 
 
 def onnx_runtime_is_installed() -> bool:
@@ -49,11 +55,11 @@ def files_of(stored: StoredRelease) -> ModelFiles:
     """Return the files of an installed version that this device can use; raise NotFound if it has none of them."""
     manifest = stored.manifest
     if onnx_runtime_is_installed():
-        return ModelFiles(input=manifest.input, classes=manifest.classes, onnx=stored.model_file)
+        return ModelFiles(input=manifest.input, target=manifest.target, onnx=stored.model_file)
     plan = stored.plan_files()
     if plan is None:
         raise NotFound(
             f"version {manifest.version} of {manifest.name} was installed for ONNX Runtime, which is missing; "
             "install the package onnxruntime"
         )
-    return ModelFiles(input=manifest.input, classes=manifest.classes, onnx=stored.model_file, plan=plan)
+    return ModelFiles(input=manifest.input, target=manifest.target, onnx=stored.model_file, plan=plan)

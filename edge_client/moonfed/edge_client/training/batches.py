@@ -21,7 +21,7 @@ class Batch(NamedTuple):
     """A step's arguments in their order: buffers on the accelerator, which the next batch overwrites."""
 
     inputs: torch.Tensor
-    labels: torch.Tensor
+    targets: torch.Tensor
     references: torch.Tensor
     draws: torch.Tensor
 
@@ -57,7 +57,7 @@ class BatchFeed:
     def begin(self, epoch: int, batches: torch.Tensor) -> None:
         """Begin an epoch, counted from 1, of batches [steps, B] on the CPU; may compute references first."""
         draws, references = self._copies.of(epoch)
-        sources = Batch(inputs=self._data.inputs, labels=self._data.labels, references=references, draws=draws)
+        sources = Batch(inputs=self._data.inputs, targets=self._data.targets, references=references, draws=draws)
         if self._batch is None:
             width = batches.shape[1]
             self._batch = Batch(*(s.new_empty((width, *s.shape[1:]), device=self._device) for s in sources))

@@ -16,26 +16,26 @@ from moonfed.edge_client.resources.placement import Placement as Placement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """Raw inputs [N, …] and labels [N] int64; in host memory, unless a `DataPlacement` has moved them."""
+    """Raw inputs [N, …] and targets [N, …]; in host memory, unless a `DataPlacement` has moved them."""
 
     inputs: torch.Tensor
-    labels: torch.Tensor
+    targets: torch.Tensor
 
     def __len__(self) -> int:
-        return int(self.labels.shape[0])
+        return int(self.targets.shape[0])
 
     def to(self, device: str | torch.device) -> Samples:
         """Return the samples moved to `cpu` or `cuda`."""
-        return Samples(inputs=self.inputs.to(device), labels=self.labels.to(device))
+        return Samples(inputs=self.inputs.to(device), targets=self.targets.to(device))
 
     @property
     def device(self) -> torch.device:
         """Location of the samples."""
-        return self.labels.device
+        return self.targets.device
 
     def bytes_on(self, device: torch.device) -> int:
         """Return the bytes that the samples take of a device's memory."""
-        return self.inputs.nbytes + self.labels.nbytes if self.device.type == device.type else 0
+        return self.inputs.nbytes + self.targets.nbytes if self.device.type == device.type else 0
 
 
 def free_memory(device: torch.device, held: int = 0) -> Memory:

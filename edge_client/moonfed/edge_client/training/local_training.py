@@ -6,7 +6,7 @@ Legend: N samples, B a batch's samples.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,16 +35,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """A model's loss and accuracy on some samples."""
+    """A model's loss and metric on some samples."""
 
-    loss: float  # mean cross-entropy
-    correct: int  # samples
+    loss: float  # mean, as the task reports it
+    score: float  # the manifest's metric
     samples: int
-
-    @property
-    def accuracy(self) -> float:
-        """Top-1, 0 to 1."""
-        return self.correct / self.samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,16 +134,20 @@ def survey(
     plan: Plan, data: Samples, batch_size: int, steps: int, heartbeat: Callable[[], None] = lambda: None
 ) -> None:
     """Show all samples to the plan once, in order, after `steps` steps of the round."""
-    for inputs, labels in zip(torch.split(data.inputs, batch_size), torch.split(data.labels, batch_size), strict=True):
-        plan.survey(inputs, labels, steps)
+    for inputs, targets in _batches(data, batch_size):
+        plan.survey(inputs, targets, steps)
         heartbeat()
 
 
 def evaluate(plan: Plan, data: Samples, batch_size: int, heartbeat: Callable[[], None] = lambda: None) -> Evaluation:
     """Score the plan's present model; `data` must not be empty."""
     sums = []
-    for inputs, labels in zip(torch.split(data.inputs, batch_size), torch.split(data.labels, batch_size), strict=True):
-        sums.append(plan.evaluate(inputs, labels))
+    for inputs, targets in _batches(data, batch_size):
+        sums.append(plan.evaluate(inputs, targets))
         heartbeat()
-    loss, correct = torch.stack(sums).sum(0, dtype=torch.float64).tolist()
-    return Evaluation(loss=loss / len(data), correct=round(correct), samples=len(data))
+    total = torch.stack(sums).sum(0, dtype=torch.float64)
+    return Evaluation(loss=float(total[0]) / len(data), score=plan.metric(total, len(data)), samples=len(data))
+
+
+def _batches(data: Samples, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    return zip(torch.split(data.inputs, size), torch.split(data.targets, size), strict=True)

@@ -40,7 +40,10 @@ from moonfed.encodings import ENCODED_MODEL, PLAIN
 from moonfed.errors import TrainingFailed
 from moonfed.plan.interface import Plan
 
-LOSS, HOLDOUT = "loss", "holdout_"  # the device's own metrics: `loss`, `holdout_accuracy`, `_loss` and `_samples`
+LOSS, HOLDOUT = (
+    "loss",
+    "holdout_",
+)  # the device's own metrics; of the holdout: metric, loss, samples
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +102,7 @@ def train_files(
         started=started,
     )
     _require_results(trained.results, manifest)
-    metrics = _metrics(trained)
+    metrics = _metrics(trained, manifest.metric.name)
     output.mkdir(parents=True, exist_ok=True)
     for role, specs in _outgoing(manifest).items():
         tensors.write_model(result_file(output, role), specs, _slices(trained.results[role]))
@@ -110,15 +113,15 @@ def train_files(
 
 def score_files(
     plan: Plan, holdout: Samples, job: ScoreJob, manifest: Manifest, heartbeat: Callable[[], None] = lambda: None
-) -> list[int]:
-    """Return the number of the holdout's samples that each of the job's models classifies correctly.
+) -> list[float]:
+    """Return the manifest's metric of each of the job's models on the holdout.
 
     Raises InvalidInput if a file does not fit, TrainingFailed if the plan fails, and whatever `heartbeat` raises.
     """
-    training, found = manifest.training, list[int]()
+    training, found = manifest.training, list[float]()
     for file in job.models:
         plan.begin_round(_load(Path(file), manifest.tensors), [], {}, training.hyperparameters)
-        found.append(evaluate(plan, holdout, training.batch_size, heartbeat).correct)
+        found.append(evaluate(plan, holdout, training.batch_size, heartbeat).score)
     return found
 
 
@@ -179,11 +182,11 @@ def _require_results(results: Mapping[str, Sequence[torch.Tensor]], manifest: Ma
                 )
 
 
-def _metrics(trained: Trained) -> dict[str, float]:
+def _metrics(trained: Trained, metric: str) -> dict[str, float]:
     """Return the device's and the method's metrics, without those that are not finite."""
     metrics = {LOSS: trained.loss}
     if trained.holdout:
-        metrics[f"{HOLDOUT}accuracy"] = trained.holdout.accuracy
+        metrics[f"{HOLDOUT}{metric}"] = trained.holdout.score
         metrics[f"{HOLDOUT}loss"] = trained.holdout.loss
         metrics[f"{HOLDOUT}samples"] = float(trained.holdout.samples)
     for name, value in trained.metrics.items():

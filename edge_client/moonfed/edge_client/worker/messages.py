@@ -1,11 +1,11 @@
 """Messages between the agent and its reader and trainer: one JSON object per line.
 
 To both:         check (to the trainer with operators, which torch must have), stop
-To the reader:   read (spec, classes)
+To the reader:   read (spec, target)
 To the trainer:  train (job, samples: SampleCounts, other_work), score (the same)
 To the agent:    ready, progress (fraction, epoch, loss), log (level, text), stopped, failed (error, reason)
 From the reader: read (samples, held_out, classes, changed, other_work)
-From the trainer: ready (runtime, capacity), trained (samples, steps, metrics), scored (correct)
+From the trainer: ready (runtime, capacity), trained (samples, steps, metrics), scored (scores)
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import TargetSpec
 from moonfed.errors import InvalidInput
 from moonfed.sandbox.policy import Level
 
@@ -55,6 +56,6 @@ class SampleCounts:
     classes: Sequence[int] = ()  # those of the samples to train on
 
 
-def wanted_samples(spec: InputSpec, classes: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of `read`: the form of the samples, and the names of the classes."""
-    return {"spec": spec.to_document(), "classes": list(classes)}
+def wanted_samples(spec: InputSpec, target: TargetSpec) -> dict[str, Any]:
+    """Return the fields of `read`: the form of the samples and of their targets."""
+    return {"spec": spec.to_document(), "target": target.to_document()}

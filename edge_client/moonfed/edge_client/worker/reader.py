@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import TargetSpec
 from moonfed.data.bad_cells import UnusableTable
 from moonfed.data.open_source import open_source
 from moonfed.data.source import Source
@@ -48,13 +49,13 @@ class SampleReader:
     def _source(self) -> Source:
         return open_source(self._settings.data, self._settings.target, ignored_folders=self._settings.ignored_folders)
 
-    def read(self, spec: Mapping[str, Any], classes: Sequence[str]) -> dict[str, Any]:
+    def read(self, spec: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any]:
         """Write the samples in this form, unless they are already written; return their numbers."""
         form, heartbeats = InputSpec.from_document(spec), Heartbeats(self._parent)
         source = self._reader or Reader(self._source(), Path(self._settings.state, "cache"))
         self._reader = None  # after a failure the source is read again
         try:
-            raw = source.read_if_changed(form, tuple(classes), heartbeats.work)
+            raw = source.read_if_changed(form, TargetSpec.from_document(target), heartbeats.work)
         except UnusableTable as error:  # the coordinator is told the reason, which must not quote data
             _log.warning("%s", error)
             raise InvalidInput(error.public) from error

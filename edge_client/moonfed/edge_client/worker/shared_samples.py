@@ -1,6 +1,6 @@
 """Samples in memory that the reader writes and the trainer maps: an unnamed file, so that nothing is copied or on disk.
 
-Layout: the inputs and labels of the samples to train on, then of those held out, each at a multiple of 64 bytes.
+Layout: the inputs and targets of the samples to train on, then of those held out, each at a multiple of 64 bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from moonfed.bundle.manifest import InputSpec
-from moonfed.data.data_set import DataSet, Inputs, Labels, Rows
+from moonfed.bundle.target import TargetSpec
+from moonfed.data.data_set import DataSet, Inputs, Rows, Targets
 from moonfed.edge_client.data.split import split_rows
 
 ALIGNMENT = 64  # bytes
@@ -22,10 +23,10 @@ _Part = tuple[int, np.dtype[np.generic], tuple[int, ...]]  # offset, dtype and s
 
 
 class MappedSamples(NamedTuple):
-    """Inputs [N, …] and labels [N] in shared memory."""
+    """Inputs [N, …] and targets [N, …] in shared memory."""
 
     inputs: Inputs
-    labels: Labels
+    targets: Targets
 
 
 class WrittenSamples(NamedTuple):
@@ -33,39 +34,45 @@ class WrittenSamples(NamedTuple):
 
     trained: int  # samples to train on
     held_out: int
-    classes: Sequence[int]  # those of the samples to train on
+    classes: Sequence[int]  # those of the samples to train on; none where targets are no classes
 
 
 def write_samples(file: int, samples: DataSet, spec: InputSpec, holdout: float) -> WrittenSamples:
     """Replace the content of an open file with split samples; return how many there are."""
     trained, held_out = split_rows(samples, holdout)
     counts = len(samples) if trained is None else len(trained), len(held_out)
-    *parts, end = _parts(spec, *counts)
+    *parts, end = _parts(spec, samples.target, *counts)
     size = max(1, end[0])
     os.ftruncate(file, size)
     if hasattr(os, "posix_fallocate"):  # otherwise full memory causes a signal instead of an error
         os.posix_fallocate(file, 0, size)
     with mmap.mmap(file, size) as memory:
-        for rows, (inputs, labels) in zip((trained, held_out), (parts[:2], parts[2:]), strict=True):
+        known = samples.known_targets().reshape(len(samples), -1)[:, : prod(samples.target.shape)]
+        values = known.reshape(len(samples), *samples.target.shape)
+        for rows, (inputs, targets) in zip((trained, held_out), (parts[:2], parts[2:]), strict=True):
             _write(memory, inputs, samples.inputs, rows)
-            _write(memory, labels, samples.labels, rows)
-        present = np.flatnonzero(np.bincount(_array(memory, parts[1]))).tolist()
+            _write(memory, targets, values, rows)
+        classes = _array(memory, parts[1]) if samples.target.kind == "class" else ()
+        present = np.flatnonzero(np.bincount(classes)).tolist() if len(classes) else []
     return WrittenSamples(*counts, present)
 
 
-def map_samples(file: int, spec: InputSpec, samples: int, held_out: int) -> tuple[MappedSamples, MappedSamples]:
+def map_samples(
+    file: int, spec: InputSpec, target: TargetSpec, samples: int, held_out: int
+) -> tuple[MappedSamples, MappedSamples]:
     """Map what `write_samples` wrote. The arrays are writable; changes stay in this process."""
-    *parts, end = _parts(spec, samples, held_out)
+    *parts, end = _parts(spec, target, samples, held_out)
     memory = mmap.mmap(file, end[0], access=mmap.ACCESS_COPY) if end[0] else mmap.mmap(-1, 1, access=mmap.ACCESS_COPY)
     arrays = [_array(memory, part) for part in parts]
     return MappedSamples(*arrays[:2]), MappedSamples(*arrays[2:4])
 
 
-def _parts(spec: InputSpec, *counts: int) -> Iterator[_Part]:
-    """Return the offsets of inputs and labels for each count, and of the end."""
+def _parts(spec: InputSpec, target: TargetSpec, *counts: int) -> Iterator[_Part]:
+    """Return the offsets of inputs and targets for each count, and of the end."""
     offset = 0
     for count in counts:
-        for dtype, shape in ((np.dtype(spec.dtype), (count, *spec.shape)), (np.dtype(np.int64), (count,))):
+        for form in (spec, target):
+            dtype, shape = np.dtype(form.dtype), (count, *form.shape)
             yield offset, dtype, shape
             offset += -(-prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
     yield offset, np.dtype(np.uint8), (0,)
@@ -76,7 +83,7 @@ def _array(memory: mmap.mmap, part: _Part) -> Inputs:
     return np.frombuffer(memory, dtype, prod(shape), offset if prod(shape) else 0).reshape(shape)
 
 
-def _write(memory: mmap.mmap, part: _Part, values: Inputs | Labels, rows: Rows | None) -> None:
+def _write(memory: mmap.mmap, part: _Part, values: Inputs | Targets, rows: Rows | None) -> None:
     target = _array(memory, part)
     if rows is None:
         target[...] = values

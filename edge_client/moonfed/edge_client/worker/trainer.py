@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from moonfed.available_memory import Available, available_memory, memory_capacity, resident_memory
-from moonfed.bundle.manifest import InputSpec, Manifest
+from moonfed.bundle.manifest import Manifest
 from moonfed.edge_client.job import Job, ScoreJob
 from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.edge_client.resources.memory_estimate import require_fits, round_bytes
@@ -51,7 +51,7 @@ class Trainer:
         # starting this process, importing torch and reading the data count towards the budget
         started = time.monotonic() if job.began is None else job.began
         manifest = Manifest.from_bytes(Path(job.manifest_file).read_bytes())
-        data, holdout = self._mapped(manifest.input, counts)
+        data, holdout = self._mapped(manifest, counts)
         self._require_memory(manifest, job.training, data, holdout)
         return train_files(
             self._loaded_plan(job.plan_file),
@@ -66,18 +66,20 @@ class Trainer:
             started=started,
         )
 
-    def score(self, job: ScoreJob, counts: SampleCounts, heartbeat: Callable[[], None]) -> list[int]:
-        """Return the correct predictions of each of the job's models on the holdout; see `score_files`."""
+    def score(self, job: ScoreJob, counts: SampleCounts, heartbeat: Callable[[], None]) -> list[float]:
+        """Return the metric of each of the job's models on the holdout; see `score_files`."""
         manifest = Manifest.from_bytes(Path(job.manifest_file).read_bytes())
-        data, holdout = self._mapped(manifest.input, counts)
+        data, holdout = self._mapped(manifest, counts)
         self._require_memory(manifest, manifest.training, data, holdout)
         with own_stream(self._accelerator):
             return score_files(self._loaded_plan(job.plan_file), holdout, job, manifest, heartbeat)
 
-    def _mapped(self, spec: InputSpec, counts: SampleCounts) -> tuple[Samples, Samples]:
+    def _mapped(self, manifest: Manifest, counts: SampleCounts) -> tuple[Samples, Samples]:
         if self._samples is None or self._counts != counts:
             self._samples, self._placement = None, DataPlacement(self._accelerator)  # never both the old and the new
-            trained, held_out = map_samples(self._file, spec, counts.samples, counts.held_out)
+            trained, held_out = map_samples(
+                self._file, manifest.input, manifest.target, counts.samples, counts.held_out
+            )
             self._samples, self._counts = (_in_torch(trained), _in_torch(held_out)), counts
         return self._samples
 
@@ -122,8 +124,8 @@ def open_task(settings: dict[str, Any], output: Path, parent: ParentPipe) -> Cal
             return {"kind": "ready", "runtime": trainer.runtime, "capacity": asdict(capacity)}
         heartbeats = Heartbeats(parent, fields["other_work"])
         if kind == "score":
-            correct = trainer.score(ScoreJob(**fields["job"]), SampleCounts(**fields["samples"]), heartbeats.work)
-            return {"kind": "scored", "correct": correct}
+            scores = trainer.score(ScoreJob(**fields["job"]), SampleCounts(**fields["samples"]), heartbeats.work)
+            return {"kind": "scored", "scores": scores}
         results = trainer.train(
             Job.from_document(fields["job"]),
             SampleCounts(**fields["samples"]),
@@ -141,4 +143,4 @@ def _with(available: Available, shared: int) -> Available:
 
 
 def _in_torch(mapped: MappedSamples) -> Samples:
-    return Samples(inputs=torch.from_numpy(mapped.inputs), labels=torch.from_numpy(mapped.labels))
+    return Samples(inputs=torch.from_numpy(mapped.inputs), targets=torch.from_numpy(mapped.targets))

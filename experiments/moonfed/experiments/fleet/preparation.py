@@ -11,6 +11,7 @@ from typing import Any
 
 from moonfed.bundle.files import Bundle, read_bundle, write_bundle
 from moonfed.bundle.manifest import PLAN_FILE
+from moonfed.bundle.target import class_target
 from moonfed.data.open_source import open_source
 from moonfed.errors import Corrupt, InvalidInput
 from moonfed.experiments.datasets import LOADERS, SplitDataSet, load_dataset, preprocessing
@@ -110,7 +111,7 @@ def _load_own(simulation: Simulation, data: Path | None, bundle: Bundle | None) 
         )
     if simulation.bundle and bundle:
         manifest = bundle.manifest
-        samples = open_source(str(data), simulation.target).read(manifest.input, manifest.classes)
+        samples = open_source(str(data), simulation.target).read(manifest.input, manifest.target)
         samples.require_samples()
         return split_samples(simulation.name, samples)
     described = {key: getattr(simulation, key) for key in OWN_DATA}
@@ -173,7 +174,7 @@ def bundle_recipe(simulation: Simulation, data: SplitDataSet) -> BundleRecipe:
         name=simulation.dataset or simulation.name,
         model=simulation.model,
         input=data.input,
-        classes=data.classes,
+        target=class_target(data.classes),
         method=simulation.device_method,
         settings=simulation.settings,
         optimiser=simulation.optimiser,

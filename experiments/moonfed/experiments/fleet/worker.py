@@ -67,11 +67,11 @@ class Worker:
         model = [torch.from_numpy(weights[spec.name]) for spec in specs]
         self._plan.begin_round(model, [], {}, self._manifest.training.hyperparameters)
         score = evaluate(self._plan, self._samples(self._parts.test), EVALUATION_BATCH)
-        return {"accuracy": score.accuracy, "loss": score.loss}
+        return {"accuracy": score.score, "loss": score.loss}
 
     def _samples(self, part: PartySamples) -> Samples:
-        inputs, labels = torch.from_numpy(part.inputs), torch.from_numpy(part.labels)
-        return Samples(inputs=inputs, labels=labels).to(self._accelerator)
+        inputs, targets = torch.from_numpy(part.inputs), torch.from_numpy(part.labels)
+        return Samples(inputs=inputs, targets=targets).to(self._accelerator)
 
 
 def run_worker(output: Path, accelerator: str, *, parent: int) -> None:

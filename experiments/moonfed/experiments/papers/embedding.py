@@ -62,7 +62,7 @@ def hidden_vectors(result: SimulationResult, model_file: Path, data: SplitDataSe
     network = build_network(
         recipe.model,
         recipe.input,
-        len(recipe.classes),
+        recipe.target,
         mean=recipe.mean,
         deviation=recipe.deviation,
         projection=recipe.head,

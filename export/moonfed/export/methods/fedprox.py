@@ -22,20 +22,18 @@ Legend: B samples, C classes, D width of a representation.
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 
 from moonfed.errors import InvalidInput
-from moonfed.export.methods.fedavg import CrossEntropy
 from moonfed.export.methods.method import Method, Objective
 from moonfed.export.script_utils import difference, squared_norm
 from moonfed.validate import require_at_least, require_whole
 
 
-class Proximal(CrossEntropy):
-    """Cross-entropy and the proximal term."""
+class Proximal(Objective):
+    """The task's loss and the proximal term."""
 
     anchor: list[torch.Tensor]  # w
-    sums_before: list[torch.Tensor]  # over the samples, of their cross-entropy's gradients at w
+    sums_before: list[torch.Tensor]  # over the samples, of their loss's gradients at w
     sums_after: list[torch.Tensor]  # and at w_i
 
     def __init__(self) -> None:
@@ -79,16 +77,16 @@ class Proximal(CrossEntropy):
 
     def survey(
         self,
-        logits_BC: torch.Tensor,
+        loss: torch.Tensor,
+        outputs: torch.Tensor,
         z_BD: torch.Tensor,
-        labels_B: torch.Tensor,
+        targets: torch.Tensor,
         parameters: list[torch.Tensor],
         steps: int,
     ) -> None:
         """Accumulate the batch's gradients."""
-        loss = F.cross_entropy(logits_BC, labels_B, reduction="sum")
         add_gradients(loss, parameters, self.sums_before if steps == 0 else self.sums_after)
-        self.samples += labels_B.size(0) if steps > 0 else 0
+        self.samples += targets.size(0) if steps > 0 else 0
 
     def metrics(self, parameters: list[torch.Tensor], hyperparameters: dict[str, float]) -> dict[str, float]:
         """Return `inexactness`, if both surveys were made and w was not a solution yet."""
@@ -129,5 +127,5 @@ class FedProx(Method):
         return {"mu": self.mu, "measure_inexactness": float(self.measure_inexactness)}
 
     def objective(self) -> Objective:
-        """Cross-entropy and the proximal term."""
+        """Return the task's loss and the proximal term."""
         return Proximal()

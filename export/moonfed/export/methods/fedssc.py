@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 
 from moonfed.bundle.manifest import Roles, Schedule
 from moonfed.errors import InvalidInput
@@ -71,14 +70,15 @@ class SharedContrastive(Objective):
 
     def forward(
         self,
-        logits_BC: torch.Tensor,
+        loss: torch.Tensor,
+        outputs: torch.Tensor,
         z_BD: torch.Tensor,
-        labels_B: torch.Tensor,
+        targets: torch.Tensor,
         references_BRD: torch.Tensor,
         hyperparameters: dict[str, float],
     ) -> torch.Tensor:
         """Return the batch's loss, a scalar."""
-        return F.cross_entropy(logits_BC, labels_B) + self.contrast(z_BD, labels_B, references_BRD, hyperparameters)
+        return loss + self.contrast(z_BD, targets, references_BRD, hyperparameters)
 
     def wants_survey(self, trained: bool, hyperparameters: dict[str, float]) -> bool:
         """Request a survey after the last step, for the class means."""
@@ -86,14 +86,15 @@ class SharedContrastive(Objective):
 
     def survey(
         self,
-        logits_BC: torch.Tensor,
+        loss: torch.Tensor,
+        outputs: torch.Tensor,
         z_BD: torch.Tensor,
-        labels_B: torch.Tensor,
+        targets: torch.Tensor,
         parameters: list[torch.Tensor],
         steps: int,
     ) -> None:
         """Add a batch to the class means."""
-        self.class_means.add(z_BD, labels_B, logits_BC.size(1))
+        self.class_means.add(z_BD, targets, outputs.size(1))
 
     def results(
         self, parameters: list[torch.Tensor], steps: int, hyperparameters: dict[str, float]
@@ -107,6 +108,7 @@ class PrototypeMethod(Method):
     """The settings of all methods with prototypes."""
 
     compares_representations: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
 
     tau: float = 0.5  # temperature of all contrastive terms
     mu_start: float = 1.0  # weight of l_glob until round decay_start

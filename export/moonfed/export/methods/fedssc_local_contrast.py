@@ -28,15 +28,16 @@ class LocalContrast(SharedContrastive):
 
     def forward(
         self,
-        logits_BC: torch.Tensor,
+        loss: torch.Tensor,
+        outputs: torch.Tensor,
         z_BD: torch.Tensor,
-        labels_B: torch.Tensor,
+        targets: torch.Tensor,
         references_BRD: torch.Tensor,
         hyperparameters: dict[str, float],
     ) -> torch.Tensor:
         """Return the batch's loss, a scalar."""
-        loss = F.cross_entropy(logits_BC, labels_B) + self.contrast(z_BD, labels_B, references_BRD, hyperparameters)
-        return loss + hyperparameters["local_contrast"] * supervised_contrast(z_BD, labels_B, hyperparameters["tau"])
+        loss = loss + self.contrast(z_BD, targets, references_BRD, hyperparameters)
+        return loss + hyperparameters["local_contrast"] * supervised_contrast(z_BD, targets, hyperparameters["tau"])
 
 
 def supervised_contrast(z_BD: torch.Tensor, labels_B: torch.Tensor, tau: float) -> torch.Tensor:

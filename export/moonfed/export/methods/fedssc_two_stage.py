@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 
 from moonfed.bundle.manifest import Schedule
 from moonfed.export.methods.fedssc import FedSsc, SharedContrastive
@@ -38,16 +37,17 @@ class TwoStage(SharedContrastive):
 
     def forward(
         self,
-        logits_BC: torch.Tensor,
+        loss: torch.Tensor,
+        outputs: torch.Tensor,
         z_BD: torch.Tensor,
-        labels_B: torch.Tensor,
+        targets: torch.Tensor,
         references_BRD: torch.Tensor,
         hyperparameters: dict[str, float],
     ) -> torch.Tensor:
         """Return the batch's loss, a scalar."""
         if hyperparameters["stage"] == 1.0:
-            return self.contrast(z_BD, labels_B, references_BRD, hyperparameters)
-        return F.cross_entropy(logits_BC, labels_B)
+            return self.contrast(z_BD, targets, references_BRD, hyperparameters)
+        return loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

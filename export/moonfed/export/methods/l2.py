@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 
 from moonfed.export.methods.method import Method, Objective
 from moonfed.validate import require_at_least
 
 
 class Distance(Objective):
-    """Cross-entropy and the distance between two representations."""
+    """The task's loss and the distance between two representations."""
 
     def reference_count(self, previous: int, hyperparameters: dict[str, float]) -> int:
         """Count the frozen encoders: always one, the global model."""
@@ -30,15 +29,15 @@ class Distance(Objective):
 
     def forward(
         self,
-        logits_BC: torch.Tensor,
+        loss: torch.Tensor,
+        outputs: torch.Tensor,
         z_BD: torch.Tensor,
-        labels_B: torch.Tensor,
+        targets: torch.Tensor,
         references_BRD: torch.Tensor,
         hyperparameters: dict[str, float],
     ) -> torch.Tensor:
         """Return the batch's loss, a scalar."""
         distances_B: torch.Tensor = torch.linalg.vector_norm(z_BD - references_BRD[:, 0], dim=1)
-        loss = F.cross_entropy(logits_BC, labels_B)
         return loss + hyperparameters["mu"] * distances_B.mean()
 
 
@@ -63,5 +62,5 @@ class L2(Method):
         return {"mu": self.mu}
 
     def objective(self) -> Objective:
-        """Cross-entropy and the distance."""
+        """Return the task's loss and the distance."""
         return Distance()

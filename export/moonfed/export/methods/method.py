@@ -2,7 +2,7 @@
 
 A method is one module of this package and one line of `METHODS`. Its objective is an `Objective`
 that overrides the hooks it needs; those of this base do nothing, and cost nothing once TorchScript has inlined them.
-Legend: B samples, C classes, D width of a representation, R references: the global model's and the previous ones'.
+Legend: B samples, D width of a representation, R references: the global model's and the previous ones'.
 """
 
 from abc import ABC, abstractmethod
@@ -57,14 +57,19 @@ class Objective(torch.nn.Module):
 
     def forward(
         self,
-        logits_BC: torch.Tensor,
+        loss: torch.Tensor,
+        outputs: torch.Tensor,
         z_BD: torch.Tensor,
-        labels_B: torch.Tensor,
+        targets: torch.Tensor,
         references_BRD: torch.Tensor,
         hyperparameters: dict[str, float],
     ) -> torch.Tensor:
-        """Return the batch's loss, a scalar; without gradients if it depends on no parameter."""
-        raise NotImplementedError
+        """Return the batch's loss, a scalar; without gradients if it depends on no parameter.
+
+        `loss`: the task's, averaged over the batch, which most methods add a term to. `outputs` [B, …] are the
+        network's, such as logits, and `targets` [B, …] the task's, such as labels.
+        """
+        return loss
 
     def regularise(
         self,
@@ -90,13 +95,17 @@ class Objective(torch.nn.Module):
 
     def survey(
         self,
-        logits_BC: torch.Tensor,
+        loss: torch.Tensor,
+        outputs: torch.Tensor,
         z_BD: torch.Tensor,
-        labels_B: torch.Tensor,
+        targets: torch.Tensor,
         parameters: list[torch.Tensor],
         steps: int,
     ) -> None:
-        """See a batch in eval mode, without augmentation; `steps` is 0 before training. Gradients can be taken."""
+        """See a batch in eval mode, without augmentation; `steps` is 0 before training. Gradients can be taken.
+
+        `loss`: the task's, summed over the batch.
+        """
 
     def results(
         self, parameters: list[torch.Tensor], steps: int, hyperparameters: dict[str, float]
@@ -121,6 +130,7 @@ class Method(ABC):
     __slots__ = ()
     exchanges: ClassVar[bool] = True  # whether devices exchange anything; what does not cannot be federated
     compares_representations: ClassVar[bool] = False  # in the loss; its networks then have a projection head by default
+    needs_classes: ClassVar[bool] = False  # whether each sample must have one class, as for means by class
     assumes_sgd: ClassVar[bool] = False  # of the local optimiser: its results follow from steps of SGD
     default_epochs: ClassVar[int] = 10  # of local training; Li, He, Song (CVPR 2021), section 4.1
 

@@ -1,15 +1,16 @@
 """MOON: pulls a device's representation towards the global model's and away from those of its own previous models.
 
-    loss = CE(F_w(x), y) + mu · l_con
+    loss = l(F_w(x), y) + mu · l_con
     l_con = −log( exp(sim(z, z_glob)/tau) / (exp(sim(z, z_glob)/tau) + Σ_j exp(sim(z, z_prev^j)/tau)) ),  j = 1..k
 
-z = R_w(x) is the representation of the model in training, z_glob that of the round's global model, z_prev^j that of the
-device's j-th latest local model; sim is cosine similarity. A device without a previous model has no contrastive term
-yet; one with fewer than k uses those that it has. Frozen encoders are in eval mode (as in the authors' code).
+l is the task's loss, such as cross-entropy. z = R_w(x) is the representation of the model in training, z_glob that of
+the round's global model, z_prev^j that of the device's j-th latest local model; sim is cosine similarity. A device
+without a previous model has no contrastive term yet; one with fewer than k uses those that it has. Frozen encoders are
+in eval mode (as in the authors' code).
 
 Source: Li, He, Song, Model-Contrastive Federated Learning (CVPR 2021), section 3.3 and algorithm 1; mu 5 and tau 0.5
 are its settings for CIFAR-10 (section 4.1), k > 1 its appendix (table 12).
-Legend: B samples, C classes, D width of a representation, R references: the global one and the previous ones.
+Legend: B samples, D width of a representation, R references: the global one and the previous ones.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MOST_PREVIOUS_MODELS = 1000  # each is a frozen encoder in the plan; the paper t
 
 
 class ModelContrastive(Objective):
-    """Cross-entropy and MOON's model-contrastive loss, averaged over a batch."""
+    """The task's loss and MOON's model-contrastive loss, averaged over a batch."""
 
     def reference_count(self, previous: int, hyperparameters: dict[str, float]) -> int:
         """Count the frozen encoders: the global model's and each previous model's, or none before there is one."""
@@ -39,14 +40,14 @@ class ModelContrastive(Objective):
 
     def forward(
         self,
-        logits_BC: torch.Tensor,
+        loss: torch.Tensor,
+        outputs: torch.Tensor,
         z_BD: torch.Tensor,
-        labels_B: torch.Tensor,
+        targets: torch.Tensor,
         references_BRD: torch.Tensor,
         hyperparameters: dict[str, float],
     ) -> torch.Tensor:
         """Return the batch's loss, a scalar."""
-        loss = F.cross_entropy(logits_BC, labels_B)
         if references_BRD.numel() > 0:
             loss = loss + hyperparameters["mu"] * model_contrast(z_BD, references_BRD)
         return loss
@@ -108,5 +109,5 @@ class Moon(Method):
         return {"mu": self.mu, "tau": self.tau}
 
     def objective(self) -> Objective:
-        """Cross-entropy and the model-contrastive loss."""
+        """Return the task's loss and the model-contrastive loss."""
         return ModelContrastive()

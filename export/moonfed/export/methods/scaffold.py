@@ -18,13 +18,12 @@ from typing import ClassVar
 import torch
 
 from moonfed.bundle.manifest import DEVICE_VARIATE, VARIATE, VARIATE_CHANGE, Roles
-from moonfed.export.methods.fedavg import CrossEntropy
 from moonfed.export.methods.method import ExchangeShapes, Method, Objective
 from moonfed.export.script_utils import difference
 
 
-class Controlled(CrossEntropy):
-    """Cross-entropy, with every step corrected."""
+class Controlled(Objective):
+    """The task's loss, with every step corrected."""
 
     anchor: list[torch.Tensor]  # w
     own: list[torch.Tensor]  # c_i
@@ -99,5 +98,5 @@ class Scaffold(Method):
         return {DEVICE_VARIATE: shapes.parameters}
 
     def objective(self) -> Objective:
-        """Cross-entropy, with every step corrected."""
+        """Return the task's loss, with every step corrected."""
         return Controlled()

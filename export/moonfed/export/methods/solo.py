@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from moonfed.export.methods.fedavg import CrossEntropy
 from moonfed.export.methods.method import Method, Objective
 
 
@@ -22,5 +21,5 @@ class Solo(Method):
     default_epochs: ClassVar[int] = 300
 
     def objective(self) -> Objective:
-        """Cross-entropy alone."""
-        return CrossEntropy()
+        """Return the task's loss alone."""
+        return Objective()

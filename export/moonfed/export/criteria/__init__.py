@@ -1,0 +1,1 @@
+"""The torch halves of the tasks, which plans compile: loss, sums for evaluation, and output."""
