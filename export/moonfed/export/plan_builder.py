@@ -40,7 +40,8 @@ def compile_plan(
     """Compile a plan to TorchScript, without weights; the network is not modified.
 
     `criterion`: by default cross-entropy. `optimiser`: by default SGD. `augmentation`: raw samples to raw samples, like
-    `NoAugmentation`. `model`: its name for error messages. Raises InvalidInput if TorchScript cannot compile the network or the objective.
+    `NoAugmentation`. `model`: its name for error messages. Raises InvalidInput if TorchScript cannot compile the
+    network or the objective.
     """
     plan = TrainingPlan(
         copy.deepcopy(network),
