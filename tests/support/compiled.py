@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
+from typing import Any
 from unittest import mock
 
 import torch
