@@ -32,7 +32,7 @@ packages = ["acme_moonfed"]
 """
 RECIPE = """
 dataset = "digits"
-method = "label-smoothing"
+method = "confidence-penalty"
 server_rule = "server-sgd"
 uplink_encoding = "sign+zstd"
 rounds = 2
@@ -42,7 +42,7 @@ train_samples = 200
 test_samples = 100
 reducer = "meamed"
 [settings]
-smoothing = 0.2
+penalty = 0.2
 epochs = 1
 [server]
 server_learning_rate = 0.7
@@ -54,17 +54,39 @@ byzantine = 1
 def install_examples(directory: Path) -> Path:
     """Build the package that the pages describe, and install it into a folder for PYTHONPATH."""
     source, target, project = directory / "source", directory / "installed", PROJECT
-    for page in ("objectives", "server-rules", "reducers", "encodings"):
+    for page in ("objectives", "tasks", "server-rules", "reducers", "encodings"):
         text = (PAGES / f"{page}.md").read_text()
-        ((file, code),) = CODE.findall(text)
-        (source / file).parent.mkdir(parents=True, exist_ok=True)
-        (source / file).write_text(code)
+        for file, code in CODE.findall(text):
+            (source / file).parent.mkdir(parents=True, exist_ok=True)
+            (source / file).write_text(code)
         project += "\n".join(ENTRY_POINTS.findall(text))
     (source / "acme_moonfed" / "__init__.py").touch()
     (source / "pyproject.toml").write_text(project)
     options = ("--quiet", "--no-deps", "--no-build-isolation", "--target", str(target))
     subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True, timeout=120)
     return target
+
+
+BUILD = """
+import numpy as np
+from moonfed.bundle.target import TargetSpec
+from moonfed.export import build_bundle
+from moonfed.tasks import TASKS
+target = TargetSpec(kind="values", names=("visits",), shape=(1,))
+bundle = build_bundle(model="mlp", shape=3, target=target, task="counts", output="visits")
+scorer = TASKS[bundle.manifest.task.name]().scorer(target)
+scorer.add(np.array([[1.0], [2.0]]), np.array([[1], [4]]), np.zeros((2, 3)))
+print(bundle.manifest.metric.name, round(scorer.metrics()["deviance"], 6))
+"""
+
+
+def test_a_task_of_the_package_becomes_a_bundle(tmp_path: Path) -> None:
+    path = os.pathsep.join([str(install_examples(tmp_path)), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", BUILD]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == ["deviance", "0.772589"]
 
 
 @pytest.mark.usefixtures("forked_programs")

@@ -96,12 +96,12 @@ def test_the_tutorial_on_a_method(fleet: ChildProcesses, monkeypatch: pytest.Mon
     printed = follow(
         TUTORIALS / "method.md", fleet, {"pip install .": f"pip install {options}", "rounds = 10": "rounds = 4"}
     )
-    assert "label-smoothing: the target gives every class a share." in printed_by(printed, "methods")
+    assert "confidence-penalty: outputs of low entropy cost." in printed_by(printed, "methods")
     compared = printed_by(printed, "summary.json").splitlines()
-    assert [line.split()[0] for line in compared] == ["fedavg", "fedprox", "smoothing"]
+    assert [line.split()[0] for line in compared] == ["fedavg", "fedprox", "penalty"]
     assert all(float(line.split()[1]) > 0.5 for line in compared)
-    assert json.loads(Path("results/smoothing/summary.json").read_text())["accuracy"] == float(compared[2].split()[1])
-    assert re.search("smoothing += 0.2", printed_by(printed, "inspect smoothing-bundle"))
+    assert json.loads(Path("results/penalty/summary.json").read_text())["accuracy"] == float(compared[2].split()[1])
+    assert re.search("penalty += 0.2", printed_by(printed, "inspect penalty-bundle"))
 
 
 @pytest.mark.timeout(500)
