@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from moonfed.bundle.target import class_target
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle import files as bundles
 from moonfed.bundle.files import write_bundle
@@ -71,7 +72,7 @@ def test_an_eligible_device_gets_its_class_counts_and_exit_code_0(written: Calla
 @pytest.mark.parametrize(
     ("fields", "options", "code", "reason"),
     [
-        ({"classes": ("one", "two")}, (), 2, "range from 0 to 2; the model has 2 classes, 0 to 1"),
+        ({"target": class_target(("one", "two"))}, (), 2, "range from 0 to 2; the model has 2 classes, 0 to 1"),
         ({}, ("--max-memory", "50MB"), 8, "50 MB (--max-memory)"),
         (
             {"plan": {"minimum_samples": 41}},

@@ -33,7 +33,7 @@ def test_a_bound_graph_records_its_origin(pictures: Bundle, tmp_path: Path) -> N
     write_model(tmp_path / "model", manifest.tensors, [another_model(manifest)])
     origin = ModelOrigin(run="r", round=3, manifest="a" * 64, model="b" * 64)
     found = read_metadata(bind_file(pictures.contents[GRAPH_FILE], tmp_path / "model", manifest, origin))
-    assert json.loads(found["classes"]) == ["cat", "dog", "bird"]
+    assert json.loads(found["target"])["names"] == ["cat", "dog", "bird"]
     assert (found["method"], found["run"], found["round"]) == ("moon", "r", "3")
     assert (found["manifest_sha256"], found["model_sha256"]) == ("a" * 64, "b" * 64)
     assert "-0.0" not in found["preprocessing"]  # minus a mean of none

@@ -81,7 +81,6 @@ FAULTY = "tests.support.faulty_networks"
         ({"settings": {"learning_rate": 1e-50}}, "whose weights do not change in training"),
         ({"mean": (0.1, 0.2)}, "mean holds 2 values; it must hold 1 or 3, one for each of the channels"),
         ({"deviation": (0.0,)}, "std holds 0.0; every standard deviation must be positive"),
-        ({"classes": ("one",)}, "classes is .'one',.; it must be at least two names"),
         ({"input": InputSpec(kind="image", shape=(16, 16, 1)), "model": "torchvision:resnet18"}, "classifiers need 3"),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 from google.protobuf import message_factory
 from google.protobuf.message import Message
 
+from moonfed.bundle.target import class_target
 from moonfed.bundle.manifest import WEIGHTS_FILE
 from moonfed.client import Coordinator
 from moonfed.control.run_settings import RunSettings
@@ -35,7 +36,7 @@ from tests.support.release_fleet import Signed, signed_release
 from tests.support.signatures import signature, write_keys
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
-BUNDLE = make_bundle(classes=SCORE.classes)
+BUNDLE = make_bundle(target=class_target(SCORE.classes))
 COMMANDS = {
     "runs": ["run", "list"],
     "run": ["run", "show", "r"],

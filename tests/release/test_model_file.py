@@ -53,7 +53,7 @@ def test_the_file_records_its_origin_and_its_checks(
 ) -> None:
     found = read_metadata(checked.graph)
     assert (found["release"], found["variant"], found["method"]) == (RELEASE, "float32", "moon")
-    assert tuple(json.loads(found["classes"])) == CLASSES
+    assert tuple(json.loads(found["target"])["names"]) == CLASSES
     assert json.loads(found["input"]) == {"kind": "image", "shape": [8, 8, 1]}
     assert (found["run"], found["round"]) == ("r", "1")
     assert found["model_sha256"] == trained_run.rounds[0].model.sha256

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from moonfed.bundle.target import class_target
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import TensorSpec, file_size, header_bytes, model_size
 from moonfed.bundle.manifest import FILES, InputSpec, Manifest, PlanSpec
@@ -50,7 +51,7 @@ def make_manifest(**fields: Any) -> Manifest:
         "previous_models": 0,
         "training": TrainingSpec(epochs=1, batch_size=8, hyperparameters={"learning_rate": 0.1, "momentum": 0.9}),
         "input": InputSpec(kind="features", shape=(4,)),
-        "classes": ("x", "y", "z"),
+        "target": class_target(("x", "y", "z")),
         "tensors": SPECS,
         "plan": PlanSpec(minimum_torch="2.4", built_with_torch="2.6", activation_bytes=0),
         "files": {file: ref_of_bytes(file.encode()) for file in FILES},

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import grpc
 import numpy as np
 
+from moonfed.bundle.target import class_target
 from moonfed.blobs.store import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.blobs.tensors import TensorSpec, Vector, file_size, header_bytes, model_size
 from moonfed.bundle.files import Bundle, write_bundle
@@ -99,7 +100,7 @@ def make_bundle(
         "previous_models": 0,
         "training": TrainingSpec(epochs=2, batch_size=8, hyperparameters={"learning_rate": 0.1}),
         "input": InputSpec(kind="features", shape=(4,)),
-        "classes": ("a", "b", "c"),
+        "target": class_target(("a", "b", "c")),
         "tensors": SPECS,
         "plan": PlanSpec(interface=interface, minimum_torch="2.4", built_with_torch="2.6", activation_bytes=0),
         "files": {file: ref_of_bytes(content) for file, content in contents.items()},

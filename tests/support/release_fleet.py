@@ -47,7 +47,7 @@ def signed_release(run: str, bundle: Bundle, version: int = 1, name: str = NAME,
         RELEASED_WEIGHTS: bundle.manifest.files[WEIGHTS_FILE],
     }
     drawn = release_manifest(
-        version, name=name, run=run, plan=plan, input=bundle.manifest.input, classes=bundle.manifest.classes, **fields
+        version, name=name, run=run, plan=plan, input=bundle.manifest.input, target=bundle.manifest.target, **fields
     )
     contents = {
         ref: f"{variant} {version} {file}".encode()

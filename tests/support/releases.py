@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from moonfed.bundle.target import class_target
 from moonfed.blobs.store import BlobRef, ref_of_bytes
 from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec
 from moonfed.coordinator.deployments.state import Choice, Deployment, DeviceView
@@ -30,7 +31,7 @@ def release_manifest(version: int = 1, **fields: object) -> ReleaseManifest:
         "run": RUN.run,
         "round": 0,
         "input": InputSpec(kind="image", shape=(8, 8, 1)),
-        "classes": ("cat", "dog"),
+        "target": class_target(("cat", "dog")),
         "variants": {
             variant: {name: ref(f"{variant} {version} {name}") for name in VARIANT_FILES}
             for variant in ("float32", "int8")

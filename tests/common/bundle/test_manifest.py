@@ -103,11 +103,11 @@ def test_the_models_parameters_are_its_tensors_that_are_trained() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "moonfed-bundle/9"}, "format 'moonfed-bundle/9'; this release reads 'moonfed-bundle/3'"),
-        ({"classes": ["a"]}, "classes is .* at least two"),
-        ({"classes": ["a", "a"]}, "all differ"),
-        ({"classes": ["a", " "]}, "not empty"),
-        ({"classes": ...}, "lacks the field 'classes'"),
+        ({"format": "moonfed-bundle/9"}, "format 'moonfed-bundle/9'; this release reads 'moonfed-bundle/4'"),
+        ({"target": {"kind": "class", "shape": [], "names": ["a"]}}, "classes is .* at least two"),
+        ({"target": {"kind": "class", "shape": [], "names": ["a", "a"]}}, "all differ"),
+        ({"target": {"kind": "class", "shape": [], "names": ["a", " "]}}, "not empty"),
+        ({"target": ...}, "lacks the field 'target'"),
         ({"training.epochs": 0}, "epochs is 0"),
         ({"training.epochs": 2**32}, "epochs is 4294967296"),
         ({"training.batch_size": 2**32}, "batch_size is 4294967296"),
@@ -124,7 +124,7 @@ def test_the_models_parameters_are_its_tensors_that_are_trained() -> None:
         ({"name": "digits\nrun x: submitted"}, "name is .* control characters"),
         ({"model": "cnn\x1b[2J"}, "model is .* control characters"),
         ({"augmentation": "\u202eenon"}, "augmentation is .* control characters"),
-        ({"classes": ["cat", "dog\r"]}, "name of a class is .* one line"),
+        ({"target": {"kind": "class", "shape": [], "names": ["cat", "dog\r"]}}, "name of a class is .* one line"),
         ({"tensors.0.name": "a\u2028"}, "name of a tensor of tensors is .* one line"),
     ],
 )

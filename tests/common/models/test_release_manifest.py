@@ -65,8 +65,7 @@ VARIANT = dict(MANIFEST.variants["float32"])
         ({"version": 2**31}, "version is 2147483648"),
         ({"round": -1}, "round is -1"),
         ({"run": "a\nb"}, "run is"),
-        ({"classes": ("one",)}, "classes is"),
-        ({"variants": {"int8": VARIANT}}, "variants is"),
+                ({"variants": {"int8": VARIANT}}, "variants is"),
         ({"variants": {"float32": VARIANT, "../up": VARIANT}}, "variant is '../up'"),
         ({"variants": {"float32": {**VARIANT, "../../key.pem": ref("x")}}}, "name in files of variant 'float32' is"),
         ({"variants": {"float32": {**VARIANT, ".hidden": ref("x")}}}, "name in files of variant 'float32' is"),
@@ -88,7 +87,7 @@ def test_a_wrong_field_is_named(fields: dict[str, Any], message: str) -> None:
         (lambda document: document.update(extra=1), "has fields that this moonfed does not know"),
         (lambda document: document.pop("run"), "lacks the field 'run'"),
         (lambda document: document.update(format="moonfed-release/9"), "has format 'moonfed-release/9'"),
-        (lambda document: document.update(classes=7), "has a field of the wrong type"),
+        (lambda document: document.update(target=7), "has a field of the wrong type"),
         (lambda document: document.update(version="1"), "has fields that this moonfed does not know"),
     ],
 )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from moonfed.bundle.target import class_target
 from moonfed.bundle.manifest import Manifest
 from moonfed.coordinator.aggregation.compatibility import require_consistent
 from moonfed.errors import InvalidInput
@@ -32,7 +33,7 @@ def with_rule(name: str, **settings: Value) -> Manifest:
         (scaffold(uplink={}), r"'variate' and 'variate_change' must be declared together"),
         (fedssc(1, downlink={}), r"'prototypes' and 'class_means' must be declared together"),
         (scaffold(uplink={"variate_change": SPECS}), r"uplink 'variate_change' has the tensors"),
-        (fedssc(1, classes=("x", "y")), r"downlink 'prototypes' has the tensors"),
+        (fedssc(1, target=class_target(("x", "y"))), r"downlink 'prototypes' has the tensors"),
         (fedssc(1, uplink={"class_means": CLASS_MEANS[:1]}), r"uplink 'class_means' has the tensors"),
         (make_manifest(server_rule=FedNova(), training=momentum_of(1.0)), r"momentum is 1\.0"),
         (

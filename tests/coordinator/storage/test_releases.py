@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from moonfed.bundle.target import class_target
 from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound
@@ -58,9 +59,9 @@ def test_all_versions_of_a_name_have_one_interface(store: Store) -> None:
     store.releases.add(release_record(1))
     with refused(InvalidInput, "input", "image 24x24x3"):
         store.releases.add(release_record(2, input=InputSpec(kind="image", shape=(24, 24, 3))))
-    with refused(InvalidInput, "classes", "dog, cat", "cat, dog"):
-        store.releases.add(release_record(2, classes=("dog", "cat")))
-    store.releases.add(release_record(1, name="other", classes=("dog", "cat")))
+    with refused(InvalidInput, "labels", "dog, cat", "cat, dog"):
+        store.releases.add(release_record(2, target=class_target(("dog", "cat"))))
+    store.releases.add(release_record(1, name="other", target=class_target(("dog", "cat"))))
 
 
 def test_a_release_has_the_weights_and_the_bundle_of_its_run(store: Store) -> None:

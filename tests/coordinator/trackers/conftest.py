@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from moonfed.bundle.target import class_target
 from moonfed.coordinator.cli.program import app
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
@@ -15,7 +16,7 @@ from tests.support.coordinator import Device, DeviceSession, ask, make_bundle, m
 from tests.support.operator_records import score_message
 from tests.support.release_fleet import create, signed_release
 
-BUNDLE = make_bundle(classes=SCORE.classes)
+BUNDLE = make_bundle(target=class_target(SCORE.classes))
 ROUNDS = 3
 Export = Callable[..., dict[str, Any]]
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from moonfed.bundle.target import class_target
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle.manifest import InputSpec
 from moonfed.edge_client.agent import eligibility
@@ -75,7 +76,7 @@ def test_each_reason_is_reported_once_without_paths_and_the_processes_end(
     unlabelled = tmp_path / "wrong labels.npz"
     np.savez(unlabelled, inputs=np.zeros((9, 6), np.float32), labels=np.arange(9))
     device.start(unlabelled, "--max-memory", "100MB")
-    two = changed(bundle, coordinator, classes=tuple(f"class {number}" for number in range(9)))
+    two = changed(bundle, coordinator, target=class_target(9))
     cases = [
         (bundle, "labels of PATH range from 0 to 8; the model has 3 classes, 0 to 2"),
         (two, "100 MB (--max-memory)"),
@@ -224,7 +225,7 @@ def test_a_round_that_does_not_fit_makes_the_device_ineligible_unless_its_data_h
     assert coordinator.wait_for_decline().permanent
     samples.write_bytes(good)
     device.wait_for_log("declined: labels of")
-    other = changed(bundle, coordinator, classes=("one", "two"))
+    other = changed(bundle, coordinator, target=class_target(("one", "two")))
     assignment = bundle.assignment(run="other")
     assignment.manifest.CopyFrom(check_of(other).manifest)
     assignment.signature.CopyFrom(check_of(other).signature)
