@@ -12,8 +12,8 @@ import pytest
 from google.protobuf import message_factory
 from google.protobuf.message import Message
 
-from moonfed.bundle.target import class_target
 from moonfed.bundle.manifest import WEIGHTS_FILE
+from moonfed.bundle.target import class_target
 from moonfed.client import Coordinator
 from moonfed.control.run_settings import RunSettings
 from moonfed.errors import MoonfedError

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 import grpc
 import numpy as np
 
-from moonfed.bundle.target import class_target
 from moonfed.blobs.store import BlobRef, ref_of_bytes, ref_of_file
 from moonfed.blobs.tensors import TensorSpec, Vector, file_size, header_bytes, model_size
 from moonfed.bundle.files import Bundle, write_bundle
 from moonfed.bundle.manifest import MANIFEST_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.bundle.target import class_target
 from moonfed.client.sync import runs as client
 from moonfed.client.sync.connection import Connection
 from moonfed.control.recipe import override
