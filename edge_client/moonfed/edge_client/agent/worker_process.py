@@ -8,9 +8,11 @@ samples, in a sandboxed process of its own.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -48,6 +50,7 @@ START_READER = (
 )
 GRACE_SECONDS = 60.0  # grace after --max-seconds for the work after the last step; then the trainer is killed
 FILE_HEADER = 1 << 20  # bytes of a result besides its numbers
+ERROR_BYTES = 4  # of a model's error on a sample, float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +222,10 @@ class WorkerProcess:
         assert read is not None  # noqa: S101 - nobody stops it
         return self._counts(read)
 
-    def score_release(self, model: ModelFiles, counts: SampleCounts) -> int:
-        """Return which samples of the holdout a model classifies correctly; without a holdout, only try it.
+    def score_release(self, model: ModelFiles, counts: SampleCounts) -> array[float]:
+        """Return a model's error on each sample of the holdout; without a holdout, only try it.
 
-        Bit i of the result is set if sample i is. `counts`: of the samples that were read in the model's form. Raises
-        the reason why the model does not work.
+        `counts`: of the samples that were read in the model's form. Raises the reason why the model does not work.
         """
         from moonfed.edge_client.agent.model_process import model_process  # seldom needed
 
@@ -242,7 +244,7 @@ class WorkerProcess:
 
         def on_progress(fields: Fields | None) -> bool:
             packed.extend(_chunk(fields) if fields else b"")
-            return len(packed) <= counts.held_out
+            return len(packed) <= ERROR_BYTES * counts.held_out
 
         try:
             command = encode("score", samples=counts.samples, held_out=counts.held_out)
@@ -250,7 +252,7 @@ class WorkerProcess:
         finally:
             self._model.end()
             directory.clear()
-        return _hits(packed, counts.held_out)
+        return _errors(packed, counts.held_out)
 
     def end(self) -> None:
         """Kill all processes and everything they started; their files are always consistent."""
@@ -393,19 +395,23 @@ def _trainer_memory(fields: Fields | None) -> TrainerMemory:
 
 
 def _chunk(fields: Fields) -> bytes:
-    """Return which samples of a chunk a model classifies correctly, a bit for each; raise TrainingFailed if invalid."""
+    """Return a model's errors on the samples of a chunk, float32; raise TrainingFailed if they are not."""
     try:
-        return bytes.fromhex(fields["hits"])
+        return bytes.fromhex(fields["errors"])
     except (LookupError, TypeError, ValueError) as error:
         raise TrainingFailed(f"{NAME} sent an invalid answer") from error
 
 
-def _hits(packed: bytes | bytearray, samples: int) -> int:
-    """Join what a model's process sent about all chunks; raise TrainingFailed unless it is a bit for each sample."""
-    hits = int.from_bytes(packed, "little")
-    if len(packed) != (samples + 7) // 8 or hits.bit_length() > samples:
+def _errors(packed: bytes | bytearray, samples: int) -> array[float]:
+    """Join what a model's process sent about all chunks; raise TrainingFailed unless it is a number for each sample."""
+    errors = array("f")
+    if len(packed) == ERROR_BYTES * samples:
+        errors.frombytes(packed)
+        if sys.byteorder == "big":
+            errors.byteswap()
+    if len(errors) != samples or not all(math.isfinite(error) and error >= 0 for error in errors):
         raise TrainingFailed(f"{NAME} sent an invalid answer")
-    return hits
+    return errors
 
 
 def _heartbeat(fields: Mapping[str, Any]) -> Heartbeat:
