@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moonfed.bundle.target import class_target
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle import files as bundles
 from moonfed.bundle.files import write_bundle
 from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.edge_client.check import CheckSettings, check_bundle, check_document
 from moonfed.edge_client.resources import trainer_runtime
 from moonfed.errors import InvalidInput, UntrustedBundle

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.bundle.target import class_target
 from moonfed.data.image_folder import BROKEN, LOOSE, REPEATED, UNREADABLE, ImageFolder, check_ignored
 from moonfed.errors import InvalidInput
 from tests.support.refusals import refused
@@ -216,7 +215,10 @@ def test_without_labels_a_folder_that_cannot_be_read_is_counted(pictures: Path) 
     for path in (pictures / "dog", pictures / "cat" / "more"):
         path.chmod(0)
     done = run_unprivileged(
-        READ.replace('class_target(("cat", "dog")))', 'class_target(("cat", "dog")), labels="ignored")').replace(".labels", ".inputs"), pictures
+        READ.replace('class_target(("cat", "dog")))', 'class_target(("cat", "dog")), labels="ignored")').replace(
+            ".labels", ".inputs"
+        ),
+        pictures,
     )
     for path in (pictures / "dog", pictures / "cat" / "more"):
         path.chmod(0o755)

@@ -65,7 +65,7 @@ VARIANT = dict(MANIFEST.variants["float32"])
         ({"version": 2**31}, "version is 2147483648"),
         ({"round": -1}, "round is -1"),
         ({"run": "a\nb"}, "run is"),
-                ({"variants": {"int8": VARIANT}}, "variants is"),
+        ({"variants": {"int8": VARIANT}}, "variants is"),
         ({"variants": {"float32": VARIANT, "../up": VARIANT}}, "variant is '../up'"),
         ({"variants": {"float32": {**VARIANT, "../../key.pem": ref("x")}}}, "name in files of variant 'float32' is"),
         ({"variants": {"float32": {**VARIANT, ".hidden": ref("x")}}}, "name in files of variant 'float32' is"),

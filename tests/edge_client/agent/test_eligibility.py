@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from moonfed.bundle.target import class_target
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.edge_client.agent import eligibility
 from moonfed.edge_client.agent.compatibility import REJECTED
 from moonfed.edge_client.agent.fingerprint import REFUSED

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moonfed.bundle.target import class_target
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.edge_client.agent.releases import ReleaseInstaller, _drop
 from moonfed.edge_client.state.releases import ReleaseStore
 from moonfed.edge_client.worker.messages import SampleCounts
