@@ -86,7 +86,7 @@ def test_inspect_describes_a_bundle(tmp_path: Path) -> None:
     document = json.loads(runner.invoke(app, ["inspect", path, "--json"], catch_exceptions=False).output)
     assert json.loads(built.stdout)["sha256"] == document["sha256"]
     assert document["parameters"] == (4 * 64 + 64) + (64 * 64 + 64) + (64 * 2 + 2)
-    assert document["classes"] == ["no", "yes"]
+    assert document["target"]["names"] == ["no", "yes"]
     assert "mlp, 4,610 parameters in 6 tensors" in shown
     assert "features, float32 4" in shown
     assert "2: no, yes" in shown

@@ -104,7 +104,10 @@ def test_the_code_in_the_card_runs(
 
 
 def test_names_are_escaped_in_tables(facts: ModelFacts) -> None:
-    odd = replace(facts, metadata={**facts.metadata, "classes": json.dumps(["a|b", "c\nd"])})
+    odd = replace(
+        facts,
+        metadata={**facts.metadata, "target": json.dumps({"kind": "class", "shape": [], "names": ["a|b", "c d"]})},
+    )
     assert ["classes", "a\\|b, c d"] in rows(model_card(odd))
 
 

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.data.data_set import DataSet
 
 FEATURES = InputSpec(kind="features", shape=(3,))
@@ -19,7 +20,7 @@ CLASSES = ("cat", "dog")
 
 
 def read(source: object, spec: InputSpec = FEATURES) -> DataSet:
-    return source.read(spec, CLASSES, lambda: None)  # type: ignore[attr-defined, no-any-return]
+    return source.read(spec, class_target(CLASSES), lambda: None)  # type: ignore[attr-defined, no-any-return]
 
 
 def good_arrays() -> dict[str, Any]:
@@ -33,6 +34,6 @@ def draw(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (12, 
 
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> str:
     name = f"user_{abs(hash(body))}"
-    (tmp_path / f"{name}.py").write_text(f"import numpy as np\n\nlines = []\n\ndef load(spec, classes):\n    {body}\n")
+    (tmp_path / f"{name}.py").write_text(f"import numpy as np\n\nlines = []\n\ndef load(spec, names):\n    {body}\n")
     monkeypatch.syspath_prepend(tmp_path)
     return f"{name}:load"

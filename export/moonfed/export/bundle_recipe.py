@@ -154,7 +154,7 @@ def read_settings(
         if key not in owners:
             known = ", ".join(sorted(owners))
             raise InvalidInput(
-                f"setting {key!r} (= {value!r}) is unknown; {task} by {method} with {optimiser} has {known}; {ADVICE}"
+                f"setting {key!r} (= {value!r}) is unknown; {method} with {optimiser} has {known}; {ADVICE}"
             )
         values[owners[key]][key] = read_value(key, value, setting_types(owners[key])[key])
     return MethodSettings(

@@ -12,7 +12,7 @@ from tests.support.device_samples import module, read
 
 
 def test_a_function_receives_the_input_spec_and_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    body = "return np.full((len(classes), *spec.shape), 7, spec.dtype), [1, 0]"
+    body = "return np.full((len(names), *spec.shape), 7, spec.dtype), [1, 0]"
     samples = read(FunctionSource(module(tmp_path, monkeypatch, body)))
     assert samples.inputs.tolist() == [[7, 7, 7], [7, 7, 7]]
     assert samples.labels.tolist() == [1, 0]
@@ -21,7 +21,7 @@ def test_a_function_receives_the_input_spec_and_classes(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return None", r"returned NoneType; it must return \(inputs, labels\)"),
+        ("return None", r"returned NoneType; it must return \(inputs, targets\)"),
         ("return 1, 2, 3", "returned tuple"),
         ("return np.zeros((2, 3), int), [0, 1]", "inputs of user_.*:load have dtype int64"),
         (
