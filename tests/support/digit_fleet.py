@@ -280,8 +280,8 @@ def card_of(name: str, version: int, run: str, round_: int, found: HeldOutScore,
         "| output `probabilities` | FP32 [any, 10] |\n| network | `linear` |\n| moonfed release | `0.1.0` |",
         "## Quality",
         f"On {found.samples:,} samples (sha256 `{found.sha256}`): accuracy {found.score:.4f}, "
-        f"loss {found.metrics['loss']:.4f}, expected calibration error {found.calibration_error:.4f} in 15 bins of equal "
-        "width.",
+        f"loss {found.metrics['loss']:.4f}, expected calibration error {found.calibration_error:.4f} in 15 bins of "
+        "equal width.",
         "| class | precision | recall | samples |\n| --- | --- | --- | --- |\n" + "\n".join(by_class),
         "Samples by class (rows) and predicted class (columns):",
         "\n".join((head, rule, *rows)),

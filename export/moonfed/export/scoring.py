@@ -131,7 +131,7 @@ class _ClassCounts:
         for name in ("support", "predicted", "correct", "confusion"):
             found[name] = tuple(map(int, getattr(self, f"_{name}")))
         if target.kind == "mask":
-            return found | {"counted": "pixels"}
+            return found | {"counts_of": "pixels"}
         error = float(np.abs(self._bins[1] - self._bins[2]).sum()) / int(self._support.sum())
         return found | {"calibration_error": min(1.0, error), "calibration_bins": CALIBRATION_BINS}
 

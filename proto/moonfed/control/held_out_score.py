@@ -57,7 +57,7 @@ class HeldOutScore:
     predicted: tuple[int, ...] = ()  # [C] what is predicted as each class
     correct: tuple[int, ...] = ()  # [C] what is both
     confusion: tuple[int, ...] = ()  # [C * C], row by row: by class, then by prediction; empty for too many classes
-    counted: Literal["samples", "pixels"] = "samples"  # what these are numbers of
+    counts_of: Literal["samples", "pixels"] = "samples"  # what these are numbers of
 
     def __post_init__(self) -> None:
         require_test_set(self.test_set)
@@ -82,11 +82,11 @@ class HeldOutScore:
         require_whole("the number of classes", count, 0, MAX_CLASSES)
         for name in ("support", "predicted", "correct"):
             require(len(getattr(self, name)) == count, name, getattr(self, name)[:8], "one number for each class")
-        whole = self.samples if self.counted == "samples" and count else sum(self.support)
+        whole = self.samples if self.counts_of == "samples" and count else sum(self.support)
         bounded = all(map(_fits, self.support, self.predicted, self.correct))
         if not (sum(self.support) == sum(self.predicted) == whole and bounded):
             raise InvalidInput(
-                f"support, predicted and correct do not belong to the same {whole} {self.counted}",
+                f"support, predicted and correct do not belong to the same {whole} {self.counts_of}",
                 field="samples",
                 value=self.samples,
             )
@@ -133,7 +133,7 @@ class HeldOutScore:
 
     def rows(self) -> list[tuple[int, ...]]:
         """Return the confusion matrix, one row for each class; empty if it is not recorded."""
-        count = len(self.classes)
+        count = len(self.classes) or 1
         return [self.confusion[start : start + count] for start in range(0, len(self.confusion), count)]
 
     def to_json(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class HeldOutScore:
                 for found in self.by_class()
             ],
             "confusion": [list(row) for row in self.rows()],
-            "counted": self.counted,
+            "counts_of": self.counts_of,
         }
 
     def to_document(self) -> dict[str, Any]:

@@ -2529,14 +2529,14 @@ class HeldOutScore(_message.Message):
     CONFUSION_FIELD_NUMBER: _builtins.int
     METRIC_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
-    COUNTED_FIELD_NUMBER: _builtins.int
+    COUNTS_OF_FIELD_NUMBER: _builtins.int
     test_set: _builtins.str
     sha256: _builtins.str
     samples: _builtins.int
     calibration_error: _builtins.float
     """of classification"""
     calibration_bins: _builtins.int
-    counted: _builtins.str
+    counts_of: _builtins.str
     """what the counts are of: samples or pixels"""
     @_builtins.property
     def classes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
@@ -2569,11 +2569,11 @@ class HeldOutScore(_message.Message):
         confusion: _abc.Iterable[_builtins.int] | None = ...,
         metric: Global___Metric | None = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        counted: _builtins.str = ...,
+        counts_of: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_calibration_error", b"_calibration_error", "calibration_error", b"calibration_error", "metric", b"metric"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_calibration_error", b"_calibration_error", "calibration_bins", b"calibration_bins", "calibration_error", b"calibration_error", "classes", b"classes", "confusion", b"confusion", "correct", b"correct", "counted", b"counted", "metric", b"metric", "metrics", b"metrics", "predicted", b"predicted", "samples", b"samples", "sha256", b"sha256", "support", b"support", "test_set", b"test_set"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_calibration_error", b"_calibration_error", "calibration_bins", b"calibration_bins", "calibration_error", b"calibration_error", "classes", b"classes", "confusion", b"confusion", "correct", b"correct", "counts_of", b"counts_of", "metric", b"metric", "metrics", b"metrics", "predicted", b"predicted", "samples", b"samples", "sha256", b"sha256", "support", b"support", "test_set", b"test_set"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__calibration_error: _TypeAlias = _typing.Literal["calibration_error"]  # noqa: Y015
     _WhichOneofArgType__calibration_error: _TypeAlias = _typing.Literal["_calibration_error", b"_calibration_error"]  # noqa: Y015

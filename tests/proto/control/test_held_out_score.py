@@ -63,7 +63,7 @@ PIXELS = replace(
     metric=Metric(name="mean_iou", maximise=True, share=True),
     metrics={"mean_iou": 0.7},
     samples=2,
-    counted="pixels",
+    counts_of="pixels",
     calibration_error=None,
     calibration_bins=0,
 )
@@ -95,7 +95,7 @@ def test_the_primary_metric_is_shown_first_and_the_loss_after_the_others() -> No
         ({"classes": ("cat", "dog")}, "one number for each class"),
         ({"classes": ("cat", "dog", "a\nb")}, "printable"),
         ({"support": (3, 4, 0)}, "do not belong to the same 6 samples"),
-        ({"counted": "pixels", "predicted": (4, 3, 0)}, "do not belong to the same 6 pixels"),
+        ({"counts_of": "pixels", "predicted": (4, 3, 0)}, "do not belong to the same 6 pixels"),
         ({"correct": (4, 2, 0)}, "do not belong to the same 6 samples"),
         ({"confusion": (3, 0, 0, 1, 2, 0)}, "confusion does not agree"),
         ({"confusion": (3, 0, 0, 2, 1, 0, 0, 0, 0)}, "confusion does not agree"),
