@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from moonfed.available_memory import Available, host_available
 from moonfed.blobs.schema import TensorSpec, model_size
 from moonfed.blobs.store import ref_of_bytes
-from moonfed.bundle.manifest import InputSpec, Manifest
+from moonfed.bundle.manifest import InputSpec, Manifest, Metric
 from moonfed.bundle.target import TargetSpec
 from moonfed.edge_client.job import Job, ScoreJob
 from moonfed.edge_client.requirements import require_samples
@@ -29,7 +29,7 @@ from moonfed.edge_client.state.round_results import RoundResults, save_results, 
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings, wanted_samples
 from moonfed.errors import InvalidInput, TrainingFailed
-from moonfed.fleet.evaluation import MIN_HOLDOUT, HoldoutCounts
+from moonfed.fleet.evaluation import MIN_HOLDOUT, HoldoutScores
 from moonfed.sandbox.child_process import SILENCE_SECONDS, ChildProcess, Fields, Program
 from moonfed.sandbox.messages import encode
 from moonfed.sandbox.sandboxed_process import (
@@ -180,7 +180,7 @@ class WorkerProcess:
         finally:
             self._directory.clear()
 
-    def score(self, job: ScoreJob, should_continue: Callable[[], bool]) -> HoldoutCounts | None:
+    def score(self, job: ScoreJob, should_continue: Callable[[], bool]) -> HoldoutScores | None:
         """Score models on the holdout; return None if `should_continue`, which is polled, stopped it.
 
         Raises InvalidInput if the holdout is too small to be scored, and as `train`.
@@ -200,7 +200,9 @@ class WorkerProcess:
             self._directory.clear()
             command = encode("score", job=asdict(self._staged_scores(job)), samples=asdict(counts), other_work=0)
             scored = trainer.answer(command, "scored", on_progress)
-            return None if scored is None else _holdout_counts(scored, counts.held_out, len(job.models))
+            return (
+                None if scored is None else _holdout_scores(scored, counts.held_out, len(job.models), manifest.metric)
+            )
         except BaseException:
             self.end()
             raise
@@ -369,14 +371,15 @@ def _require_holdout(samples: int) -> None:
         raise InvalidInput(f"the holdout of this device has fewer than {MIN_HOLDOUT} samples")
 
 
-def _holdout_counts(scored: Fields, samples: int, models: int) -> HoldoutCounts:
-    """Convert a trainer's report; raise TrainingFailed unless it has a number of samples for each model."""
+def _holdout_scores(scored: Fields, samples: int, models: int, metric: Metric) -> HoldoutScores:
+    """Convert a trainer's report; raise TrainingFailed unless it has a value of the metric for each model."""
     scores = scored.get("scores")
     try:
         if not isinstance(scores, list) or len(scores) != models or not all(type(one) is float for one in scores):
             raise InvalidInput("scores must be one number for each model", field="scores")
-        correct = [round(score * samples) for score in scores]
-        return HoldoutCounts(samples=samples, correct=correct[0], local_correct=correct[1] if models > 1 else None)
+        found = HoldoutScores(samples=samples, score=scores[0], local_score=scores[1] if models > 1 else None)
+        found.require_fits(metric)
+        return found
     except InvalidInput as error:
         raise TrainingFailed(f"{NAME} sent invalid results") from error
 
