@@ -20,7 +20,7 @@ def test_errors_are_one_sentence_on_stderr_with_an_exit_code(tmp_path: Path) -> 
     done = program(*TABLE, "--set", "mu=1", "--output", str(tmp_path / "b"))
     assert done.returncode == 2
     assert done.stderr.startswith(
-        "moonfed-export: setting 'mu' (= '1') is unknown; fedavg with sgd has batch_size, epochs"
+        "moonfed-export: setting 'mu' (= '1') is unknown; fedavg with sgd has batch_size, class_weights"
     )
     assert done.stderr.count("\n") == 1
     done = program("inspect", str(tmp_path / "absent"))

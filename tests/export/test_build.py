@@ -73,7 +73,10 @@ def test_the_guides_module_becomes_a_signed_bundle_with_its_weights(
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (lambda: Small(classes=5), rf"whose last layer is not nn.Linear\(…, 3\), one output for each class; {MODULES}"),
+        (
+            lambda: Small(classes=5),
+            rf"whose last layer is not nn.Linear\(…, 3\), one output for each class, label or value; {MODULES}",
+        ),
         (lambda: nn.Linear(4, 3), "whose last layer is not"),
         (lambda: Scaled(), f"computes something after its last linear layer; .*{MODULES}"),
         (lambda: nn.Sequential(nn.Linear(9, 6), nn.Linear(6, 3)), "model is Sequential, which raised RuntimeError"),
@@ -94,7 +97,9 @@ def test_an_autoencoder_is_no_classifier_of_unnamed_classes() -> None:
         build_bundle(model=AUTOENCODER, shape=6, classes=6)
     picture = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 1, 3, padding=1))
     parts = (picture, nn.Identity(), nn.Identity())
-    with pytest.raises(InvalidInput, match=r"have shape \[2, 256\] .like an autoencoder's, but models here are class"):
+    with pytest.raises(
+        InvalidInput, match=r"have shape \[2, 256\]; it must be \[2, 3\]; for an autoencoder, choose task"
+    ):
         build_bundle(model=parts, shape=(16, 16, 1), classes=3)
 
 
@@ -112,7 +117,7 @@ def test_a_module_without_source_is_explained() -> None:
 
 
 def test_wrong_shapes_and_methods_are_named() -> None:
-    with refused(InvalidInput, "shape", (4, 4)):
-        build_bundle(model=Small(), shape=(4, 4), classes=3)
+    with refused(InvalidInput, "shape", (4, 4, 1, 1)):
+        build_bundle(model=Small(), shape=(4, 4, 1, 1), classes=3)
     with refused(InvalidInput, "method", "solo"):
         build_bundle(model=Small(), shape=4, classes=3, method="solo")

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from moonfed.errors import TrainingFailed
-from moonfed.export.augmentation import AUGMENTATIONS, build_augmentation
+from moonfed.export.augmentation import AUGMENTATIONS, NoAugmentation, build_augmentation
 from moonfed.export.methods import METHODS
 from moonfed.export.network import Network
 from moonfed.export.plan_builder import compile_plan, save_plan
@@ -106,7 +106,7 @@ def test_augmentation_and_references_stay_on_the_device(
     assert strangers_in_a_step(plan_on_meta(resnet, "moon", augmentation, tmp_path, 0.0), cached) == []
 
 
-class Waits(torch.nn.Module):
+class Waits(NoAugmentation):
     """An augmentation that reads its draws on the host."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Waits(torch.nn.Module):
         return inputs if float(draws.sum()) > 0 else inputs.flip(2)
 
 
-class FromTheHost(torch.nn.Module):
+class FromTheHost(NoAugmentation):
     """An augmentation that copies a number to the device in every step."""
 
     def __init__(self) -> None:

@@ -10,6 +10,7 @@ import torch
 from moonfed.bundle.manifest import InputSpec
 from moonfed.bundle.target import class_target
 from moonfed.errors import TrainingFailed
+from moonfed.export.augmentation import NoAugmentation
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors
@@ -149,7 +150,7 @@ def test_hyperparameters_are_set_per_round(cnn: Network, new_plan: NewPlan) -> N
         assert largest_difference(model, expected) < TOLERANCE
 
 
-class Scaled(torch.nn.Module):
+class Scaled(NoAugmentation):
     """An augmentation with two draws: a factor and a sign."""
 
     def __init__(self) -> None:

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from moonfed.blobs.store import BlobRef
 from moonfed.blobs.tensors import Vector
+from moonfed.bundle.target import class_target
 from moonfed.cli.program import app
 from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput, NotFound, UntrustedRelease
@@ -241,7 +242,7 @@ def test_a_gate_needs_samples(
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("moonfed.classes", json.dumps(list("abcdefghij"))),
+        ("moonfed.target", class_target(tuple("abcdefghij")).to_text()),
         ("moonfed.input", json.dumps({"kind": "image", "shape": [4, 16, 1]})),
     ],
 )

@@ -104,7 +104,10 @@ def test_the_code_in_the_card_runs(
 
 
 def test_names_are_escaped_in_tables(facts: ModelFacts) -> None:
-    odd = replace(facts, metadata={**facts.metadata, "classes": json.dumps(["a|b", "c\nd"])})
+    odd = replace(
+        facts,
+        metadata={**facts.metadata, "target": json.dumps({"kind": "class", "shape": [], "names": ["a|b", "c d"]})},
+    )
     assert ["classes", "a\\|b, c d"] in rows(model_card(odd))
 
 
@@ -134,6 +137,7 @@ def on_devices(round_: int, *, closed: float = 1.0) -> control_pb2.Evaluation:
         run="r",
         round=round_,
         closed=closed,
+        metric=control_pb2.Metric(name="accuracy", maximise=True, share=True),
         scores=[control_pb2.DeviceScore(device=f"cam-{number}", samples=9) for number in range(12)],
         median=0.925,
         worst_decile=0.5,

@@ -140,8 +140,8 @@ def test_publishing_a_file_needs_no_torch(checked: CheckedModel, trained: Traine
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [
-        ("moonfed.classes", "a, b", ("metadata", "classes")),
-        ("moonfed.classes", "3", ("classes", 3)),
+        ("moonfed.target", "a, b", ("target", ANY)),
+        ("moonfed.target", '{"kind": "sound", "shape": []}', ("target.kind", "sound")),
         ("moonfed.input", '{"kind": "image"}', ("input", ANY)),
         ("moonfed.input", '{"kind": "sound", "shape": [3]}', ("input.kind", "sound")),
     ],

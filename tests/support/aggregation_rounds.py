@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from moonfed.bundle.target import class_target
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import TensorSpec, file_size, header_bytes, model_size
 from moonfed.bundle.manifest import FILES, InputSpec, Manifest, PlanSpec
+from moonfed.bundle.target import class_target
 from moonfed.control.run_settings import MEAN, RunSettings
 from moonfed.coordinator.aggregation.aggregate import aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution

@@ -85,6 +85,11 @@ class HarmlessPlan(torch.nn.Module):
         return torch.zeros(2)
 
     @torch.jit.export
+    def metric(self, sums: torch.Tensor, samples: int) -> float:
+        """Return a perfect score."""
+        return 1.0
+
+    @torch.jit.export
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
         """Attack, and prefer the first class."""
         self.attack(inputs)
@@ -96,10 +101,10 @@ class HarmlessPlan(torch.nn.Module):
 
     @torch.jit.export
     def outputs(
-        self, inputs: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        self, inputs: torch.Tensor, targets: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return an unused value."""
-        return inputs, inputs, inputs
+        return inputs, inputs, inputs, inputs
 
     @torch.jit.export
     def learn(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from moonfed.bundle.target import class_target
 from moonfed.blobs.store import BlobRef, ref_of_bytes
 from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.coordinator.deployments.state import Choice, Deployment, DeviceView
 from moonfed.coordinator.records import ReleaseRecord
 from moonfed.coordinator.storage.store import Store

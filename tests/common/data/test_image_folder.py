@@ -155,7 +155,8 @@ from moonfed.bundle.manifest import InputSpec
 from moonfed.bundle.target import class_target
 source = FolderSource(Path(sys.argv[1]))
 try:
-    print(json.dumps(source.read(InputSpec(kind="image", shape=(4, 6, 3)), class_target(("cat", "dog"))).labels.tolist()))
+    spec, target = InputSpec(kind="image", shape=(4, 6, 3)), class_target(("cat", "dog"))
+    print(json.dumps(source.read(spec, target).labels.tolist()))
 except InvalidInput as error:
     print(error)
 """

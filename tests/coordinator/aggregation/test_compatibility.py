@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from moonfed.bundle.target import class_target
 from moonfed.bundle.manifest import Manifest
+from moonfed.bundle.target import class_target
 from moonfed.coordinator.aggregation.compatibility import require_consistent
 from moonfed.errors import InvalidInput
 from moonfed.registry import Selection, Value

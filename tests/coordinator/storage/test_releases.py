@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moonfed.bundle.target import class_target
 from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec
+from moonfed.bundle.target import class_target
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound
 from moonfed.models.release_manifest import WEIGHTS_FILE
