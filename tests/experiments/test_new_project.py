@@ -17,7 +17,8 @@ from tests.support.refusals import refused
 
 pytestmark = pytest.mark.slow
 
-PYTEST = "import pytest, sys; from tests.support.forked_programs import fork_programs; fork_programs(); sys.exit(pytest.main())"
+PYTEST = """import sys, pytest, tests.support.forked_programs as programs; programs.fork_programs()
+sys.exit(pytest.main())"""
 
 
 @pytest.mark.timeout(400)
