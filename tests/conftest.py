@@ -17,6 +17,7 @@ from moonfed.signing.key_files import KEYS_VARIABLE
 from tests.support.forked_programs import fork_programs, forked_programs, fresh_programs
 from tests.support.session_cache import CACHE
 from tests.support.shared_operators import share_operators
+from tests.support.shared_tables import share_tables
 from tests.support.signatures import write_keys
 from tests.support.temporary_directory import use_memory
 
@@ -50,6 +51,7 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     """Exempt what was collected, millions of objects, from garbage collection, and make full collections rare."""
+    share_tables()
     gc.freeze()
     gc.set_threshold(700, 10, 40)
     gc.enable()

@@ -24,12 +24,14 @@ from typing import NamedTuple
 import typer.main
 from botocore.loaders import JSONFileLoader
 from botocore.session import get_session
+from pydantic import TypeAdapter
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from moonfed.export.onnx_graph import OPSET
 from moonfed.registry import Registry
 from tests.support.forked_process import AGENT_MODULE, CHILDREN, MODULES, PROGRAMS, READY, become, module_of
 from tests.support.shared_operators import share_operators
+from tests.support.shared_tables import share_tables
 
 REQUEST_BYTES = 1 << 20
 HUGE_PAGE, MADV_COLLAPSE = 2 << 20, 25
@@ -53,6 +55,7 @@ LATER = (
     "moonfed.server_rules.adaptive",
     "moonfed.transport.diagnosis",
     "cryptography.hazmat.backends.openssl.backend",
+    "grpc._channel",
     "grpc.experimental",
     "moonfed.cli.serve",
     "moonfed.serving.server",
@@ -74,6 +77,7 @@ LATER = (
     "sklearn.datasets",
     "matplotlib.pyplot",
     "typer._adapters",
+    "typer._click.decorators",
     "pydantic.main",
     "pydantic.types",
 )
@@ -97,6 +101,8 @@ def main() -> None:
     share_operators()
     ONNXRegistry.from_torchlib(opset_version=OPSET)
     share_commands()
+    share_tables()
+    TypeAdapter(int)  # finds pydantic's plugins, which otherwise takes each program 13 ms
     awake, waker = socket.socketpair()
     for end in (awake, waker):
         end.setblocking(False)
