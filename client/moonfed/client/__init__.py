@@ -20,6 +20,7 @@ from moonfed.control.devices import (
     NewToken,
     Token,
 )
+from moonfed.bundle.manifest import Metric
 from moonfed.control.evaluations import DeviceEvaluation, DeviceScore, Evaluation
 from moonfed.control.events import (
     DeviceDeclined,
@@ -67,6 +68,7 @@ __all__ = [
     "Evaluation",
     "Event",
     "HeldOutScore",
+    "Metric",
     "Incident",
     "Ineligible",
     "Interrupted",
