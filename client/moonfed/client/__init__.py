@@ -10,6 +10,7 @@ import os
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is imported: errors are raised, not printed
 
+from moonfed.bundle.manifest import Metric
 from moonfed.client.aio.coordinator import AsyncCoordinator
 from moonfed.client.sync.coordinator import Coordinator
 from moonfed.control.devices import (
@@ -20,7 +21,6 @@ from moonfed.control.devices import (
     NewToken,
     Token,
 )
-from moonfed.bundle.manifest import Metric
 from moonfed.control.evaluations import DeviceEvaluation, DeviceScore, Evaluation
 from moonfed.control.events import (
     DeviceDeclined,
@@ -68,10 +68,10 @@ __all__ = [
     "Evaluation",
     "Event",
     "HeldOutScore",
-    "Metric",
     "Incident",
     "Ineligible",
     "Interrupted",
+    "Metric",
     "MetricsRecorded",
     "NewToken",
     "OpenRound",
