@@ -331,7 +331,7 @@ def digits_release(calls: OperatorCalls, run: str, bundle: Bundle, version: int,
         round=round_,
         created=int(time.time()),
         input=bundle.manifest.input,
-        classes=bundle.manifest.classes,
+        target=bundle.manifest.target,
         plan={
             MANIFEST_FILE: bundle.ref,
             PLAN_FILE: bundle.manifest.files[PLAN_FILE],
