@@ -145,7 +145,7 @@ def test_a_device_without_data_installs_what_runs_and_says_that_it_did_not_compa
         ({"expires": 1}, "the release's signature expired on 1970-01-01 00:00 UTC"),
         ({"signed_as": ("other", 1)}, "but signed as version 1 of 'other'"),
         ({"spec": PICTURES}, "inputs of PATH have dtype float32; the model takes uint8"),
-        ({"target": class_target(("left", "right"))}, "labels of .* range from 0 to 2; the model has 2 classes"),
+        ({"classes": ("left", "right")}, "labels of .* range from 0 to 2; the model has 2 classes"),
         ({"name": "digits", "config": "version_policy { latest { } }"}, "has a version_policy"),
         ({"fields": {"variant": "int8"}}, "variant is 'int8'; it must be one of float32"),
     ],
