@@ -98,8 +98,8 @@ def test_a_run_starts_with_the_settings_of_another(fleet: Fleet, client: Coordin
 
 
 def test_a_program_records_its_own_metrics(fleet: Fleet, client: Coordinator) -> None:
-    nobody = {"labels": {"site": "nowhere"}, "allow_empty": True}  # so that no round is committed meanwhile
-    run = client.stop(client.start(fleet.path, name="measured", **nobody).run).run
+    started = client.start(fleet.path, name="measured", labels={"site": "nowhere"}, allow_empty=True)  # no rounds
+    run = client.stop(started.run).run
     client.record_metrics(run, {"f1": 0.75, "recall": 0.5})
     client.record_metrics(run, {"f1": 0.25}, round=0)
     assert client.run(run).initial_metrics == {"f1": 0.25, "recall": 0.5}

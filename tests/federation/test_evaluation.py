@@ -173,7 +173,7 @@ def require_test_sets(federation: Federation, found: Mapping[str, Any]) -> None:
     recorded = [(one["round"], one["test_set"], one["score"]["sha256"]) for one in shown["evaluations"] if one["score"]]
     assert recorded == [(number, name, ref_of_file(test).sha256) for number in range(3) for name in ("night", "test")]
     text = run("moonfed-coordinator", "run", "show", "r", *federation.operator, "--all")
-    assert f"test set night, model 2: accuracy {again[2]['accuracy']:.4f}" in text
+    assert f"test set night, model 2: accuracy {again[2]['metrics']['accuracy']:.4f}" in text
     require_card(federation, test, found)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.bundle.target import UNKNOWN, Kind
-from moonfed.tasks.multilabel import THRESHOLD
+from moonfed.models.predictions import LIKELY
 from moonfed.tasks.next_token import PADDING
 from moonfed.tasks.task import SMALLEST, Array
 
@@ -36,7 +36,7 @@ def sample_errors(kind: Kind, outputs: Array, targets: Array, inputs: Array) -> 
         right = np.take_along_axis(outputs[:, :-1], following[:, :, None], axis=2)[:, :, 0]
         wrong, known = -np.log(np.maximum(right.astype(np.float64), SMALLEST)), following != PADDING
     else:
-        found = outputs >= THRESHOLD if kind == "labels" else outputs.argmax(axis=1)
+        found = outputs >= LIKELY if kind == "labels" else outputs.argmax(axis=1)
         wrong, known = (found != targets).astype(np.float64), targets != UNKNOWN
     wrong, known = (each.reshape(len(outputs), -1) for each in (wrong, known))
     return np.asarray((wrong * known).sum(axis=1) / np.maximum(1, known.sum(axis=1)), np.float32)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, fsum, inf, lgamma, log, sqrt
+from math import exp, fsum, inf, lgamma, log
 
 from moonfed.bundle.target import Kind
+from moonfed.tasks.figure import FIGURES, SHARES, figure
 
 SIGNIFICANCE = 0.05  # of the one-sided test: how often a device may decline an equally good version
-SHARES: tuple[Kind, ...] = ("class", "labels", "mask")  # whose errors are shares of what is wrong
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +29,13 @@ class Comparison:
 
     @property
     def score(self) -> float:
-        """The release's result as people know it: see `score_of`."""
-        return score_of(self.kind, self.error)
+        """The release's result as people know it: see `figure`."""
+        return figure(self.kind, self.error)
 
     @property
     def current_score(self) -> float | None:
         """The current version's."""
-        return None if self.current_error is None else score_of(self.kind, self.current_error)
+        return None if self.current_error is None else figure(self.kind, self.current_error)
 
     @property
     def drop(self) -> float:
@@ -58,32 +58,13 @@ class Comparison:
         return min(1.0, fsum(ways))
 
     def __str__(self) -> str:
-        found = f"{NAMES[self.kind]} {self.score:.4g} on {self.samples} samples held out here"
+        found = f"{FIGURES[self.kind]} {self.score:.4g} on {self.samples} samples held out here"
         if self.current_score is None:
             return found
         return (
             f"{found}, the current version {self.current_score:.4g}: {self.lost} lost, {self.gained} gained, "
             f"p = {self.p_value:.2g}"
         )
-
-
-NAMES: dict[Kind, str] = {
-    "class": "accuracy",
-    "labels": "share of labels right",
-    "mask": "pixel accuracy",
-    "values": "rmse",
-    "none": "reconstruction error",
-    "next": "perplexity",
-}
-
-
-def score_of(kind: Kind, error: float) -> float:
-    """Return the figure of a mean error: the share that is right, or RMSE, mean score or perplexity."""
-    if kind in SHARES:
-        return 1.0 - error
-    if kind == "next":
-        return exp(min(error, 700.0))
-    return sqrt(error) if kind == "values" else error
 
 
 def compare(kind: Kind, errors: Sequence[float], current_errors: Sequence[float] | None) -> Comparison:

@@ -18,7 +18,7 @@ from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.redact import without_paths
-from moonfed.edge_client.agent.release_gate import SHARES, SIGNIFICANCE, Comparison, compare, is_worse
+from moonfed.edge_client.agent.release_gate import SIGNIFICANCE, Comparison, compare, is_worse
 from moonfed.edge_client.agent.transfers import FETCH_ERRORS, REJECTIONS, BlobTransfers, Superseded, WindowClosed
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.resources.free_disk import require_space
@@ -39,6 +39,7 @@ from moonfed.errors import (
 from moonfed.fleet.target_release import Outcome, ReleaseReport, TargetRelease
 from moonfed.models.release_manifest import ReleaseManifest
 from moonfed.models.repository import MODEL_FILE
+from moonfed.tasks.figure import SHARES
 
 UNUSED_SECONDS = 24 * 3600.0  # after which a file of an abandoned target is deleted
 REASON_LENGTH = 1000  # characters
