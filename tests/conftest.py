@@ -14,9 +14,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from moonfed.signing.key_files import KEYS_VARIABLE
-from tests.support.forked_programs import forked_programs, fresh_programs
+from tests.support.forked_programs import fork_programs, forked_programs, fresh_programs
 from tests.support.session_cache import CACHE
 from tests.support.shared_operators import share_operators
+from tests.support.shared_tables import share_tables
 from tests.support.signatures import write_keys
 from tests.support.temporary_directory import use_memory
 
@@ -39,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[CACHE] = tempfile.mkdtemp(prefix="moonfed-tests-")
         write_keys(Path(os.environ[CACHE]) / "keys")
         config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(CACHE)))
+    fork_programs()
     os.environ[KEYS_VARIABLE] = str(Path(os.environ[CACHE]) / "keys")
 
 
@@ -49,6 +51,7 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     """Exempt what was collected, millions of objects, from garbage collection, and make full collections rare."""
+    share_tables()
     gc.freeze()
     gc.set_threshold(700, 10, 40)
     gc.enable()

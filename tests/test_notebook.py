@@ -24,6 +24,12 @@ where = {"metadata": {"path": sys.argv[2]}}
 NotebookClient(notebook, timeout=200, record_timing=False, kernel_name="python3", resources=where).execute()
 nbformat.write(notebook, sys.argv[3])
 """
+FORK = f"""
+import sys
+sys.path.append({str(ROOT)!r})
+from tests.support.forked_programs import fork_programs
+fork_programs()
+"""
 
 
 def outputs(notebook: Path) -> str:
@@ -38,6 +44,9 @@ def test_the_notebook_goes_from_data_to_weights(tmp_path: Path) -> None:
     executed = tmp_path / "executed.ipynb"
     own = {name: str(tmp_path / name) for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR", "TMPDIR")}
     (tmp_path / "TMPDIR").mkdir()
+    startup = tmp_path / "IPYTHONDIR" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "programs.py").write_text(FORK)
     done = subprocess.run(
         [sys.executable, "-c", RUN, str(NOTEBOOK), str(tmp_path), str(executed)],
         env=os.environ | own,

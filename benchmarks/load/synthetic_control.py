@@ -145,6 +145,7 @@ def _run() -> control_pb2.Run:
         settings=RunSettings(rounds=5000).to_json(),
         round=ROUNDS,
         method="fedavg",
+        metric=control_pb2.Metric(name="accuracy", maximise=True, share=True),
         created=time.time(),
         open_round=opened,
         eligible=DEVICES,

@@ -49,3 +49,9 @@ def iso(time: datetime) -> str:
 def iso_time(seconds: float) -> str | None:
     """Return seconds since the epoch in ISO 8601 and UTC; None for 0, which means never."""
     return iso(moment(seconds)) if seconds else None
+
+
+def measured(value: float) -> str:
+    """Format a measured number, such as an error in the unit of its values, with about four digits that matter."""
+    size = abs(value)
+    return f"{value:.1f}" if size >= 1000 else f"{value:.4f}" if size >= 0.001 or not size else f"{value:.3g}"

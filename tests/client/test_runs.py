@@ -29,7 +29,7 @@ from tests.proto.control.test_held_out_score import SCORE as NIGHT
 from tests.support.coordinator import ask
 from tests.support.operator_records import score_message
 from tests.support.refusals import refused
-from tests.support.scoring_devices import counts_of
+from tests.support.scoring_devices import scores_of
 
 SCORE = replace(NIGHT, test_set="test")
 
@@ -98,7 +98,8 @@ def test_a_run_starts_with_the_settings_of_another(fleet: Fleet, client: Coordin
 
 
 def test_a_program_records_its_own_metrics(fleet: Fleet, client: Coordinator) -> None:
-    run = client.stop(client.start(fleet.path, name="measured").run).run
+    started = client.start(fleet.path, name="measured", labels={"site": "nowhere"}, allow_empty=True)  # no rounds
+    run = client.stop(started.run).run
     client.record_metrics(run, {"f1": 0.75, "recall": 0.5})
     client.record_metrics(run, {"f1": 0.25}, round=0)
     assert client.run(run).initial_metrics == {"f1": 0.25, "recall": 0.5}
@@ -157,7 +158,7 @@ def test_rounds_are_a_table(client: Coordinator, ended: str) -> None:
     table = pd.DataFrame(client.rounds(ended))
     assert list(table["round"]) == [1, 2]
     assert list(table["status"]) == ["committed"] * 2
-    assert table["accuracy"][0] == SCORE.accuracy
+    assert table["accuracy"][0] == SCORE.score
     assert np.isnan(table["accuracy"][1])
     assert list(table["train_loss"]) == [1.0, 0.5]
     assert list(table["outcomes"]) == [{"counted": 3}] * 2
@@ -209,9 +210,9 @@ def test_evaluations_are_a_table(client: Coordinator, ended: str) -> None:
     assert found.on_devices
     assert found.on_devices.closed is not None
     assert {score.device: score.samples for score in found.on_devices.scores} == {
-        device: counts_of(device, 2).samples for device in SAMPLES
+        device: scores_of(device, 2).samples for device in SAMPLES
     }
-    assert found.accuracy == found.on_devices.median
+    assert found.value == found.on_devices.median
     table = pd.DataFrame(client.evaluations(ended))
     assert list(table["round"]) == [0, 1, 2]
     assert list(table["test_set"].fillna("devices")) == ["test", "test", "devices"]

@@ -13,6 +13,7 @@ from moonfed.control.held_out_score import HeldOutScore
 from moonfed.data.data_set import DataSet
 from moonfed.export import scoring
 from moonfed.export.scoring import HeldOutData, Predictor
+from tests.support.aggregation_rounds import make_manifest
 
 
 class Given(Predictor):
@@ -30,15 +31,16 @@ def score(probabilities: list[list[float]], labels: list[int]) -> HeldOutScore:
     given = np.array(probabilities, np.float32)
     classes = tuple(f"class {number}" for number in range(given.shape[1]))
     samples = DataSet(inputs=np.arange(len(labels))[:, None], targets=np.array(labels), target=class_target(classes))
-    return Given(given).held_out_score(HeldOutData(name="test", sha256="a" * 64, samples=samples), classes)
+    manifest = make_manifest(target=samples.target)
+    return Given(given).held_out_score(HeldOutData(name="test", sha256="a" * 64, samples=samples), manifest)
 
 
 def test_counts_by_class_and_predicted_class() -> None:
     found = score([[0.9, 0.1, 0], [0.6, 0.4, 0], [0.2, 0.8, 0], [0.7, 0.3, 0]], [0, 0, 1, 1])
     assert found.rows() == [(2, 0, 0), (1, 1, 0), (0, 0, 0)]
     assert (found.support, found.predicted, found.correct) == ((2, 2, 0), (3, 1, 0), (2, 1, 0))
-    assert found.accuracy == 0.75
-    assert found.loss == pytest.approx(-np.log([0.9, 0.6, 0.8, 0.3]).mean(), rel=1e-6)
+    assert found.score == 0.75
+    assert found.metrics["loss"] == pytest.approx(-np.log([0.9, 0.6, 0.8, 0.3]).mean(), rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -65,11 +67,12 @@ def test_the_result_does_not_depend_on_the_size_of_batches(monkeypatch: pytest.M
     monkeypatch.setattr(scoring, "BATCH", 7)
     parts = score(probabilities, labels)
     assert parts.rows() == whole.rows()
-    assert (parts.loss, parts.calibration_error) == pytest.approx((whole.loss, whole.calibration_error), rel=1e-9)
+    assert parts.metrics == pytest.approx(whole.metrics, rel=1e-9)
+    assert parts.calibration_error == pytest.approx(whole.calibration_error, rel=1e-9)
 
 
 def test_a_probability_of_zero_gives_a_finite_loss() -> None:
-    assert np.isfinite(score([[1.0, 0.0]], [1]).loss)
+    assert np.isfinite(score([[1.0, 0.0]], [1]).metrics["loss"])
 
 
 def test_the_matrix_of_too_many_classes_is_left_out() -> None:

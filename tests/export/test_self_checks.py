@@ -146,7 +146,7 @@ def test_a_loss_that_is_no_scalar_is_rejected(tmp_path: Path) -> None:
 
 
 def test_samples_for_the_checks_are_like_the_description(tmp_path: Path) -> None:
-    table = TableSpec(columns=(Column(name="plan", categories=("a", "b")), Column(name="age")), target="ill")
+    table = TableSpec(columns=(Column(name="plan", categories=("a", "b")), Column(name="age")), targets=("ill",))
     recipe = BundleRecipe(
         name="t", model="mlp", target=class_target(("no", "yes")), mean=(0, 0, 40), deviation=(1, 1, 0.5),
         input=InputSpec(kind="features", shape=(3,), table=table),
@@ -175,7 +175,11 @@ def counts_only(_shape: tuple[int, ...], classes: int) -> tuple[torch.nn.Module,
 
 def test_a_model_of_certain_inputs_is_checked_with_examples(tmp_path: Path) -> None:
     sample = SampleRecipe(
-        input=InputSpec(kind="features", shape=(2,)), target=class_target(("a", "b")), mean=None, deviation=None
+        task="classification",
+        input=InputSpec(kind="features", shape=(2,)),
+        target=class_target(("a", "b")),
+        mean=None,
+        deviation=None,
     )
     recipe = BundleRecipe(
         name="t", model=f"{__name__}:counts_only", input=sample.input, target=class_target(sample.target.names),
@@ -185,5 +189,5 @@ def test_a_model_of_certain_inputs_is_checked_with_examples(tmp_path: Path) -> N
         build_bundle(recipe)
     path = tmp_path / "samples.npz"
     np.savez(path, inputs=np.array([[i % 4, 9 + i] for i in range(8)], np.float32), labels=np.arange(8) % 2)
-    examples = read_examples(str(path), sample)
+    examples, _ = read_examples(str(path), sample)
     assert build_bundle(dataclasses.replace(recipe, examples=examples)).manifest.model == recipe.model

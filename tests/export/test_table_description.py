@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
+from moonfed.bundle.target import class_target
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.bundle_recipe import read_samples
 from moonfed.export.table_description import Scale, TableDescription, read_description, write_description
 from tests.support.refusals import refused
 from tests.support.tables import CLASSES, TABLE
 
-DESCRIPTION = TableDescription(table=TABLE, classes=CLASSES, scales={"age": Scale(41.5, 12.25)})
+DESCRIPTION = TableDescription(table=TABLE, target=class_target(CLASSES), scales={"age": Scale(41.5, 12.25)})
+TARGET: dict[str, Any] = {"columns": ["churn"], "kind": "class", "names": list(CLASSES), "shape": []}
 NOTHING = dict.fromkeys(("input", "classes", "mean", "std"))
 
 
@@ -39,8 +41,8 @@ def test_a_bundle_takes_everything_from_the_description(tmp_path: Path) -> None:
     [
         ({"format": "moonfed-columns/9"}, "format is 'moonfed-columns/9'"),
         ({"kind": "table"}, "field is 'kind'"),
-        ({"classes": ["no"]}, "classes is .*"),
-        ({"classes": ["no", "no"]}, "it must be names that all differ"),
+        ({"target": TARGET | {"names": ["no"]}}, "classes is .*"),
+        ({"target": TARGET | {"names": ["no", "no"]}}, "it must be names that all differ"),
         ({"columns": [{"name": "age"}]}, "lacks the field 'mean'"),
         (
             {"columns": [{"name": "age", "mean": 1, "deviation": 0}]},
@@ -49,7 +51,14 @@ def test_a_bundle_takes_everything_from_the_description(tmp_path: Path) -> None:
         ({"columns": [{"name": "age", "mean": "x", "deviation": 1}]}, "is not a description of columns"),
         ({"columns": [{"name": "age", "mean": 1, "deviation": 1, "categories": ["a"]}]}, "field of column 'age' is"),
         ({"columns": [{"name": "age", "values": ["a"]}]}, "field of column 'age' is 'values'; the fields must be"),
-        ({"target": "age"}, "target is 'age'"),
+        ({"target": TARGET | {"columns": ["age"]}}, "target is 'age'"),
+        ({"target": TARGET | {"columns": ["a", "b"]}}, r"target.columns is \['a', 'b'\]; it must be 1 for 2 classes"),
+        ({"target": TARGET | {"kind": "mask", "shape": [2, 2]}}, "target.kind is 'mask'"),
+        ({"target": TARGET | {"colour": "red"}}, "field of target is 'colour'"),
+        ({"target": "churn"}, "is not a description of columns"),
+        ({"window": -1}, "window is -1"),
+        ({"group": "plan", "window": 2}, "group is 'plan'"),
+        ({"group": "meter"}, "group is 'meter'"),
     ],
 )
 def test_a_description_that_is_wrong_is_named_with_its_field(

@@ -19,19 +19,19 @@ from tests.support.refusals import refused
 from tests.support.tables import write_csv, write_parquet
 
 TEXT = "id,age,plan,zip,churn\na1,1,plus,10,1\na2,3,basic,9,0\na3,5,plus,10,10\n"
-CHURN = ColumnChoices(target="churn")
+CHURN = ColumnChoices(targets=("churn",))
 
 
 def test_kinds_categories_classes_and_scales_follow_from_the_cells(tmp_path: Path) -> None:
-    choices = ColumnChoices(target="churn", ignored=("id",), categorical=("zip",))
+    choices = ColumnChoices(targets=("churn",), ignored=("id",), categorical=("zip",))
     found = infer_description(write_csv(tmp_path / "customers.csv", TEXT), choices)
     assert found.table.columns == (
         Column(name="age"),
         Column(name="plan", categories=("basic", "plus")),
         Column(name="zip", categories=("9", "10")),
     )
-    assert found.table.target == "churn"
-    assert found.classes == ("0", "1", "10")  # whole numbers by value
+    assert found.table.targets == ("churn",)
+    assert found.target.names == ("0", "1", "10")  # whole numbers by value
     assert found.scales == {"age": Scale(3, float(f"{np.std([1, 3, 5]):.6g}"))}
     assert list(found.mean) == [3, 0, 0, 0, 0]
     assert list(found.deviation[1:]) == [1, 1, 1, 1]
@@ -51,7 +51,7 @@ def test_scales_of_many_batches_are_those_of_all_rows(tmp_path: Path, monkeypatc
 def test_parquet_files_are_described_alike(tmp_path: Path) -> None:
     columns = {"age": [1, 3, 5], "plan": ["plus", "basic", "plus"], "churn": [1, 0, 10]}
     by_parquet = infer_description(write_parquet(tmp_path / "c.parquet", columns), CHURN)
-    choices = ColumnChoices(target="churn", ignored=("id", "zip"))
+    choices = ColumnChoices(targets=("churn",), ignored=("id", "zip"))
     assert by_parquet == infer_description(write_csv(tmp_path / "c.csv", TEXT), choices)
 
 
@@ -112,12 +112,12 @@ def test_a_column_that_may_be_no_feature_needs_a_word_of_the_user(
 ) -> None:
     path = table(tmp_path, cells)
     with pytest.raises(InvalidInput, match=f"^{path}, column it {reason}.*--numeric, --categorical or --ignore"):
-        infer_description(path, ColumnChoices(target="ill"))
-    found = infer_description(path, ColumnChoices(target="ill", categorical=["it"]))
+        infer_description(path, ColumnChoices(targets=("ill",)))
+    found = infer_description(path, ColumnChoices(targets=("ill",), categorical=["it"]))
     assert len(found.table.columns[1].categories) == len(set(cells))
-    assert infer_description(path, ColumnChoices(target="ill", ignored=["it"])).table.names == ("age",)
+    assert infer_description(path, ColumnChoices(targets=("ill",), ignored=["it"])).table.names == ("age",)
     assert caplog.records == []
-    infer_description(path, ColumnChoices(target="ill", ask=False))
+    infer_description(path, ColumnChoices(targets=("ill",), ask=False))
     assert len(caplog.records) == 1
 
 
@@ -139,18 +139,18 @@ def test_a_doubtful_column_is_reported_until_the_user_names_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, cells: Sequence[str], note: str
 ) -> None:
     path = table(tmp_path, cells)
-    found = infer_description(path, ColumnChoices(target="ill"))
+    found = infer_description(path, ColumnChoices(targets=("ill",)))
     (record,) = caplog.records
     assert record.message.startswith(f"{path}, column it {note}")
     kind = "numeric" if "it" in found.scales else "categorical"
-    named = ColumnChoices(target="ill", **{kind: ["it"]})  # type: ignore[arg-type]
+    named = ColumnChoices(targets=("ill",), **{kind: ["it"]})  # type: ignore[arg-type]
     assert infer_description(path, named) == found
     assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize("cells", [["0", "1"], ["plus", "basic"], ["0.5", "99"], ["-1", "0", "1", "-2"], ["5"]])
 def test_what_is_plain_is_not_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture, cells: Sequence[str]) -> None:
-    infer_description(table(tmp_path, cells), ColumnChoices(target="ill"))
+    infer_description(table(tmp_path, cells), ColumnChoices(targets=("ill",)))
     assert caplog.records == []
 
 
@@ -164,9 +164,9 @@ def test_the_index_of_pandas_is_no_feature_even_if_it_is_shuffled(tmp_path: Path
 def test_numeric_columns_have_no_other_cells(tmp_path: Path) -> None:
     path = table(tmp_path, ["1,5", "2,5"])
     with pytest.raises(UnusableTable, match=r"has 60 cells .* row 2, column it: '1,5' is not a number"):
-        infer_description(path, ColumnChoices(target="ill", numeric=["it"]))
+        infer_description(path, ColumnChoices(targets=("ill",), numeric=["it"]))
     with refused(InvalidInput, "numeric", "it"):
-        ColumnChoices(target="ill", numeric=["it"], categorical=["it"])
+        ColumnChoices(targets=("ill",), numeric=["it"], categorical=["it"])
 
 
 @pytest.mark.parametrize(
@@ -182,20 +182,22 @@ def test_numeric_columns_have_no_other_cells(tmp_path: Path) -> None:
 def test_a_target_that_names_no_classes_is_refused(tmp_path: Path, target: Sequence[str], reason: str) -> None:
     path = table(tmp_path, ["a", "b"], target)
     with refused(InvalidInput, "target", "ill"):
-        infer_description(path, ColumnChoices(target="ill", ask=False))
-    assert len(infer_description(path, ColumnChoices(target="ill", categorical=["ill"])).classes) == len(target)
+        infer_description(path, ColumnChoices(targets=("ill",), ask=False))
+    assert len(infer_description(path, ColumnChoices(targets=("ill",), categorical=["ill"])).target.names) == len(
+        target
+    )
 
 
 def test_spellings_of_one_name_are_one_category(tmp_path: Path) -> None:
     found = infer_description(
-        table(tmp_path, ["True", "false", "TRUE", "False"], ["1", "0.0", "1.0", "0"]), ColumnChoices(target="ill")
+        table(tmp_path, ["True", "false", "TRUE", "False"], ["1", "0.0", "1.0", "0"]), ColumnChoices(targets=("ill",))
     )
-    assert found.classes == ("0.0", "1")
+    assert found.target.names == ("0.0", "1")
     assert found.table.columns[1].categories == ("True", "false")
 
 
 def test_a_mean_has_as_many_decimals_as_the_deviation(tmp_path: Path) -> None:
-    found = infer_description(table(tmp_path, ["100000.25", "100001.5", "100001.75"]), ColumnChoices(target="ill"))
+    found = infer_description(table(tmp_path, ["100000.25", "100001.5", "100001.75"]), ColumnChoices(targets=("ill",)))
     assert found.scales["it"].mean == pytest.approx(100001.16666667, abs=1e-4)
 
 
@@ -205,4 +207,4 @@ def test_what_is_no_table_is_named(tmp_path: Path) -> None:
     with refused(NotFound, "data"):
         infer_description(tmp_path / "absent.csv", CHURN)
     with refused(InvalidInput, "target"):
-        infer_description(write_csv(tmp_path / "c.csv", TEXT), ColumnChoices(target=""))
+        infer_description(write_csv(tmp_path / "c.csv", TEXT), ColumnChoices(targets=("",)))

@@ -147,6 +147,7 @@ def finished_run(**fields: Any) -> control_pb2.Run:
     initial = to_message(BUNDLE.manifest.files[WEIGHTS_FILE])
     usual: dict[str, Any] = {"run": "digits", "status": "finished", "method": "fedavg", "settings": settings}
     usual |= {"model": initial, "initial_model": initial}
+    usual["metric"] = control_pb2.Metric(name="accuracy", maximise=True, share=True)
     return control_pb2.Run(**(usual | fields))
 
 
@@ -200,7 +201,7 @@ def misnamed(malicious: Malicious, release: Signed, name: str) -> dict[str, Mess
     status = "committed"
     run = malicious.replies["GetRun"]
     assert isinstance(run, control_pb2.Run)
-    device = control_pb2.DeviceEvaluation(scores=[control_pb2.DeviceScore(device=name, samples=1)])
+    device = control_pb2.DeviceEvaluation(scores=[control_pb2.DeviceScore(device=name, samples=1)], metric=score.metric)
     return {
         "ListReleases": control_pb2.ListReleasesReply(releases=[listed(release, name=name)]),
         "ListEvaluations": [

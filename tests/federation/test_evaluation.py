@@ -57,10 +57,8 @@ def expected(federation: Federation, bundle: Path, model: Path, device: str) -> 
     return {
         "device": device,
         "samples": len(samples),
-        "correct": right,
-        "local_correct": own_right,
-        "accuracy": right / len(samples),
-        "local_accuracy": own_right / len(samples),
+        "score": right / len(samples),
+        "local_score": own_right / len(samples),
     }
 
 
@@ -99,7 +97,7 @@ def started(federation: Federation, bundle: Path) -> None:
         federation.until_log(name, "run r has ended")
 
 
-def test_devices_count_what_the_graph_predicts_on_the_same_samples(
+def test_devices_score_what_the_graph_predicts_on_the_same_samples(
     federation: Federation, make_bundle: Callable[..., Path]
 ) -> None:
     bundle = make_bundle("fedavg", epochs=1)
@@ -113,8 +111,8 @@ def test_devices_count_what_the_graph_predicts_on_the_same_samples(
         f"the holdout of this device has fewer than {MIN_HOLDOUT} samples": ["cam-4"],
     }
     assert found["waiting"] == []
-    accuracies = [score["correct"] / score["samples"] for score in scores]
-    worse = sum(score["correct"] < score["local_correct"] for score in scores)
+    accuracies = [score["score"] for score in scores]
+    worse = sum(score["score"] < score["local_score"] for score in scores)
     assert (found["median"], found["worst_decile"]) == (sum(accuracies) / 2, min(accuracies))
     assert (found["compared"], found["worse"]) == (2, worse)
     require_inference_only(federation, "cam-5")
@@ -175,7 +173,7 @@ def require_test_sets(federation: Federation, found: Mapping[str, Any]) -> None:
     recorded = [(one["round"], one["test_set"], one["score"]["sha256"]) for one in shown["evaluations"] if one["score"]]
     assert recorded == [(number, name, ref_of_file(test).sha256) for number in range(3) for name in ("night", "test")]
     text = run("moonfed-coordinator", "run", "show", "r", *federation.operator, "--all")
-    assert f"test set night, model 2: accuracy {again[2]['accuracy']:.4f}" in text
+    assert f"test set night, model 2: accuracy {again[2]['metrics']['accuracy']:.4f}" in text
     require_card(federation, test, found)
 
 

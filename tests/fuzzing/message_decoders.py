@@ -42,7 +42,7 @@ HEADER = fleet_pb2.SubmitHeader(
 )
 
 REPORT = fleet_pb2.ReportEvaluationRequest(
-    run="r", round=2, number=1, model="0" * 64, counts=fleet_pb2.HoldoutCounts(samples=30, correct=20, local_correct=9)
+    run="r", round=2, number=1, model="0" * 64, scores=fleet_pb2.HoldoutScores(samples=30, score=0.5, local_score=0.25)
 )
 
 

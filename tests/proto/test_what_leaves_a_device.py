@@ -60,7 +60,7 @@ def test_every_field_that_a_device_sends_is_in_the_table_once_and_none_that_it_d
 @pytest.mark.parametrize(
     "removed",
     [
-        pytest.param("`local_correct`", id="a count"),
+        pytest.param("`local_score`", id="a score"),
         pytest.param("`platform`", id="a map"),
         pytest.param("`previous`", id="a field of a part"),
         pytest.param("`signing_request`", id="of enrolment"),

@@ -137,6 +137,7 @@ def on_devices(round_: int, *, closed: float = 1.0) -> control_pb2.Evaluation:
         run="r",
         round=round_,
         closed=closed,
+        metric=control_pb2.Metric(name="accuracy", maximise=True, share=True),
         scores=[control_pb2.DeviceScore(device=f"cam-{number}", samples=9) for number in range(12)],
         median=0.925,
         worst_decile=0.5,

@@ -138,20 +138,15 @@ def test_folding_removes_batch_normalisation_and_preserves_predictions() -> None
         assert np.abs(Predictor(folded).predict(inputs) - expected).max() < 1e-5
 
 
-def test_two_exports_in_two_processes_are_byte_identical(
-    trained: Trained, trained_run: Control, tmp_path: Path
+def test_an_export_in_another_process_is_byte_identical(
+    runs: CoordinatorClient, trained: Trained, trained_run: Control, tmp_path: Path
 ) -> None:
-    contents = []
-    for seed in ("1", "2"):
-        output = tmp_path / f"{seed}.onnx"
-        arguments = ["onnx", "r", "--data", str(trained.test_file), "--output", str(output), "--insecure"]
-        arguments += ["--coordinator", trained_run.address, "--embeddings"]
-        code = f"from moonfed.cli.program import app; app({arguments!r})"
-        environment = os.environ | {"PYTHONHASHSEED": seed}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        contents.append(output.read_bytes())
-    assert contents[0] == contents[1]
-    assert read_metadata(contents[0])["name"] == RECIPE.name
+    output, here = tmp_path / "there.onnx", check_model(runs, "r", NpzSource(trained.test_file), embeddings=True).graph
+    arguments = ["onnx", "r", "--data", str(trained.test_file), "--output", str(output), "--insecure"]
+    arguments += ["--coordinator", trained_run.address, "--embeddings"]
+    code = f"from moonfed.cli.program import app; app({arguments!r})"
+    environment = os.environ | {"PYTHONHASHSEED": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert output.read_bytes() == here
+    assert read_metadata(here)["name"] == RECIPE.name

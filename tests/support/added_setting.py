@@ -20,7 +20,7 @@ from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.fleet.run import run_simulation
 from moonfed.experiments.simulation import from_document
-from tests.support import coordinator, coordinator_programs
+from tests.support import coordinator, coordinator_programs, shared_bundles  # noqa: F401 - for the simulation
 from tests.support.console_process import console_process, log_in
 from tests.support.coordinator_programs import Programs
 from tools.reference.__main__ import generated

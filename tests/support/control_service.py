@@ -14,6 +14,7 @@ from moonfed.blobs.tensors import Vector, write_model
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import MANIFEST_FILE, WEIGHTS_FILE
 from moonfed.control.codec import from_message
+from moonfed.control.codec import to_message as to_control
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.control.run_settings import RunSettings
 from moonfed.errors import MoonfedError, NotFound
@@ -41,6 +42,7 @@ class Control(control_pb2_grpc.ControlServicer):
             signature=to_message(ref_of_bytes(bundle.signature)),
             model=initial,
             initial_model=initial,
+            metric=to_control(control_pb2.Metric, bundle.manifest.metric),
             settings=RunSettings(rounds=10).to_json(),
         )
         self.rounds: list[control_pb2.Round] = []
@@ -128,7 +130,7 @@ class Control(control_pb2_grpc.ControlServicer):
     def RecordScore(
         self, request: control_pb2.RecordScoreRequest, context: grpc.ServicerContext
     ) -> control_pb2.RecordScoreReply:
-        metrics = from_message(HeldOutScore, request.score).metrics
+        metrics = from_message(HeldOutScore, request.score).recorded
         target = self.rounds[request.round - 1].metrics if request.round else self.run.initial_metrics
         target.update(metrics)
         self.scores[request.round, request.score.test_set] = request.score

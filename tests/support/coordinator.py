@@ -395,7 +395,7 @@ class Device:
         ask(self.fleet.ReportEligibility, request)
 
     def scored(
-        self, task: fleet_pb2.EvaluationTask, correct: int = 15, local_correct: int | None = None, declined: str = ""
+        self, task: fleet_pb2.EvaluationTask, correct: int = 15, local: int | None = None, declined: str = ""
     ) -> None:
         """Answer an evaluation: so many of 20 samples, or the reason why there are none."""
         request = fleet_pb2.ReportEvaluationRequest(
@@ -404,8 +404,8 @@ class Device:
         if declined:
             request.declined = declined
         else:
-            counts = fleet_pb2.HoldoutCounts(samples=20, correct=correct, local_correct=local_correct)
-            request.counts.CopyFrom(counts)
+            own = None if local is None else local / 20
+            request.scores.CopyFrom(fleet_pb2.HoldoutScores(samples=20, score=correct / 20, local_score=own))
         ask(self.fleet.ReportEvaluation, request)
 
     def header(self, work: fleet_pb2.Assignment, content: bytes, **fields: Any) -> fleet_pb2.SubmitHeader:

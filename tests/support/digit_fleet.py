@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import TensorSpec, Vector
 from moonfed.bundle.files import Bundle
-from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec, Manifest, PlanSpec
+from moonfed.bundle.manifest import ACCURACY, MANIFEST_FILE, PLAN_FILE, InputSpec, Manifest, PlanSpec
 from moonfed.bundle.target import class_target
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.errors import MoonfedError, Unavailable
@@ -110,8 +110,11 @@ def score(model: Vector, test_set: str = "test") -> HeldOutScore:
         test_set=test_set,
         sha256=hashlib.sha256(inputs.tobytes()).hexdigest(),
         samples=len(labels),
-        accuracy=float((predicted == labels).mean()),
-        loss=float(-np.log(found[np.arange(len(labels)), labels] + 1e-9).mean()),
+        metric=ACCURACY,
+        metrics={
+            "accuracy": float((predicted == labels).mean()),
+            "loss": float(-np.log(found[np.arange(len(labels)), labels] + 1e-9).mean()),
+        },
         calibration_error=float(abs(found.max(axis=1).mean() - (predicted == labels).mean())),
         calibration_bins=15,
         classes=CLASSES,
@@ -276,8 +279,9 @@ def card_of(name: str, version: int, run: str, round_: int, found: HeldOutScore,
         f"|  |  |\n| --- | --- |\n| file | `model.onnx`, {size:,} bytes |\n| input `inputs` | FP32 [any, 64] |\n"
         "| output `probabilities` | FP32 [any, 10] |\n| network | `linear` |\n| moonfed release | `0.1.0` |",
         "## Quality",
-        f"On {found.samples:,} samples (sha256 `{found.sha256}`): accuracy {found.accuracy:.4f}, "
-        f"loss {found.loss:.4f}, expected calibration error {found.calibration_error:.4f} in 15 bins of equal width.",
+        f"On {found.samples:,} samples (sha256 `{found.sha256}`): accuracy {found.score:.4f}, "
+        f"loss {found.metrics['loss']:.4f}, expected calibration error {found.calibration_error:.4f} in 15 bins of "
+        "equal width.",
         "| class | precision | recall | samples |\n| --- | --- | --- | --- |\n" + "\n".join(by_class),
         "Samples by class (rows) and predicted class (columns):",
         "\n".join((head, rule, *rows)),
@@ -297,8 +301,8 @@ def evaluation_of(found: HeldOutScore) -> bytes:
     document = {
         "data_sha256": found.sha256,
         "samples": found.samples,
-        "accuracy": found.accuracy,
-        "loss": found.loss,
+        "accuracy": found.score,
+        "loss": found.metrics["loss"],
         "classes": [
             {"name": one.name, "precision": one.precision, "recall": one.recall, "support": one.support}
             for one in found.by_class()
@@ -337,7 +341,7 @@ def digits_release(calls: OperatorCalls, run: str, bundle: Bundle, version: int,
             variant: {name: ref_of_bytes(content) for name, content in files.items()}
             for variant, files in variants.items()
         },
-        evaluation=Evaluation(accuracy=found.accuracy, samples=found.samples, data_sha256=found.sha256),
+        evaluation=Evaluation(accuracy=found.score, samples=found.samples, data_sha256=found.sha256),
     )
     written = manifest.to_bytes()
     signature_bytes = signature(written, name="digits", version=version, kind=RELEASE).to_bytes()

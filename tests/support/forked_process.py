@@ -34,6 +34,7 @@ READY = b"ready\n"  # says the fork server when it has imported everything
 MODULES = (
     "tests.faults.program",
     "tests.replicas.program",
+    "tests.support.limited_server",
     "tests.support.short_demo",
     "moonfed.experiments.fleet.fork_server",
     "benchmarks.load.baseline_coordinator",

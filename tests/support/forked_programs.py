@@ -138,14 +138,18 @@ class ForkedPopen(AnyPopen):
         return self.returncode
 
 
+def fork_programs() -> None:
+    """Fork whatever this process starts of our programs through `subprocess`."""
+    subprocess.Popen = ForkedPopen  # type: ignore[misc]
+
+
 @pytest.fixture
-def forked_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fork whatever a test starts of our programs through `subprocess`."""
+def forked_programs() -> None:
+    """Await the server before a test that starts programs, and that might measure how long they take."""
     _server()  # which imports for some seconds
-    monkeypatch.setattr(subprocess, "Popen", ForkedPopen)
 
 
 @pytest.fixture
-def fresh_programs(monkeypatch: pytest.MonkeyPatch, forked_programs: None) -> None:
-    """Start programs as an operator does, where another fixture of the test has them forked."""
+def fresh_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start programs as an operator does."""
     monkeypatch.setattr(subprocess, "Popen", REAL_POPEN)

@@ -17,7 +17,8 @@ from moonfed.serving.server import serve
 from moonfed.serving.server_settings import ServerSettings
 
 
-def main(repository: str, document: str) -> None:
+def main() -> None:
+    repository, document = sys.argv[1:]
     settings: dict[str, Any] = json.loads(document)
     if files := settings.pop("open_files", 0):
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
@@ -33,4 +34,4 @@ def main(repository: str, document: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

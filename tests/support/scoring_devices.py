@@ -1,4 +1,4 @@
-"""Devices that train and evaluate by arithmetic, whose counts a test can compute."""
+"""Devices that train and evaluate by arithmetic, whose scores a test can compute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moonfed.errors import MoonfedError
-from moonfed.fleet.evaluation import MIN_HOLDOUT, EvaluationTask, HoldoutCounts
+from moonfed.fleet.evaluation import MIN_HOLDOUT, EvaluationTask, HoldoutScores
 from moonfed.fleet.messages import read_assignment, read_evaluation
 from moonfed.v1 import control_pb2
 from tests.faults.fleet import SAMPLES, Coordinators, LightDevice
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 PAUSE = 0.05  # seconds of an evaluation, so that there is such a thing as the middle of several
 
 
-def counts_of(device: str, round_: int) -> HoldoutCounts:
-    """Return what a device counts for the global model of a round: different for every device and model."""
+def scores_of(device: str, round_: int) -> HoldoutScores:
+    """Return a device's scores of the global model of a round: different for every device and model."""
     digest = hashlib.sha256(f"{device}/{round_}".encode()).digest()
     samples = MIN_HOLDOUT + digest[0]
-    return HoldoutCounts(samples=samples, correct=digest[1] % samples, local_correct=digest[2] % samples)
+    return HoldoutScores(samples=samples, score=digest[1] / 256, local_score=digest[2] / 256)
 
 
 class ScoringDevice(LightDevice):
@@ -50,7 +50,7 @@ class ScoringDevice(LightDevice):
         self.asked.append(task)
         link.fetch(task.model, self._blobs, self._wanted)
         time.sleep(PAUSE)
-        link.report_evaluation(task, counts_of(self.name, task.round))
+        link.report_evaluation(task, scores_of(self.name, task.round))
         self.acknowledged.append(task.key)
 
 
@@ -86,13 +86,11 @@ def evaluations(coordinators: Coordinators, run: str) -> list[control_pb2.Device
 
 
 def require_complete(found: Sequence[control_pb2.DeviceEvaluation], rounds: int) -> None:
-    """Assert that every model was evaluated by each device once, with its own counts."""
+    """Assert that every model was evaluated by each device once, with its own scores."""
     assert [(entry.round, entry.number) for entry in found] == [(round_, 1) for round_ in range(rounds + 1)]
     for entry in found:
         assert not entry.waiting
         assert not entry.skipped
-        scores = {score.device: (score.samples, score.correct, score.local_correct) for score in entry.scores}
-        computed = {name: counts_of(name, entry.round) for name in SAMPLES}
-        assert scores == {
-            name: (counts.samples, counts.correct, counts.local_correct) for name, counts in computed.items()
-        }
+        scores = {one.device: (one.samples, one.score, one.local_score) for one in entry.scores}
+        computed = {name: scores_of(name, entry.round) for name in SAMPLES}
+        assert scores == {name: (one.samples, one.score, one.local_score) for name, one in computed.items()}

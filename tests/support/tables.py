@@ -13,7 +13,7 @@ from moonfed.data.source import REQUIRED, LabelUse
 from moonfed.data.table import TableSource
 from moonfed.data.table_spec import Column, TableSpec
 
-TABLE = TableSpec(columns=(Column(name="age"), Column(name="plan", categories=("basic", "plus"))), target="churn")
+TABLE = TableSpec(columns=(Column(name="age"), Column(name="plan", categories=("basic", "plus"))), targets=("churn",))
 INPUT = InputSpec(kind="features", shape=(3,), table=TABLE)
 CLASSES = ("no", "yes")
 GOOD = "id,plan,age,churn\n1,plus,31.5,no\n2,basic,-4e1,yes\n3,plus,.5,no\n"

@@ -13,6 +13,7 @@ from moonfed.data.formats import HELP, METAVAR
 from moonfed.export.methods import LOCAL_ONLY, METHODS
 from moonfed.registry import read_pairs
 from moonfed.server_rules import SERVER_RULES, read_server_rule
+from moonfed.tasks import TASKS
 from moonfed.transport.operator_options import JsonOption
 
 if TYPE_CHECKING:
@@ -24,17 +25,46 @@ def bundle(
     output: Annotated[Path, typer.Option(metavar="DIR|FILE.zip", help="The bundle to write.")],
     input_text: Annotated[
         str | None,
-        typer.Option("--input", metavar="HxWxC|features:N", help="One raw sample: 32x32x3 pixels, or N features."),
+        typer.Option(
+            "--input",
+            metavar="HxWxC|features:N|series:LxC|tokens:T",
+            help="One raw sample: 32x32x3 pixels, N features, L steps of C channels, or T tokens.",
+        ),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(help=f"What the model does: {', '.join(TASKS)}. Default: the columns', or classification."),
     ] = None,
     classes: Annotated[
         str | None,
-        typer.Option(help='Class names with commas between them, those with a comma in "", or their number.'),
+        typer.Option(
+            help='For classification and segmentation: names with commas between them, those with a comma in "", or '
+            "their number."
+        ),
+    ] = None,
+    labels: Annotated[str | None, typer.Option(help="For multilabel: the labels' names, or their number.")] = None,
+    values: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[:UNIT],…", help="For regression: the values with their units: price:EUR,area."),
+    ] = None,
+    horizon: Annotated[
+        str | None, typer.Option(metavar="STEPS", help="For regression: forecast this many steps of the values.")
+    ] = None,
+    target_mean: Annotated[
+        str | None, typer.Option(help="For regression: the mean of each value. Default: that of --data, or 0.")
+    ] = None,
+    target_std: Annotated[
+        str | None, typer.Option(help="For regression: their standard deviations. Default: those of --data, or 1.")
+    ] = None,
+    vocabulary: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="For tokens: one on each line, or a JSON list; the first is padding."),
     ] = None,
     columns: Annotated[
         Path | None,
         typer.Option(
             metavar="COLUMNS.json",
-            help="For tables, instead of --input, --classes, --mean and --std: a file that `columns` has written.",
+            help="For tables, instead of --input, targets, --mean and --std: a file that `columns` has written.",
         ),
     ] = None,
     model: Annotated[
@@ -57,7 +87,7 @@ def bundle(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="A setting of the method, its optimiser or local training; see `methods`.",
+            help="A setting of the task, method, optimiser or local training; see `methods`.",
         ),
     ] = None,
     schedules: Annotated[
@@ -99,19 +129,40 @@ def bundle(
     three torch modules: encoder, projection head, output layer. Images reach the encoder as float [B, C, H, W], with
     sides under 16 pixels resized to 32.
 
+    With --task regression, --data with values gives their mean and deviation, unless options do.
+
     Example: moonfed-export bundle --model cnn --input 32x32x3 --classes 10 --method moon --set mu=5 --output my-bundle
     """
     from moonfed.bundle.files import require_output
     from moonfed.export import bundle_recipe as recipes
     from moonfed.export.bundle_signing import SigningOptions
+    from moonfed.export.inspection import scale_text
 
     require_output(output, replace=force)  # before a minute of compiling
     options = SigningOptions(version=version, expires_days=expires_days)
-    samples = recipes.read_samples(columns, {"input": input_text, "classes": classes, "mean": mean, "std": std})
+    given = {
+        "input": input_text,
+        "vocabulary": vocabulary,
+        "classes": classes,
+        "labels": labels,
+        "values": values,
+        "horizon": horizon,
+        "target-mean": target_mean,
+        "target-std": target_std,
+        "mean": mean,
+        "std": std,
+    }
+    samples, examples = recipes.read_samples(columns, given, task), None
+    if data is not None:
+        examples, scaled = recipes.read_examples(data, samples)
+        if scaled != samples:
+            print_step(f"of {data}: {scale_text(scaled.target)}")
+        samples = scaled
     recipe = recipes.BundleRecipe(
         name=name or output.stem,
         model=model,
         input=samples.input,
+        task=samples.task,
         target=samples.target,
         projection=recipes.read_projection(projection),
         method=recipes.read_federated(method),
@@ -123,13 +174,13 @@ def bundle(
         mean=samples.mean,
         deviation=samples.deviation,
         seed=seed,
-        examples=None if data is None else recipes.read_examples(data, samples),
+        examples=examples,
     )
     _write_bundle(recipe, output, signers or [], options, as_json=as_json)
 
 
 def methods(as_json: JsonOption = False) -> None:
-    """List the methods and server rules with their settings and defaults.
+    """List the tasks, methods and server rules with their settings and defaults.
 
     Example: moonfed-export methods --json
     """

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moonfed.bundle.manifest import CLASSIFICATION
 from moonfed.command_line.programs import print_json
-from moonfed.errors import InvalidInput
 from moonfed.transport.operator_options import JsonOption
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ SHOWN = 8  # categories
 
 def columns(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="An example: a .csv or .parquet file.")],
-    targets: Annotated[
-        list[str], typer.Option("--target", metavar="COLUMN", help="The column that names each row's class.")
-    ],
     output: Annotated[Path, typer.Option(metavar="COLUMNS.json", help="Where to write the description.")],
     ignored: Annotated[
         list[str] | None,
@@ -36,32 +33,55 @@ def columns(
         list[str] | None,
         typer.Option(metavar="COLUMN", help="A column of numbers, whose other cells are errors; repeatable."),
     ] = None,
+    targets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            metavar="COLUMN",
+            help="The column that names each row's class, or one with values or labels (0, 1 or empty); repeatable.",
+        ),
+    ] = None,
+    task: Annotated[
+        str, typer.Option(help="What a model predicts: classification, multilabel, regression or anomaly-detection.")
+    ] = CLASSIFICATION.name,
+    window: Annotated[
+        int,
+        typer.Option(metavar="ROWS", min=0, help="Rows of a sample, in the order of time. Default: one, as features."),
+    ] = 0,
+    horizon: Annotated[
+        int, typer.Option(metavar="ROWS", min=0, help="Forecast the targets of so many rows after a window.")
+    ] = 0,
+    group: Annotated[
+        str, typer.Option(metavar="COLUMN", help="The column that tells series apart; no window crosses them.")
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Describe the columns of tables from an example, for `bundle --columns`.
 
-    The description holds the order of the columns, their categories, the names of the classes, and the mean and
-    standard deviation of numeric columns. It may be edited. A bundle contains it, so that all devices encode their rows
-    in the same way.
+    The description holds the order of the columns, their categories, the target, and the mean and
+    standard deviation of numeric columns and of values. It may be edited. A bundle contains it, so that all devices
+    encode their rows in the same way.
 
     Example: moonfed-export columns customers.csv --target churn --ignore id --output columns.json
     """
     from moonfed.export.table_description import write_description
     from moonfed.export.table_inference import ColumnChoices, infer_description
 
-    if len(targets) > 1:
-        raise InvalidInput(
-            f"target is {' and '.join(map(repr, targets))}; it must be one column, since a model predicts one class "
-            "for each row; leave the others out with --ignore"
-        )
     choices = ColumnChoices(
-        target=targets[0], ignored=ignored or (), categorical=categorical or (), numeric=numeric or ()
+        targets=targets or (),
+        ignored=ignored or (),
+        categorical=categorical or (),
+        numeric=numeric or (),
+        task=task,
+        window=window,
+        horizon=horizon,
+        group=group,
     )
     description = infer_description(table, choices)
     write_description(output, description)
     if as_json:
         widths = {"columns": len(description.table.columns), "features": description.table.width}
-        print_json({"output": str(output), "classes": list(description.classes), **widths})
+        print_json({"output": str(output), "task": task, "target": description.target.to_document(), **widths})
     else:
         print(describe_columns(description))
 
@@ -69,9 +89,26 @@ def columns(
 def describe_columns(description: TableDescription) -> str:
     """Format a line for each column."""
     rows = [(column.name, _kind(column, description.scales.get(column.name))) for column in description.table.columns]
-    rows.append((description.table.target, f"target, classes {_shown(description.classes)}"))
+    rows += _targets(description)
+    if description.window:
+        within = f", within each {description.table.group}" if description.table.group else ""
+        rows.append(("samples", f"windows of {description.window} rows{within}"))
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
+
+
+def _targets(description: TableDescription) -> list[tuple[str, str]]:
+    target = description.target
+    after = f", the next {target.shape[0]} rows" if target.kind == "values" and len(target.shape) == 2 else ""
+    texts = {
+        "class": [f"target, classes {_shown(target.names)}"],
+        "labels": ["target, 0 or 1"] * len(target.names),
+        "values": [
+            f"target, mean {mean:g}, standard deviation {deviation:g}{after}"
+            for mean, deviation in zip(target.mean, target.deviation, strict=True)
+        ],
+    }.get(target.kind, ["says which rows are anomalous, for evaluation"])
+    return list(zip(description.table.targets, texts, strict=False))
 
 
 def _kind(column: Column, scale: Scale | None) -> str:

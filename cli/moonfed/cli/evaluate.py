@@ -18,6 +18,7 @@ from moonfed.cli.options import (
 )
 from moonfed.command_line.log_options import LogFormatOption, LogLevelOption
 from moonfed.command_line.programs import print_json
+from moonfed.formatting import measured
 from moonfed.observability.logs import MESSAGE, configure_logs, report
 from moonfed.transport.operator_options import FindEndpoint, TrustOption, operator_options
 
@@ -50,8 +51,9 @@ def evaluate(
 ) -> None:
     """Score a run's global models on a test set, and record the results with the run.
 
-    Records accuracy, loss, precision and recall by class, the confusion matrix and the calibration error. Models that
-    already have a score on a test set of this name are skipped. With --json, prints one line per model.
+    Records the task's metrics and the loss; for classes, also precision, recall, the confusion matrix and, unless they
+    are of pixels, the calibration error. Models that already have a score on a test set of this name are skipped. With
+    --json, prints one line per model.
 
     Example: moonfed-export evaluate my-run --data night.npz --test-set night --follow
     """
@@ -99,8 +101,5 @@ class _ScorePrinter:
         if self._as_json:
             print_json({"round": result.round, **result.score.to_json(), "seconds": round(result.seconds, 3)})
         else:
-            print(
-                f"round {result.round:3d}  accuracy {result.score.accuracy:.4f}  loss {result.score.loss:.4f}  "
-                f"calibration error {result.score.calibration_error:.4f}  ({result.seconds:.1f} s)",
-                flush=True,
-            )
+            values = "  ".join(f"{name} {measured(value)}" for name, value in result.score.described().items())
+            print(f"round {result.round:3d}  {values}  ({result.seconds:.1f} s)", flush=True)

@@ -81,9 +81,12 @@ class InputSpec:
         good = len(set(self.vocabulary)) == len(self.vocabulary)
         require(good, "input.vocabulary", self.vocabulary[:8], "tokens that all differ")
         if self.table is not None:
-            require(self.kind == "features", "input.kind", self.kind, "'features' for tables")
+            require(self.kind in ("features", "series"), "input.kind", self.kind, "'features' or 'series' for tables")
             width = self.table.width
-            require(self.shape == (width,), "input.shape", self.shape, f"({width},), the width of the columns")
+            shape = f"({'N, ' if self.kind == 'series' else ''}{width},), the width of the columns"
+            require(self.shape[-1] == width, "input.shape", self.shape, shape)
+            if self.kind == "features":
+                self.table.require_others()
 
     @property
     def dtype(self) -> str:
@@ -94,6 +97,8 @@ class InputSpec:
         """Return the samples in words, such as "images of 32x32x3"."""
         if self.kind == "image":
             return f"images of {'x'.join(map(str, self.shape))}"
+        if self.kind == "series" and self.table:
+            return f"windows of {self.shape[0]} rows of tables of {len(self.table.columns)} columns"
         if self.kind == "series":
             return f"series of {self.shape[0]} steps and {self.shape[1]} channels"
         if self.kind == "tokens":

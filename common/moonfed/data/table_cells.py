@@ -11,15 +11,18 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from moonfed.bundle.target import UNKNOWN
 from moonfed.data.bad_cells import BadCells, Cell, one_of
-from moonfed.data.spelling import NUMBER, Names
+from moonfed.data.spelling import NUMBER, Names, canonical
 from moonfed.data.table_reader import Batch, Cells
 from moonfed.errors import InvalidInput
 
 MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "?")  # in numeric columns, in lower case
+_FLAGS = ({canonical("0"), "false"}, {canonical("1"), "true"})
 _IS_MISSING = "is missing"
 
 Numbers = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 
 
@@ -52,6 +55,29 @@ def parse_numbers(cells: Cells, place: str) -> Numbers:
         raise InvalidInput(f"{place} has type {cells.type}; it must be numbers or text")
     numbers: Numbers = np.asarray(parsed.to_numpy(zero_copy_only=False), np.float64)
     return numbers
+
+
+def read_flags(batch: Batch, name: str, position: int, bad: BadCells) -> Flags:
+    """Return 0 or 1 for each cell, UNKNOWN for a missing one; other cells are added to `bad`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = as_text(batch.columns[name], bad.place(name))
+    spellings = pc.unique(text)
+    flags = pa.array([_flag(value) for value in spellings.to_pylist()], pa.int64())
+    found = flags.take(pc.index_in(text, spellings))
+    indices = np.flatnonzero(np.asarray(found.is_null()))
+    if len(indices):
+        bad.add(indices.tolist(), _describe(batch, name, position, lambda _: "is not 0, 1 or empty", bad))
+    return np.asarray(found.fill_null(0).to_numpy(zero_copy_only=False), np.uint8)
+
+
+def _flag(text: str | None) -> int | None:
+    """Return a cell's flag; None if it is none."""
+    if is_missing(text):
+        return UNKNOWN
+    known = canonical(text or "")
+    return next((flag for flag, names in enumerate(_FLAGS) if known in names), None)
 
 
 def read_positions(batch: Batch, name: str, position: int, names: Sequence[str], bad: BadCells) -> Positions:

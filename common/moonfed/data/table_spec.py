@@ -45,17 +45,26 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """The columns that a model takes, in the order of its features, and the column with the labels."""
+    """The columns that a model takes, in the order of its features, and those with what it predicts.
+
+    A series is a window of rows, and columns that are predicted for later rows may be among those that it takes.
+    """
 
     columns: tuple[Column, ...]
-    target: str
+    targets: tuple[str, ...]  # none: the rows are only reproduced
+    group: str = ""  # the column that tells apart series whose rows are in one table; empty: the table is one series
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
-        _require_name("target", self.target)
+        for target in self.targets:
+            _require_name("target", target)
         require(bool(names), "columns", names, "at least one")
         require(len(set(names)) == len(names), "columns", names, "names that all differ")
-        require(self.target not in names, "target", self.target, f"another column than {', '.join(names)}")
+        require(len(set(self.targets)) == len(self.targets), "targets", self.targets, "names that all differ")
+        if self.group:
+            _require_name("group", self.group)
+            others = {*names, *self.targets}
+            require(self.group not in others, "group", self.group, f"another column than {', '.join(sorted(others))}")
 
     @property
     def width(self) -> int:
@@ -67,15 +76,28 @@ class TableSpec:
         """The columns' names in order."""
         return tuple(column.name for column in self.columns)
 
+    def require_others(self) -> None:
+        """Raise InvalidInput if a model would predict what it takes."""
+        for target in self.targets:
+            require(target not in self.names, "target", target, f"another column than {', '.join(self.names)}")
+
     def to_document(self) -> dict[str, Any]:
         """Return JSON values."""
-        return {"columns": [column.to_document() for column in self.columns], "target": self.target}
+        document: dict[str, Any] = {
+            "columns": [column.to_document() for column in self.columns],
+            "targets": list(self.targets),
+        }
+        return document | ({"group": self.group} if self.group else {})
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> TableSpec:
         """Read what `to_document` returned; raise KeyError, TypeError or InvalidInput."""
         columns: Sequence[Mapping[str, Any]] = document["columns"]
-        return cls(columns=tuple(map(Column.from_document, columns)), target=str(document["target"]))
+        return cls(
+            columns=tuple(map(Column.from_document, columns)),
+            targets=tuple(map(str, document["targets"])),
+            group=str(document.get("group", "")),
+        )
 
 
 def _require_name(field: str, value: str) -> None:

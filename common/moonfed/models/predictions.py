@@ -1,9 +1,18 @@
-"""Predictions as JSON, in the same form from `moonfed-client predict` and `moonfed-export classify`."""
+"""Predictions as JSON and as text, by the kind of target."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import TargetSpec
+
+LIKELY = 0.5  # probability from which a label applies
+NEXT = 5  # tokens that are listed
 
 
 def prediction_document(name: str, classes: Iterable[tuple[int, str, float]]) -> dict[str, Any]:
@@ -16,3 +25,59 @@ def prediction_document(name: str, classes: Iterable[tuple[int, str, float]]) ->
         "confidence": best["confidence"],
         "classes": ranked,
     }
+
+
+def output_document(
+    name: str, target: TargetSpec, spec: InputSpec, output: npt.NDArray[Any], sample: npt.NDArray[Any]
+) -> dict[str, Any]:
+    """Return the prediction of one sample from a model's output for it, and the sample itself.
+
+    `class`: as `prediction_document`. `labels`: each one's probability, and those that apply. `values`: by name, or a
+    list for each step of a forecast. `mask`: each class's share of the pixels. `none`: the score. `next`: the most
+    probable tokens after the last that is no padding.
+    """
+    if target.kind == "class":
+        order = np.argsort(-output, kind="stable")
+        return prediction_document(name, ((int(i), target.names[i], float(output[i])) for i in order))
+    if target.kind == "labels":
+        found = {label: float(value) for label, value in zip(target.names, output, strict=True)}
+        return {
+            "name": name,
+            "labels": [label for label, value in found.items() if value >= LIKELY],
+            "probabilities": found,
+        }
+    if target.kind == "values":
+        steps = [dict(zip(target.names, map(float, row), strict=True)) for row in np.atleast_2d(output)]
+        return {"name": name, "values": steps if output.ndim > 1 else steps[0]}
+    if target.kind == "mask":
+        pixels = np.bincount(output.argmax(axis=0).reshape(-1), minlength=len(target.names))
+        shares = {label: int(count) / pixels.sum() for label, count in zip(target.names, pixels, strict=True)}
+        return {"name": name, "shares": {label: float(share) for label, share in shares.items()}}
+    if target.kind == "none":
+        return {"name": name, "score": float(output)}
+    last = int(np.flatnonzero(np.r_[1, sample[1:]])[-1])
+    row = output[last]
+    best = np.argsort(-row, kind="stable")[:NEXT]
+    return {"name": name, "next": [{"token": spec.vocabulary[i], "probability": float(row[i])} for i in best]}
+
+
+def output_text(document: dict[str, Any], target: TargetSpec) -> str:
+    """Return a prediction in words, without the sample's name."""
+    if target.kind == "labels":
+        return ", ".join(f"{label} {document['probabilities'][label]:.3f}" for label in document["labels"]) or "none"
+    if target.kind == "values":
+        steps = document["values"] if isinstance(document["values"], list) else [document["values"]]
+        return "; ".join(", ".join(_value(name, value, target) for name, value in step.items()) for step in steps)
+    if target.kind == "mask":
+        ordered = sorted(document["shares"].items(), key=lambda pair: -pair[1])
+        return ", ".join(f"{label} {100 * share:.1f} %" for label, share in ordered if share)
+    if target.kind == "none":
+        return f"score {document['score']:.4g}"
+    if target.kind == "next":
+        return ", ".join(f"{each['token']!r} {each['probability']:.3f}" for each in document["next"])
+    return f"{document['class']}  {document['confidence']:.3f}"
+
+
+def _value(name: str, value: float, target: TargetSpec) -> str:
+    unit = target.units[target.names.index(name)] if target.units else ""
+    return f"{name} {value:.6g}{' ' + unit if unit else ''}"

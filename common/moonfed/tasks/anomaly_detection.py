@@ -32,11 +32,15 @@ class AnomalyScorer(Scorer):
     def metrics(self) -> dict[str, float]:
         """Return the mean score of usual samples, also as the loss, and the AUROC where samples are told apart."""
         scores, anomalous = np.concatenate(self.scores), np.concatenate(self.anomalous)
-        usual = scores if anomalous.ndim > 1 else scores[anomalous == 0]
+        if anomalous.ndim > 1:
+            error = float(scores.mean())
+            return {"reconstruction_error": error, "loss": error}
+        usual, unusual = scores[anomalous == 0], scores[anomalous == 1]
         error = float((usual if len(usual) else scores).mean())
         found = {"reconstruction_error": error, "loss": error}
-        if anomalous.ndim == 1 and 0 < int((anomalous == 1).sum()) < len(scores):
-            found["auroc"] = auroc(scores, anomalous == 1)
+        if len(usual) and len(unusual):
+            known = np.concatenate([usual, unusual])
+            found["auroc"] = auroc(known, np.arange(len(known)) >= len(usual))
         return found
 
 

@@ -34,13 +34,15 @@ class LabelScorer(Scorer):
         self.known += int(known.sum())
 
     def metrics(self) -> dict[str, float]:
-        """Return macro and micro F1, and the mean binary cross-entropy, in nats."""
+        """Return macro and micro F1, and the mean binary cross-entropy, in nats; nothing if no label is known."""
+        if not self.known:
+            return {}
         hits, wrong, missed = self.counts
         whole = self.counts.sum(axis=1)
         return {
             "macro_f1": float(np.mean(2 * hits / np.maximum(1, 2 * hits + wrong + missed))),
             "micro_f1": float(2 * whole[0] / max(1, 2 * whole[0] + whole[1] + whole[2])),
-            "loss": self.loss / max(1, self.known),
+            "loss": self.loss / self.known,
         }
 
 

@@ -36,8 +36,10 @@ class TokenScorer(Scorer):
 
     def metrics(self) -> dict[str, float]:
         """Return perplexity, the share of tokens that are predicted, and the loss in nats per token."""
-        loss = self.loss / max(1, self.tokens)
-        return {"perplexity": math.exp(loss), "token_accuracy": self.correct / max(1, self.tokens), "loss": loss}
+        if not self.tokens:
+            return {}
+        loss = self.loss / self.tokens
+        return {"perplexity": math.exp(loss), "token_accuracy": self.correct / self.tokens, "loss": loss}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,12 +36,14 @@ class MaskScorer(Scorer):
 
     def metrics(self) -> dict[str, float]:
         """Return mean IoU and mean Dice over the classes that occur, true or predicted, and shares of pixels."""
-        hits, pixels = np.diag(self.confusion), max(1, int(self.confusion.sum()))
+        hits, pixels = np.diag(self.confusion), int(self.confusion.sum())
+        if not pixels:
+            return {}
         both = self.confusion.sum(axis=0) + self.confusion.sum(axis=1)
         occurs = both > 0
         return {
-            "mean_iou": float(np.mean(hits[occurs] / (both - hits)[occurs])) if occurs.any() else 0.0,
-            "dice": float(np.mean(2 * hits[occurs] / both[occurs])) if occurs.any() else 0.0,
+            "mean_iou": float(np.mean(hits[occurs] / (both - hits)[occurs])),
+            "dice": float(np.mean(2 * hits[occurs] / both[occurs])),
             "pixel_accuracy": float(hits.sum()) / pixels,
             "loss": self.loss / pixels,
         }

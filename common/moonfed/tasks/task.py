@@ -28,7 +28,10 @@ class Scorer(ABC):
 
     @abstractmethod
     def metrics(self) -> dict[str, float]:
-        """Return the metrics over all batches, the primary one first, `loss` among them; without those undefined."""
+        """Return the metrics over all batches, the primary one first, `loss` among them; without those undefined.
+
+        Empty if no target is known, such as a mask whose pixels are all ignored.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from moonfed.blobs.store import BlobRef
-from moonfed.bundle.manifest import MODEL
+from moonfed.bundle.manifest import ACCURACY, MODEL, Metric
 from moonfed.control.devices import Device, DeviceOutcome
 from moonfed.control.evaluations import DeviceScore
 from moonfed.control.run_settings import RunSettings
@@ -16,7 +16,7 @@ from moonfed.coordinator.rounds.events import InAttempt
 from moonfed.coordinator.rounds.state import ACTIVE, OpenRound, RunStatus
 from moonfed.errors import InvalidInput
 from moonfed.fleet.assignment import AttemptId as AttemptId
-from moonfed.fleet.evaluation import HoldoutCounts
+from moonfed.fleet.evaluation import HoldoutScores
 from moonfed.models.release_manifest import ReleaseManifest
 from moonfed.transport.identity import Role
 
@@ -42,6 +42,7 @@ class RunRecord:
     manifest: BlobRef
     signature: BlobRef  # of the bundle
     method: str
+    metric: Metric = ACCURACY  # by which its global models are compared
     initial: BlobRef  # global model 0
     reason: str = ""  # of a failed run
 
@@ -182,15 +183,15 @@ class OperatorRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationReport:
-    """A device's answer to an evaluation: its counts, or why it declines."""
+    """A device's answer to an evaluation: its scores, or why it declines."""
 
     device: str
     run: str
     round: int
     number: int
     model: str  # sha256
-    counts: HoldoutCounts | None = None
-    reason: str = ""  # without counts
+    scores: HoldoutScores | None = None
+    reason: str = ""  # without scores
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -211,6 +212,7 @@ class EvaluationRecord:
     closed: float = 0.0  # 0: devices may still answer
     scores: tuple[DeviceScore, ...] = ()  # by device
     declined: Mapping[str, str] = field(default_factory=dict)  # reasons by device
+    metric: Metric = ACCURACY  # of the scores
     pending: frozenset[str] = frozenset()  # devices that have not answered
     gone: frozenset[str] = frozenset()  # of those: revoked or removed
     seconds_left: float = 0.0  # until the deadline

@@ -297,9 +297,10 @@ def predict_command(
     ),
     threads: int = typer.Option(None, help="CPU threads. Default: the runtime's choice."),
     sandbox: str = SANDBOX,
-    json: bool = typer.Option(False, "--json", help="Print all probabilities as JSON."),
+    masks: Path = typer.Option(None, metavar="DIR", help="For segmentation: write each mask as DIR/NAME.mask.png."),
+    json: bool = typer.Option(False, "--json", help="Print all probabilities, values or scores as JSON."),
 ) -> None:
-    """Classify with a release that is installed on this device. Also works while `moonfed-client run` is running.
+    """Predict with a release that is installed on this device. Also works while `moonfed-client run` is running.
 
     ONNX Runtime runs the model if it is installed. Otherwise the bundle's plan does, in its sandbox.
 
@@ -313,7 +314,7 @@ def predict_command(
     from moonfed.edge_client.predictor import Predictor
 
     with Predictor(state, model, device=device, threads=threads, sandbox=parse_level(sandbox)) as predictor:
-        predictions = predict(paths or [], predictor, target)
+        predictions = predict(paths or [], predictor, target, masks)
     if json:
         print_json(predictions.to_document())
     else:

@@ -1,11 +1,12 @@
-"""`moonfed-client predict`: classifies with a release that this device has installed."""
+"""`moonfed-client predict`: predicts with a release that this device has installed."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,9 @@ from moonfed.edge_client.inference.model import Outputs
 from moonfed.edge_client.predictor import Predictor
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.formatting import count
-from moonfed.models.predictions import prediction_document
+from moonfed.models.predictions import output_document, output_text
+from moonfed.tasks.figure import FIGURES, figure
+from moonfed.tasks.sample_errors import sample_errors
 
 FILES = "a .npz, .csv or .parquet file"
 
@@ -36,58 +39,72 @@ class Predictions:
 
     model: str  # the release's name
     version: int
-    classes: tuple[str, ...]
-    names: list[str]  # N: files, or positions in one file
-    probabilities: Outputs  # [N, C]
-    accuracy: float | None  # where the samples have labels
-
-    def lines(self) -> Iterator[tuple[str, str, float]]:
-        """Return each sample's name, most probable class and that class's probability."""
-        for name, row in zip(self.names, self.probabilities, strict=True):
-            best = int(row.argmax())
-            yield name, self.classes[best], float(row[best])
+    target: TargetSpec
+    documents: list[dict[str, Any]]  # N: see `output_document`
+    score: float | None  # see `figure`; None: the samples have no targets
 
     def to_document(self) -> dict[str, object]:
-        """Return JSON values, with all classes of each sample."""
-        best_first = np.argsort(-self.probabilities, axis=1, kind="stable")
+        """Return JSON values."""
+        figure_ = FIGURES[self.target.kind].replace(" ", "_")
         return {
             "model": self.model,
             "version": self.version,
-            "predictions": [
-                prediction_document(name, ((int(i), self.classes[i], float(row[i])) for i in order))
-                for name, row, order in zip(self.names, self.probabilities, best_first, strict=True)
-            ],
-            **({} if self.accuracy is None else {"accuracy": self.accuracy}),
+            "predictions": self.documents,
+            **({} if self.score is None else {figure_: self.score}),
         }
 
 
-def predict(paths: Sequence[Path], predictor: Predictor, target: str = "") -> Predictions:
-    """Classify images, folders of images, or the samples of one file or function.
+def predict(paths: Sequence[Path], predictor: Predictor, column: str = "", masks: Path | None = None) -> Predictions:
+    """Predict for images, folders of images, or the samples of one file or function.
 
+    `column`: of a table, with the targets. `masks`: a folder for the masks of a segmentation, one PNG for each sample.
     Raises NotFound if there is no such directory or file, InvalidInput if the samples do not fit the model.
     """
-    samples = _read(paths, predictor.input, predictor.target, target)
-    version, probabilities = predictor.answer(samples.inputs)
-    correct = None if samples.targets is None else probabilities.argmax(axis=1) == samples.targets
+    target = predictor.target
+    if masks and target.kind != "mask":
+        raise InvalidInput(field="masks", value=masks, rest=f"; the model predicts {target.describe()}")
+    samples = _read(paths, predictor.input, target, column)
+    version, outputs = predictor.answer(samples.inputs)
+    if masks:
+        _write_masks(masks, samples.names(), outputs)
+    score = None
+    if samples.targets is not None and target.kind != "none":
+        errors = sample_errors(target.kind, outputs, samples.targets, samples.inputs)
+        score = figure(target.kind, float(errors.mean(dtype=np.float64)))
+    rows = zip(samples.names(), outputs, samples.inputs, strict=True)
     return Predictions(
         model=predictor.name,
         version=version,
-        classes=predictor.classes,
-        names=samples.names(),
-        probabilities=probabilities,
-        accuracy=None if correct is None else float(np.mean(correct)),
+        target=target,
+        documents=[output_document(name, target, predictor.input, output, sample) for name, output, sample in rows],
+        score=score,
     )
 
 
 def print_predictions(predictions: Predictions) -> None:
     """Print the version, then one aligned line per sample."""
     print(f"version {predictions.version} of {predictions.model}")
-    width = max(map(len, predictions.names), default=0)
-    longest = max(map(len, predictions.classes), default=0)
-    for name, best, confidence in predictions.lines():
-        print(f"{name:{width}}  {best:{longest}}  {confidence:.3f}")
-    if predictions.accuracy is not None:
-        print(f"accuracy {predictions.accuracy:.4f} on {count(len(predictions.names), 'sample')}")
+    target, documents = predictions.target, predictions.documents
+    width = max((len(found["name"]) for found in documents), default=0)
+    longest = max(map(len, target.names), default=0)
+    for found in documents:
+        text = output_text(found, target)
+        if target.kind == "class":
+            text = f"{found['class']:{longest}}  {found['confidence']:.3f}"
+        print(f"{found['name']:{width}}  {text}")
+    if predictions.score is not None:
+        print(f"{FIGURES[target.kind]} {predictions.score:.4f} on {count(len(documents), 'sample')}")
+
+
+def _write_masks(directory: Path, names: Sequence[str], outputs: Outputs) -> None:
+    """Write each sample's mask as a PNG whose pixels are positions of classes."""
+    from PIL import Image
+
+    require_pillow()
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, output in zip(names, outputs, strict=True):
+        file = directory / f"{Path(name).stem}.mask.png"
+        Image.fromarray(output.argmax(axis=0).astype(np.uint8)).save(file)
 
 
 def _read(paths: Sequence[Path], spec: InputSpec, wanted: TargetSpec, target: str) -> DataSet:

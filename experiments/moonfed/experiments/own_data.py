@@ -99,7 +99,7 @@ def split_samples(name: str, samples: DataSet) -> SplitDataSet:
 def _described(data: OwnData) -> TableDescription:
     if data.columns:
         return read_description(Path(data.columns))
-    return infer_description(Path(data.text), ColumnChoices(target=data.target, ask=False))
+    return infer_description(Path(data.text), ColumnChoices(targets=(data.target,) if data.target else (), ask=False))
 
 
 def require_none(options: Mapping[str, str], where: str) -> None:
@@ -111,7 +111,7 @@ def require_none(options: Mapping[str, str], where: str) -> None:
 
 def _table_form(data: OwnData) -> tuple[InputSpec, tuple[str, ...]]:
     described = data.describe_table()
-    return described.input, described.classes
+    return described.input, described.target.names
 
 
 def _folder_form(data: OwnData) -> tuple[InputSpec, tuple[str, ...]]:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from moonfed.bundle.manifest import CLASSIFICATION, InputSpec
+from moonfed.bundle.manifest import CLASSIFICATION, RANKS, InputSpec
 from moonfed.bundle.target import TargetSpec, class_target
-from moonfed.data.data_set import Inputs
+from moonfed.data.data_set import Inputs, Targets
 from moonfed.data.open_source import open_source
-from moonfed.data.source import IGNORED
+from moonfed.data.source import IF_PRESENT, IGNORED
 from moonfed.errors import InvalidInput
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import Method
 from moonfed.export.model_zoo import PROJECTION, has_own_head
 from moonfed.export.optimiser import Optimiser, read_optimiser
-from moonfed.export.table_description import read_description
+from moonfed.export.table_description import Scale, read_description, rounded_scale
+from moonfed.files import require_file
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import Value, read_value, setting_types
 from moonfed.server_rules.mean import MeanRule
@@ -35,6 +37,14 @@ TARGETS: Mapping[str, str] = {  # in words
     "mask": "masks",
     "none": "no targets",
     "next": "the next token",
+}
+TARGET_OPTIONS: Mapping[str, tuple[str, ...]] = {  # those of a target, by its kind; the first must be given
+    "class": ("classes",),
+    "mask": ("classes",),
+    "labels": ("labels",),
+    "values": ("values", "horizon", "target-mean", "target-std"),
+    "none": (),
+    "next": (),
 }
 Projection = int | None | Literal["default"]  # the head's output; None: no head; see `default_projection`
 Settings = Mapping[str, float | int | str]
@@ -71,13 +81,7 @@ class BundleRecipe:
                 field="task",
                 value=self.task,
             )
-        needed = {"mask": ("image",), "next": ("tokens",)}.get(self.target.kind, INPUTS)
-        if self.input.kind not in needed:
-            raise InvalidInput(
-                f"task is {self.task!r} and input.kind {self.input.kind!r}; it must be {' or '.join(needed)}",
-                field="input.kind",
-                value=self.input.kind,
-            )
+        _require_input(self.task, self.input)
         if self.target.kind == "mask" and self.target.shape != self.input.shape[:2]:
             raise InvalidInput(
                 field="target.shape", value=self.target.shape, allowed=f"the images' sides, {self.input.shape[:2]}"
@@ -186,16 +190,20 @@ def default_training(method: str) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRecipe:
-    """The samples of a bundle."""
+    """The samples of a bundle, and what a model is to predict for them."""
 
+    task: str
     input: InputSpec
     target: TargetSpec
     mean: tuple[float, ...] | None
     deviation: tuple[float, ...] | None
 
 
-def read_samples(columns: Path | None, options: Mapping[str, str | None]) -> SampleRecipe:
-    """Read the samples from a description of columns, or from the options input, classes, mean and std."""
+def read_samples(columns: Path | None, options: Mapping[str, str | None], task: str | None = None) -> SampleRecipe:
+    """Read a task's samples from a description of columns, or from options, by their names without dashes.
+
+    `task`: None for the one of the columns, or else classification.
+    """
     given = {name: text for name, text in options.items() if text is not None}
     if columns is not None:
         if given:
@@ -205,47 +213,193 @@ def read_samples(columns: Path | None, options: Mapping[str, str | None]) -> Sam
             )
         described = read_description(columns)
         return SampleRecipe(
-            input=described.input, target=described.target, mean=described.mean, deviation=described.deviation
+            task=task or next(name for name in TASKS if TASKS[name].target == described.target.kind),
+            input=described.input,
+            target=described.target,
+            mean=described.mean,
+            deviation=described.deviation,
         )
-    for name in ("input", "classes"):
-        if name not in given:
-            raise InvalidInput(f"{name} is missing; give --input and --classes, or for tables --columns", field=name)
+    task = task or CLASSIFICATION.name
+    kind = TASKS.select(task).target
+    _require_options_of(task, TARGET_OPTIONS[kind], given)
+    sample = read_input(given["input"], given.get("vocabulary"))
+    _require_input(task, sample)
     return SampleRecipe(
-        input=read_input(given["input"]),
-        target=class_target(read_classes(given["classes"])),
+        task=task,
+        input=sample,
+        target=_read_target(kind, sample, given),
         mean=read_numbers("mean", given.get("mean")),
         deviation=read_numbers("std", given.get("std")),
     )
 
 
-def read_examples(text: str, samples: SampleRecipe) -> Inputs:
-    """Read raw samples from what `text` names, see `moonfed.data.formats`; InvalidInput if there are none."""
-    found = open_source(text).read(samples.input, samples.target, labels=IGNORED)
+def _require_options_of(task: str, options: Sequence[str], given: Mapping[str, str]) -> None:
+    """Raise InvalidInput for an option of another task's targets, and for one that is missing."""
+    takes = " and ".join(f"--{name}" for name in options[:1]) or "none of these options"
+    for name in {name: None for each in TARGET_OPTIONS.values() for name in each}:
+        if name in given and name not in options:
+            raise InvalidInput(
+                field=name, value=given[name], rest=f"; it must not be given with task {task!r}, which takes {takes}"
+            )
+    for name in ("input", *options[:1]):
+        if name not in given:
+            needed = " and ".join(f"--{name}" for name in ("input", *options[:1]))
+            raise InvalidInput(
+                f"{name} is missing; with task {task!r}, give {needed}, or for tables --columns", field=name
+            )
+
+
+def _require_input(task: str, sample: InputSpec) -> None:
+    needed = {"mask": ("image",), "next": ("tokens",)}.get(TASKS.select(task).target, INPUTS)
+    if sample.kind not in needed:
+        raise InvalidInput(
+            f"task is {task!r} and input.kind {sample.kind!r}; it must be {' or '.join(needed)}",
+            field="input.kind",
+            value=sample.kind,
+        )
+
+
+def _read_target(kind: str, sample: InputSpec, given: Mapping[str, str]) -> TargetSpec:
+    if kind == "class":
+        return class_target(read_names("classes", given["classes"]))
+    if kind == "mask":
+        return TargetSpec(kind="mask", names=read_names("classes", given["classes"]), shape=sample.shape[:2])
+    if kind == "labels":
+        names = read_names("labels", given["labels"])
+        return TargetSpec(kind="labels", names=names, shape=(len(names),))
+    if kind == "values":
+        return _read_values(given)
+    return TargetSpec(kind="next" if kind == "next" else "none", shape=(0,))
+
+
+def _read_values(given: Mapping[str, str]) -> TargetSpec:
+    """Read `price:EUR,area`: the names of values, with their units, if they have any."""
+    pairs = [name.rpartition(":") if ":" in name else (name, "", "") for name in read_names("values", given["values"])]
+    names, units = tuple(name.strip() for name, _, _ in pairs), tuple(unit.strip() for _, _, unit in pairs)
+    if not all(names):
+        raise InvalidInput(field="values", value=given["values"], allowed="names, such as price:EUR,area")
+    steps = given.get("horizon")
+    if steps is not None and not (steps.isdecimal() and int(steps) >= 1):
+        raise InvalidInput(field="horizon", value=steps, allowed="a whole number from 1: the steps of a forecast")
+    return TargetSpec(
+        kind="values",
+        names=names,
+        shape=(len(names),) if steps is None else (int(steps), len(names)),
+        units=units if any(units) else (),
+        mean=_for_each("target-mean", given, len(names)),
+        deviation=_for_each("target-std", given, len(names)),
+    )
+
+
+def _for_each(name: str, given: Mapping[str, str], count: int) -> tuple[float, ...]:
+    """Read one number for each value, or a single one for all."""
+    numbers = read_numbers(name, given.get(name)) or ()
+    if len(numbers) not in (0, 1, count):
+        raise InvalidInput(field=name, value=given[name], allowed=f"one number, or one for each of the {count} values")
+    return numbers * count if len(numbers) == 1 else numbers
+
+
+def read_examples(text: str, samples: SampleRecipe) -> tuple[Inputs, SampleRecipe]:
+    """Read raw samples from what `text` names, see `moonfed.data.formats`; InvalidInput if there are none.
+
+    The samples' recipe is returned with the mean and deviation of the examples' values, where it has none.
+    """
+    scaled = samples.target.kind == "values" and not (samples.target.mean and samples.target.deviation)
+    found = open_source(text).read(samples.input, samples.target, labels=IF_PRESENT if scaled else IGNORED)
     found.require_samples()
-    return found.inputs
+    if not scaled or found.targets is None:
+        return found.inputs, samples
+    scales = _scales(found.targets)
+    target = replace(
+        samples.target,
+        mean=samples.target.mean or tuple(scale.mean for scale in scales),
+        deviation=samples.target.deviation or tuple(scale.deviation for scale in scales),
+    )
+    return found.inputs, replace(samples, target=target)
 
 
-def read_input(text: str) -> InputSpec:
-    """Parse `32x32x3` (an image's height, width, channels) or `features:30`; raise InvalidInput for anything else."""
-    if match := re.fullmatch(r"(\d+)x(\d+)x(\d+)", text):
-        return InputSpec(kind="image", shape=tuple(int(side) for side in match.groups()))
-    if match := re.fullmatch(r"features:(\d+)", text):
-        return InputSpec(kind="features", shape=(int(match[1]),))
-    raise InvalidInput(field="input", value=text, allowed="HEIGHTxWIDTHxCHANNELS, such as 32x32x3, or features:COUNT")
+def _scales(values: Targets) -> list[Scale]:
+    rows = values.reshape(-1, values.shape[-1]).astype("float64")
+    return [rounded_scale(float(each.mean()), float(each.std())) for each in rows.T]
+
+
+def read_input(text: str, vocabulary: str | None = None) -> InputSpec:
+    """Parse a raw sample; raise InvalidInput for anything else.
+
+    `32x32x3`: an image's height, width and channels. `features:30`. `series:96x7`: length and channels. `tokens:64`,
+    with the file of a `vocabulary`.
+    """
+    kind, _, sides = text.rpartition(":")
+    shape = tuple(int(side) for side in sides.split("x")) if re.fullmatch(r"[0-9]+(x[0-9]+)*", sides) else ()
+    kind = kind or ("image" if ":" not in text else "")
+    if kind not in RANKS or len(shape) != RANKS[kind]:
+        raise InvalidInput(
+            field="input",
+            value=text,
+            allowed="HEIGHTxWIDTHxCHANNELS, such as 32x32x3, features:COUNT, series:LENGTHxCHANNELS or tokens:LENGTH",
+        )
+    if kind == "tokens" and vocabulary is None:
+        raise InvalidInput(f"vocabulary is missing; with input {text!r}, give --vocabulary", field="vocabulary")
+    if kind != "tokens" and vocabulary is not None:
+        raise InvalidInput(field="vocabulary", value=vocabulary, rest=f"; it belongs to tokens, and input is {text!r}")
+    tokens = () if vocabulary is None else read_vocabulary(Path(vocabulary))
+    return InputSpec(kind=kind, shape=shape, vocabulary=tokens)  # type: ignore[arg-type]
+
+
+def read_vocabulary(path: Path) -> tuple[str, ...]:
+    """Read tokens: a JSON list of texts, or one on each line. The first is padding, and may be empty."""
+    require_file("vocabulary", path)
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} is not UTF-8; save the vocabulary as UTF-8", field="vocabulary") from error
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list):
+        if path.suffix.lower() == ".json":
+            raise InvalidInput(
+                field="vocabulary",
+                value=path,
+                allowed="a JSON list of texts, or a text file with one token on each line",
+            )
+        lines = text.split("\n")
+        found = [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+    for place, token in enumerate(found, start=1):
+        if not isinstance(token, str) or (not token and place > 1):
+            raise InvalidInput(
+                f"{path} has the token {token!r} in place {place}; each must be text that is not empty",
+                field="token",
+                value=token,
+            )
+    for place, token in enumerate(found, start=1):
+        if found.index(token) != place - 1:
+            raise InvalidInput(
+                f"{path} has the token {token!r} twice, the second time in place {place}; tokens must differ",
+                field="token",
+                value=token,
+            )
+    return tuple(found)
 
 
 def read_classes(text: str) -> tuple[str, ...]:
-    """Parse class names such as `cat,dog,"bird, other"`, or a number N for classes named 0 to N-1."""
+    """Parse class names, or their number: see `read_names`."""
+    return read_names("classes", text)
+
+
+def read_names(field_: str, text: str) -> tuple[str, ...]:
+    """Parse names such as `cat,dog,"bird, other"`, or a number N for names 0 to N-1."""
     if text.isdecimal():
         return tuple(str(index) for index in range(int(text)))
     try:
         cells = next(csv.reader([text], skipinitialspace=True, strict=True))
     except csv.Error as error:
-        raise InvalidInput(field="classes", value=text, rest=f", in which quotes are wrong: {error}") from error
+        raise InvalidInput(field=field_, value=text, rest=f", in which quotes are wrong: {error}") from error
     names = tuple(name.strip() for name in cells)
     if not (names and all(names)):
         raise InvalidInput(
-            field="classes",
+            field=field_,
             value=text,
             rest=(
                 ", in which a name is empty; give names with commas between them, and those that hold a "

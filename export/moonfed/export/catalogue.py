@@ -1,9 +1,9 @@
-"""The catalogue of methods and server rules with their settings and defaults."""
+"""The catalogue of tasks, methods and server rules with their settings and defaults."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, asdict, fields
 from typing import Any
 
 from moonfed.export.bundle_recipe import default_training
@@ -11,13 +11,23 @@ from moonfed.export.methods import METHODS
 from moonfed.export.optimiser import OPTIMISERS, Sgd
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.server_rules import SERVER_RULES
+from moonfed.tasks import TASKS
 
 Defaults = dict[str, Any]
 
 
 def catalogue() -> dict[str, Any]:
-    """Return a document: `methods` and `optimisers` with settings of `--set`, `server_rules` with `--server-set`'s."""
+    """Return a document: `tasks`, `methods` and `optimisers` with settings of `--set`, `server_rules` with theirs."""
     return {
+        "tasks": {
+            name: {
+                "about": _about(sys.modules[task.__module__].__doc__),
+                "target": task.target,
+                "metric": asdict(task.metric),
+                "settings": _defaults(task),
+            }
+            for name, task in TASKS.items()
+        },
         "methods": {
             name: {
                 "about": _about(sys.modules[method.__module__].__doc__),
@@ -45,7 +55,11 @@ def training_defaults(method: str) -> Defaults:
 def table() -> str:
     """Format the catalogue for people, with the settings that all methods share listed once."""
     document, common = catalogue(), training_defaults("fedavg")
-    lines = [
+    lines = ["Tasks (--task) and their settings (--set)"]
+    for name, entry in document["tasks"].items():
+        lines += _entry(name, entry["about"], entry["settings"])
+    lines += [
+        "",
         "Methods (--method; solo only in simulations) and their settings (--set). Unless stated below, each has",
         f"    {_pairs(common)}",
     ]

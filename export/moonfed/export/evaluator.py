@@ -20,6 +20,7 @@ from moonfed.export.binding import bind_file
 from moonfed.export.coordinator_client import CoordinatorClient, GlobalModel, global_models
 from moonfed.export.run_watcher import WAIT_LIMIT, watch_run
 from moonfed.export.scoring import HeldOutData, Predictor
+from moonfed.tasks import TASKS
 from moonfed.transport.client import Backoff
 
 
@@ -34,7 +35,7 @@ class RoundScore:
 
 def score_model(graph: bytes, model: Path, manifest: Manifest, data: HeldOutData) -> HeldOutScore:
     """Return the results of a model file bound into a bundle's graph."""
-    return Predictor(bind_file(graph, model, manifest)).held_out_score(data, manifest.classes)
+    return Predictor(bind_file(graph, model, manifest)).held_out_score(data, manifest)
 
 
 def newest_score(scores: Mapping[int, HeldOutScore]) -> RoundScore | None:
@@ -70,6 +71,7 @@ def open_evaluator(
     while True:
         try:
             manifest = runs.manifest(runs.run(run))
+            _require_task(manifest)
             held_out = read_held_out(test_set, data, manifest)
             if not again:
                 _require_same_data(runs, run, held_out)
@@ -81,6 +83,18 @@ def open_evaluator(
                 raise
             on_unavailable(error)
         time.sleep(backoff.next())
+
+
+def _require_task(manifest: Manifest) -> None:
+    """Raise InvalidInput unless the task's package is installed here, and is the one that the bundle was built with."""
+    task = TASKS.build(manifest.task)
+    if task.metric != manifest.metric:
+        raise InvalidInput(
+            f"task {manifest.task.name!r} has the metric {task.metric.name} here, but the bundle "
+            f"{manifest.metric.name}; install the release of its package that the bundle was built with",
+            field="metric",
+            value=task.metric.name,
+        )
 
 
 def _require_same_data(runs: CoordinatorClient, run: str, data: HeldOutData) -> None:

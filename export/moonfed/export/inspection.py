@@ -8,6 +8,7 @@ from typing import Any
 from moonfed.blobs.tensors import TensorSpec, model_size
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import PROTOTYPES, InputSpec, Manifest
+from moonfed.bundle.target import TargetSpec
 from moonfed.formatting import count, iso_time
 from moonfed.signing.bundle_signature import BundleSignature, moment
 from moonfed.signing.envelope import ID_SHOWN
@@ -37,7 +38,8 @@ def table(bundle: Bundle) -> str:
         *_exchanged(manifest),
         ("input", f"{manifest.input.kind}, {manifest.input.dtype} {_shape(manifest.input.shape)}"),
         *_table(manifest.input),
-        ("classes", _classes(manifest.classes)),
+        ("task", task_text(manifest)),
+        *_targets(manifest.target),
         ("plan", f"{manifest.plan.interface}, built with torch {manifest.plan.built_with_torch}, "
                  f"for torch {manifest.plan.minimum_torch} or later"),
         ("samples", f"at least {manifest.plan.minimum_samples} on a device"),
@@ -58,8 +60,38 @@ def _table(sample: InputSpec) -> list[tuple[str, str]]:
     more = ", …" if len(sample.table.columns) > SHOWN_COLUMNS else ""
     return [
         ("columns", f"{len(sample.table.columns)}: {', '.join(names)}{more}"),
-        ("target", sample.table.target),
+        *(("target column", name) for name in sample.table.targets),
+        *([("windows within", sample.table.group)] if sample.table.group else []),
     ]
+
+
+def task_text(manifest: Manifest) -> str:
+    """Return the task with its settings and metric, such as "regression, loss = huber; rmse (lower is better)"."""
+    text = ", ".join(
+        [manifest.task.name, *(f"{key} = {value}" for key, value in sorted(manifest.task.settings.items()))]
+    )
+    return f"{text}; {manifest.metric.name} ({'higher' if manifest.metric.maximise else 'lower'} is better)"
+
+
+def scale_text(target: TargetSpec) -> str:
+    """Return the scales of values, such as "price (EUR): mean 312000, standard deviation 81000"."""
+    count_ = len(target.names)
+    units, means = target.units or ("",) * count_, target.mean or (0.0,) * count_
+    rows = zip(target.names, units, means, target.deviation or (1.0,) * count_, strict=True)
+    return "; ".join(
+        f"{name}{f' ({unit})' if unit else ''}: mean {mean:g}, standard deviation {deviation:g}"
+        for name, unit, mean, deviation in rows
+    )
+
+
+def _targets(target: TargetSpec) -> list[tuple[str, str]]:
+    """Return the targets as names and values."""
+    if target.is_input:
+        return [("target", target.describe())]
+    if target.kind != "values":
+        return [({"labels": "labels"}.get(target.kind, "classes"), _classes(target.names))]
+    steps = f", {count(target.shape[0], 'step')} each" if len(target.shape) > 1 else ""
+    return [("values", f"{len(target.names)}: {scale_text(target)}{steps}")]
 
 
 def method_rows(manifest: Manifest) -> list[tuple[str, str]]:

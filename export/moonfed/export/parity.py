@@ -43,12 +43,14 @@ def exceeds(difference: float, bound: float) -> bool:
 
 
 def largest_difference(graph: bytes, plan: Predict, inputs: Inputs) -> float:
-    """Return the largest absolute difference over batches of 1, 5 and 32 samples."""
+    """Return the largest difference over batches of 1, 5 and 32 samples; relative, for values above 1."""
     predictor = Predictor(graph)
     differences = []
     for size in BATCHES:
         batch = inputs[:size]
-        differences.append(float(np.abs(predictor.predict(batch) - plan(np.ascontiguousarray(batch))).max()))
+        planned = plan(np.ascontiguousarray(batch))
+        scale = max(1.0, float(np.abs(planned).max()))  # prices of houses have seven digits in float32, too
+        differences.append(float(np.abs(predictor.predict(batch) - planned).max()) / scale)
     return float(np.max(differences))  # unlike max(), it propagates NaN
 
 

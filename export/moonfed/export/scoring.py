@@ -1,26 +1,32 @@
-"""Predictions, accuracy, loss and more of bound ONNX graphs on arrays. Needs no torch.
+"""Outputs of bound ONNX graphs on arrays, and how good they are. Needs no torch.
 
 Legend: N samples, B a batch of them, C classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from moonfed.bundle.target import OUTPUTS
+from moonfed.bundle.manifest import Manifest, output_shape
+from moonfed.bundle.target import OUTPUTS, UNKNOWN, TargetSpec
 from moonfed.control.held_out_score import MAX_CONFUSION, HeldOutScore
 from moonfed.data.data_set import DataSet, Inputs, Labels
+from moonfed.errors import InvalidInput
 from moonfed.models.onnx_runtime import ONNX_FORMAT
 from moonfed.plan.inspection.graph import require_self_contained
+from moonfed.tasks import TASKS
+from moonfed.tasks.classification import ClassScorer
+from moonfed.tasks.task import Array
 
 BATCH = 256  # samples at once
+_BATCH_VALUES = 1 << 24  # outputs at once
 CALIBRATION_BINS = 15  # of equal width, as in Guo et al., On Calibration of Modern Neural Networks (2017)
-_SMALLEST = float(np.finfo(np.float32).tiny)  # stands for a probability that underflowed, to avoid an infinite loss
 _ERRORS_ONLY = 3
 
 
@@ -63,50 +69,71 @@ class Predictor:
         return np.asarray(outputs, dtype=np.float32)
 
     def score(self, inputs: Inputs, labels: Labels) -> Score:
-        """Compute accuracy and loss over all samples, batch by batch."""
-        correct, loss = 0, 0.0
-        for probabilities_BC, labels_B in self._batches(inputs, labels):
-            correct += int((probabilities_BC.argmax(axis=1) == labels_B).sum())
-            loss += _summed_loss(probabilities_BC, labels_B)
-        return Score(accuracy=correct / len(labels), loss=loss / len(labels))
+        """Compute accuracy and loss of a classifier over all samples, batch by batch."""
+        scorer = ClassScorer()
+        for start in range(0, len(labels), BATCH):
+            batch = slice(start, start + BATCH)
+            scorer.add(self.predict(inputs[batch]), labels[batch], inputs[batch])
+        return Score(**scorer.metrics())
 
-    def held_out_score(self, data: HeldOutData, classes: Sequence[str]) -> HeldOutScore:
-        """Compute all that is recorded of a model's predictions on a test set, batch by batch."""
-        predicted = list[npt.NDArray[np.int64]]()
-        bins = np.zeros((3, CALIBRATION_BINS))
-        loss = 0.0
-        labels_N = data.samples.labels
-        for probabilities_BC, labels_B in self._batches(data.samples.inputs, labels_N):
-            predicted.append(probabilities_BC.argmax(axis=1))
-            loss += _summed_loss(probabilities_BC, labels_B)
-            bins += _by_confidence(probabilities_BC.max(axis=1), predicted[-1] == labels_B)
-        predicted_N, count = np.concatenate(predicted), len(classes)
-        places = labels_N * count + predicted_N if count <= MAX_CONFUSION else None
-        correct = _counted(labels_N[predicted_N == labels_N], count)
+    def held_out_score(self, data: HeldOutData, manifest: Manifest) -> HeldOutScore:
+        """Compute all that is recorded of a model's outputs on a test set, batch by batch.
+
+        Raises InvalidInput if no target of the data is known.
+        """
+        samples, target, metric = data.samples, manifest.target, manifest.metric
+        scorer, targets = TASKS.build(manifest.task).scorer(target), samples.known_targets()
+        size = max(1, min(BATCH, _BATCH_VALUES // math.prod(output_shape(manifest.input, target))))
+        counts = _ClassCounts(len(target.names)) if target.kind in ("class", "mask") else None
+        for start in range(0, len(samples), size):
+            batch = slice(start, start + size)
+            outputs = self.predict(samples.inputs[batch])
+            scorer.add(outputs, targets[batch], samples.inputs[batch])
+            if counts:
+                counts.add(outputs, targets[batch])
+        metrics = scorer.metrics()
+        if metric.name not in metrics:
+            raise InvalidInput(f"{samples.origin} has no known {target.noun}, which are needed", field=target.noun)
         return HeldOutScore(
             test_set=data.name,
             sha256=data.sha256,
-            samples=len(labels_N),
-            accuracy=sum(correct) / len(labels_N),
-            loss=loss / len(labels_N),
-            calibration_error=min(1.0, float(np.abs(bins[1] - bins[2]).sum()) / len(labels_N)),
-            calibration_bins=CALIBRATION_BINS,
-            classes=tuple(classes),
-            support=_counted(labels_N, count),
-            predicted=_counted(predicted_N, count),
-            correct=correct,
-            confusion=() if places is None else _counted(places, count * count),
+            samples=len(samples),
+            metric=metric,
+            metrics=metrics,
+            **(counts.fields(target) if counts else {}),
         )
 
-    def _batches(self, inputs: Inputs, labels: Labels) -> Iterator[tuple[npt.NDArray[np.float32], Labels]]:
-        """Yield probabilities and labels of each batch."""
-        for start in range(0, len(labels), BATCH):
-            yield self.predict(inputs[start : start + BATCH]), labels[start : start + BATCH]
 
+class _ClassCounts:
+    """Samples, or pixels, by class and predicted class, and by the confidence of the prediction."""
 
-def _summed_loss(probabilities_BC: npt.NDArray[np.float32], labels_B: Labels) -> float:
-    label_probabilities_B = probabilities_BC[np.arange(len(labels_B)), labels_B].astype(np.float64)
-    return -float(np.log(np.maximum(label_probabilities_B, _SMALLEST)).sum())
+    def __init__(self, classes: int) -> None:
+        self._classes, self._matrix = classes, classes <= MAX_CONFUSION
+        self._support, self._predicted, self._correct = (np.zeros(classes, np.int64) for _ in range(3))
+        self._confusion = np.zeros(classes**2 if self._matrix else 0, np.int64)
+        self._bins = np.zeros((3, CALIBRATION_BINS))
+
+    def add(self, outputs: Array, targets: Array) -> None:
+        """Add probabilities [B, C, …] and classes [B, …]."""
+        known = slice(None) if targets.dtype == np.int64 else targets != UNKNOWN
+        true = targets[known].astype(np.int64)
+        predicted = outputs.argmax(axis=1)[known]
+        self._support += _counted(true, self._classes)
+        self._predicted += _counted(predicted, self._classes)
+        self._correct += _counted(true[predicted == true], self._classes)
+        if self._matrix:
+            self._confusion += _counted(true * self._classes + predicted, self._classes**2)
+        self._bins += _by_confidence(outputs.max(axis=1)[known], predicted == true)
+
+    def fields(self, target: TargetSpec) -> dict[str, Any]:
+        """Return the fields of a score. Pixels of one image depend on each other, so they have no calibration error."""
+        found: dict[str, Any] = {"classes": target.names}
+        for name in ("support", "predicted", "correct", "confusion"):
+            found[name] = tuple(map(int, getattr(self, f"_{name}")))
+        if target.kind == "mask":
+            return found | {"counts_of": "pixels"}
+        error = float(np.abs(self._bins[1] - self._bins[2]).sum()) / int(self._support.sum())
+        return found | {"calibration_error": min(1.0, error), "calibration_bins": CALIBRATION_BINS}
 
 
 def _by_confidence(confidences_B: npt.NDArray[np.float32], correct_B: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
@@ -117,5 +144,5 @@ def _by_confidence(confidences_B: npt.NDArray[np.float32], correct_B: npt.NDArra
     return np.stack([np.bincount(bins_B, weight, CALIBRATION_BINS) for weight in weights])
 
 
-def _counted(labels: Labels, classes: int) -> tuple[int, ...]:
-    return tuple(map(int, np.bincount(labels, minlength=classes)))
+def _counted(places: Array, count: int) -> Array:
+    return np.bincount(places, minlength=count)

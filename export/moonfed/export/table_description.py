@@ -1,30 +1,35 @@
-"""A description of tables, written once and used for every device: columns, categories, classes and normalisation.
+"""A description of tables, written once and used for every device: columns, categories, target and normalisation.
 
-    {"format": "moonfed-columns/1", "target": "churn", "classes": ["no", "yes"], "columns": [
+    {"format": "moonfed-columns/2",
+     "target": {"columns": ["churn"], "kind": "class", "names": ["no", "yes"], "shape": []},
+     "columns": [
       {"name": "age", "mean": 41.2, "deviation": 12.1},
       {"name": "plan", "categories": ["basic", "plus"]}]}
 
-It is JSON that people may edit. A bundle contains all of it: columns and classes in its manifest, means and deviations
-in its plan and graph.
+With a `window`, samples are that many rows, of the same `group` if a column is named. It is JSON that people may edit.
+A bundle contains all of it: columns and target in its manifest, means and deviations in its plan and graph.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from moonfed.bundle.manifest import InputSpec
-from moonfed.bundle.target import TargetSpec, class_target
+from moonfed.bundle.target import TargetSpec
 from moonfed.data.table_spec import Column, TableSpec
 from moonfed.errors import InvalidInput
 from moonfed.files import require_file, write_durably
-from moonfed.validate import require, require_finite, require_line, require_positive
+from moonfed.validate import require, require_finite, require_positive, require_whole
 
-FORMAT = "moonfed-columns/1"
-_KEYS = {"format", "target", "classes", "columns"}
+FORMAT = "moonfed-columns/2"
+DIGITS = 6  # significant ones, of deviations
+_KEYS = {"format", "target", "columns", "window", "group"}
+_TARGET_KEYS = {"columns", "kind", "names", "shape", "units", "mean", "deviation"}
 _COLUMN_KEYS = ({"name", "mean", "deviation"}, {"name", "categories"})
 
 
@@ -36,37 +41,42 @@ class Scale:
     deviation: float
 
 
+def rounded_scale(mean: float, deviation: float) -> Scale:
+    """Round both, the mean to as many decimals as the deviation; that of numbers that never change is 1."""
+    rounded = float(f"{deviation:.{DIGITS}g}") or 1.0
+    further = max(0, math.ceil(math.log10(abs(mean) / rounded))) if mean else 0
+    return Scale(float(f"{mean:.{min(DIGITS + further, 17)}g}"), rounded)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDescription:
-    """The columns of tables, the classes of their target, and the scales of numeric columns."""
+    """The columns of tables, their target, and the scales of numeric columns."""
 
     table: TableSpec
-    classes: tuple[str, ...]
+    target: TargetSpec
     scales: Mapping[str, Scale]  # by the name of the column
+    window: int = 0  # rows of a sample, which is a series; 0: each row is a sample
 
     def __post_init__(self) -> None:
-        require(len(self.classes) >= 2, "classes", self.classes, "at least two names")
-        require(len(set(self.classes)) == len(self.classes), "classes", self.classes, "names that all differ")
-        for name in self.classes:
-            require_line("name of a class", name)
-            require(bool(name.strip()), "name of a class", name, "text that is not empty")
+        require_whole("window", self.window, 0)
+        require_columns_of(self.target, self.table.targets)
+        require(self.window > 0 or not self.table.group, "group", self.table.group, "left out without a window")
+        if len(self.target.shape) < 2:
+            self.table.require_others()
         for name, scale in self.scales.items():
             require_finite(f"mean of column {name!r}", scale.mean)
             require_positive(f"deviation of column {name!r}", scale.deviation)
 
     @property
-    def target(self) -> TargetSpec:
-        """One sample's target."""
-        return class_target(self.classes)
-
-    @property
     def input(self) -> InputSpec:
         """One raw sample."""
+        if self.window:
+            return InputSpec(kind="series", shape=(self.window, self.table.width), table=self.table)
         return InputSpec(kind="features", shape=(self.table.width,), table=self.table)
 
     @property
     def mean(self) -> tuple[float, ...]:
-        """The mean of each feature; 0 for those of categories, which are not normalised."""
+        """The mean of each feature, also of a series; 0 for those of categories, which are not normalised."""
         return tuple(scale.mean for scale in self._feature_scales())
 
     @property
@@ -77,11 +87,14 @@ class TableDescription:
     def to_text(self) -> str:
         """Return JSON with one line for each column."""
         columns = ",\n    ".join(json.dumps(self._column(column), ensure_ascii=False) for column in self.table.columns)
-        target, classes = (json.dumps(value, ensure_ascii=False) for value in (self.table.target, list(self.classes)))
-        return (
-            f'{{\n  "format": "{FORMAT}",\n  "target": {target},\n  "classes": {classes},\n'
-            f'  "columns": [\n    {columns}\n  ]\n}}\n'
-        )
+        target = {"columns": list(self.table.targets), **self.target.to_document()}
+        fields: dict[str, Any] = {"format": FORMAT, "target": target}
+        if self.window:
+            fields["window"] = self.window
+        if self.table.group:
+            fields["group"] = self.table.group
+        lines = "".join(f'  "{name}": {json.dumps(value, ensure_ascii=False)},\n' for name, value in fields.items())
+        return f'{{\n{lines}  "columns": [\n    {columns}\n  ]\n}}\n'
 
     def _feature_scales(self) -> list[Scale]:
         unscaled = Scale(0.0, 1.0)
@@ -118,15 +131,26 @@ def _from_document(document: Mapping[str, Any]) -> TableDescription:
     columns: Sequence[Mapping[str, Any]] = document["columns"]
     for column in columns:
         _require_known(f"field of column {column.get('name')!r}", column, _COLUMN_KEYS)
+    target: Mapping[str, Any] = document["target"]
+    _require_known("field of target", dict(target), [_TARGET_KEYS])
     return TableDescription(
-        table=TableSpec.from_document(document),
-        classes=tuple(str(name) for name in document["classes"]),
+        table=TableSpec.from_document({**document, "targets": target["columns"]}),
+        target=TargetSpec.from_document(target),
+        window=document.get("window", 0),
         scales={
             str(column["name"]): Scale(float(column["mean"]), float(column["deviation"]))
             for column in columns
             if "categories" not in column
         },
     )
+
+
+def require_columns_of(target: TargetSpec, columns: Sequence[str]) -> None:
+    """Raise InvalidInput unless so many columns can hold such targets."""
+    counts = {"class": (1,), "labels": (len(target.names),), "values": (len(target.names),), "none": (0, 1)}
+    require(target.kind in counts, "target.kind", target.kind, f"one of {', '.join(counts)} for tables")
+    allowed = " or ".join(map(str, counts[target.kind]))
+    require(len(columns) in counts[target.kind], "target.columns", list(columns), f"{allowed} for {target.describe()}")
 
 
 def _require_known(name: str, found: Mapping[str, Any], allowed: Sequence[set[str]]) -> None:

@@ -7,13 +7,15 @@ text is categorical. Where that is doubtful, the user is asked or told, unless a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from moonfed.bundle.manifest import CLASSIFICATION
+from moonfed.bundle.target import TargetSpec, class_target
 from moonfed.data.bad_cells import UnusableTable
 from moonfed.data.formats import TABLES, kind_of
 from moonfed.data.source import report
@@ -32,11 +34,13 @@ from moonfed.export.column_doubts import (
     text_notes,
     text_question,
 )
-from moonfed.export.table_description import Scale, TableDescription
+from moonfed.export.table_description import Scale, TableDescription, rounded_scale
+from moonfed.tasks import TASKS
 
 MAX_CATEGORIES = 256  # of a column; each becomes a feature
 MAX_CLASSES = 1000
-DIGITS = 6  # significant ones, of deviations
+REGRESSION = "regression"
+_VALUE = "value of "  # before a target, which may also be a column
 _REMEDY = "give `moonfed-export columns` --numeric, --categorical or --ignore with its name"
 
 
@@ -44,21 +48,48 @@ _REMEDY = "give `moonfed-export columns` --numeric, --categorical or --ignore wi
 class ColumnChoices:
     """A user's choices about columns."""
 
-    target: str
+    targets: Sequence[str]
     ignored: Sequence[str] = ()
     categorical: Sequence[str] = ()  # although they hold numbers
     numeric: Sequence[str] = ()  # although they hold other text, or count rows
+    task: str = CLASSIFICATION.name
+    window: int = 0  # rows of a sample; 0: each row is one
+    horizon: int = 0  # later rows whose targets are predicted; 0: those of the sample itself
+    group: str = ""  # the column that tells series apart
     ask: bool = True  # whether a doubtful column is an error; otherwise it is reported
 
     def __post_init__(self) -> None:
-        if both := {*self.categorical, *((self.target,) if self.target else ())} & set(self.numeric):
+        targets = () if self.task == REGRESSION else self.targets
+        if both := {*self.categorical, *targets} & set(self.numeric):
             raise InvalidInput(field="numeric", value=min(both), allowed="no target, and not categorical as well")
+        kind = TASKS.select(self.task).target
+        if kind not in ("class", "labels", "values", "none"):
+            raise InvalidInput(field="task", value=self.task, rest=", whose samples are no rows of tables")
+        if self.horizon and (kind != "values" or not self.window):
+            rest = "; it must not be given without --window and --task regression"
+            raise InvalidInput(field="horizon", value=self.horizon, rest=rest)
+        if self.group and not self.window:
+            raise InvalidInput(field="group", value=self.group, rest="; it must not be given without --window")
+        self._require_targets(kind)
+
+    def _require_targets(self, kind: str) -> None:
+        several = " and ".join(map(repr, self.targets))
+        if kind == "class" and len(self.targets) > 1:
+            raise InvalidInput(
+                f"target is {several}; it must be one column, since a model predicts one class for each row; leave the "
+                "others out with --ignore, or give --task multilabel for columns of 0 and 1, or --task regression for "
+                "numbers",
+                field="target",
+            )
+        if kind == "none" and len(self.targets) > 1:
+            raise InvalidInput(f"target is {several}; it must be one column of 0 and 1, or none", field="target")
 
     def composed(self) -> ColumnChoices:
         """Return the choices with the names in the form of a header."""
         return replace(
             self,
-            target=composed(self.target),
+            targets=[composed(name) for name in self.targets],
+            group=composed(self.group),
             ignored=[composed(name) for name in self.ignored],
             categorical=[composed(name) for name in self.categorical],
             numeric=[composed(name) for name in self.numeric],
@@ -75,25 +106,48 @@ def infer_description(path: Path, choices: ColumnChoices) -> TableDescription:
         raise InvalidInput(field="data", value=path, allowed="a .csv or .parquet file")
     header = read_header(path)
     choices = choices.composed()
-    if not choices.target:
+    kind = TASKS[choices.task].target
+    if kind != "none" and not all(choices.targets or [""]):
         raise InvalidInput(f"target is missing; it must be one of the columns, {', '.join(header)}", field="target")
-    require_columns(path, header, [choices.target, *choices.ignored, *choices.categorical, *choices.numeric])
-    features = [name for name in header if name not in (choices.target, *choices.ignored)]
+    named = [*choices.targets, *choices.ignored, *choices.categorical, *choices.numeric, *filter(None, [choices.group])]
+    require_columns(path, header, named)
+    others = () if choices.horizon else choices.targets  # a forecast takes the values so far
+    left_out = {*others, *choices.ignored, *filter(None, [choices.group])}
+    features = [name for name in header if name not in left_out]
     _require_named(path, features)
     seen = _look_at(path, features, choices)
     if not any(column.numbers.count or column.texts for column in seen.values()):
         raise InvalidInput(f"{path} has no rows; at least one is needed")
     table = TableSpec(
         columns=tuple(_column(path, name, seen[name], choices) for name in features),
-        target=choices.target,
+        targets=tuple(choices.targets),
+        group=choices.group,
     )
-    classes = _classes(path, seen[choices.target], choices)
+    target = _target(path, seen, choices)
+    scales = _scales(path, table, target)
+    if kind == "values":
+        found = [scales.pop(_VALUE + name) for name in choices.targets]
+        means, deviations = ([scale.mean for scale in found], [scale.deviation for scale in found])
+        target = replace(target, mean=tuple(means), deviation=tuple(deviations))
+    return TableDescription(table=table, target=target, scales=scales, window=choices.window)
+
+
+def _target(path: Path, seen: Mapping[str, _Seen], choices: ColumnChoices) -> TargetSpec:
+    kind, names = TASKS[choices.task].target, tuple(choices.targets)
+    if kind == "labels":
+        return TargetSpec(kind="labels", names=names, shape=(len(names),))
+    if kind == "values":
+        shape = (choices.horizon, len(names)) if choices.horizon else (len(names),)
+        return TargetSpec(kind="values", names=names, shape=shape)
+    if kind == "none":
+        return TargetSpec(kind="none", shape=(0,))
+    classes = _classes(path, names[0], seen[names[0]], choices)
     if len(classes) < 2:
         found = ", ".join(map(repr, classes)) or "no value"
         raise InvalidInput(
-            field="target", value=choices.target, rest=f", which has only {found}; it must have at least two classes"
+            field="target", value=names[0], rest=f", which has only {found}; it must have at least two classes"
         )
-    return TableDescription(table=table, classes=classes, scales=_scales(path, table, classes))
+    return class_target(classes)
 
 
 @dataclass(slots=True)
@@ -134,7 +188,8 @@ class _Seen:
 def _look_at(path: Path, features: Sequence[str], choices: ColumnChoices) -> dict[str, _Seen]:
     kinds = dict.fromkeys(choices.categorical, "categorical") | dict.fromkeys(choices.numeric, "numeric")
     seen = {name: _Seen(MAX_CATEGORIES, kinds.get(name, "")) for name in features}
-    seen[choices.target] = _Seen(MAX_CLASSES, "categorical")
+    if TASKS[choices.task].target == "class":
+        seen[choices.targets[0]] = _Seen(MAX_CLASSES, "categorical")
     notes = list[str]()
     for batch in read_batches(path, list(seen), notes):
         for name, found in seen.items():
@@ -160,8 +215,7 @@ def _column(path: Path, name: str, seen: _Seen, choices: ColumnChoices) -> Colum
     return Column(name=name, categories=() if seen.numeric else seen.names)
 
 
-def _classes(path: Path, seen: _Seen, choices: ColumnChoices) -> tuple[str, ...]:
-    target = choices.target
+def _classes(path: Path, target: str, seen: _Seen, choices: ColumnChoices) -> tuple[str, ...]:
     several = several_question(set(seen.spellings.values()))
     if several and target not in choices.categorical:
         raise InvalidInput(
@@ -171,8 +225,8 @@ def _classes(path: Path, seen: _Seen, choices: ColumnChoices) -> tuple[str, ...]
     question = target_question(set(seen.spellings.values()), seen.texts)
     if question and target not in choices.categorical:
         raise InvalidInput(
-            f"{path}, column {target}, the target, {question}; a model predicts one of several classes, and cannot be "
-            f"trained to predict a number: choose another target, or confirm these classes with --categorical {target}",
+            f"{path}, column {target}, the target, {question}; classification predicts one of several classes: give "
+            f"--task regression to predict the number, or confirm these classes with --categorical {target}",
             field="target",
             value=target,
         )
@@ -191,31 +245,25 @@ def _order(name: str) -> tuple[float, str]:
     return (float(name), name) if NUMBER.fullmatch(name) else (math.inf, name)
 
 
-def _scales(path: Path, table: TableSpec, classes: Sequence[str]) -> dict[str, Scale]:
-    """Return the scales of numeric columns, of all rows; every cell is checked."""
-    count, mean = 0, np.zeros(table.width)
-    squares: npt.NDArray[np.float64] = np.zeros(table.width)  # sum of squared differences from the mean
-    for rows in TableRows(path, table, table.target, classes).read():
-        features = rows.features.astype(np.float64)
-        difference = features.mean(axis=0) - mean
-        total = count + len(features)
-        squares += ((features - features.mean(axis=0)) ** 2).sum(axis=0)
-        squares += difference**2 * count * len(features) / total
-        mean, count = mean + difference * len(features) / total, total
+def _scales(path: Path, table: TableSpec, target: TargetSpec) -> dict[str, Scale]:
+    """Return the scales of numeric columns and of values, of all rows; every cell is checked."""
+    values = table.targets if target.kind == "values" else ()
+    width = table.width + len(values)
+    count, mean = 0, np.zeros(width)
+    squares: npt.NDArray[np.float64] = np.zeros(width)  # sum of squared differences from the mean
+    for rows in TableRows(path, table, table.targets, target).read():
+        parts = [rows.features, *([rows.targets] if values and rows.targets is not None else [])]
+        numbers = np.concatenate(parts, axis=1).astype(np.float64)
+        difference = numbers.mean(axis=0) - mean
+        total = count + len(numbers)
+        squares += ((numbers - numbers.mean(axis=0)) ** 2).sum(axis=0)
+        squares += difference**2 * count * len(numbers) / total
+        mean, count = mean + difference * len(numbers) / total, total
     deviation = np.sqrt(squares / count)
     starts = np.cumsum([0, *(column.width for column in table.columns)]).tolist()
-    return {
-        column.name: _scale(float(mean[start]), float(deviation[start]))  # a column that never changes
-        for column, start in zip(table.columns, starts, strict=False)
-        if not column.categories
-    }
-
-
-def _scale(mean: float, deviation: float) -> Scale:
-    """Round both, the mean to as many decimals as the deviation; that of a column that never changes is 1."""
-    rounded = float(f"{deviation:.{DIGITS}g}") or 1.0
-    further = max(0, math.ceil(math.log10(abs(mean) / rounded))) if mean else 0
-    return Scale(float(f"{mean:.{min(DIGITS + further, 17)}g}"), rounded)
+    places = {column.name: at for column, at in zip(table.columns, starts, strict=False) if not column.categories}
+    places |= {_VALUE + name: table.width + place for place, name in enumerate(values)}
+    return {name: rounded_scale(float(mean[at]), float(deviation[at])) for name, at in places.items()}
 
 
 def _require_named(path: Path, names: Sequence[str]) -> None:

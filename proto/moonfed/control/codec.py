@@ -29,7 +29,6 @@ from google.protobuf.message import Message
 
 from moonfed.blobs.store import BlobRef
 from moonfed.control import devices, evaluations, events, operators, releases, runs
-from moonfed.control.held_out_score import HeldOutScore
 from moonfed.control.run_settings import RunSettings
 from moonfed.errors import Corrupt
 from moonfed.formatting import LAST, moment
@@ -237,7 +236,7 @@ _TYPES: Mapping[int, type] = {
     FieldDescriptor.CPPTYPE_UINT32: int,
     FieldDescriptor.CPPTYPE_UINT64: int,
 }
-_OTHER_NAMES: Mapping[type[Any], type[Message]] = {BlobRef: blob_pb2.Blob, HeldOutScore: control_pb2.HeldOutScore}
+_OTHER_NAMES: Mapping[type[Any], type[Message]] = {BlobRef: blob_pb2.Blob}
 _MESSAGES: dict[type[Any], tuple[type[Message], tuple[_Field, ...]]] = {}
 for _record in RECORDS:
     _register(_record)

@@ -44,6 +44,12 @@ def draw_confusion(path: Path, score: HeldOutScore, title: str) -> None:
     require_matplotlib()
     from matplotlib import pyplot as plt
 
+    if not score.classes:
+        raise InvalidInput(
+            "a confusion matrix is of classes, which the models of this run do not tell apart",
+            field="picture",
+            value=path,
+        )
     if not score.confusion:
         raise InvalidInput(
             f"the model has {len(score.classes)} classes; a picture has at most {MAX_CONFUSION}",
@@ -56,7 +62,7 @@ def draw_confusion(path: Path, score: HeldOutScore, title: str) -> None:
     figure, axes = plt.subplots(figsize=(side + _SCALE, side), layout="constrained")
     try:
         _draw(axes, score, names, matrix / len(names))
-        facts = f"{score.samples:,} samples, accuracy {score.accuracy:.4f}"
+        facts = f"{score.samples:,} samples, {score.metric.name} {score.score:.4f}"
         figure.suptitle(f"{title}\n{facts}", fontsize=10, wrap=True)
         figure.savefig(path, dpi=120, bbox_inches="tight")
     finally:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from moonfed.bundle.manifest import ACCURACY, Metric
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.control.runs import Ineligible
 
@@ -16,15 +17,8 @@ class DeviceScore:
 
     device: str
     samples: int
-    correct: int
-    local_correct: int | None = None  # of the device's own model; None: it has none
-    accuracy: float = field(init=False)  # of the global model, 0 to 1
-    local_accuracy: float | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        samples, own = max(1, self.samples), self.local_correct
-        object.__setattr__(self, "accuracy", self.correct / samples)
-        object.__setattr__(self, "local_accuracy", None if own is None else own / samples)
+    score: float  # the evaluation's metric of the global model
+    local_score: float | None = None  # of the device's own model; None: it has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +34,16 @@ class DeviceEvaluation:
     scores: tuple[DeviceScore, ...] = ()  # by device
     skipped: tuple[Ineligible, ...] = ()  # devices that declined, by reason; most have no holdout, or too small a one
     waiting: tuple[str, ...] = ()  # devices that have not answered; once it is closed, they never will
-    median: float | None = None  # of the devices' accuracies; None: no scores
-    worst_decile: float | None = None  # mean over the tenth of the devices, rounded up, with the lowest
+    metric: Metric = ACCURACY  # of the scores
+    median: float | None = None  # of the devices' scores; None: no scores
+    worst_decile: float | None = None  # mean over the tenth of the devices, rounded up, with the worst
     compared: int = 0  # devices that also scored their own model
-    worse: int = 0  # of them, those on which the global model is less accurate
+    worse: int = 0  # of them, those on which the global model is worse
 
-    def lowest(self, number: int) -> list[DeviceScore]:
-        """Return the scores of the devices on which the model is least accurate, the lowest first."""
-        return sorted(self.scores, key=lambda score: (score.accuracy, -score.samples, score.device))[:number]
+    def worst(self, number: int) -> list[DeviceScore]:
+        """Return the scores of the devices on which the model is worst, the worst first."""
+        sign = 1 if self.metric.maximise else -1
+        return sorted(self.scores, key=lambda found: (sign * found.score, -found.samples, found.device))[:number]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +53,8 @@ class Evaluation:
     run: str
     round: int  # 0: the initial weights
     test_set: str | None = field(init=False)  # None: on devices
-    accuracy: float | None = field(init=False)  # on a test set; on devices, the median
+    metric: str | None = field(init=False)  # by which models are compared
+    value: float | None = field(init=False)  # of this metric on a test set; on devices, the median
     loss: float | None = field(init=False)  # None: on devices, which report none
     samples: int = field(init=False)
     score: HeldOutScore | None = None  # on a test set
@@ -70,6 +67,7 @@ class Evaluation:
     def _summary(self) -> Iterator[tuple[str, object]]:
         score, devices = self.score, self.on_devices
         yield "test_set", score.test_set if score else None
-        yield "accuracy", score.accuracy if score else devices.median if devices else None
-        yield "loss", score.loss if score else None
+        yield "metric", score.metric.name if score else devices.metric.name if devices else None
+        yield "value", score.score if score else devices.median if devices else None
+        yield "loss", score.metrics.get("loss") if score else None
         yield "samples", score.samples if score else sum(one.samples for one in devices.scores) if devices else 0

@@ -5,13 +5,15 @@ Legend: C classes, in the manifest's order.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
+from moonfed.bundle.manifest import Metric
 from moonfed.errors import InvalidInput
-from moonfed.validate import require, require_at_least, require_whole
+from moonfed.validate import require, require_whole
 
 DEFAULT_TEST_SET = "test"
 MAX_CONFUSION = 256  # classes up to which the matrix is recorded
@@ -29,20 +31,14 @@ def require_test_set(name: str) -> None:
     require(_NAME.fullmatch(name) is not None, "test_set", name, allowed)
 
 
-def metric_names(test_set: str) -> tuple[str, str]:
-    """Return the names of the metrics that a test set's accuracy and loss are recorded as."""
-    suffix = "" if test_set == DEFAULT_TEST_SET else f"@{test_set}"
-    return f"accuracy{suffix}", f"loss{suffix}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassScore:
     """One class's results; None where the denominator is 0."""
 
     name: str
-    precision: float | None  # of the samples predicted as the class, the share that belongs to it
-    recall: float | None  # of the class's samples, the share that is found
-    support: int  # samples of the class
+    precision: float | None  # of what is predicted as the class, the share that belongs to it
+    recall: float | None  # of what belongs to the class, the share that is found
+    support: int  # samples, or pixels, of the class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,40 +48,45 @@ class HeldOutScore:
     test_set: str
     sha256: str  # of the data, see `DataSet.sha256`
     samples: int
-    accuracy: float  # top-1, 0 to 1
-    loss: float  # mean cross-entropy, nats
-    calibration_error: float  # expected calibration error
-    calibration_bins: int
-    classes: tuple[str, ...]
-    support: tuple[int, ...]  # [C] samples of each class
-    predicted: tuple[int, ...]  # [C] samples predicted as each class
-    correct: tuple[int, ...]  # [C] samples that are both
+    metric: Metric  # the primary one, by which models are compared
+    metrics: Mapping[str, float]  # all of the task's
+    calibration_error: float | None = None  # expected calibration error; None: no classification
+    calibration_bins: int = 0
+    classes: tuple[str, ...] = ()  # empty where the task has none; so are the following
+    support: tuple[int, ...] = ()  # [C] what belongs to each class
+    predicted: tuple[int, ...] = ()  # [C] what is predicted as each class
+    correct: tuple[int, ...] = ()  # [C] what is both
     confusion: tuple[int, ...] = ()  # [C * C], row by row: by class, then by prediction; empty for too many classes
+    counts_of: Literal["samples", "pixels"] = "samples"  # what these are numbers of
 
     def __post_init__(self) -> None:
         require_test_set(self.test_set)
         require(_DIGEST.fullmatch(self.sha256) is not None, "sha256", self.sha256, "64 hexadecimal digits")
         require_whole("samples", self.samples, 1, MAX_SAMPLES)
-        for name in ("accuracy", "calibration_error"):
-            value = getattr(self, name)
+        require(self.metric.name in self.metrics, "metrics", sorted(self.metrics)[:8], f"{self.metric.name} among them")
+        for name, value in self.metrics.items():
+            require(math.isfinite(value), name, value, "a finite number")
+        shares = {self.metric.name: self.score} if self.metric.share else {}
+        if self.calibration_error is not None:
+            shares["calibration_error"] = self.calibration_error
+        for name, value in shares.items():
             require(0 <= value <= 1, name, value, "a number from 0 to 1")
-        require_at_least("loss", self.loss, 0.0)
         for name in self.classes:
             require(0 < len(name) <= MAX_CLASS_NAME and name.isprintable(), "a class", name, "printable")
-        require_whole("calibration_bins", self.calibration_bins, 1, 1000)
+        require_whole("calibration_bins", self.calibration_bins, 0, 1000)
         self._require_counts()
 
     def _require_counts(self) -> None:
         """Raise InvalidInput unless the counts agree with each other."""
         count = len(self.classes)
-        require_whole("the number of classes", count, 1, MAX_CLASSES)
+        require_whole("the number of classes", count, 0, MAX_CLASSES)
         for name in ("support", "predicted", "correct"):
             require(len(getattr(self, name)) == count, name, getattr(self, name)[:8], "one number for each class")
-        whole = sum(self.support) == sum(self.predicted) == self.samples
+        whole = self.samples if self.counts_of == "samples" and count else sum(self.support)
         bounded = all(map(_fits, self.support, self.predicted, self.correct))
-        if not (whole and bounded):
+        if not (sum(self.support) == sum(self.predicted) == whole and bounded):
             raise InvalidInput(
-                f"support, predicted and correct do not belong to the same {self.samples} samples",
+                f"support, predicted and correct do not belong to the same {whole} {self.counts_of}",
                 field="samples",
                 value=self.samples,
             )
@@ -101,9 +102,22 @@ class HeldOutScore:
         return (rows, columns, matrix[:: count + 1]) == (self.support, self.predicted, self.correct)
 
     @property
-    def metrics(self) -> dict[str, float]:
-        """Accuracy and loss by the names of their metrics."""
-        return dict(zip(metric_names(self.test_set), (self.accuracy, self.loss), strict=True))
+    def score(self) -> float:
+        """The value of the primary metric."""
+        return self.metrics[self.metric.name]
+
+    @property
+    def recorded(self) -> dict[str, float]:
+        """The metrics as they are recorded of the round: `rmse`, or `rmse@night` on a test set of this name."""
+        suffix = "" if self.test_set == DEFAULT_TEST_SET else f"@{self.test_set}"
+        return {f"{name}{suffix}": value for name, value in self.metrics.items()}
+
+    def described(self) -> dict[str, float]:
+        """Return the metrics in the order in which they are shown: the primary one first, the loss last."""
+        last = ("loss",) if self.metric.name != "loss" else ()
+        names = [self.metric.name, *sorted(set(self.metrics) - {self.metric.name, *last}), *last]
+        shown = {name: self.metrics[name] for name in names if name in self.metrics}
+        return shown if self.calibration_error is None else shown | {"calibration error": self.calibration_error}
 
     def by_class(self) -> Iterator[ClassScore]:
         """Yield precision and recall of each class."""
@@ -119,7 +133,7 @@ class HeldOutScore:
 
     def rows(self) -> list[tuple[int, ...]]:
         """Return the confusion matrix, one row for each class; empty if it is not recorded."""
-        count = len(self.classes)
+        count = len(self.classes) or 1
         return [self.confusion[start : start + count] for start in range(0, len(self.confusion), count)]
 
     def to_json(self) -> dict[str, Any]:
@@ -128,8 +142,8 @@ class HeldOutScore:
             "test_set": self.test_set,
             "sha256": self.sha256,
             "samples": self.samples,
-            "accuracy": self.accuracy,
-            "loss": self.loss,
+            "metric": asdict(self.metric),
+            "metrics": dict(self.metrics),
             "calibration_error": self.calibration_error,
             "calibration_bins": self.calibration_bins,
             "classes": [
@@ -137,6 +151,7 @@ class HeldOutScore:
                 for found in self.by_class()
             ],
             "confusion": [list(row) for row in self.rows()],
+            "counts_of": self.counts_of,
         }
 
     def to_document(self) -> dict[str, Any]:
@@ -146,7 +161,8 @@ class HeldOutScore:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> HeldOutScore:
         """Read what `to_document` wrote."""
-        return cls(**{**document, **{name: tuple(document[name]) for name in (*_COUNTS, "classes")}})
+        lists = {name: tuple(document[name]) for name in (*_COUNTS, "classes")}
+        return cls(**{**document, **lists, "metric": Metric(**document["metric"])})
 
 
 def _fits(support: int, predicted: int, correct: int) -> bool:

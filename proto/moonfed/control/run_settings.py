@@ -50,14 +50,15 @@ class RunSettings:
     stop_after: int = setting(
         0,
         Whole(0),
-        "Finish the run early once K evaluated models in a row are no more accurate than the best before; 0: never.",
+        "Finish the run early once K evaluated models in a row are no better than the best before; 0: never.",
         metavar="K",
     )
     target_metrics: Mapping[str, Value] = setting(
         {},
         Numbers(),
         "Finish the run early once a global model reaches this value of a metric, such as accuracy=0.95; repeatable, "
-        "and then all at once. Metrics whose name ends with loss or error are better if lower.",
+        "and then all at once. The task says whether its metric is better if lower; so are others whose name ends with "
+        "loss, error, rmse, mae or perplexity.",
         option="--target",
         metavar="METRIC=VALUE",
     )

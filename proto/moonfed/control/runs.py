@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import ACCURACY, Metric
 from moonfed.control.devices import DeviceOutcome
 from moonfed.control.run_settings import RunSettings
 
@@ -49,6 +50,7 @@ class Run:
     run: str
     status: RunStatus
     method: str
+    metric: Metric = ACCURACY  # by which its global models are compared
     round: int = 0  # rounds committed so far
     waiting: str = ""  # one sentence about what it waits for; empty: nothing
     reason: str = ""  # why it has failed; empty for other runs
@@ -93,7 +95,8 @@ class Round:
     round: int
     attempt: int
     status: RoundStatus
-    accuracy: float | None = field(init=False)  # of its global model on the evaluator's test set; None: not evaluated
+    # Of its global model on the evaluator's test set; None: not evaluated, or no classification.
+    accuracy: float | None = field(init=False)
     loss: float | None = field(init=False)
     train_loss: float | None = field(init=False)  # mean of the cohort
     seconds: float = 0.0

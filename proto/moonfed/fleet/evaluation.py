@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from moonfed.blobs.store import BlobRef
-from moonfed.errors import InvalidInput
-from moonfed.validate import require_whole
+from moonfed.bundle.manifest import Metric
+from moonfed.validate import require, require_whole
 
-# Fewer samples would tell much about each of them, and an accuracy of little worth.
+# Fewer samples would tell much about each of them, and a score of little worth.
 MIN_HOLDOUT = 20
 MAX_HOLDOUT = 1_000_000_000  # more is a mistake
 
@@ -44,15 +46,22 @@ class EvaluationTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HoldoutCounts:
-    """All that leaves a device: numbers of samples of its holdout. Raises InvalidInput naming the field."""
+class HoldoutScores:
+    """All that leaves a device: the size of its holdout and two scores. Raises InvalidInput naming the field."""
 
     samples: int
-    correct: int  # of the global model
-    local_correct: int | None = None  # of the device's own latest model of the run; None: it has none
+    score: float  # the manifest's metric of the global model
+    local_score: float | None = None  # of the device's own latest model of the run; None: it has none
 
     def __post_init__(self) -> None:
         require_whole("samples", self.samples, MIN_HOLDOUT, MAX_HOLDOUT)
-        for name, value in (("correct", self.correct), ("local_correct", self.local_correct)):
-            if value is not None and not 0 <= value <= self.samples:
-                raise InvalidInput(field=name, value=value, allowed=f"from 0 to {self.samples}, the number of samples")
+        self._require(math.isfinite, "a finite number")
+
+    def require_fits(self, metric: Metric) -> None:
+        """Raise InvalidInput for a score that the metric cannot have."""
+        if metric.share:
+            self._require(lambda value: 0 <= value <= 1, "a number from 0 to 1")
+
+    def _require(self, holds: Callable[[float], bool], allowed: str) -> None:
+        for name, value in (("score", self.score), ("local_score", self.local_score)):
+            require(value is None or holds(value), name, value, allowed)

@@ -6,7 +6,7 @@ from moonfed.blobs.store import BlobRef
 from moonfed.encodings import parse_encodings
 from moonfed.errors import InvalidInput
 from moonfed.fleet.assignment import Assignment, AttemptId, EligibilityCheck, RunEnded
-from moonfed.fleet.evaluation import EvaluationTask, HoldoutCounts
+from moonfed.fleet.evaluation import EvaluationTask, HoldoutScores
 from moonfed.fleet.target_release import OUTCOMES, InstalledRelease, ReleaseReport, TargetRelease
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.transport.client import from_message, to_message
@@ -191,15 +191,15 @@ def write_evaluation(task: EvaluationTask) -> fleet_pb2.EvaluationTask:
     )
 
 
-def read_counts(message: fleet_pb2.HoldoutCounts) -> HoldoutCounts:
-    """Convert and check a device's counts from the network; InvalidInput names the field."""
-    local = message.local_correct if message.HasField("local_correct") else None
-    return HoldoutCounts(samples=message.samples, correct=message.correct, local_correct=local)
+def read_scores(message: fleet_pb2.HoldoutScores) -> HoldoutScores:
+    """Convert and check a device's scores from the network; InvalidInput names the field."""
+    local = message.local_score if message.HasField("local_score") else None
+    return HoldoutScores(samples=message.samples, score=message.score, local_score=local)
 
 
-def write_counts(counts: HoldoutCounts) -> fleet_pb2.HoldoutCounts:
-    """Convert a device's counts for the network."""
-    return fleet_pb2.HoldoutCounts(samples=counts.samples, correct=counts.correct, local_correct=counts.local_correct)
+def write_scores(found: HoldoutScores) -> fleet_pb2.HoldoutScores:
+    """Convert a device's scores for the network."""
+    return fleet_pb2.HoldoutScores(samples=found.samples, score=found.score, local_score=found.local_score)
 
 
 def _read_training(message: fleet_pb2.TrainingSpec) -> TrainingSpec:

@@ -55,6 +55,7 @@ NAMES = OWN_NAMES | {
     "DeviceEvaluation.run",
     "DeviceEvaluation.waiting",
     "Ineligible.devices",
+    "Metric.name",
     "OpenRound.ProgressEntry.key",
     "OpenRound.ReasonsEntry.key",
     "OpenRound.cohort",

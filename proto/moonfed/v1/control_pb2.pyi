@@ -220,6 +220,7 @@ class Run(_message.Message):
     CLIPPED_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     ABSENT_CLASSES_FIELD_NUMBER: _builtins.int
+    METRIC_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     status: _builtins.str
     method: _builtins.str
@@ -249,6 +250,10 @@ class Run(_message.Message):
     def clipped(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     @_builtins.property
     def absent_classes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def metric(self) -> Global___Metric:
+        """by which its models are compared"""
+
     def __init__(
         self,
         *,
@@ -271,10 +276,11 @@ class Run(_message.Message):
         clipped: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         settings: _builtins.str = ...,
         absent_classes: _abc.Iterable[_builtins.str] | None = ...,
+        metric: Global___Metric | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["initial_model", b"initial_model", "manifest", b"manifest", "model", b"model", "open_round", b"open_round", "signature", b"signature"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["initial_model", b"initial_model", "manifest", b"manifest", "metric", b"metric", "model", b"model", "open_round", b"open_round", "signature", b"signature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent_classes", b"absent_classes", "checking", b"checking", "clipped", b"clipped", "created", b"created", "eligible", b"eligible", "ineligible", b"ineligible", "initial_metrics", b"initial_metrics", "initial_model", b"initial_model", "manifest", b"manifest", "method", b"method", "model", b"model", "open_round", b"open_round", "reason", b"reason", "round", b"round", "run", b"run", "settings", b"settings", "signature", b"signature", "status", b"status", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent_classes", b"absent_classes", "checking", b"checking", "clipped", b"clipped", "created", b"created", "eligible", b"eligible", "ineligible", b"ineligible", "initial_metrics", b"initial_metrics", "initial_model", b"initial_model", "manifest", b"manifest", "method", b"method", "metric", b"metric", "model", b"model", "open_round", b"open_round", "reason", b"reason", "round", b"round", "run", b"run", "settings", b"settings", "signature", b"signature", "status", b"status", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2459,16 +2465,61 @@ class AuditRecord(_message.Message):
 Global___AuditRecord: _TypeAlias = AuditRecord  # noqa: Y015
 
 @_typing.final
-class HeldOutScore(_message.Message):
+class Metric(_message.Message):
     """Evaluations"""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    NAME_FIELD_NUMBER: _builtins.int
+    MAXIMISE_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    maximise: _builtins.bool
+    """whether more is better"""
+    share: _builtins.bool
+    """whether it is from 0 to 1"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        maximise: _builtins.bool = ...,
+        share: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["maximise", b"maximise", "name", b"name", "share", b"share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Metric: _TypeAlias = Metric  # noqa: Y015
+
+@_typing.final
+class HeldOutScore(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TEST_SET_FIELD_NUMBER: _builtins.int
     SHA256_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
-    ACCURACY_FIELD_NUMBER: _builtins.int
-    LOSS_FIELD_NUMBER: _builtins.int
     CALIBRATION_ERROR_FIELD_NUMBER: _builtins.int
     CALIBRATION_BINS_FIELD_NUMBER: _builtins.int
     CLASSES_FIELD_NUMBER: _builtins.int
@@ -2476,13 +2527,17 @@ class HeldOutScore(_message.Message):
     PREDICTED_FIELD_NUMBER: _builtins.int
     CORRECT_FIELD_NUMBER: _builtins.int
     CONFUSION_FIELD_NUMBER: _builtins.int
+    METRIC_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    COUNTS_OF_FIELD_NUMBER: _builtins.int
     test_set: _builtins.str
     sha256: _builtins.str
     samples: _builtins.int
-    accuracy: _builtins.float
-    loss: _builtins.float
     calibration_error: _builtins.float
+    """of classification"""
     calibration_bins: _builtins.int
+    counts_of: _builtins.str
+    """what the counts are of: samples or pixels"""
     @_builtins.property
     def classes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -2493,27 +2548,36 @@ class HeldOutScore(_message.Message):
     def correct(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def confusion(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def metric(self) -> Global___Metric:
+        """the primary one, by which models are compared"""
+
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     def __init__(
         self,
         *,
         test_set: _builtins.str = ...,
         sha256: _builtins.str = ...,
         samples: _builtins.int = ...,
-        accuracy: _builtins.float = ...,
-        loss: _builtins.float = ...,
-        calibration_error: _builtins.float = ...,
+        calibration_error: _builtins.float | None = ...,
         calibration_bins: _builtins.int = ...,
         classes: _abc.Iterable[_builtins.str] | None = ...,
         support: _abc.Iterable[_builtins.int] | None = ...,
         predicted: _abc.Iterable[_builtins.int] | None = ...,
         correct: _abc.Iterable[_builtins.int] | None = ...,
         confusion: _abc.Iterable[_builtins.int] | None = ...,
+        metric: Global___Metric | None = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        counts_of: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_calibration_error", b"_calibration_error", "calibration_error", b"calibration_error", "metric", b"metric"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "calibration_bins", b"calibration_bins", "calibration_error", b"calibration_error", "classes", b"classes", "confusion", b"confusion", "correct", b"correct", "loss", b"loss", "predicted", b"predicted", "samples", b"samples", "sha256", b"sha256", "support", b"support", "test_set", b"test_set"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_calibration_error", b"_calibration_error", "calibration_bins", b"calibration_bins", "calibration_error", b"calibration_error", "classes", b"classes", "confusion", b"confusion", "correct", b"correct", "counts_of", b"counts_of", "metric", b"metric", "metrics", b"metrics", "predicted", b"predicted", "samples", b"samples", "sha256", b"sha256", "support", b"support", "test_set", b"test_set"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__calibration_error: _TypeAlias = _typing.Literal["calibration_error"]  # noqa: Y015
+    _WhichOneofArgType__calibration_error: _TypeAlias = _typing.Literal["_calibration_error", b"_calibration_error"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__calibration_error) -> _WhichOneofReturnType__calibration_error | None: ...
 
 Global___HeldOutScore: _TypeAlias = HeldOutScore  # noqa: Y015
 
@@ -2609,6 +2673,7 @@ class DeviceEvaluation(_message.Message):
     WORST_DECILE_FIELD_NUMBER: _builtins.int
     COMPARED_FIELD_NUMBER: _builtins.int
     WORSE_FIELD_NUMBER: _builtins.int
+    METRIC_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     opened: _builtins.float
     deadline: _builtins.float
@@ -2625,6 +2690,10 @@ class DeviceEvaluation(_message.Message):
     def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ineligible]: ...
     @_builtins.property
     def waiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def metric(self) -> Global___Metric:
+        """of the scores"""
+
     def __init__(
         self,
         *,
@@ -2641,10 +2710,11 @@ class DeviceEvaluation(_message.Message):
         worst_decile: _builtins.float | None = ...,
         compared: _builtins.int = ...,
         worse: _builtins.int = ...,
+        metric: Global___Metric | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_median", b"_median", "_worst_decile", b"_worst_decile", "median", b"median", "worst_decile", b"worst_decile"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_median", b"_median", "_worst_decile", b"_worst_decile", "median", b"median", "metric", b"metric", "worst_decile", b"worst_decile"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_median", b"_median", "_worst_decile", b"_worst_decile", "closed", b"closed", "compared", b"compared", "deadline", b"deadline", "median", b"median", "number", b"number", "opened", b"opened", "round", b"round", "run", b"run", "scores", b"scores", "skipped", b"skipped", "waiting", b"waiting", "worse", b"worse", "worst_decile", b"worst_decile"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_median", b"_median", "_worst_decile", b"_worst_decile", "closed", b"closed", "compared", b"compared", "deadline", b"deadline", "median", b"median", "metric", b"metric", "number", b"number", "opened", b"opened", "round", b"round", "run", b"run", "scores", b"scores", "skipped", b"skipped", "waiting", b"waiting", "worse", b"worse", "worst_decile", b"worst_decile"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__median: _TypeAlias = _typing.Literal["median"]  # noqa: Y015
     _WhichOneofArgType__median: _TypeAlias = _typing.Literal["_median", b"_median"]  # noqa: Y015
@@ -2663,27 +2733,27 @@ class DeviceScore(_message.Message):
 
     DEVICE_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
-    CORRECT_FIELD_NUMBER: _builtins.int
-    LOCAL_CORRECT_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    LOCAL_SCORE_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     samples: _builtins.int
-    correct: _builtins.int
-    local_correct: _builtins.int
+    score: _builtins.float
+    local_score: _builtins.float
     def __init__(
         self,
         *,
         device: _builtins.str = ...,
         samples: _builtins.int = ...,
-        correct: _builtins.int = ...,
-        local_correct: _builtins.int | None = ...,
+        score: _builtins.float = ...,
+        local_score: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_local_correct", b"_local_correct", "local_correct", b"local_correct"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_local_score", b"_local_score", "local_score", b"local_score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_local_correct", b"_local_correct", "correct", b"correct", "device", b"device", "local_correct", b"local_correct", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_local_score", b"_local_score", "device", b"device", "local_score", b"local_score", "samples", b"samples", "score", b"score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__local_correct: _TypeAlias = _typing.Literal["local_correct"]  # noqa: Y015
-    _WhichOneofArgType__local_correct: _TypeAlias = _typing.Literal["_local_correct", b"_local_correct"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__local_correct) -> _WhichOneofReturnType__local_correct | None: ...
+    _WhichOneofReturnType__local_score: _TypeAlias = _typing.Literal["local_score"]  # noqa: Y015
+    _WhichOneofArgType__local_score: _TypeAlias = _typing.Literal["_local_score", b"_local_score"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__local_score) -> _WhichOneofReturnType__local_score | None: ...
 
 Global___DeviceScore: _TypeAlias = DeviceScore  # noqa: Y015
 

@@ -1109,36 +1109,36 @@ class EvaluationTask(_message.Message):
 Global___EvaluationTask: _TypeAlias = EvaluationTask  # noqa: Y015
 
 @_typing.final
-class HoldoutCounts(_message.Message):
-    """All that leaves a device in an evaluation: three numbers of samples, and neither classes, nor losses, nor single predictions."""
+class HoldoutScores(_message.Message):
+    """All that leaves a device in an evaluation: three numbers, and neither classes, nor losses, nor single predictions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SAMPLES_FIELD_NUMBER: _builtins.int
-    CORRECT_FIELD_NUMBER: _builtins.int
-    LOCAL_CORRECT_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    LOCAL_SCORE_FIELD_NUMBER: _builtins.int
     samples: _builtins.int
     """of the holdout; at least moonfed.fleet.evaluation.MIN_HOLDOUT"""
-    correct: _builtins.int
-    """of them, those that the global model classifies correctly"""
-    local_correct: _builtins.int
+    score: _builtins.float
+    """the manifest's metric of the global model on them, such as the accuracy"""
+    local_score: _builtins.float
     """the same of the device's own latest model of the run; absent: it has none"""
     def __init__(
         self,
         *,
         samples: _builtins.int = ...,
-        correct: _builtins.int = ...,
-        local_correct: _builtins.int | None = ...,
+        score: _builtins.float = ...,
+        local_score: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_local_correct", b"_local_correct", "local_correct", b"local_correct"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_local_score", b"_local_score", "local_score", b"local_score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_local_correct", b"_local_correct", "correct", b"correct", "local_correct", b"local_correct", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_local_score", b"_local_score", "local_score", b"local_score", "samples", b"samples", "score", b"score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__local_correct: _TypeAlias = _typing.Literal["local_correct"]  # noqa: Y015
-    _WhichOneofArgType__local_correct: _TypeAlias = _typing.Literal["_local_correct", b"_local_correct"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__local_correct) -> _WhichOneofReturnType__local_correct | None: ...
+    _WhichOneofReturnType__local_score: _TypeAlias = _typing.Literal["local_score"]  # noqa: Y015
+    _WhichOneofArgType__local_score: _TypeAlias = _typing.Literal["_local_score", b"_local_score"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__local_score) -> _WhichOneofReturnType__local_score | None: ...
 
-Global___HoldoutCounts: _TypeAlias = HoldoutCounts  # noqa: Y015
+Global___HoldoutScores: _TypeAlias = HoldoutScores  # noqa: Y015
 
 @_typing.final
 class ReportEvaluationRequest(_message.Message):
@@ -1149,7 +1149,7 @@ class ReportEvaluationRequest(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
-    COUNTS_FIELD_NUMBER: _builtins.int
+    SCORES_FIELD_NUMBER: _builtins.int
     DECLINED_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     run: _builtins.str
@@ -1160,7 +1160,7 @@ class ReportEvaluationRequest(_message.Message):
     declined: _builtins.str
     """reason"""
     @_builtins.property
-    def counts(self) -> Global___HoldoutCounts: ...
+    def scores(self) -> Global___HoldoutScores: ...
     def __init__(
         self,
         *,
@@ -1169,14 +1169,14 @@ class ReportEvaluationRequest(_message.Message):
         round: _builtins.int = ...,
         number: _builtins.int = ...,
         model: _builtins.str = ...,
-        counts: Global___HoldoutCounts | None = ...,
+        scores: Global___HoldoutScores | None = ...,
         declined: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "counts", b"counts", "declined", b"declined"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "declined", b"declined", "scores", b"scores"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "counts", b"counts", "declined", b"declined", "device", b"device", "model", b"model", "number", b"number", "round", b"round", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "declined", b"declined", "device", b"device", "model", b"model", "number", b"number", "round", b"round", "run", b"run", "scores", b"scores"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["counts", "declined"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["scores", "declined"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 

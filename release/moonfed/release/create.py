@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from moonfed.blobs.store import BlobRef, ref_of_bytes
-from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE
+from moonfed.bundle.manifest import ACCURACY, MANIFEST_FILE, PLAN_FILE, Metric
 from moonfed.client import Release, Run
 from moonfed.control.runs import Round
 from moonfed.data.data_set import DataSet
@@ -99,7 +99,7 @@ def create_release(
     manifest = runs.manifest(found)
     samples = options.data.read(manifest.input, manifest.target)
     on_step("comparing graph and plan")
-    number = best_round(run, runs.rounds(run)) if options.best else options.round
+    number = best_round(run, runs.rounds(run), manifest.metric) if options.best else options.round
     checked = check_on(runs, found, replace(samples, targets=None), round_number=number)
     graphs, dropped = _variants(checked, options, samples, on_step)
     candidate = candidate_of_run(runs, checked)
@@ -121,12 +121,17 @@ def create_release(
     raise AssertionError("unreachable")
 
 
-def best_round(run: str, rounds: Sequence[Round]) -> int:
-    """Return the round with the best accuracy of those whose model is kept; NotFound if none was evaluated."""
-    scored = {found.round: found.accuracy for found in rounds if found.model and found.accuracy is not None}
+def best_round(run: str, rounds: Sequence[Round], metric: Metric = ACCURACY) -> int:
+    """Return the round with the best value of the metric of those whose model is kept; NotFound if it has none."""
+    sign = 1 if metric.maximise else -1
+    scored = {
+        found.round: sign * found.metrics[metric.name]
+        for found in rounds
+        if found.model and metric.name in found.metrics
+    }
     if not scored:
         raise NotFound(
-            f"no global model of run {run!r} that is kept has an accuracy; score them with: "
+            f"no global model of run {run!r} that is kept has a value of {metric.name}; score them with: "
             f"moonfed-export evaluate {run} --data TEST",
             field="run",
             value=run,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from moonfed.control.held_out_score import ClassScore, HeldOutScore
 from moonfed.export.inspection import method_rows
-from moonfed.formatting import count
+from moonfed.formatting import count, measured
 from moonfed.release.model_facts import CurvePoint, DeviceResults, EvaluationResults, ModelFacts, TrainingHistory
 from moonfed.release.triton_config import ANY, GraphTensor
 
@@ -125,12 +125,17 @@ def _evaluations(history: TrainingHistory, results: EvaluationResults | None) ->
 def _test_set(score: HeldOutScore) -> list[str]:
     return [
         f"## Quality on test set {score.test_set}",
-        f"On {score.samples:,} samples (sha256 `{score.sha256}`): accuracy {score.accuracy:.4f}, "
-        f"loss {score.loss:.4f}, expected calibration error {score.calibration_error:.4f} in "
-        f"{score.calibration_bins} bins of equal width.",
-        _by_class(score.by_class()),
-        *_confusion(score),
+        f"On {score.samples:,} samples (sha256 `{score.sha256}`): {_measured(score)}.",
+        *([_by_class(score.by_class()), *_confusion(score)] if score.classes else []),
     ]
+
+
+def _measured(score: HeldOutScore) -> str:
+    found = [f"{name} {measured(value)}" for name, value in score.described().items() if name in score.metrics]
+    if score.calibration_error is not None:
+        bins = f"in {score.calibration_bins} bins of equal width"
+        found.append(f"expected calibration error {measured(score.calibration_error)} {bins}")
+    return ", ".join(found)
 
 
 def _confusion(score: HeldOutScore) -> list[str]:

@@ -65,6 +65,7 @@ def test_help_of_a_group_has_whole_summaries(command: Command, monkeypatch: pyte
     assert all(len(line) <= 80 for line in shown.partition("Commands:")[2].splitlines())
 
 
+@pytest.mark.usefixtures("fresh_programs")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_shells_complete_commands(name: str) -> None:
     program = Path(sys.executable).with_name(name)

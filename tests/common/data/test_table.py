@@ -176,7 +176,7 @@ def test_classes_and_categories_may_be_spelt_otherwise(
     tmp_path: Path, known: tuple[str, str], cells: tuple[str, ...], labels: list[int]
 ) -> None:
     path = write_csv(tmp_path / "c.csv", "kind,left\n" + "".join(f"{cell},{cell}\n" for cell in cells))
-    spec = TableSpec(columns=(Column(name="kind", categories=known),), target="left")
+    spec = TableSpec(columns=(Column(name="kind", categories=known),), targets=("left",))
     samples = TableSource(path).read(InputSpec(kind="features", shape=(2,), table=spec), class_target(known))
     assert samples.labels.tolist() == labels
     assert samples.inputs.argmax(axis=1).tolist() == labels
@@ -191,7 +191,9 @@ def test_names_of_columns_may_be_composed_or_not(tmp_path: Path, suffix: str, gi
         write_csv(path, "\n".join(",".join(cells) for cells in (columns, ("1", "no"))))
     else:
         write_parquet(path, columns)
-    spec = InputSpec(kind="features", shape=(1,), table=TableSpec(columns=(Column(name=given),), target=f"{given}s"))
+    spec = InputSpec(
+        kind="features", shape=(1,), table=TableSpec(columns=(Column(name=given),), targets=(f"{given}s",))
+    )
     for target in ("", f"{given}s"):
         samples = TableSource(path, target).read(spec, class_target(CLASSES))
         assert (samples.inputs.tolist(), samples.labels.tolist()) == ([[1]], [0])
@@ -329,7 +331,7 @@ def test_every_table_survives_a_round_trip_through_csv(
     categories, classes = tuple(data.draw(distinct)), tuple(data.draw(distinct)[:3])
     column_names = data.draw(st.lists(names, min_size=3, max_size=3, unique=True))
     age, plan, churn = column_names
-    spec = TableSpec(columns=(Column(name=age), Column(name=plan, categories=categories)), target=churn)
+    spec = TableSpec(columns=(Column(name=age), Column(name=plan, categories=categories)), targets=(churn,))
     order = data.draw(st.permutations(range(3)))
     text = io.StringIO()
     writer = csv.writer(text)

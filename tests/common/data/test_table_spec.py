@@ -29,7 +29,7 @@ def test_the_width_is_that_of_numbers_and_categories() -> None:
 def test_a_table_survives_its_document(found: list[Column], target: str) -> None:
     if target in [column.name for column in found]:
         return
-    table = TableSpec(columns=tuple(found), target=target)
+    table = TableSpec(columns=tuple(found), targets=(target,))
     sample = InputSpec(kind="features", shape=(table.width,), table=table)
     assert read_input(sample.to_text(), "it") == sample
 
@@ -39,13 +39,16 @@ def test_a_table_survives_its_document(found: list[Column], target: str) -> None
     [
         ({"columns": []}, r"columns is \[\]"),
         ({"columns": [{"name": "a"}, {"name": "a"}]}, "it must be names that all differ"),
-        ({"target": "age"}, "target is 'age'"),
-        ({"target": ""}, "target is ''"),
+        ({"targets": ["age"]}, "target is 'age'"),
+        ({"targets": [""]}, "target is ''"),
         ({"columns": [{"name": " a"}]}, "name of a column is ' a'; it must be text that neither begins nor ends"),
         ({"columns": [{"name": "a\nb"}]}, "without control characters"),
         ({"columns": [{"name": "a", "categories": ["b", "b"]}]}, "it must be names that all differ"),
         ({"columns": [{"name": "a", "categories": ["\x1b[2J"]}]}, "category of column 'a' is .* one line"),
         ({"columns": [{"name": "a"}]}, r"input.shape is \(3,\)"),
+        ({"targets": ["left", "left"]}, "targets is .*; it must be names that all differ"),
+        ({"group": "plan"}, "group is 'plan'"),
+        ({"group": "churn"}, "group is 'churn'; it must be another column"),
         ({"columns": 3}, "it does not describe its input"),
         ({"columns": [{}]}, "it does not describe its input"),
     ],

@@ -30,7 +30,7 @@ def signed(content: bytes = CONTENT, **fields: Any) -> bytes:
 
 
 WIDE = Column(name="town", categories=tuple(f"a town with the number {number}" for number in range(5000)))
-TOWNS = InputSpec(kind="features", shape=(5000,), table=TableSpec(columns=(WIDE,), target="plan"))
+TOWNS = InputSpec(kind="features", shape=(5000,), table=TableSpec(columns=(WIDE,), targets=("plan",)))
 
 
 @pytest.mark.parametrize(

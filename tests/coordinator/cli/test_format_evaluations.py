@@ -8,15 +8,15 @@ from moonfed.control.evaluations import DeviceEvaluation, DeviceScore, Evaluatio
 from moonfed.control.runs import Ineligible
 from moonfed.coordinator.cli.format_evaluations import device_evaluation_lines, evaluation_lines
 from moonfed.formatting import moment
-from tests.proto.control.test_held_out_score import SCORE
+from tests.proto.control.test_held_out_score import RMSE, SCORE
 
 BEGAN = DeviceEvaluation(run="r", round=3, number=1, opened=moment(1.0), deadline=moment(3601.0))
 FOUND = replace(
     BEGAN,
     closed=moment(60.0),
     scores=(
-        DeviceScore(device="cam-1", samples=40, correct=30, local_correct=31),
-        DeviceScore(device="cam-2", samples=20, correct=10),
+        DeviceScore(device="cam-1", samples=40, score=0.75, local_score=0.775),
+        DeviceScore(device="cam-2", samples=20, score=0.5),
     ),
     median=0.625,
     worst_decile=0.5,
@@ -34,6 +34,18 @@ def test_an_evaluation_names_the_devices_that_are_not_in_it() -> None:
         "  lowest accuracy: cam-2 0.5000 (on 20 samples), cam-1 0.7500, 0.7750 with its own (on 40 samples)",
         "  2 skipped: no holdout: cam-3, cam-4",
         "  1 did not answer: cam-5",
+    ]
+
+
+def test_a_metric_that_is_better_if_lower_has_its_highest_scores_shown() -> None:
+    scores = (DeviceScore(device="a", samples=20, score=2.5), DeviceScore(device="b", samples=20, score=31234.5))
+    found = replace(FOUND, metric=RMSE.metric, scores=scores, median=15618.5, worst_decile=31234.5)
+    assert device_evaluation_lines(found)[:2] == [
+        "model 3 on 2 devices: rmse median 15618.5, worst decile 31234.5; worse than the device's own model on 1 of 1",
+        "  highest rmse: b 31234.5 (on 20 samples), a 2.5000 (on 20 samples)",
+    ]
+    assert evaluation_lines([Evaluation(run="r", round=3, score=RMSE)])[1:] == [
+        "test set test, model 3: rmse 55000.0, mae 40000.0, r2 -0.5000, loss 3025000000.0, 6 samples"
     ]
 
 
@@ -60,9 +72,9 @@ def test_all_devices_and_sets_are_shown_without_a_width_and_the_first_ones_with_
 
 
 def test_a_run_shows_the_newest_score_of_each_set_and_the_newest_model_on_devices() -> None:
-    day = replace(SCORE, test_set="test", accuracy=0.5)
+    day = replace(SCORE, test_set="test", metrics={"accuracy": 0.5, "loss": 0.5})
     entries = [
-        Evaluation(run="r", round=0, score=replace(SCORE, accuracy=0.1)),
+        Evaluation(run="r", round=0, score=replace(SCORE, metrics={"accuracy": 0.1})),
         Evaluation(run="r", round=0, on_devices=replace(BEGAN, round=0)),
         Evaluation(run="r", round=3, score=SCORE),
         Evaluation(run="r", round=3, score=day),

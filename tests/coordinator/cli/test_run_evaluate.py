@@ -29,8 +29,8 @@ def test_the_command_waits_for_devices_and_prints_their_distribution(programs: P
     line = "model 1 on 1 device: accuracy median 0.7500, worst decile 0.7500"
     assert line in text
     found = json.loads(programs.command("run", "evaluate", "digits", "--json"))  # has ended, and is not repeated
-    assert (found["accuracy"], found["on_devices"]["number"]) == (0.75, 1)
-    scores = {"samples": 20, "correct": 15, "local_correct": 16, "accuracy": 0.75, "local_accuracy": 0.8}
+    assert (found["metric"], found["value"], found["on_devices"]["number"]) == ("accuracy", 0.75, 1)
+    scores = {"samples": 20, "score": 0.75, "local_score": 0.8}
     assert found["on_devices"]["scores"] == [{"device": "cam-1", **scores}]
     assert line in programs.command("run", "show", "digits", "--all")
     narrow = programs.command("run", "show", "digits")

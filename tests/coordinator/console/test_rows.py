@@ -55,7 +55,7 @@ def test_outcomes_are_grouped() -> None:
 
 
 def test_an_evaluation_on_devices_has_their_numbers() -> None:
-    scores = tuple(DeviceScore(device=f"cam-{number}", samples=10, correct=number) for number in range(9))
+    scores = tuple(DeviceScore(device=f"cam-{number}", samples=10, score=number / 10) for number in range(9))
     found = DeviceEvaluation(
         run="r",
         round=4,
@@ -68,6 +68,6 @@ def test_an_evaluation_on_devices_has_their_numbers() -> None:
     )
     shown = evaluation_row(Evaluation(run="r", round=4, on_devices=found))["on_devices"]
     assert (shown["scores"], shown["waiting"], shown["skipped"]) == (9, 1, [{"reason": "no holdout", "devices": 2}])
-    assert [one["device"] for one in shown["lowest"]] == [f"cam-{number}" for number in range(5)]
+    assert [one["device"] for one in shown["worst_scores"]] == [f"cam-{number}" for number in range(5)]
     on_test_set = evaluation_row(Evaluation(run="r", round=4, score=SCORE))
     assert (on_test_set["test_set"], on_test_set["score"]) == (SCORE.test_set, SCORE.to_json())

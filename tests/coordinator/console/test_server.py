@@ -65,6 +65,7 @@ def test_enter_prints_another_link(federation: Federation) -> None:
         os.close(its)
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_a_large_fleet_leaves_the_console_small() -> None:
     with synthetic_control() as address, console_process("--insecure", "--coordinator", address) as console:
         page = log_in(console, console.token)

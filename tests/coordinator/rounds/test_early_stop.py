@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from moonfed.bundle.manifest import ACCURACY, Metric
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.rounds.early_stop import is_done
 from moonfed.errors import InvalidInput
@@ -34,8 +35,8 @@ def accuracies(*values: float | None) -> Metrics:
     ],
 )
 def test_a_run_is_done_when_so_many_evaluated_models_are_no_more_accurate(metrics: Metrics, done: bool) -> None:
-    assert bool(is_done(RunSettings(stop_after=2), metrics)) is done
-    assert is_done(RunSettings(), metrics) == ""
+    assert bool(is_done(RunSettings(stop_after=2), ACCURACY, metrics)) is done
+    assert is_done(RunSettings(), ACCURACY, metrics) == ""
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,40 @@ def test_a_run_is_done_when_a_model_reaches_all_targets(targets: dict[str, float
         1: {"accuracy": 0.9, "loss": 0.4},
         2: {"accuracy": 0.85, "loss": 0.3, "calibration_error": 0.05, "loss@night": 0.6},
     }
-    assert bool(is_done(RunSettings(target_metrics=targets), metrics)) is done
+    assert bool(is_done(RunSettings(target_metrics=targets), ACCURACY, metrics)) is done
+
+
+@pytest.mark.parametrize(
+    ("errors", "done"),
+    [
+        ((9.0, 5.0, 4.0, 3.0), False),
+        ((9.0, 3.0, 4.0, 5.0), True),
+        ((9.0, 3.0, 4.0, 3.0), True),
+        ((9.0, 3.0, 4.0, 2.9), False),
+        ((3.0, 4.0, 5.0), True),
+    ],
+)
+@pytest.mark.parametrize("name", ["rmse", "deviance"])
+def test_a_metric_that_is_better_if_lower_ends_a_run_once_it_falls_no_more(
+    errors: tuple[float, ...], done: bool, name: str
+) -> None:
+    metric = Metric(name=name, maximise=False, share=False)
+    metrics = {round_: {name: error} for round_, error in enumerate(errors)}
+    assert bool(is_done(RunSettings(stop_after=2), metric, metrics)) is done
+    for target in (name, f"{name}@night", f"holdout_{name}"):
+        found = {1: {target: 2.0}}
+        assert is_done(RunSettings(target_metrics={target: 2.0}), metric, found)
+        assert not is_done(RunSettings(target_metrics={target: 1.9}), metric, found)
+
+
+@pytest.mark.parametrize(
+    ("target", "reached"),
+    [({"mae": 2.0}, True), ({"mae": 1.9}, False), ({"r2": 0.4}, True), ({"r2": 0.6}, False), ({"loss": 3.0}, False)],
+)
+def test_other_metrics_have_the_direction_of_their_name(target: dict[str, float], reached: bool) -> None:
+    metric = Metric(name="rmse", maximise=False, share=False)
+    metrics = {1: {"rmse": 2.0, "mae": 2.0, "r2": 0.5, "loss": 4.0}}
+    assert bool(is_done(RunSettings(target_metrics=target), metric, metrics)) is reached
 
 
 @pytest.mark.parametrize("value", ["high", True])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moonfed.bundle.manifest import ACCURACY, Metric
 from moonfed.control.evaluations import DeviceScore
 from moonfed.coordinator.rounds.evaluation import (
     EvaluationState,
@@ -81,31 +80,27 @@ def test_no_device_is_asked_after_it_answered_and_none_is_left_out(
     assert next_steps(everybody, (), overdue=False).close == bool(everybody.answered)
 
 
-SCORES = st.lists(
-    st.integers(20, 500).flatmap(
-        lambda samples: st.tuples(st.just(samples), st.integers(0, samples), st.none() | st.integers(0, samples))
-    ),
-    min_size=1,
-    max_size=40,
-)
+EIGHTHS = st.integers(0, 8).map(lambda number: number / 8)
+SCORES = st.lists(st.tuples(EIGHTHS, st.none() | EIGHTHS), min_size=1, max_size=40)
 
 
-@given(SCORES)
-def test_the_summary_counts_every_device_the_same(scores: list[tuple[int, int, int | None]]) -> None:
+@given(SCORES, st.booleans())
+def test_the_summary_counts_every_device_the_same(scores: list[tuple[float, float | None]], maximise: bool) -> None:
     found = summarise(
         [
-            DeviceScore(device=str(number), samples=samples, correct=correct, local_correct=local)
-            for number, (samples, correct, local) in enumerate(scores)
-        ]
+            DeviceScore(device=str(number), samples=20, score=score, local_score=local)
+            for number, (score, local) in enumerate(scores)
+        ],
+        Metric(name="quality", maximise=maximise, share=True),
     )
     assert found
-    accuracies = sorted(Fraction(correct, samples) for samples, correct, _ in scores)
-    lowest = accuracies[: -(-len(scores) // 10)]
-    assert found.median == pytest.approx(float(np.median([float(accuracy) for accuracy in accuracies])))
-    assert found.worst_decile == pytest.approx(float(sum(lowest) / len(lowest)))
-    own = [(correct, local) for _, correct, local in scores if local is not None]
-    assert (found.compared, found.worse) == (len(own), len([1 for correct, local in own if correct < local]))
+    values = np.sort([score for score, _ in scores])
+    tenth = -(-len(scores) // 10)
+    assert found.median == pytest.approx(np.median(values))
+    assert found.worst_decile == pytest.approx((values[:tenth] if maximise else values[-tenth:]).mean())
+    gains = np.array([score - local for score, local in scores if local is not None])
+    assert (found.compared, found.worse) == (len(gains), ((gains < 0) if maximise else (gains > 0)).sum())
 
 
 def test_without_scores_there_is_no_summary() -> None:
-    assert summarise([]) == EvaluationSummary()
+    assert summarise([], ACCURACY) == EvaluationSummary()

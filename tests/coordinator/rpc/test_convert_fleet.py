@@ -9,7 +9,7 @@ from moonfed.coordinator.records import DeviceReport, EvaluationReport
 from moonfed.coordinator.rpc import convert_fleet
 from moonfed.errors import InvalidInput, TooLate, WrongState
 from moonfed.fleet.assignment import AttemptId, RunEnded
-from moonfed.fleet.evaluation import HoldoutCounts
+from moonfed.fleet.evaluation import HoldoutScores
 from moonfed.transport.client import to_message
 from moonfed.v1 import blob_pb2, fleet_pb2
 from moonfed.version import CONTRACT_VERSION
@@ -91,16 +91,16 @@ ANSWER = {"device": "forged", "run": "r", "round": 3, "number": 2, "model": "f" 
 EXPECTED = {"device": "cam-1", "run": "r", "round": 3, "number": 2, "model": "f" * 64}
 
 
-def test_an_answer_has_counts_or_a_reason_and_the_callers_name() -> None:
-    counts = fleet_pb2.HoldoutCounts(samples=20, correct=0, local_correct=0)
-    scored = fleet_pb2.ReportEvaluationRequest(**ANSWER, counts=counts)  # type: ignore[arg-type]
-    found = HoldoutCounts(samples=20, correct=0, local_correct=0)
-    assert convert_fleet.evaluation_report("cam-1", scored) == EvaluationReport(**EXPECTED, counts=found)  # type: ignore[arg-type]
+def test_an_answer_has_scores_or_a_reason_and_the_callers_name() -> None:
+    scores = fleet_pb2.HoldoutScores(samples=20, score=0.0, local_score=0.0)
+    scored = fleet_pb2.ReportEvaluationRequest(**ANSWER, scores=scores)  # type: ignore[arg-type]
+    found = HoldoutScores(samples=20, score=0.0, local_score=0.0)
+    assert convert_fleet.evaluation_report("cam-1", scored) == EvaluationReport(**EXPECTED, scores=found)  # type: ignore[arg-type]
     declined = fleet_pb2.ReportEvaluationRequest(**ANSWER, declined="no\nholdout")  # type: ignore[arg-type]
     reason = EvaluationReport(**EXPECTED, reason="no holdout")  # type: ignore[arg-type]
     assert convert_fleet.evaluation_report("cam-1", declined) == reason
     with pytest.raises(InvalidInput, match="answer is missing"):
         convert_fleet.evaluation_report("cam-1", fleet_pb2.ReportEvaluationRequest(**ANSWER))  # type: ignore[arg-type]
-    few = fleet_pb2.ReportEvaluationRequest(**ANSWER, counts=fleet_pb2.HoldoutCounts(samples=3))  # type: ignore[arg-type]
+    few = fleet_pb2.ReportEvaluationRequest(**ANSWER, scores=fleet_pb2.HoldoutScores(samples=3))  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="samples is 3"):
         convert_fleet.evaluation_report("cam-1", few)

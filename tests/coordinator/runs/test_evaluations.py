@@ -103,7 +103,7 @@ def test_a_request_is_idempotent_and_another_evaluation_replaces_one_that_has_en
     assert task.number == 2
     device.scored(task, 16)
     until(lambda: shown(fleet).closed > 0)
-    assert [score.correct for score in shown(fleet).scores] == [16]
+    assert [found.score for found in shown(fleet).scores] == [0.8]
 
 
 def test_devices_that_decline_are_named_with_the_reason(fleet: Fleet, until: Until) -> None:
@@ -210,7 +210,7 @@ def test_an_evaluation_survives_a_restart_of_the_coordinator(tmp_path: Path, unt
             if name == "cam-2":
                 device.scored(session.evaluation(), 10)
         until(lambda: shown(fleet).closed > 0)
-        assert [score.correct for score in shown(fleet).scores] == [15, 10]
+        assert [found.score for found in shown(fleet).scores] == [0.75, 0.5]
         assert session.replies.qsize() == 0
 
 
@@ -253,8 +253,8 @@ def test_an_evaluation_names_devices_by_reason_and_has_a_summary_once_there_is_a
     ]
     assert (found.waiting, found.median) == (("cam-8", "cam-9"), None)
     scores = (
-        DeviceScore(device="cam-1", samples=20, correct=10, local_correct=0),
-        DeviceScore(device="cam-5", samples=40, correct=30),
+        DeviceScore(device="cam-1", samples=20, score=0.5, local_score=0.0),
+        DeviceScore(device="cam-5", samples=40, score=0.75),
     )
     scored = shown_evaluation(replace(record, scores=scores)).on_devices
     assert scored

@@ -13,8 +13,8 @@ from moonfed.coordinator.records import EligibilityReport, EvaluationRecord, Eva
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.store import Store
-from moonfed.errors import NotFound, WrongState
-from moonfed.fleet.evaluation import HoldoutCounts
+from moonfed.errors import InvalidInput, NotFound, WrongState
+from moonfed.fleet.evaluation import HoldoutScores
 from tests.proto.control.test_held_out_score import SCORE
 from tests.support.refusals import refused
 from tests.support.store_records import RUN, committed
@@ -34,14 +34,14 @@ def prepared(store: Store, *devices: str, rounds: int = 1) -> Store:
     return store
 
 
-def answer(record: EvaluationRecord, device: str, correct: int = 7, reason: str = "") -> EvaluationReport:
+def answer(record: EvaluationRecord, device: str, score: float = 0.35, reason: str = "") -> EvaluationReport:
     return EvaluationReport(
         device=device,
         run=record.run,
         round=record.round,
         number=record.number,
         model=record.model.sha256,
-        counts=None if reason else HoldoutCounts(samples=20, correct=correct, local_correct=5),
+        scores=None if reason else HoldoutScores(samples=20, score=score, local_score=0.25),
         reason=reason,
     )
 
@@ -74,7 +74,7 @@ def test_a_repeated_request_changes_nothing_until_another_one_is_asked_for(store
     assert evaluations.close(found) == []
     ended = evaluations.begin(NAME, 1, 60.0)
     assert ended.closed > 0
-    assert ended.scores == (DeviceScore(device="a", samples=20, correct=7, local_correct=5),)
+    assert ended.scores == (DeviceScore(device="a", samples=20, score=0.35, local_score=0.25),)
     second = evaluations.begin(NAME, 1, 60.0, again=True)
     assert (second.number, second.scores, set(second.pending), second.closed) == (2, (), {"a"}, 0.0)
     with refused(WrongState, "evaluation", 1):
@@ -84,16 +84,24 @@ def test_a_repeated_request_changes_nothing_until_another_one_is_asked_for(store
 def test_the_first_answer_of_a_device_stands(store: Store) -> None:
     evaluations = prepared(store, "a").evaluations
     record = evaluations.begin(NAME, 1, 60.0)
-    assert evaluations.answer(answer(record, "a", 7))
-    assert not evaluations.answer(answer(record, "a", 7))
-    assert not evaluations.answer(answer(record, "a", 9))
+    assert evaluations.answer(answer(record, "a", 0.35))
+    assert not evaluations.answer(answer(record, "a", 0.35))
+    assert not evaluations.answer(answer(record, "a", 0.45))
     assert evaluations.answer(answer(record, "b", reason="no holdout"))  # was not expected
     found = only(evaluations.open_ones())
-    assert [score.correct for score in found.scores] == [7]
+    assert [one.score for one in found.scores] == [0.35]
     assert found.declined == {"b": "no holdout"}
     assert not found.pending
     evaluations.expect(found, ["a", "b", "c"])
     assert only(evaluations.open_ones()).pending == {"c"}
+
+
+@pytest.mark.parametrize("score", [1.5, -0.1])
+def test_a_score_that_the_metric_cannot_have_is_rejected(store: Store, score: float) -> None:
+    record = prepared(store, "a").evaluations.begin(NAME, 1, 60.0)
+    with refused(InvalidInput, "score", score):
+        store.evaluations.answer(answer(record, "a", score))
+    assert only(store.evaluations.open_ones()).pending == {"a"}
 
 
 def test_an_answer_to_another_evaluation_is_rejected(store: Store) -> None:
@@ -154,17 +162,17 @@ def test_a_renamed_device_keeps_its_answer_and_a_removed_one_is_not_expected(sto
 
 def test_scores_on_test_sets_are_replaced_by_name_and_are_metrics(store: Store) -> None:
     prepared(store, "a")
-    day = replace(SCORE, test_set="test", loss=0.25)
+    day = replace(SCORE, test_set="test", metrics={"accuracy": 0.5, "loss": 0.25})
     store.evaluations.put_score(NAME, 0, SCORE)
-    store.evaluations.put_score(NAME, 1, replace(SCORE, loss=0.75))
+    store.evaluations.put_score(NAME, 1, replace(SCORE, metrics={"accuracy": 0.75}))
     store.evaluations.put_score(NAME, 1, day)
     store.evaluations.put_score(NAME, 1, SCORE)
     assert store.evaluations.scores(NAME) == [(0, SCORE), (1, SCORE), (1, day)]
-    assert store.metrics(NAME, 1) == {**SCORE.metrics, **day.metrics}
+    assert store.metrics(NAME, 1) == {**SCORE.recorded, **day.recorded}
 
 
-def test_no_more_than_the_counts_is_stored() -> None:
+def test_no_more_than_the_scores_is_stored() -> None:
     """The columns of an answer: see what leaves a device in docs/security.md."""
     columns = set(tables.evaluation_devices.c.keys())
-    assert columns == {"run", "round", "device", "outcome", "reason", "samples", "correct", "local_correct"}
-    assert isinstance(tables.evaluation_devices.c.correct.type, sql.BigInteger)
+    assert columns == {"run", "round", "device", "outcome", "reason", "samples", "score", "local_score"}
+    assert isinstance(tables.evaluation_devices.c.score.type, sql.Double)

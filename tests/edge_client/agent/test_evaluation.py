@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ import torch
 
 from moonfed.blobs.tensors import open_model
 from moonfed.blobs.tensors import split as split_tensors
+from moonfed.bundle.manifest import ACCURACY
 from moonfed.bundle.target import class_target
 from moonfed.data.npz import NpzSource
 from moonfed.edge_client.agent.evaluation import Evaluations
@@ -52,9 +54,10 @@ def correct(bundle: Bundle, model: bytes, samples: Path, directory: Path) -> int
 
 
 def counts(answer: fleet_pb2.ReportEvaluationRequest) -> tuple[int, int, int | None]:
-    assert answer.HasField("counts"), answer.declined
-    found = answer.counts
-    return found.samples, found.correct, found.local_correct if found.HasField("local_correct") else None
+    assert answer.HasField("scores"), answer.declined
+    found = answer.scores
+    local = round(found.local_score * found.samples) if found.HasField("local_score") else None
+    return found.samples, round(found.score * found.samples), local
 
 
 def test_a_device_counts_for_the_global_model_and_its_own_before_and_after_the_runs_end(
@@ -170,11 +173,13 @@ def test_nothing_is_answered_outside_the_training_window(bundle: Bundle, tmp_pat
 
 @pytest.mark.parametrize("models", [1, 2])
 def test_the_training_processs_numbers_are_checked(models: int) -> None:
-    from moonfed.edge_client.agent.worker_process import _holdout_counts
+    from moonfed.edge_client.agent.worker_process import _holdout_scores
     from moonfed.errors import TrainingFailed
 
-    good = [7, 8][:models]
-    assert _holdout_counts({"correct": good}, 20, models).correct == 7
-    for bad in ([], [*good, 1], [21] * models, [-1] * models, ["7"] * models, [True] * models, None, 7):
+    good, unfit = [0.35, 0.4][:models], (1.1, -0.1, float("nan"), "0.35", True, 1)
+    assert _holdout_scores({"scores": good}, 20, models, ACCURACY).score == 0.35
+    for bad in ([], [*good, 1.0], *([value] * models for value in unfit), None, 0.35):
         with pytest.raises(TrainingFailed, match="invalid results"):
-            _holdout_counts({"correct": bad}, 20, models)
+            _holdout_scores({"scores": bad}, 20, models, ACCURACY)
+    error = replace(ACCURACY, name="rmse", share=False, maximise=False)
+    assert _holdout_scores({"scores": [3e4] * models}, 20, models, error).score == 3e4

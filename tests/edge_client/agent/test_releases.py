@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,7 @@ def test_a_version_that_is_worse_on_the_holdout_is_declined(
     correct = round(20 * declined.score)
     lost = 20 - correct  # the first version finds all samples
     assert declined.reason == (
-        f"it classifies {correct} of 20 samples held out here correctly, the current version 20: {lost} lost, "
+        f"accuracy {correct / 20:.4g} on 20 samples held out here, the current version 1: {lost} lost, "
         f"0 gained, p = {0.5**lost:.2g} (below 0.05), and {5 * lost:.1f} points are more than max-drop, 1"
     )
     assert (declined.current_score, declined.samples, declined.installed.version) == (1.0, 20, 1)
@@ -144,7 +145,7 @@ def test_a_device_without_data_installs_what_runs_and_says_that_it_did_not_compa
         ({"expires": 1}, "the release's signature expired on 1970-01-01 00:00 UTC"),
         ({"signed_as": ("other", 1)}, "but signed as version 1 of 'other'"),
         ({"spec": PICTURES}, "inputs of PATH have dtype float32; the model takes uint8"),
-        ({"target": class_target(("left", "right"))}, "labels of .* range from 0 to 2; the model has 2 classes"),
+        ({"classes": ("left", "right")}, "labels of .* range from 0 to 2; the model has 2 classes"),
         ({"name": "digits", "config": "version_policy { latest { } }"}, "has a version_policy"),
         ({"fields": {"variant": "int8"}}, "variant is 'int8'; it must be one of float32"),
     ],
@@ -226,11 +227,11 @@ def test_a_device_that_declined_a_version_connects_again_when_its_data_change(
     ("changed", "gained", "max_drop", "reason"),
     [
         ("", 1, 1.0, ""),
-        ("0", 0, 1.0, "the current version 30: 1 lost, 0 gained, p = 0.5"),
-        ("0123", 0, 0.0, "the current version 30: 4 lost, 0 gained, p = 0.062"),
+        ("0", 0, 1.0, "the current version 0.9677: 1 lost, 0 gained, p = 0.5"),
+        ("0123", 0, 0.0, "the current version 0.9677: 4 lost, 0 gained, p = 0.062"),
         ("01234", 0, 1.0, "worse"),
-        ("01234", 1, 1.0, "the current version 30: 5 lost, 1 gained, p = 0.11"),
-        ("01234", 0, 20.0, "the current version 30: 5 lost, 0 gained, p = 0.031"),
+        ("01234", 1, 1.0, "the current version 0.9677: 5 lost, 1 gained, p = 0.11"),
+        ("01234", 0, 20.0, "the current version 0.9677: 5 lost, 0 gained, p = 0.031"),
     ],
     ids=["better", "one", "four", "five", "five-against-one", "tolerated"],
 )
@@ -238,24 +239,25 @@ def test_a_version_is_declined_only_for_a_drop_that_is_significant_and_too_large
     changed: str, gained: int, max_drop: float, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """30 of 31 samples are found by the current version; `changed` names those that the new one loses."""
-    before = (1 << 30) - 1
-    hits = before & ~sum(1 << int(sample) for sample in changed) | gained << 30
-    monkeypatch.setattr(ReleaseInstaller, "_try", lambda *_: hits)
+    before = [0.0] * 30 + [1.0]
+    errors = [float(str(sample) in changed) for sample in range(30)] + [1.0 - gained]
+    monkeypatch.setattr(ReleaseInstaller, "_try", lambda *_: errors)
     monkeypatch.setattr(ReleaseInstaller, "_score_current", lambda *_: before)
     installer, counts = ReleaseInstaller.__new__(ReleaseInstaller), SampleCounts(samples=31, held_out=31, version=1)
     target = read_target(make_release(2).target(2, max_drop=max_drop))
     nothing: Any = None
+    model: Any = SimpleNamespace(target=class_target(2))
     with pytest.raises(InvalidInput, match="more than max-drop, 1") if reason == "worse" else nullcontext():
-        found = installer._compare(target, nothing, nothing, counts)
+        found = installer._compare(target, model, nothing, counts)
         assert found
-        assert (found.correct, found.current_correct) == (30 + gained - len(changed), 30)
+        assert found.score == pytest.approx((30 + gained - len(changed)) / 31)
         assert _drop(found).endswith(reason)
         assert bool(_drop(found)) == bool(reason)
 
 
 def test_a_version_to_which_a_device_is_rolled_back_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReleaseInstaller, "_try", lambda *_: 0)
-    monkeypatch.setattr(ReleaseInstaller, "_score_current", lambda *_: 20)
+    monkeypatch.setattr(ReleaseInstaller, "_try", lambda *_: [0.0] * 20)
+    monkeypatch.setattr(ReleaseInstaller, "_score_current", lambda *_: [1.0] * 20)
     installer, counts = ReleaseInstaller.__new__(ReleaseInstaller), SampleCounts(samples=20, held_out=20, version=1)
     target = read_target(make_release(1).target(2, roll_back=True))
     nothing: Any = None

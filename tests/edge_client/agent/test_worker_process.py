@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -25,8 +27,8 @@ from moonfed.edge_client.agent.worker_process import (
     Heartbeat,
     WorkerProcess,
     _chunk,
+    _errors,
     _heartbeat,
-    _hits,
 )
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import RunState
@@ -408,19 +410,22 @@ def test_results_have_the_right_types(changed: dict[str, Any], problem: str, new
         worker._results(trained | changed, counts)
 
 
-def test_hits_of_a_model_are_a_bit_for_each_sample() -> None:
-    assert _hits(b"\x01\x02", 10) == 0b10_00000001
-    assert _hits(_chunk({"hits": "ff"}), 8) == 255
-    assert _hits(b"", 0) == 0
+def test_errors_of_a_model_are_a_number_for_each_sample() -> None:
+    assert _errors(struct.pack("<2f", 0.5, 3), 2).tolist() == [0.5, 3.0]
+    assert _errors(_chunk({"errors": "0000803f"}), 1).tolist() == [1.0]
+    assert _errors(b"", 0).tolist() == []
 
 
-@pytest.mark.parametrize("fields", [{}, {"hits": 7}, {"hits": "xy"}, {"hits": None}])
-def test_a_chunk_that_holds_no_bits_is_rejected(fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize("fields", [{}, {"errors": 7}, {"errors": "xy"}, {"errors": None}])
+def test_a_chunk_that_holds_no_numbers_is_rejected(fields: dict[str, Any]) -> None:
     with pytest.raises(TrainingFailed, match="sent an invalid answer"):
         _chunk(fields)
 
 
-@pytest.mark.parametrize(("packed", "samples"), [(b"", 1), (b"\x00\x00", 8), (b"\x04", 2)])
-def test_hits_of_another_number_of_samples_are_rejected(packed: bytes, samples: int) -> None:
+@pytest.mark.parametrize(
+    ("packed", "samples"),
+    [(b"", 1), (bytes(4), 2), (bytes(5), 1), (struct.pack("<f", math.nan), 1), (struct.pack("<f", -1), 1)],
+)
+def test_errors_of_another_number_of_samples_and_impossible_ones_are_rejected(packed: bytes, samples: int) -> None:
     with pytest.raises(TrainingFailed, match="sent an invalid answer"):
-        _hits(packed, samples)
+        _errors(packed, samples)

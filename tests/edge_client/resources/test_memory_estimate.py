@@ -229,6 +229,7 @@ def bare() -> int:
     return int(done.stdout)
 
 
+@pytest.mark.usefixtures("fresh_programs")
 @pytest.mark.parametrize(
     ("model", "method", "settings", "samples", "batch_size"),
     [

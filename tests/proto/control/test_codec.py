@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import Metric
 from moonfed.control import codec
 from moonfed.control.codec import RECORDS, from_message, read_event, to_message
 from moonfed.control.document import document
@@ -23,7 +24,7 @@ from moonfed.control.run_settings import RunSettings
 from moonfed.control.runs import Round, Run
 from moonfed.errors import Corrupt
 from moonfed.v1 import control_pb2
-from tests.proto.control.test_held_out_score import SCORE
+from tests.proto.control.test_held_out_score import PIXELS, RMSE, SCORE
 from tests.support.refusals import refused
 
 TIMES = st.datetimes(datetime(1970, 1, 2), datetime(2100, 1, 1), timezones=st.just(timezone.utc))
@@ -34,7 +35,8 @@ SIMPLE: Mapping[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     datetime: TIMES,
     BlobRef: st.builds(BlobRef, st.from_regex("[0-9a-f]{64}", fullmatch=True), st.integers(0, 2**63)),
-    HeldOutScore: st.just(SCORE),
+    HeldOutScore: st.sampled_from([SCORE, RMSE, PIXELS]),
+    Metric: st.sampled_from([SCORE.metric, RMSE.metric]),
     RunSettings: st.builds(
         RunSettings, rounds=st.integers(1, 1000), cohort=st.sampled_from([Amount(count=3), Amount(fraction=0.5)])
     ),
@@ -116,7 +118,7 @@ def test_an_event_of_a_later_release_is_left_out() -> None:
 )
 def test_a_malformed_reply_is_reported_with_its_field(fields: dict[str, Any], field: str) -> None:
     with refused(Corrupt, f"Run.{field}"):
-        from_message(Run, control_pb2.Run(run="digits", **fields))
+        from_message(Run, control_pb2.Run(run="digits", metric=control_pb2.Metric(name="rmse"), **fields))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm, to_rgba
 
+from moonfed.bundle.manifest import ACCURACY
 from moonfed.control.confusion_picture import draw_confusion, require_picture
 from moonfed.control.held_out_score import MAX_CONFUSION, HeldOutScore
 from moonfed.errors import InvalidInput
@@ -29,8 +30,8 @@ def score_of(classes: int) -> HeldOutScore:
         test_set="test",
         sha256="a" * 64,
         samples=classes,
-        accuracy=1 / classes,
-        loss=1.0,
+        metric=ACCURACY,
+        metrics={"accuracy": 1 / classes, "loss": 1.0},
         calibration_error=0.0,
         calibration_bins=15,
         classes=tuple(f"class {number}" for number in range(classes)),
@@ -69,7 +70,7 @@ def two_classes(wrong: int) -> HeldOutScore:
     return replace(
         SCORE,
         samples=100,
-        accuracy=right / 100,
+        metrics={"accuracy": right / 100},
         classes=("cat", "dog"),
         support=(100, 0),
         predicted=(right, wrong),

@@ -143,7 +143,7 @@ class DeviceApi:
         if not await self._background.finish(self._evaluations.answer(report)):
             return
         line = "run %r: %s does not evaluate global model %d: %s"
-        if report.counts is None:
+        if report.scores is None:
             where = (report.run, report.device, report.round)
             fields = {"run": report.run, "round": report.round, "device": report.device}
             self._answers.write(logging.INFO, report.device, line, *where, report.reason, fields=fields)

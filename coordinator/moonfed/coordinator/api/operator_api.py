@@ -178,11 +178,11 @@ class OperatorApi:
 
     async def record_score(self, run: str, round_: int, score: HeldOutScore) -> None:
         """Record an evaluator's results of a global model on a test set, and its metrics."""
-        check_metrics(score.metrics)
+        check_metrics(score.recorded)
         await self._require_model(run, round_)
         await asyncio.to_thread(self._store.evaluations.put_score, run, round_, score)
         if served := self._runs.served.get(run):
-            served.publish_metrics(round_, score.metrics)
+            served.publish_metrics(round_, score.recorded)
 
     async def evaluate_run(self, run: str, round_: int | None, seconds: float, *, again: bool = False) -> Evaluation:
         """Ask devices to score a global model, by default the newest; see `EvaluationRecords.begin`."""

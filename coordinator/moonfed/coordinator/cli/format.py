@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 
 from moonfed.control.runs import Run
-from moonfed.formatting import count
+from moonfed.formatting import count, measured
 
 
 def snapshot_line(run: Run) -> str:
@@ -36,7 +36,7 @@ def duration(seconds: float) -> str:
 
 def metric(name: str, value: float) -> str:
     """Format the value of a metric."""
-    return f"{value:.0f}" if name.endswith("_samples") else f"{value:.4f}"
+    return f"{value:.0f}" if name.endswith("_samples") else measured(value)
 
 
 def metrics_text(metrics: Mapping[str, float]) -> str:

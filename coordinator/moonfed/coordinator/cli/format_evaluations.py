@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from moonfed.control.evaluations import DeviceEvaluation, DeviceScore, Evaluation
 from moonfed.control.held_out_score import HeldOutScore
+from moonfed.coordinator.cli.format import metric
 from moonfed.coordinator.cli.layout import listed, wrap
 from moonfed.formatting import count
 
@@ -34,32 +35,34 @@ def evaluation_lines(evaluations: Sequence[Evaluation], width: int | None = None
 def _score_line(round_: int, score: HeldOutScore) -> str:
     lowest = sorted((found.recall, found.name) for found in score.by_class() if found.recall is not None)[:CLASSES]
     classes = ", ".join(f"{name} {recall:.2f}" for recall, name in lowest)
+    values = ", ".join(f"{name} {metric(name, value)}" for name, value in score.described().items())
     return (
-        f"test set {score.test_set}, model {round_}: accuracy {score.accuracy:.4f}, loss {score.loss:.4f}, "
-        f"calibration error {score.calibration_error:.4f}, {count(score.samples, 'sample')}; lowest recall {classes}"
+        f"test set {score.test_set}, model {round_}: {values}, {count(score.samples, 'sample')}"
+        f"{f'; lowest recall {classes}' if classes else ''}"
     )
 
 
-def _device_score(score: DeviceScore) -> str:
-    own = "" if score.local_accuracy is None else f", {score.local_accuracy:.4f} with its own"
-    return f"{score.device} {score.accuracy:.4f}{own} (on {count(score.samples, 'sample')})"
+def _device_score(found: DeviceScore, name: str) -> str:
+    own = "" if found.local_score is None else f", {metric(name, found.local_score)} with its own"
+    return f"{found.device} {metric(name, found.score)}{own} (on {count(found.samples, 'sample')})"
 
 
 def device_evaluation_lines(found: DeviceEvaluation, *, whole: bool = False) -> list[str]:
-    """Format an evaluation on devices: the distribution, and the devices with the lowest accuracy.
+    """Format an evaluation on devices: the distribution, and the devices with the worst scores.
 
     The devices that are not in it follow, all of them if `whole`.
     """
-    state = "" if found.closed else ", under way"
+    state, name = "" if found.closed else ", under way", found.metric.name
     result = "no device has scored it"
     if found.median is not None and found.worst_decile is not None:
         result = (
-            f"accuracy median {found.median:.4f}, worst decile {found.worst_decile:.4f}; worse than the device's "
-            f"own model on {found.worse:,} of {found.compared:,}"
+            f"{name} median {metric(name, found.median)}, worst decile {metric(name, found.worst_decile)}; worse than "
+            f"the device's own model on {found.worse:,} of {found.compared:,}"
         )
     lines = [f"model {found.round} on {count(len(found.scores), 'device')}{state}: {result}"]
     if found.scores:
-        lines += [f"  lowest accuracy: {', '.join(map(_device_score, found.lowest(LOWEST)))}"]
+        worst = ", ".join(_device_score(one, name) for one in found.worst(LOWEST))
+        lines += [f"  {'lowest' if found.metric.maximise else 'highest'} {name}: {worst}"]
     names = sys.maxsize if whole else NAMES
     groups = list(found.skipped)[: None if whole else GROUPS]
     lines += [f"  {len(group.devices):,} skipped: {group.reason}: {listed(group.devices, names)}" for group in groups]

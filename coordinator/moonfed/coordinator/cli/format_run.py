@@ -14,7 +14,7 @@ from moonfed.coordinator.cli.format_robust import clipped_lines, incident_lines
 from moonfed.coordinator.cli.layout import LINES, listed, shorten, table, wrap
 from moonfed.formatting import count
 
-FIRST_METRICS = ("accuracy", "holdout_accuracy", "loss", "train_loss", "holdout_loss")  # if not all fit
+LOSSES = ("loss", "train_loss", "holdout_loss")
 OUTCOME_COLUMNS = 13  # at least, of the column that names what happened to a round
 FEWEST_ROUNDS, INCIDENTS, SLOWEST = 5, 3, 5  # lines or names that are shown
 ROUNDS_READ = LINES  # more never fit
@@ -37,7 +37,7 @@ def run_lines(
     tail = [*_abandonment(rounds, width), *_incidents(rounds, width), *evaluation_lines(evaluations, width)]
     tail += _open_round_lines(run, width)
     most = max(FEWEST_ROUNDS, LINES - len(head) - len(tail) - 2) if width else len(rounds) + 1
-    return [*head, *_rounds(run, rounds, most, width), *tail]
+    return [*head, *_rounds(run, rounds, most, width, _ranked(run, evaluations)), *tail]
 
 
 def _head(run: Run, rule: Mapping[str, Any] | None, width: int | None) -> list[str]:
@@ -51,11 +51,19 @@ def _head(run: Run, rule: Mapping[str, Any] | None, width: int | None) -> list[s
     return [line for text, most in sentences for line in (wrap(text, width, most) if width else [text])]
 
 
-def _rounds(run: Run, rounds: Sequence[Round], most: int, width: int | None) -> list[str]:
+def _ranked(run: Run, evaluations: Sequence[Evaluation]) -> list[str]:
+    """Return the most important metrics, the first of them first."""
+    first, scored = run.metric.name, {name for found in evaluations if found.score for name in found.score.metrics}
+    return [first, f"holdout_{first}", *sorted(scored - {first, *LOSSES}), *LOSSES]
+
+
+def _rounds(run: Run, rounds: Sequence[Round], most: int, width: int | None, ranked: Sequence[str]) -> list[str]:
     """Format a table of the newest rounds, in at most `most` rows; the initial model's metrics precede the first."""
     found = {name for round_ in rounds for name in round_.metrics} | set(run.initial_metrics)
     retried = any(round_.attempt > 1 for round_ in rounds)
-    names = sorted(found) if width is None else _fitting(found, rounds, width - 9 * retried)
+    names = [*(name for name in ranked if name in found), *sorted(found.difference(ranked))]
+    if width is not None:
+        names = _fitting(names, rounds, width - 9 * retried)
     initial = run.initial_metrics if not rounds or rounds[0].round == 1 else {}
     if not (rounds or initial):
         return []
@@ -67,12 +75,12 @@ def _rounds(run: Run, rounds: Sequence[Round], most: int, width: int | None) -> 
     return ["", *table(heads, rows[-most:], width)]
 
 
-def _fitting(found: Iterable[str], rounds: Sequence[Round], width: int) -> list[str]:
-    """Return the most important metrics, as many as fit next to the other columns."""
-    names, known = [], set(found)
+def _fitting(known: Iterable[str], rounds: Sequence[Round], width: int) -> list[str]:
+    """Return the first metrics, as many as fit next to the other columns."""
+    names = []
     updates = max((len(_updates(round_)) for round_ in rounds), default=0)
     left = width - len("round") - max(updates, len("updates")) - len("seconds") - 3 * 2 - OUTCOME_COLUMNS
-    for name in [*(name for name in FIRST_METRICS if name in known), *sorted(known - set(FIRST_METRICS))]:
+    for name in known:
         needed = max(len(name), 6) + 2
         if needed <= left:
             left -= needed

@@ -73,6 +73,7 @@ class RunReader:
             created=self._run.created.timestamp(),
             parameters=self._parameters(),
             points=tuple(self._points()),
+            metric=self._run.metric.name,
             device_points=tuple(self._device_points()) if self._devices else (),
         )
 
@@ -124,7 +125,9 @@ class RunReader:
         for evaluation in self._summaries():
             seconds = times.get(evaluation.round, created)
             for name in ("median", "worst_decile"):
-                yield Point(evaluation.round, f"device_accuracy_{name}", getattr(evaluation, name), seconds)
+                yield Point(
+                    evaluation.round, f"device_{evaluation.metric.name}_{name}", getattr(evaluation, name), seconds
+                )
 
     def _device_points(self) -> Iterator[DevicePoint]:
         for found, seconds in self._timed():
@@ -138,9 +141,10 @@ class RunReader:
         for evaluation in self._summaries():
             seconds = times.get(evaluation.round, self._run.created.timestamp())
             for score in filter(lambda found: found.samples, evaluation.scores):
-                values = {"accuracy": score.accuracy, "local_accuracy": score.local_accuracy}
-                for name, value in values.items():
+                values = {"": score.score, "local_": score.local_score}
+                for prefix, value in values.items():
                     if value is not None:
+                        name = f"{prefix}{evaluation.metric.name}"
                         yield DevicePoint(evaluation.round, score.device, name, value, seconds)
 
     def _timed(self) -> Iterator[tuple[Round, float]]:

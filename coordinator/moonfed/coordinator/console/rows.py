@@ -8,7 +8,7 @@ from moonfed.control.document import document
 from moonfed.control.evaluations import Evaluation
 from moonfed.control.runs import Round, RoundOutcomes, Run
 
-LOWEST = 5  # devices
+WORST = 5  # devices
 
 
 def run_row(run: Run) -> dict[str, Any]:
@@ -40,13 +40,13 @@ def outcomes_row(outcomes: RoundOutcomes) -> dict[str, Any]:
 
 
 def evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
-    """Return an evaluation; of one on devices, the numbers of devices, and the scores of the lowest."""
+    """Return an evaluation; of one on devices, the numbers of devices, and the worst scores."""
     shown: dict[str, Any] = document(evaluation)
     if found := evaluation.on_devices:
         skipped = [{"reason": group.reason, "devices": len(group.devices)} for group in found.skipped]
         shown["on_devices"] |= {
             "scores": len(found.scores),
-            "lowest": document(found.lowest(LOWEST)),
+            "worst_scores": document(found.worst(WORST)),
             "skipped": skipped,
             "waiting": len(found.waiting),
         }

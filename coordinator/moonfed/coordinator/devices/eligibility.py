@@ -72,7 +72,7 @@ class EligibleDevices:
             run=record.run,
             manifest=record.manifest,
             signature=record.signature,
-            report_classes=not record.settings.private_classes,
+            report_classes=manifest.target.kind == "class" and not record.settings.private_classes,
         )
         self._driven = driven
         self._reports: dict[str, EligibilityReport] = {}

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from moonfed.bundle.manifest import Metric
 from moonfed.control.evaluations import DeviceScore
 
 NOBODY: frozenset[str] = frozenset()
@@ -50,23 +51,23 @@ def next_steps(state: EvaluationState, eligible: Collection[str], *, overdue: bo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSummary:
-    """The distribution of a model's accuracy over devices, each of which counts the same; None without devices."""
+    """The distribution of a model's scores over devices, each of which counts the same; None without devices."""
 
     median: float | None = None
-    worst_decile: float | None = None  # mean over the lowest tenth, rounded up (Li et al. 2020, q-FFL)
+    worst_decile: float | None = None  # mean over the worst tenth, rounded up (Li et al. 2020, q-FFL)
     compared: int = 0  # devices with a model of their own
-    worse: int = 0  # of those, devices on which the global model is less accurate than their own
+    worse: int = 0  # of those, devices on which the global model is worse than their own
 
 
-def summarise(scores: Sequence[DeviceScore]) -> EvaluationSummary:
-    """Summarise the scores."""
+def summarise(scores: Sequence[DeviceScore], metric: Metric) -> EvaluationSummary:
+    """Summarise the scores, which are values of the metric."""
     if not scores:
         return EvaluationSummary()
-    accuracies = sorted(score.accuracy for score in scores)
-    own = [(score.correct, score.local_correct) for score in scores if score.local_correct is not None]
+    values = sorted((found.score for found in scores), reverse=not metric.maximise)  # the worst first
+    own = [(found.score, found.local_score) for found in scores if found.local_score is not None]
     return EvaluationSummary(
-        median=median(accuracies),
-        worst_decile=fmean(accuracies[: -(-len(accuracies) // DECILE)]),
+        median=median(values),
+        worst_decile=fmean(values[: -(-len(values) // DECILE)]),
         compared=len(own),
-        worse=sum(correct < local for correct, local in own),
+        worse=sum(score < local if metric.maximise else score > local for score, local in own),
     )

@@ -13,6 +13,7 @@ from moonfed.coordinator.rpc.audit import Auditor
 from moonfed.coordinator.rpc.authentication import Authenticator
 from moonfed.coordinator.rpc.control_calls import ControlCalls
 from moonfed.v1 import control_pb2
+from moonfed.validate import require
 
 
 class EvaluationCalls(ControlCalls):
@@ -28,6 +29,7 @@ class EvaluationCalls(ControlCalls):
         test_set = request.score.test_set
         details = f"record the score of model {request.round} of run {request.run!r} on test set {test_set!r}"
         async with self._change(context, "RecordScore", details):
+            require(request.score.HasField("metric"), "metric", "", "that by which the run's models are compared")
             score = from_message(HeldOutScore, request.score)
             await self._evaluations.record_score(request.run, request.round, score)
         return control_pb2.RecordScoreReply()

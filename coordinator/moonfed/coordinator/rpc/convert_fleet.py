@@ -12,8 +12,8 @@ from moonfed.errors import InvalidInput, TooLate, WrongState
 from moonfed.fleet.assignment import Assignment, EligibilityCheck
 from moonfed.fleet.evaluation import EvaluationTask
 from moonfed.fleet.messages import (
-    read_counts,
     read_installed,
+    read_scores,
     write_assignment,
     write_check,
     write_evaluation,
@@ -30,16 +30,16 @@ from moonfed.version import CONTRACT_VERSION, RELEASE
 
 
 def evaluation_report(device: str, message: fleet_pb2.ReportEvaluationRequest) -> EvaluationReport:
-    """Convert a device's answer; InvalidInput if it has neither counts nor a reason."""
+    """Convert a device's answer; InvalidInput if it has neither scores nor a reason."""
     if message.WhichOneof("answer") is None:
-        raise InvalidInput("answer is missing; it must be counts, or the reason why there are none")
+        raise InvalidInput("answer is missing; it must be scores, or the reason why there are none")
     return EvaluationReport(
         device=device,
         run=message.run,
         round=message.round,
         number=message.number,
         model=message.model,
-        counts=read_counts(message.counts) if message.HasField("counts") else None,
+        scores=read_scores(message.scores) if message.HasField("scores") else None,
         reason=printable(message.declined[:MAX_REASON]),
     )
 

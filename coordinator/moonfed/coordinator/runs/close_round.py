@@ -196,7 +196,7 @@ def reduce_round(
         blobs={role: _put_blob(storage, attempt, path) for role, path in files.items()},
         incidents=(*aggregated.incidents, *(_exclusion(device, settings.exclude_after) for device in excluded)),
         excluded=excluded,
-        metrics=train_metrics(counted),
+        metrics=train_metrics(counted, {manifest.metric.name, *settings.target_metrics}),
         # Others scored older models.
         holdout=holdout_metrics([report for report in counted if report.id.round == attempt.round]),
         received_bytes=received_bytes(report for report in counted if report.device not in command.reused),

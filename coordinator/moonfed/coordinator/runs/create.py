@@ -113,6 +113,7 @@ def _new_record(storage: Storage, new: NewRun, ref: BlobRef, signature: BlobRef,
         manifest=ref,
         signature=signature,
         method=manifest.method,
+        metric=manifest.metric,
         initial=initial,
     )
 

@@ -361,7 +361,7 @@ class RunDriver:
         if not settings.may_end_early or self.state.stopping:
             return
         try:
-            reason = is_done(settings, await in_thread(self._store.metrics_of_run, self.record.run))
+            reason = is_done(settings, self.record.metric, await in_thread(self._store.metrics_of_run, self.record.run))
         except Exception as error:  # such as a brief outage of the database
             _log.warning("run %s: cannot look whether it is done: %s", self.record.run, error)
             return

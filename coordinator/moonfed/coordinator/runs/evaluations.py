@@ -203,6 +203,7 @@ def shown_evaluation(record: EvaluationRecord) -> Evaluation:
         scores=record.scores,
         skipped=groups(record.declined),
         waiting=tuple(sorted(record.pending - record.gone)),
-        **asdict(summarise(record.scores)),
+        metric=record.metric,
+        **asdict(summarise(record.scores, record.metric)),
     )
     return Evaluation(run=record.run, round=record.round, on_devices=found)

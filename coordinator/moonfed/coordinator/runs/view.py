@@ -34,6 +34,7 @@ def run_view(
         run=record.run,
         status=record.status,
         method=record.method,
+        metric=record.metric,
         round=newest.id.round if newest else 0,
         waiting=round_protocol(record.settings).waiting(record.settings, now, ineligible, silence) if now else "",
         reason=record.reason,

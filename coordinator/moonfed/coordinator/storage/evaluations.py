@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 import sqlalchemy as sql
 
 from moonfed.blobs.store import BlobRef
-from moonfed.bundle.manifest import MODEL
+from moonfed.bundle.manifest import MODEL, Metric
 from moonfed.control.evaluations import DeviceScore
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.coordinator.records import EvaluationRecord, EvaluationReport
@@ -24,8 +24,10 @@ from moonfed.errors import NotFound, WrongState
 _columns = tables.evaluations.c
 _answers = tables.evaluation_devices.c
 _devices = tables.devices.c
-_PENDING = {"outcome": "pending", "reason": "", "samples": 0, "correct": 0, "local_correct": None}
-_Evaluation = tuple[str, int]
+_PENDING = {"outcome": "pending", "reason": "", "samples": 0, "score": 0.0, "local_score": None}
+_EVALUATIONS = sql.select(tables.evaluations, tables.runs.c.metric).join(
+    tables.runs, tables.runs.c.run == tables.evaluations.c.run
+)
 
 
 class EvaluationRecords:
@@ -78,13 +80,13 @@ class EvaluationRecords:
     def open_ones(self) -> list[EvaluationRecord]:
         """Return the evaluations that have not ended."""
         with self._transactions.read() as connection:
-            query = sql.select(tables.evaluations).where(_columns.closed == 0).order_by(_columns.opened, _columns.run)
+            query = _EVALUATIONS.where(_columns.closed == 0).order_by(_columns.opened, _columns.run)
             return self._complete(connection, map(_record, connection.execute(query).mappings()))
 
     def of_run(self, run: str) -> list[EvaluationRecord]:
         """Return a run's evaluations, by round."""
         with self._transactions.read() as connection:
-            query = sql.select(tables.evaluations).where(_columns.run == run).order_by(_columns.round)
+            query = _EVALUATIONS.where(_columns.run == run).order_by(_columns.round)
             return self._complete(connection, map(_record, connection.execute(query).mappings()))
 
     def expect(self, record: EvaluationRecord, devices: Collection[str]) -> None:
@@ -96,21 +98,24 @@ class EvaluationRecords:
     def answer(self, report: EvaluationReport) -> bool:
         """Record a device's answer; return False if it has already answered, in which case its first answer is kept.
 
-        Raises NotFound if there is no such evaluation, WrongState if it has ended or is of another model.
+        Raises NotFound if there is no such evaluation, WrongState if it has ended or is of another model, InvalidInput
+        for a score that the run's metric cannot have.
         """
         with self._transactions.write() as connection:
             found = _require(_one(connection, report.run, report.round, shared=True), report.run, report.round)
             if found.number != report.number or found.closed or found.model.sha256 != report.model:
                 raise WrongState(f"evaluation {report.number} of global model {report.round} of run {report.run!r} has "
                                  "ended", field="evaluation", value=report.number)  # fmt: skip
+            scores = report.scores
+            if scores:
+                scores.require_fits(found.metric)
             _expect(connection, report.run, report.round, [report.device])
-            counts = report.counts
             values = {
-                "outcome": "scored" if counts else "declined",
+                "outcome": "scored" if scores else "declined",
                 "reason": report.reason,
-                "samples": counts.samples if counts else 0,
-                "correct": counts.correct if counts else 0,
-                "local_correct": counts.local_correct if counts else None,
+                "samples": scores.samples if scores else 0,
+                "score": scores.score if scores else 0.0,
+                "local_score": scores.local_score if scores else None,
             }
             own = sql.and_(
                 _of(tables.evaluation_devices, report.run, report.round),
@@ -138,7 +143,7 @@ class EvaluationRecords:
         with self._transactions.write() as connection:
             row = {"run": run, "round": round_, "test_set": score.test_set, "score": score.to_document()}
             insert_or_replace(connection, tables.held_out_scores, [row])
-            put_metrics(connection, run, round_, score.metrics)
+            put_metrics(connection, run, round_, score.recorded)
 
     def scores(self, run: str) -> list[tuple[int, HeldOutScore]]:
         """Return a run's results on test sets, by round and name."""
@@ -165,6 +170,7 @@ def _record(row: sql.RowMapping) -> EvaluationRecord:
         opened=row["opened"],
         deadline=row["deadline"],
         closed=row["closed"],
+        metric=Metric(**row["metric"]),
     )
 
 
@@ -184,8 +190,9 @@ def _with_devices(connection: sql.Connection, record: EvaluationRecord, seconds_
         opened=record.opened,
         deadline=record.deadline,
         closed=record.closed,
+        metric=record.metric,
         scores=tuple(
-            DeviceScore(device=row.device, samples=row.samples, correct=row.correct, local_correct=row.local_correct)
+            DeviceScore(device=row.device, samples=row.samples, score=row.score, local_score=row.local_score)
             for row in scored
         ),
         declined={row.device: row.reason for row in rows if row.outcome == "declined"},
@@ -197,7 +204,7 @@ def _with_devices(connection: sql.Connection, record: EvaluationRecord, seconds_
 
 def _one(connection: sql.Connection, run: str, round_: int, *, shared: bool = False) -> EvaluationRecord | None:
     """Return the evaluation of a global model, without its devices, locked until the transaction ends."""
-    query = sql.select(tables.evaluations).where(_of(tables.evaluations, run, round_)).with_for_update(read=shared)
+    query = _EVALUATIONS.where(_of(tables.evaluations, run, round_)).with_for_update(read=shared, of=tables.evaluations)
     row = connection.execute(query).mappings().first()
     return _record(row) if row else None
 

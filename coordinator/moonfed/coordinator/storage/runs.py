@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sql
@@ -49,6 +50,7 @@ def add(
         "reason": record.reason,
         "settings": record.settings.to_document(),
         "method": record.method,
+        "metric": asdict(record.metric),
         **row_mapping.ref_columns("manifest", record.manifest),
         **row_mapping.ref_columns("initial", record.initial),
     }

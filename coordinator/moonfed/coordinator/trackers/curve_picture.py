@@ -1,4 +1,4 @@
-"""The picture of a run's curves: accuracy and loss by round."""
+"""The picture of a run's curves: its metric and losses by round."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def curves(snapshot: RunSnapshot, measure: str) -> dict[str, tuple[list[int], li
     """Return the series of a measure, such as `loss`, `train_loss` and `loss@night`, as rounds and values."""
     found: dict[str, tuple[list[int], list[float]]] = {}
     for point in sorted(snapshot.points, key=lambda point: point.round):
-        if measure in point.name.partition("@")[0].split("_"):
+        if f"_{measure}_" in f"_{point.name.partition('@')[0]}_":
             rounds, values = found.setdefault(point.name, ([], []))
             rounds.append(point.round)
             values.append(point.value)
@@ -23,8 +23,8 @@ def curves(snapshot: RunSnapshot, measure: str) -> dict[str, tuple[list[int], li
 
 
 def draw_curves(path: Path, snapshot: RunSnapshot) -> bool:
-    """Draw accuracy and loss side by side as a PNG; return False if the run has neither yet."""
-    panels = {title: found for title in ("accuracy", "loss") if (found := curves(snapshot, title))}
+    """Draw metric and losses side by side as a PNG; return False if the run has neither yet."""
+    panels = {title: found for title in (snapshot.metric, "loss") if (found := curves(snapshot, title))}
     if panels:
         _draw(path, panels, f"run {snapshot.run}")
     return bool(panels)

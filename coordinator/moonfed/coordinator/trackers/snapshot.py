@@ -42,6 +42,7 @@ class RunSnapshot:
     created: float  # seconds since the epoch
     parameters: Mapping[str, Value]
     points: Sequence[Point]
+    metric: str = "accuracy"  # by which its models are compared
     device_points: Sequence[DevicePoint] = ()
     pictures: Mapping[str, Path] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from moonfed.validate import require_whole
 
 MAX_STEPS = 1_000_000_000
 MAX_METRICS, MAX_METRIC_NAME = 64, 64
-MAX_METRIC = 1e12  # far from where a weighted sum of a whole fleet's would overflow
+MAX_METRIC = 1e30  # far from where a weighted sum of a whole fleet's would overflow
 HOLDOUT_SAMPLES = "holdout_samples"  # the metric that the other held-out ones are weighted by
 
 

@@ -20,8 +20,8 @@ from moonfed.edge_client.installed_packages import installed_packages
 from moonfed.edge_client.state.round_store import StoredRound
 from moonfed.errors import MoonfedError, TooLate, Unavailable
 from moonfed.fleet.assignment import Assignment, EligibilityCheck
-from moonfed.fleet.evaluation import EvaluationTask, HoldoutCounts
-from moonfed.fleet.messages import write_counts, write_installed, write_release_report
+from moonfed.fleet.evaluation import EvaluationTask, HoldoutScores
+from moonfed.fleet.messages import write_installed, write_release_report, write_scores
 from moonfed.fleet.target_release import InstalledRelease, ReleaseReport
 from moonfed.observability.tracing import trace_metadata
 from moonfed.transport import client as transport
@@ -192,8 +192,8 @@ class FleetConnection:
         )
         transport.call(self._method(lambda fleet: fleet.ReportEligibility), request)
 
-    def report_evaluation(self, task: EvaluationTask, answer: HoldoutCounts | str) -> None:
-        """Answer an evaluation, with counts or the reason why there are none."""
+    def report_evaluation(self, task: EvaluationTask, answer: HoldoutScores | str) -> None:
+        """Answer an evaluation, with scores or the reason why there are none."""
         request = fleet_pb2.ReportEvaluationRequest(
             device=self.device,
             run=task.run,
@@ -204,7 +204,7 @@ class FleetConnection:
         if isinstance(answer, str):
             request.declined = answer
         else:
-            request.counts.CopyFrom(write_counts(answer))
+            request.scores.CopyFrom(write_scores(answer))
         transport.call(self._method(lambda fleet: fleet.ReportEvaluation), request)
 
     def decline(self, assignment: Assignment, reason: str, *, permanent: bool = False) -> None:

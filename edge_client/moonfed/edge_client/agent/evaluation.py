@@ -1,4 +1,4 @@
-"""Evaluations of global models on this device's holdout, of which only numbers of samples leave the device."""
+"""Evaluations of global models on this device's holdout, of which only its size and two scores leave the device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from moonfed.edge_client.state.local_models import find_local_model
 from moonfed.edge_client.state.trust import accept
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import InvalidInput, MoonfedError, UntrustedBundle
-from moonfed.fleet.evaluation import EvaluationTask, HoldoutCounts
+from moonfed.fleet.evaluation import EvaluationTask, HoldoutScores
 from moonfed.signing.bundle_signature import require_name
 
 _log = logging.getLogger(__name__)
@@ -48,13 +48,13 @@ class Evaluations:
         self._blobs, self._models = BlobDirectory(state / "blobs"), BlobDirectory(state / "models")
 
     def answer(self, task: EvaluationTask) -> None:
-        """Score a global model and this device's own, and report the counts, or why there are none.
+        """Score a global model and this device's own, and report the scores, or why there are none.
 
         Makes way for other work, to go on afterwards. Outside the training window it answers nothing: the coordinator
         asks again when the device connects.
         """
         try:
-            counts = self._score(task)
+            found, metric = self._score(task)
         except WindowClosed as reason:
             _log.info("%s: not now: %s", task, reason)
             return
@@ -70,15 +70,15 @@ class Evaluations:
                 _log.exception("%s: unexpected error on this device", task)
             self._decline(task, f"unexpected error on the device: {type(error).__name__}")
         else:
-            _log.info("%s: %s", task, _described(counts))
-            self._report(task, counts)
+            _log.info("%s: %s", task, _described(found, metric))
+            self._report(task, found)
 
     def _decline(self, task: EvaluationTask, reason: str, level: int = logging.INFO) -> None:
         if not self._transfers.ending.is_set():
             _log.log(level, "%s: declined: %s", task, reason)
             self._report(task, without_paths(reason, [self._settings.data, self._settings.state]))
 
-    def _report(self, task: EvaluationTask, answer: HoldoutCounts | str) -> None:
+    def _report(self, task: EvaluationTask, answer: HoldoutScores | str) -> None:
         try:
             self._transfers.call(lambda: self._connection.report_evaluation(task, answer))
         except Superseded as reason:  # the coordinator asks again
@@ -86,8 +86,8 @@ class Evaluations:
         except REJECTIONS as error:
             _log.info("%s: the coordinator did not accept the answer: %s", task, error)
 
-    def _score(self, task: EvaluationTask) -> HoldoutCounts:
-        """Return the counts; raises MoonfedError, Superseded or WindowClosed."""
+    def _score(self, task: EvaluationTask) -> tuple[HoldoutScores, str]:
+        """Return the scores and their metric's name; raises MoonfedError, Superseded or WindowClosed."""
         self._settings.require_data()
         self._transfers.seconds_open()
         state, signature = Path(self._settings.state), require_signature(task.signature, task.manifest)
@@ -105,7 +105,7 @@ class Evaluations:
         keep_only(self._models.root, {task.model.sha256})  # not the parts of models of other evaluations
         plan_file, model_file = self._fetch(plan, self._blobs), self._fetch(task.model, self._models)
         try:
-            counts = self._worker.score(
+            found = self._worker.score(
                 ScoreJob(
                     manifest_file=str(manifest_file),
                     plan_file=str(plan_file),
@@ -116,10 +116,10 @@ class Evaluations:
             )
         finally:
             model_file.unlink(missing_ok=True)
-        if counts is None:
+        if found is None:
             self._transfers.seconds_open()
             raise Superseded("other work has precedence")
-        return counts
+        return found, manifest.metric.name
 
     def _may_continue(self) -> bool:
         return self._transfers.may_continue() and not self._inbox.has_more_urgent()
@@ -144,6 +144,6 @@ def _require_size(model: BlobRef, manifest: Manifest) -> None:
         raise InvalidInput(f"the model of the evaluation has {model.size} bytes; it must be at most {limit}")
 
 
-def _described(counts: HoldoutCounts) -> str:
-    own = "" if counts.local_correct is None else f", {counts.local_correct} by this device's own model"
-    return f"{counts.correct} of {counts.samples} held-out samples classified correctly{own}"
+def _described(found: HoldoutScores, metric: str) -> str:
+    own = "" if found.local_score is None else f", {found.local_score:.4g} with this device's own model"
+    return f"{metric} {found.score:.4g} on {found.samples} held-out samples{own}"

@@ -1,45 +1,55 @@
 """The comparison of a release with the current version on this device's holdout, and whether it is too much worse.
 
-A holdout is small, so that of two equally good models one is often ahead by chance. Only the samples tell them apart
-that exactly one of them classifies correctly: if both were equally good, each would be as likely to be lost as gained.
+A holdout is small, so that of two equally good models one is often ahead by chance. Only the samples tell them apart on
+which their errors differ: if both were equally good, each would be as likely to have the smaller one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, fsum, lgamma, log
+from math import exp, fsum, inf, lgamma, log
+
+from moonfed.bundle.target import Kind
+from moonfed.tasks.figure import FIGURES, SHARES, figure
 
 SIGNIFICANCE = 0.05  # of the one-sided test: how often a device may decline an equally good version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Numbers of samples of a holdout."""
+    """Errors on a holdout, and numbers of its samples."""
 
+    kind: Kind  # of the target
     samples: int
-    correct: int  # that the release classifies correctly
-    current_correct: int | None = None  # that the current version does; None: not compared
-    lost: int = 0  # that only the current version does
-    gained: int = 0  # that only the release does
+    error: float  # of the release, the mean over the samples, see `moonfed.tasks.sample_errors`
+    current_error: float | None = None  # of the current version; None: not compared
+    lost: int = 0  # samples on which the current version's error is smaller
+    gained: int = 0  # on which the release's is
 
     @property
     def score(self) -> float:
-        """Accuracy of the release."""
-        return self.correct / self.samples
+        """The release's result as people know it: see `figure`."""
+        return figure(self.kind, self.error)
 
     @property
     def current_score(self) -> float | None:
-        """Accuracy of the current version."""
-        return None if self.current_correct is None else self.current_correct / self.samples
+        """The current version's."""
+        return None if self.current_error is None else figure(self.kind, self.current_error)
 
     @property
     def drop(self) -> float:
-        """Points of accuracy by which the release is below the current version."""
-        return 100 * (self.lost - self.gained) / self.samples
+        """How far the release is behind: points of what is right, or for other kinds percent of the current score."""
+        if self.current_score is None:
+            return 0.0
+        if self.kind in SHARES:
+            return 100 * (self.current_score - self.score)
+        rise = self.score - self.current_score
+        return 100 * rise / self.current_score if self.current_score > 0 else inf if rise > 0 else 0.0
 
     @property
     def p_value(self) -> float:
-        """Probability that as many are lost by chance: McNemar's exact test, one-sided."""
+        """Probability that as many are lost by chance: the exact sign test, one-sided; for classes, McNemar's."""
         differing = self.lost + self.gained
         ways = (
             exp(lgamma(differing + 1) - lgamma(lost + 1) - lgamma(differing - lost + 1) - differing * log(2))
@@ -48,27 +58,32 @@ class Comparison:
         return min(1.0, fsum(ways))
 
     def __str__(self) -> str:
-        if self.current_correct is None:
-            return f"it classifies {self.correct} of {self.samples} samples held out here correctly"
+        found = f"{FIGURES[self.kind]} {self.score:.4g} on {self.samples} samples held out here"
+        if self.current_score is None:
+            return found
         return (
-            f"it classifies {self.correct} of {self.samples} samples held out here correctly, the current version "
-            f"{self.current_correct}: {self.lost} lost, {self.gained} gained, p = {self.p_value:.2g}"
+            f"{found}, the current version {self.current_score:.4g}: {self.lost} lost, {self.gained} gained, "
+            f"p = {self.p_value:.2g}"
         )
 
 
-def compare(samples: int, hits: int, current_hits: int | None) -> Comparison:
-    """Compare two models by the samples that each classifies correctly: one bit per sample, set if it does."""
-    if current_hits is None:
-        return Comparison(samples=samples, correct=hits.bit_count())
+def compare(kind: Kind, errors: Sequence[float], current_errors: Sequence[float] | None) -> Comparison:
+    """Compare two models by their errors on the same samples, at least one."""
+    samples = len(errors)
+    error = fsum(errors) / samples
+    if current_errors is None:
+        return Comparison(kind=kind, samples=samples, error=error)
+    pairs = list(zip(errors, current_errors, strict=True))
     return Comparison(
+        kind=kind,
         samples=samples,
-        correct=hits.bit_count(),
-        current_correct=current_hits.bit_count(),
-        lost=(current_hits & ~hits).bit_count(),
-        gained=(hits & ~current_hits).bit_count(),
+        error=error,
+        current_error=fsum(current_errors) / samples,
+        lost=sum(new > old for new, old in pairs),
+        gained=sum(new < old for new, old in pairs),
     )
 
 
 def is_worse(found: Comparison, max_drop: float) -> bool:
-    """Return whether a release lost more than `max_drop` points, and significantly many samples."""
+    """Return whether a release is behind by more than `max_drop`, and on significantly many samples."""
     return found.lost > found.gained and found.drop > max_drop and found.p_value < SIGNIFICANCE

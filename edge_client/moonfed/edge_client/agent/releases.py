@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,7 @@ from moonfed.errors import (
 from moonfed.fleet.target_release import Outcome, ReleaseReport, TargetRelease
 from moonfed.models.release_manifest import ReleaseManifest
 from moonfed.models.repository import MODEL_FILE
+from moonfed.tasks.figure import SHARES
 
 UNUSED_SECONDS = 24 * 3600.0  # after which a file of an abandoned target is deleted
 REASON_LENGTH = 1000  # characters
@@ -215,15 +217,15 @@ class ReleaseInstaller:
         self, target: TargetRelease, model: ModelFiles, current: StoredRelease | None, counts: SampleCounts
     ) -> Comparison | None:
         """Try the model, and compare it with the current version on the holdout; raise _Worse if it is worse."""
-        hits = self._try(model, counts)
+        errors = self._try(model, counts)
         if not counts.held_out or target.roll_back:
             return None
-        found = compare(counts.held_out, hits, self._score_current(current, counts))
+        found = compare(model.target.kind, errors, self._score_current(current, counts))
         if is_worse(found, target.max_drop):
             raise _Worse(target, found)
         return found
 
-    def _try(self, model: ModelFiles, counts: SampleCounts) -> int:
+    def _try(self, model: ModelFiles, counts: SampleCounts) -> array[float]:
         try:
             return self._worker.score_release(model, counts)
         except UnsafePlan:
@@ -231,7 +233,7 @@ class ReleaseInstaller:
         except MoonfedError as error:
             raise TrainingFailed(f"the model does not work on this device: {error}") from error
 
-    def _score_current(self, current: StoredRelease | None, counts: SampleCounts) -> int | None:
+    def _score_current(self, current: StoredRelease | None, counts: SampleCounts) -> array[float] | None:
         if current is None:
             return None
         try:
@@ -313,8 +315,9 @@ class _Worse(InvalidInput):
     """The target is worse on the holdout than the current version."""
 
     def __init__(self, target: TargetRelease, scores: Comparison) -> None:
+        unit = "points" if scores.kind in SHARES else "percent"
         super().__init__(
-            f"{scores} (below {SIGNIFICANCE:g}), and {scores.drop:.1f} points are more than max-drop, "
+            f"{scores} (below {SIGNIFICANCE:g}), and {scores.drop:.1f} {unit} are more than max-drop, "
             f"{target.max_drop:g}"
         )
         self.scores = scores

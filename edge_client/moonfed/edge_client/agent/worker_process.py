@@ -8,9 +8,11 @@ samples, in a sandboxed process of its own.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from moonfed.available_memory import Available, host_available
 from moonfed.blobs.schema import TensorSpec, model_size
 from moonfed.blobs.store import ref_of_bytes
-from moonfed.bundle.manifest import InputSpec, Manifest
+from moonfed.bundle.manifest import InputSpec, Manifest, Metric
 from moonfed.bundle.target import TargetSpec
 from moonfed.edge_client.job import Job, ScoreJob
 from moonfed.edge_client.requirements import require_samples
@@ -27,7 +29,7 @@ from moonfed.edge_client.state.round_results import RoundResults, save_results, 
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings, wanted_samples
 from moonfed.errors import InvalidInput, TrainingFailed
-from moonfed.fleet.evaluation import MIN_HOLDOUT, HoldoutCounts
+from moonfed.fleet.evaluation import MIN_HOLDOUT, HoldoutScores
 from moonfed.sandbox.child_process import SILENCE_SECONDS, ChildProcess, Fields, Program
 from moonfed.sandbox.messages import encode
 from moonfed.sandbox.sandboxed_process import (
@@ -48,6 +50,7 @@ START_READER = (
 )
 GRACE_SECONDS = 60.0  # grace after --max-seconds for the work after the last step; then the trainer is killed
 FILE_HEADER = 1 << 20  # bytes of a result besides its numbers
+ERROR_BYTES = 4  # of a model's error on a sample, float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +180,7 @@ class WorkerProcess:
         finally:
             self._directory.clear()
 
-    def score(self, job: ScoreJob, should_continue: Callable[[], bool]) -> HoldoutCounts | None:
+    def score(self, job: ScoreJob, should_continue: Callable[[], bool]) -> HoldoutScores | None:
         """Score models on the holdout; return None if `should_continue`, which is polled, stopped it.
 
         Raises InvalidInput if the holdout is too small to be scored, and as `train`.
@@ -197,7 +200,9 @@ class WorkerProcess:
             self._directory.clear()
             command = encode("score", job=asdict(self._staged_scores(job)), samples=asdict(counts), other_work=0)
             scored = trainer.answer(command, "scored", on_progress)
-            return None if scored is None else _holdout_counts(scored, counts.held_out, len(job.models))
+            return (
+                None if scored is None else _holdout_scores(scored, counts.held_out, len(job.models), manifest.metric)
+            )
         except BaseException:
             self.end()
             raise
@@ -219,11 +224,10 @@ class WorkerProcess:
         assert read is not None  # noqa: S101 - nobody stops it
         return self._counts(read)
 
-    def score_release(self, model: ModelFiles, counts: SampleCounts) -> int:
-        """Return which samples of the holdout a model classifies correctly; without a holdout, only try it.
+    def score_release(self, model: ModelFiles, counts: SampleCounts) -> array[float]:
+        """Return a model's error on each sample of the holdout; without a holdout, only try it.
 
-        Bit i of the result is set if sample i is. `counts`: of the samples that were read in the model's form. Raises
-        the reason why the model does not work.
+        `counts`: of the samples that were read in the model's form. Raises the reason why the model does not work.
         """
         from moonfed.edge_client.agent.model_process import model_process  # seldom needed
 
@@ -242,7 +246,7 @@ class WorkerProcess:
 
         def on_progress(fields: Fields | None) -> bool:
             packed.extend(_chunk(fields) if fields else b"")
-            return len(packed) <= counts.held_out
+            return len(packed) <= ERROR_BYTES * counts.held_out
 
         try:
             command = encode("score", samples=counts.samples, held_out=counts.held_out)
@@ -250,7 +254,7 @@ class WorkerProcess:
         finally:
             self._model.end()
             directory.clear()
-        return _hits(packed, counts.held_out)
+        return _errors(packed, counts.held_out)
 
     def end(self) -> None:
         """Kill all processes and everything they started; their files are always consistent."""
@@ -367,14 +371,15 @@ def _require_holdout(samples: int) -> None:
         raise InvalidInput(f"the holdout of this device has fewer than {MIN_HOLDOUT} samples")
 
 
-def _holdout_counts(scored: Fields, samples: int, models: int) -> HoldoutCounts:
-    """Convert a trainer's report; raise TrainingFailed unless it has a number of samples for each model."""
+def _holdout_scores(scored: Fields, samples: int, models: int, metric: Metric) -> HoldoutScores:
+    """Convert a trainer's report; raise TrainingFailed unless it has a value of the metric for each model."""
     scores = scored.get("scores")
     try:
         if not isinstance(scores, list) or len(scores) != models or not all(type(one) is float for one in scores):
             raise InvalidInput("scores must be one number for each model", field="scores")
-        correct = [round(score * samples) for score in scores]
-        return HoldoutCounts(samples=samples, correct=correct[0], local_correct=correct[1] if models > 1 else None)
+        found = HoldoutScores(samples=samples, score=scores[0], local_score=scores[1] if models > 1 else None)
+        found.require_fits(metric)
+        return found
     except InvalidInput as error:
         raise TrainingFailed(f"{NAME} sent invalid results") from error
 
@@ -393,19 +398,23 @@ def _trainer_memory(fields: Fields | None) -> TrainerMemory:
 
 
 def _chunk(fields: Fields) -> bytes:
-    """Return which samples of a chunk a model classifies correctly, a bit for each; raise TrainingFailed if invalid."""
+    """Return a model's errors on the samples of a chunk, float32; raise TrainingFailed if they are not."""
     try:
-        return bytes.fromhex(fields["hits"])
+        return bytes.fromhex(fields["errors"])
     except (LookupError, TypeError, ValueError) as error:
         raise TrainingFailed(f"{NAME} sent an invalid answer") from error
 
 
-def _hits(packed: bytes | bytearray, samples: int) -> int:
-    """Join what a model's process sent about all chunks; raise TrainingFailed unless it is a bit for each sample."""
-    hits = int.from_bytes(packed, "little")
-    if len(packed) != (samples + 7) // 8 or hits.bit_length() > samples:
+def _errors(packed: bytes | bytearray, samples: int) -> array[float]:
+    """Join what a model's process sent about all chunks; raise TrainingFailed unless it is a number for each sample."""
+    errors = array("f")
+    if len(packed) == ERROR_BYTES * samples:
+        errors.frombytes(packed)
+        if sys.byteorder == "big":
+            errors.byteswap()
+    if len(errors) != samples or not all(math.isfinite(error) and error >= 0 for error in errors):
         raise TrainingFailed(f"{NAME} sent an invalid answer")
-    return hits
+    return errors
 
 
 def _heartbeat(fields: Mapping[str, Any]) -> Heartbeat:

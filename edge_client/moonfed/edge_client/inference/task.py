@@ -14,6 +14,7 @@ from moonfed.edge_client.state.model_files import CHUNK
 from moonfed.edge_client.worker.shared_samples import map_samples
 from moonfed.sandbox.ipc import ParentPipe
 from moonfed.sandbox.shared_predictions import answer
+from moonfed.tasks.sample_errors import sample_errors
 
 Execute = Callable[[str, dict[str, Any]], dict[str, Any]]
 
@@ -32,14 +33,15 @@ def model_task(load: Callable[[], Model], settings: Mapping[str, Any], parent: P
         return answer(model().predict, spec, file, settings["results"], samples)
 
     def score(samples: int, held_out: int) -> dict[str, Any]:
-        """Send a bit for each sample of the holdout, set if its answer is correct; without one compute any answer."""
+        """Send the error on each sample of the holdout; without one compute any answer."""
         holdout = map_samples(file, spec, target, samples, held_out)[1]
         if not held_out:
             model().predict(np.zeros((1, *spec.shape), spec.dtype))
         for start in range(0, held_out, CHUNK):
             chunk = slice(start, start + CHUNK)
-            hits = model().predict(holdout.inputs[chunk]).argmax(axis=1) == holdout.targets[chunk]
-            parent.send("progress", hits=np.packbits(hits, bitorder="little").tobytes().hex())
+            inputs, outputs = holdout.inputs[chunk], model().predict(holdout.inputs[chunk])
+            errors = sample_errors(target.kind, outputs, holdout.targets[chunk], inputs)
+            parent.send("progress", errors=errors.astype("<f4").tobytes().hex())
         return {"kind": "scored"}
 
     def execute(kind: str, fields: dict[str, Any]) -> dict[str, Any]:

@@ -47,14 +47,19 @@ def write_samples(file: int, samples: DataSet, spec: InputSpec, holdout: float) 
     if hasattr(os, "posix_fallocate"):  # otherwise full memory causes a signal instead of an error
         os.posix_fallocate(file, 0, size)
     with mmap.mmap(file, size) as memory:
-        known = samples.known_targets().reshape(len(samples), -1)[:, : prod(samples.target.shape)]
-        values = known.reshape(len(samples), *samples.target.shape)
+        target = samples.target  # where it is the input, what the data say about samples is of no use in training
+        none = np.zeros((len(samples), *target.shape), target.dtype) if target.is_input else None
+        values = samples.known_targets() if none is None else none
         for rows, (inputs, targets) in zip((trained, held_out), (parts[:2], parts[2:]), strict=True):
             _write(memory, inputs, samples.inputs, rows)
             _write(memory, targets, values, rows)
-        classes = _array(memory, parts[1]) if samples.target.kind == "class" else ()
-        present = np.flatnonzero(np.bincount(classes)).tolist() if len(classes) else []
+        present = _present(memory, parts[1]) if samples.target.kind == "class" else []
     return WrittenSamples(*counts, present)
+
+
+def _present(memory: mmap.mmap, part: _Part) -> list[int]:
+    """Return the classes that occur. An array that outlives the call would keep the memory open."""
+    return np.flatnonzero(np.bincount(_array(memory, part))).tolist()
 
 
 def map_samples(

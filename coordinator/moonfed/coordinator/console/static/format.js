@@ -14,6 +14,19 @@ export function percent(value, digits = 1) {
   return value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)} %`;
 }
 
+// A value of a metric: a share in percent, others with about four digits that matter.
+export function measured(value, metric, digits = 2) {
+  if (value === null || value === undefined) return "–";
+  if (metric.share) return percent(value, digits);
+  const size = Math.abs(value);
+  return size >= 1000 ? whole.format(Math.round(value)) : size >= 0.001 || size === 0 ? fixed(value) : value.toPrecision(3);
+}
+
+export function titled(name) {
+  const words = name.replaceAll("_", " ");
+  return words[0].toUpperCase() + words.slice(1);
+}
+
 export function bytes(value) {
   if (!value) return value === 0 ? "0 B" : "–";
   const units = ["B", "kB", "MB", "GB", "TB"];

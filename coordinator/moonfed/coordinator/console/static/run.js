@@ -5,7 +5,7 @@ import { chartGrid, lineChart, stackChart } from "./charts.js";
 import { confusion, classTable } from "./confusion.js";
 import { action, confirm, notice } from "./dialog.js";
 import { badge, card, facts, h, link, path, replace } from "./dom.js";
-import { ago, bytes, count, duration, fixed, moment, percent } from "./format.js";
+import { ago, bytes, count, duration, fixed, measured, moment, titled } from "./format.js";
 import { OpenRound } from "./open_round.js";
 import { status } from "./runs.js";
 import { OUTCOMES, PHASES, curves, newestScore, score, stacked } from "./series.js";
@@ -25,14 +25,15 @@ export async function show(root, name) {
   const absence = h("div", {}), eligibility = h("div", {}), clipped = h("div", {});
   const evaluations = h("div", {});
   const open = new OpenRound();
-  const accuracy = lineChart("Accuracy by round", (value) => fixed(value, 3));
+  const { metric } = run;
+  const quality = lineChart(`${titled(metric.name)} by round, ${metric.maximise ? "higher" : "lower"} is better`, (value) => measured(value, metric));
   const loss = lineChart("Loss by round", (value) => fixed(value, 3));
   const label = (place) => (rows[place - 1] ? String(rows[place - 1].round) : "");
   const phases = stackChart("Seconds by phase", duration, label);
   const outcomes = stackChart("Updates by outcome", (value) => count(value), label);
   const traffic = stackChart("Bytes", bytes, label);
-  const charts = [accuracy, loss, phases, outcomes, traffic];
-  const table = roundTable(name);
+  const charts = [quality, loss, phases, outcomes, traffic];
+  const table = roundTable(name, metric);
   const settings = h("details", { class: "card" }, h("summary", {}, "Settings, times in seconds"), facts(settingFacts(run.settings)),
     facts([["manifest", run.manifest.sha256], ["newest model", `${run.model.sha256} (${bytes(run.model.size)})`]]));
   replace(root, title, why, absence, summary, open.element, chartGrid(...charts), card("Rounds", table.element), eligibility, clipped, evaluations, settings);
@@ -47,11 +48,11 @@ export async function show(root, name) {
     const sentence = run.reason || (open.round ? "" : run.waiting);
     replace(why, sentence && h("p", { class: run.reason ? "problem" : "waiting" }, sentence));
     const newest = rows.findLast((row) => row.status === "committed");
-    const metrics = newestScore(rows, run.initial_metrics);
+    const metrics = newestScore(rows, run.initial_metrics, metric);
     const sum = (field) => rows.reduce((total, row) => total + row[field], 0);
     replace(summary, h("div", { class: "tiles" },
       tile("Rounds", `${count(run.round)} of ${count(run.settings.rounds)}`, h("progress", { max: run.settings.rounds, value: run.round, "aria-label": "Rounds" })),
-      tile("Accuracy", percent(metrics.accuracy), metrics.where), tile("Loss", fixed(metrics.loss, 3), metrics.where),
+      tile(titled(metric.name), measured(metrics.value, metric, 1), metrics.where), tile("Loss", fixed(metrics.loss, 3), metrics.where),
       tile("Eligible online", count(run.eligible), run.checking ? `${count(run.checking)} still checking` : ""),
       tile("Last round", newest ? duration(newest.seconds) : "–"),
       tile("Received", bytes(sum("received_bytes")), `${bytes(sum("sent_bytes"))} sent`)),
@@ -66,8 +67,8 @@ export async function show(root, name) {
   }
 
   function drawRounds() {
-    const one = [{ run: run.run, initial: run.initial_metrics, rows }];
-    accuracy.show(...curves(one, "accuracy"));
+    const one = [{ run: run.run, metric, initial: run.initial_metrics, rows }];
+    quality.show(...curves(one, "metric"));
     loss.show(...curves(one, "loss"));
     const first = Math.max(0, rows.length - BARS);
     const newest = rows.slice(first);
@@ -170,23 +171,22 @@ function names(devices) {
   return devices.length > 5 ? [shown, ` and ${count(devices.length - 5)} more`] : shown;
 }
 
-function roundTable(run) {
+function roundTable(run, metric) {
+  const scored = (row, name, shown) => {
+    const found = score(row.metrics, metric);
+    return found.where ? h("span", { title: found.where }, shown(found[name])) : shown(found[name]);
+  };
   return new Table("Rounds", [
     { name: "round", label: "Round", width: "92px", kind: "number", sort: (row) => row.round * 1000 + row.attempt,
       cell: (row) => (row.attempt > 1 || row.status !== "committed" ? `${row.round} (${row.attempt})` : row.round) },
     { name: "status", label: "Status", width: "112px", cell: (row) => badge(row.status === "committed" ? "good" : "bad", row.status), sort: (row) => row.status },
-    { name: "accuracy", label: "Accuracy", width: "96px", kind: "number", cell: (row) => scored(row, "accuracy"), sort: (row) => score(row.metrics).accuracy ?? null },
-    { name: "loss", label: "Loss", width: "88px", kind: "number", wide: true, cell: (row) => scored(row, "loss"), sort: (row) => score(row.metrics).loss ?? null },
+    { name: "value", label: titled(metric.name), width: "112px", kind: "number", cell: (row) => scored(row, "value", (value) => measured(value, metric)), sort: (row) => score(row.metrics, metric).value ?? null },
+    { name: "loss", label: "Loss", width: "88px", kind: "number", wide: true, cell: (row) => scored(row, "loss", fixed), sort: (row) => score(row.metrics, metric).loss ?? null },
     { name: "updates", label: "Updates", width: "92px", kind: "number", cell: (row) => `${row.updates} of ${row.counted + row.missing}`, sort: (row) => row.updates },
     { name: "incidents", label: "Incidents", width: "96px", kind: "number", wide: true, cell: (row) => row.incidents || "–", sort: (row) => row.incidents },
     { name: "seconds", label: "Took", width: "84px", kind: "number", wide: true, cell: (row) => duration(row.seconds), sort: (row) => row.seconds },
     { name: "missing", label: "Devices", wide: true, cell: (row) => h("button", { class: "plain link", onclick: () => showRound(run, row) }, row.reason || summary(row)) },
   ], { empty: "No round has ended yet." });
-}
-
-function scored(row, name) {
-  const found = score(row.metrics);
-  return found.where ? h("span", { title: found.where }, fixed(found[name])) : fixed(found[name]);
 }
 
 function summary(row) {
@@ -213,20 +213,28 @@ async function showRound(run, row) {
   dialog.showModal();
 }
 
+function scoreFacts({ metric, metrics, calibration_error: error }) {
+  const others = Object.keys(metrics).filter((name) => name !== metric.name && name !== "loss").sort();
+  const shown = [[metric.name, measured(metrics[metric.name], metric)], ...[...others, "loss"].filter((name) => name in metrics && name !== metric.name)
+    .map((name) => [name, measured(metrics[name], {})])];
+  return (error === null ? shown : [...shown, ["calibration error", fixed(error)]]).map(([name, value]) => [name.replaceAll("_", " "), value]);
+}
+
 function testSet({ round, score: found }) {
   return h("div", { class: "two" },
     card(`Test set ${found.test_set}, model of round ${round}`,
-      facts([["accuracy", percent(found.accuracy, 2)], ["loss", fixed(found.loss)], ["calibration error", fixed(found.calibration_error)], ["samples", count(found.samples)]]),
-      classTable(found.classes)),
+      facts([...scoreFacts(found), ["samples", count(found.samples)]]),
+      found.classes.length > 0 && classTable(found.classes)),
     found.confusion.length > 0 && card("Confusion matrix", confusion(found.classes.map((one) => one.name), found.confusion)));
 }
 
 function onDevices(found) {
+  const shown = (value) => measured(value, found.metric, 1), word = found.metric.name.replaceAll("_", " ");
   return card(`Evaluation on devices, model of round ${found.round}`,
-    found.scores > 0 ? facts([["devices", count(found.scores)], ["median accuracy", percent(found.median)], ["worst decile", percent(found.worst_decile)],
+    found.scores > 0 ? facts([["devices", count(found.scores)], [`median ${word}`, shown(found.median)], ["worst decile", shown(found.worst_decile)],
       ["worse than the device's own", `${count(found.worse)} of ${count(found.compared)}`]]) : h("p", { class: "quiet" }, "No device has scored it yet."),
-    found.lowest.length > 0 && [h("h3", {}, "Lowest accuracy"), h("ul", { class: "reasons" }, found.lowest.map((one) => h("li", {},
-      link(path("devices", one.device), one.device), `: ${percent(one.accuracy)}${one.local_accuracy === null ? "" : `, its own model ${percent(one.local_accuracy)}`}, on ${count(one.samples, "sample")}`)))],
+    found.worst_scores.length > 0 && [h("h3", {}, `${found.metric.maximise ? "Lowest" : "Highest"} ${word}`), h("ul", { class: "reasons" }, found.worst_scores.map((one) => h("li", {},
+      link(path("devices", one.device), one.device), `: ${shown(one.score)}${one.local_score === null ? "" : `, its own model ${shown(one.local_score)}`}, on ${count(one.samples, "sample")}`)))],
     found.waiting > 0 && h("p", {}, `${count(found.waiting)} ${found.closed ? "did not answer" : "yet to answer"}`),
     found.skipped.length > 0 && h("ul", { class: "reasons" }, found.skipped.map(({ reason, devices }) => h("li", {}, badge("idle", count(devices)), " ", reason))));
 }

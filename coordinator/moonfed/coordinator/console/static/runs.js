@@ -13,7 +13,7 @@ export async function show(root) {
   const chosen = new Set();
   const known = new Map(); // the rounds of the ticked runs, by run
   let runs = [];
-  const accuracy = lineChart("Accuracy by round", (value) => fixed(value, 3));
+  const quality = lineChart("Metric by round", (value) => fixed(value, 3));
   const loss = lineChart("Loss by round", (value) => fixed(value, 3));
   const table = new Table("Runs", [
     { name: "compare", label: "Compare", width: "78px", cell: (row) => tick(row) },
@@ -42,15 +42,15 @@ export async function show(root) {
       if (!row) continue;
       if (known.get(run)?.round !== row.round) {
         const [rounds, document] = await Promise.all([get(`/api/runs/${encodeURIComponent(run)}/rounds`), get(`/api/runs/${encodeURIComponent(run)}`)]);
-        known.set(run, { round: row.round, rows: rounds.rows, initial: document.initial_metrics });
+        known.set(run, { round: row.round, metric: document.metric, rows: rounds.rows, initial: document.initial_metrics });
       }
     }
     const data = shown.filter((run) => known.has(run)).map((run) => ({ run, ...known.get(run) }));
-    accuracy.show(...curves(data, "accuracy"));
+    quality.show(...curves(data, "metric"));
     loss.show(...curves(data, "loss"));
   }
 
-  replace(root, h("h1", {}, "Runs"), card(null, table.element), chartGrid(accuracy, loss));
+  replace(root, h("h1", {}, "Runs"), card(null, table.element), chartGrid(quality, loss));
   const first = { done: false };
   const end = repeat(3, async () => {
     runs = (await get("/api/runs")).rows.reverse();
@@ -62,7 +62,7 @@ export async function show(root) {
     table.show(runs);
     await draw();
   });
-  return () => { end(); accuracy.end(); loss.end(); };
+  return () => { end(); quality.end(); loss.end(); };
 }
 
 export function status(name) {

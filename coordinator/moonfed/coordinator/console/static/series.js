@@ -19,26 +19,28 @@ export function stacked(rows, name, parts) {
     .filter(({ values }) => values.some((value) => value > 0));
 }
 
-// The newest accuracy and loss: an evaluator's, or else the means over the devices' holdouts.
-export function newestScore(rows, initial) {
+// The newest value of the run's metric, and loss: an evaluator's, or else the means over the devices' holdouts.
+export function newestScore(rows, initial, metric) {
   for (const metrics of [...rows.map((row) => row.metrics).reverse(), initial]) {
-    const found = score(metrics);
-    if (found.accuracy !== undefined) return found;
+    const found = score(metrics, metric);
+    if (found.value !== undefined) return found;
   }
   return {};
 }
 
-export function score(metrics) {
-  if (metrics.accuracy !== undefined) return { accuracy: metrics.accuracy, loss: metrics.loss, where: "" };
-  return { accuracy: metrics.holdout_accuracy, loss: metrics.holdout_loss, where: "on the devices' holdouts" };
+export function score(metrics, { name }) {
+  if (metrics[name] !== undefined) return { value: metrics[name], loss: metrics.loss, where: "" };
+  return { value: metrics[`holdout_${name}`], loss: metrics.holdout_loss, where: "on the devices' holdouts" };
 }
 
-// The curves of one metric of several runs: { run, initial, rows } each; the rounds are x.
-export function curves(runs, prefix) {
-  const rounds = [...new Set(runs.flatMap(({ rows, initial }) => [...(Object.keys(initial).some((name) => belongs(name, prefix)) ? [0] : []), ...rows.filter((row) => row.status === "committed").map((row) => row.round)]))];
+// The curves of the runs' metrics, or of their losses: { run, metric, initial, rows } each; the rounds are x.
+export function curves(runs, measure) {
+  const prefixOf = ({ metric }) => (measure === "loss" ? measure : metric.name);
+  const rounds = [...new Set(runs.flatMap(({ rows, initial, metric }) => [...(Object.keys(initial).some((name) => belongs(name, prefixOf({ metric }))) ? [0] : []), ...rows.filter((row) => row.status === "committed").map((row) => row.round)]))];
   rounds.sort((a, b) => a - b);
   const series = [];
-  runs.forEach(({ run, initial, rows }, place) => {
+  runs.forEach(({ run, metric, initial, rows }, place) => {
+    const prefix = prefixOf({ metric });
     const names = new Set([initial, ...rows.map((row) => row.metrics)].flatMap(Object.keys).filter((name) => belongs(name, prefix)));
     [...names].sort().forEach((name, number) => {
       const values = new Map(rows.filter((row) => row.status === "committed").map((row) => [row.round, row.metrics[name] ?? null]));

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from moonfed.blobs.store import BlobRef
-from moonfed.bundle.manifest import MODEL
+from moonfed.bundle.manifest import MODEL, Metric
 from moonfed.control.codec import from_values
 from moonfed.control.devices import Device, DeviceResult, Token, TokenStatus
 from moonfed.control.run_settings import RunSettings
@@ -71,6 +71,7 @@ def run_record(row: sql.RowMapping) -> RunRecord:
         settings=RunSettings.read(row["settings"]),
         manifest=_ref(row, "manifest"),
         method=row["method"],
+        metric=Metric(**row["metric"]),
         initial=_ref(row, "initial"),
         signature=_ref(row, "signature"),
         reason=row["reason"],

@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from moonfed.coordinator.draw import SECRET_BYTES
 
-SCHEMA_VERSION = 15
+SCHEMA_VERSION = 16
 NAME, DIGEST, SERIAL = 63, 64, 64  # characters
 ROLE = 255
 BUNDLE, INITIAL = -1, 0  # in place of a round: the owner of a run's first blobs
@@ -47,6 +47,7 @@ runs = Table(
     Column("manifest_sha256", String(DIGEST), nullable=False),
     Column("manifest_size", BigInteger, nullable=False),
     Column("method", Text, nullable=False),
+    Column("metric", JSON, nullable=False),  # by which global models are compared
     Column("initial_sha256", String(DIGEST), nullable=False),
     Column("initial_size", BigInteger, nullable=False),
 )
@@ -252,8 +253,8 @@ evaluation_devices = Table(
     Column("outcome", String(16), nullable=False),  # pending, scored or declined
     Column("reason", Text, nullable=False),
     Column("samples", BigInteger, nullable=False),
-    Column("correct", BigInteger, nullable=False),
-    Column("local_correct", BigInteger, nullable=True),
+    Column("score", Double, nullable=False),  # of the run's metric
+    Column("local_score", Double, nullable=True),
 )
 
 devices = Table(
