@@ -98,8 +98,8 @@ def test_refused_operators_are_named_with_their_places_before_the_graph_is_expor
     with pytest.raises(UnsafePlan) as error:
         build_bundle(dataclasses.replace(PICTURES, settings={}, model=f"{FAULTY}:recurrent"))
     assert re.search(r"aten::gru_cell \(GRUCell 'encoder\.second', .*rnn\.py, line \d+\)", str(error.value))
-    assert re.search(r"aten::lstm \(LSTM 'encoder\.first', .*rnn\.py, line \d+\)", str(error.value))
-    assert "; instead of LSTM, use nn.GRU; see docs/layers.md" in str(error.value)
+    assert re.search(r"aten::rnn_tanh \(RNN 'encoder\.first', .*rnn\.py, line \d+\)", str(error.value))
+    assert "; instead of RNN, use nn.GRU; see docs/layers.md" in str(error.value)
     assert str(error.value).startswith("model is 'tests.support.faulty_networks:recurrent'")
 
 

@@ -134,6 +134,14 @@ def _require_combinations(recipe: BundleRecipe, settings: MethodSettings) -> Non
             field="method",
             value=recipe.method,
         )
+    surveys = settings.method.objective().wants_survey(False, settings.hyperparameters)
+    if surveys and build_criterion(settings.task, recipe.target, recipe.input).wants_survey():
+        raise InvalidInput(
+            f"method is {recipe.method!r}, which with these settings needs the loss of all samples before the first "
+            "step, and class_weights 'balanced', which are known only then; give numbers",
+            field="class_weights",
+            value="balanced",
+        )
     if settings.training.views and recipe.augmentation == "none":
         raise InvalidInput(
             f"views is {settings.training.views} and augmentation 'none'; without augmentation it must be 0"
