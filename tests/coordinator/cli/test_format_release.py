@@ -36,7 +36,7 @@ def release(version: int = 3) -> Release:
         signature=BLOB,
         classes=("cat", "dog"),
         variants={"float32": BLOB},
-        accuracy=0.9312,
+        score=0.9312,
         samples=1000,
     )
 
@@ -101,7 +101,7 @@ def test_releases_are_listed_and_shown() -> None:
     assert shown["created"] == "2023-11-14 22:13:20 UTC by ann"
     assert shown["accuracy"] == "0.9312 on 1,000 samples"
     assert shown["float32"] == "4.20 MB"
-    unscored = replace(release(), accuracy=None)
+    unscored = replace(release(), score=None)
     assert dict(line.split(maxsplit=1) for line in release_details(unscored))["accuracy"] == "-"
 
 
