@@ -36,7 +36,10 @@ FAULTY = "tests.support.faulty_networks"
             "model is 'torchvision:nothing'",
         ),
         ({"model": "torchvision:vit_b_16"}, "does not accept inputs of 16x16x3: Wrong image height"),
-        ({"model": "mlp"}, "model is 'mlp' and input.kind 'image'; this model needs 'features'"),
+        (
+            {"model": "mlp"},
+            "model is 'mlp', input.kind 'image' and the task 'classification'; models for them are cnn, ",
+        ),
         ({"model": "nowhere:model"}, "model is 'nowhere:model'"),
         ({"model": f"{MINE}:nothing"}, "cannot be imported: module 'tests.support.residual_network' has no attribute"),
         ({"model": f"{MINE}:not_three_modules"}, "must return three modules"),

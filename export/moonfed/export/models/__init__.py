@@ -24,8 +24,8 @@ class Model:
 
     def fits(self, sample: InputSpec, target: TargetSpec) -> bool:
         """Return whether the network takes such samples and predicts such targets."""
-        if sample.kind == "tokens" and target.kind == "none":
-            return False  # tokens are no quantities, which could be reproduced more or less well
+        if target.kind == ("none" if sample.kind == "tokens" else "next"):
+            return False  # tokens are no quantities, which could be reproduced more or less well; only tokens follow
         return sample.kind in self.inputs and target.kind in self.targets
 
 

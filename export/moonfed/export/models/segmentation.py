@@ -7,6 +7,8 @@ Legend: B images, C channels, H height, W width.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -119,7 +121,7 @@ class LowAndHigh(nn.Module):
 class LrasppDecoder(nn.Module):
     """The lite reduced atrous spatial pyramid pooling of both features."""
 
-    def __init__(self, head: nn.Module, sample: InputSpec) -> None:
+    def __init__(self, head: Any, sample: InputSpec) -> None:  # noqa: ANN401 - torchvision is untyped
         super().__init__()
         self.cbr, self.scale = head.cbr, head.scale
         self.low_classifier, self.high_classifier = head.low_classifier, head.high_classifier
