@@ -74,13 +74,14 @@ def _summary(facts: ModelFacts) -> str:
 
 
 def _model(facts: ModelFacts) -> str:
-    found = target_spec(facts.metadata, "the model")
+    target = target_spec(facts.metadata, "the model")
+    nouns = target.noun if target.kind in ("labels", "values") else "classes"
     rows = [
         ("file", f"`model.onnx`, {facts.size:,} bytes"),
         ("sha256", f"`{facts.sha256}`"),
         *((f"input `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.inputs),
         *((f"output `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.outputs),
-        *(((found.noun if found.kind != "class" else "classes", ", ".join(map(_cell, facts.classes))),) if facts.classes else ()),
+        *(((nouns, ", ".join(map(_cell, facts.classes))),) if facts.classes else ()),
         *sorted((_LABELS.get(key, key.replace("_", " ")), f"`{_cell(value)}`") for key, value in facts.metadata.items()
                 if key not in ("target", "input")),
     ]  # fmt: skip

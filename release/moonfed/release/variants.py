@@ -80,8 +80,8 @@ def make_variants(
 ) -> list[Variant]:
     """Make float32 and every requested variant, kept or not.
 
-    `graph`: a checked model. `data`: test data with targets to judge all of them on. `on_step` gets the name of each step,
-    which may take minutes. Raises InvalidInput for no samples, or for int8 without calibration data.
+    `graph`: a checked model. `data`: test data with targets to judge all of them on. `on_step` gets the name of each
+    step, which may take minutes. Raises InvalidInput for no samples, or for int8 without calibration data.
     """
     if len(data) == 0:
         raise InvalidInput("data hold no samples; variants are judged on at least one")

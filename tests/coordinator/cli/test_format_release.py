@@ -94,7 +94,7 @@ def test_every_state_has_a_place() -> None:
 
 def test_releases_are_listed_and_shown() -> None:
     head, line = release_lines([release()], WIDTH)
-    assert head.split() == ["release", "version", "created", "run", "round", "accuracy", "variants"]
+    assert head.split() == ["release", "version", "created", "run", "round", "score", "variants"]
     assert line.split()[:2] == ["digits", "3"]
     assert max(map(len, (head, line))) <= WIDTH
     shown = dict(line.split(maxsplit=1) for line in release_details(release()))
