@@ -61,7 +61,8 @@ def test_rows_of_a_parquet_file_keep_their_types(tmp_path: Path) -> None:
     columns = {"age": list(range(50)), "note": [[i] for i in range(50)], "churn": [bool(i % 2) for i in range(50)]}
     source = write_parquet(tmp_path / "customers.parquet", columns | {"plan": ["a", "b"] * 25})
     write_csv(tmp_path / "columns.json", json.dumps(
-        {"format": "moonfed-columns/1", "target": "churn", "classes": ["false", "true"],
+        {"format": "moonfed-columns/2",
+         "target": {"columns": ["churn"], "kind": "class", "names": ["false", "true"], "shape": []},
          "columns": [{"name": "age", "mean": 0, "deviation": 1}, {"name": "plan", "categories": ["a", "b"]}]}
     ))  # fmt: skip
     data = OwnData(text=str(source), columns=str(tmp_path / "columns.json"))

@@ -1,0 +1,164 @@
+"""Simulations of every task, from built-in and own samples, with their metric by its name and direction."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.linear_model import RidgeCV
+from sklearn.metrics import roc_auc_score
+from typer.testing import CliRunner
+
+from moonfed.errors import InvalidInput
+from moonfed.experiments.cli import app
+from moonfed.experiments.datasets import load_dataset, preprocessing
+from moonfed.experiments.fleet.engine import EngineSettings
+from moonfed.experiments.fleet.results import SimulationResult
+from moonfed.experiments.fleet.run import run_simulation
+from tests.support.refusals import refused
+from tests.support.simulations import make_simulation
+
+pytestmark = pytest.mark.slow
+
+TWO = EngineSettings(workers=2)
+
+
+def simulate(output: Path, data: Path | None = None, **keys: Any) -> SimulationResult:
+    return run_simulation(make_simulation(**keys), output, data=data, engine=TWO)
+
+
+def summary(result: SimulationResult) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(result.layout.summary.read_text())
+    return found
+
+
+def test_a_regression_of_diabetes_is_within_5_percent_of_pooled_ridge(tmp_path: Path) -> None:
+    keys = {"dataset": "diabetes", "model": "mlp", "settings": {"epochs": 2, "batch_size": 32, "learning_rate": 0.01}}
+    result = simulate(tmp_path / "a", parties=3, rounds=10, **keys)
+    data = load_dataset("diabetes", None)
+    scale = preprocessing(data)
+    train, test = ((part.inputs - scale.mean) / scale.deviation for part in (data.train, data.test))
+    ridge = RidgeCV(np.logspace(-3, 3, 13)).fit(train, data.train.known_targets()[:, 0])
+    errors = ridge.predict(test) - data.test.known_targets()[:, 0]
+    assert result.score < 1.05 * np.sqrt(np.mean(errors**2))
+    found = summary(result)
+    assert found["rmse"] == result.score
+    assert found["best_rmse"] == min(entry.score for entry in result.rounds)
+    assert found["metric"] == {"name": "rmse", "maximise": False, "share": False}
+    assert result.rounds[-1].other_scores.keys() == {"mae", "r2"}
+    assert result.counts.shape == (3, 10), "tenths of the values"
+
+
+def test_anomalous_digits_are_told_apart_as_well_as_by_pca(tmp_path: Path) -> None:
+    settings = {"epochs": 30, "batch_size": 16, "learning_rate": 0.01}
+    result = simulate(
+        tmp_path / "a", dataset="digit-anomalies", model="mlp", projection=4, optimiser="adam", parties=3,
+        partition="iid", rounds=6, settings=settings,
+    )  # fmt: skip
+    data = load_dataset("digit-anomalies", None)
+    scale = preprocessing(data)
+    train, test = ((part.inputs - scale.mean) / scale.deviation for part in (data.train, data.test))
+    pca = PCA(4).fit(train)
+    errors = ((pca.inverse_transform(pca.transform(test)) - test) ** 2).mean(axis=1)
+    assert result.rounds[-1].other_scores["auroc"] > roc_auc_score(data.test.known_targets(), errors) - 0.01
+    assert summary(result)["auroc"] == result.rounds[-1].other_scores["auroc"]
+
+
+def test_both_digits_of_a_pair_are_found(tmp_path: Path) -> None:
+    settings = {"epochs": 4, "batch_size": 32, "learning_rate": 0.003}
+    result = simulate(
+        tmp_path / "a", dataset="digit-pairs", optimiser="adam", parties=4, partition="dirichlet-sizes", beta=2.0,
+        rounds=6, settings=settings,
+    )  # fmt: skip
+    assert result.metric.name == "macro_f1"
+    assert result.score > 0.6
+
+
+def write_seasons(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Write windows of 24 hours, and the 6 hours that follow, of a noisy day with a trend over the week."""
+    generator, hours = np.random.default_rng(0), np.arange(900)
+    series = np.sin(hours * 2 * np.pi / 24) + 0.5 * np.sin(hours * 2 * np.pi / 168) + generator.normal(0, 0.2, 900)
+    starts = np.arange(len(series) - 30)
+    inputs = np.stack([series[start : start + 24] for start in starts]).astype(np.float32)[:, :, None]
+    targets = np.stack([series[start + 24 : start + 30] for start in starts]).astype(np.float32)[:, :, None]
+    np.savez(path, inputs=inputs, targets=targets)
+    return inputs, targets
+
+
+SERIES_MODEL = """
+from torch import nn
+
+def build(shape, outputs):
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1], 32), nn.ReLU())
+    return encoder, nn.Identity(), nn.Linear(32, outputs)
+"""
+
+
+def test_a_forecast_beats_the_seasonal_naive_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "season_model.py").write_text(SERIES_MODEL)
+    monkeypatch.chdir(tmp_path)
+    inputs, targets = write_seasons(tmp_path / "seasons.npz")
+    settings = {"epochs": 3, "batch_size": 32, "learning_rate": 0.003, "loss": "huber"}
+    result = simulate(
+        tmp_path / "a", tmp_path / "seasons.npz", task="regression", model="season_model:build", optimiser="adam",
+        parties=3, partition="iid", rounds=6, settings=settings,
+    )  # fmt: skip
+    test = slice(len(inputs) - len(inputs) // 5, None)
+    naive = inputs[test, :6] - targets[test]  # the same hours of the day before
+    assert result.score < np.sqrt(np.mean(naive**2))
+
+
+@pytest.mark.parametrize("method", ["solo", "pooled"])
+def test_alone_and_pooled_training_are_scored_by_the_task(tmp_path: Path, method: str) -> None:
+    settings = {"epochs": 2, "batch_size": 32, "learning_rate": 0.01}
+    sizes: dict[str, Any] = {"rounds": 2} if method == "pooled" else {}
+    result = simulate(
+        tmp_path / "a", dataset="diabetes", model="mlp", method=method, parties=3, settings=settings, **sizes
+    )
+    assert 30 < result.score < 120
+    found = summary(result)
+    assert found["rmse"] == result.score
+    assert ("rmse_sd" in found) == (method == "solo")
+
+
+@pytest.mark.parametrize("kind", ["dirichlet", "dirichlet-moon", "dirichlet-equal", "dirichlet-mix"])
+def test_splits_by_class_refuse_targets_without_classes(tmp_path: Path, kind: str) -> None:
+    with refused(InvalidInput, "partition", kind):
+        simulate(tmp_path / "a", dataset="digit-pairs", parties=4, partition=kind)
+
+
+def test_a_table_with_values_needs_its_task(tmp_path: Path) -> None:
+    lines = [f"{number},{3 * number}.5" for number in range(60)]
+    (tmp_path / "houses.csv").write_text("\n".join(["rooms,price", *lines]))
+    keys: dict[str, Any] = {"target": "price", "model": "mlp", "parties": 2, "rounds": 1, "settings": {"epochs": 1}}
+    result = simulate(tmp_path / "a", tmp_path / "houses.csv", task="regression", **keys)
+    assert result.metric.name == "rmse"
+    with refused(InvalidInput, "task"):
+        make_simulation(dataset="diabetes", task="multilabel", model="mlp")
+
+
+def test_results_are_exported_and_compared_by_the_tasks_metric(tmp_path: Path) -> None:
+    recipe = tmp_path / "diabetes.toml"
+    recipe.write_text('dataset = "diabetes"\nmodel = "mlp"\nparties = 2\nrounds = 2\n[settings]\nepochs = 1\n')
+    words = ["simulate", str(recipe), "--output", str(tmp_path / "rates"), "--sweep", "learning_rate=0.0001,0.01"]
+    done = CliRunner().invoke(app, [*words, "--export", f"csv={tmp_path / 'tables'}"], catch_exceptions=False)
+    best, worst = ("learning_rate=0.01", "learning_rate=0.0001")
+    assert done.output.index(best) < done.output.index(worst), "the smaller error first"
+    with (tmp_path / "tables" / best / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    lines = [json.loads(line) for line in (tmp_path / "rates" / best / "results.jsonl").read_text().splitlines()]
+    assert [float(row["rmse"]) for row in rows] == [line["rmse"] for line in lines]
+    assert [float(row["mae"]) for row in rows] == [line["other_scores"]["mae"] for line in lines]
+    assert (tmp_path / "rates" / best / "rmse.png").is_file()
+
+
+@pytest.mark.parametrize("text", ["excel=a.xlsx", "csv", "csv="])
+def test_exports_name_a_tracker_and_a_target(tmp_path: Path, text: str) -> None:
+    words = ["simulate", "--bundle", str(tmp_path), "--output", str(tmp_path / "a"), "--export", text]
+    with refused(InvalidInput, "export", text):
+        CliRunner().invoke(app, words, catch_exceptions=False)
