@@ -48,7 +48,7 @@ class QuantisedDigits:
         float32, int8 = self.variants[FLOAT32], self.variants[INT8]
         what = f"{model}, digits, {self.tested} test samples"
         return [
-            Figure(name=f"{what}: top-1 in float32", value=100 * float32.measurements.score.accuracy, unit="%"),
+            Figure(name=f"{what}: top-1 in float32", value=100 * float32.measurements.score.value, unit="%"),
             Figure(name=f"{what}: top-1 lost to int8", value=int8.drop, unit="points", at_most=0.5),
         ]
 

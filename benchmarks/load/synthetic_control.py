@@ -108,7 +108,7 @@ class SyntheticControl(control_pb2_grpc.ControlServicer):
             version=1,
             run=RUN,
             round=ROUNDS,
-            accuracy=0.97,
+            score=0.97,
             samples=10_000,
             manifest=BLOB,
             signature=BLOB,

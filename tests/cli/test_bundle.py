@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from moonfed.bundle.files import read_bundle
+from moonfed.bundle.target import TargetSpec
 from moonfed.cli.program import app
 from moonfed.errors import AlreadyExists, InvalidInput
+from moonfed.export.bundle_recipe import read_input, read_samples
 from moonfed.export.methods import LOCAL_ONLY, METHODS
 from moonfed.server_rules import SERVER_RULES
 from moonfed.signing.bundle_signature import signed_by
@@ -96,6 +99,20 @@ def test_inspect_describes_a_bundle(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--input", "32x32"], "input is '32x32'"),
+        (["--input", "series:4"], "input is 'series:4'"),
+        (["--input", "tokens:4"], "vocabulary is missing; with input 'tokens:4', give --vocabulary"),
+        (["--vocabulary", "v.txt"], "vocabulary is 'v.txt'; it belongs to tokens, and input is 'features:4'"),
+        (["--task", "translation"], "task is 'translation'; it must be one of classification, multilabel"),
+        (
+            ["--task", "multilabel"],
+            "classes is 'no,yes'; it must not be given with task 'multilabel', which takes --labels",
+        ),
+        (["--task", "anomaly-detection"], "classes is 'no,yes'; it must not .* which takes none of these options"),
+        (["--values", "price"], "values is 'price'; it must not be given with task 'classification', which takes --c"),
+        (["--target-mean", "1"], "target-mean is '1'; it must not be given"),
+        (["--task", "segmentation"], "task is 'segmentation' and input.kind 'features'; it must be image"),
+        (["--task", "next-token"], "classes is 'no,yes'; it must not be given with task 'next-token'"),
+        (["--set", "delta=2"], "setting 'delta' .* is unknown"),
         (["--input", "0x8x3"], r"input.shape is \(0, 8, 3\)"),
         (["--mean", "half"], "mean is 'half'"),
         (["--set", "mu"], "--set is 'mu'"),
@@ -115,3 +132,87 @@ def test_invalid_options_are_named(options: list[str], message: str, tmp_path: P
     with pytest.raises(InvalidInput, match=message):
         CliRunner().invoke(app, [*TABLE, "--output", str(tmp_path / "b"), *options], catch_exceptions=False)
     assert not (tmp_path / "b").exists()
+
+
+REGRESSION = ("bundle", "--model", "mlp", "--input", "features:4", "--task", "regression")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "values is missing; with task 'regression', give --input and --values, or for tables --columns"),
+        (["--values", "a,a"], "names that all differ"),
+        (["--values", ":EUR"], "values is ':EUR'; it must be names, such as price:EUR,area"),
+        (["--values", "a", "--horizon", "0"], "horizon is '0'; it must be a whole number from 1"),
+        (
+            ["--values", "a,b", "--target-mean", "1,2,3"],
+            "target-mean is '1,2,3'; it must be one number, or one for each",
+        ),
+        (["--values", "a", "--target-std", "0"], "target.deviation is "),
+        (["--values", "a", "--set", "loss=hinge"], "loss is 'hinge'"),
+    ],
+)
+def test_invalid_values_are_named(options: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        CliRunner().invoke(app, [*REGRESSION, "--output", str(tmp_path / "b"), *options], catch_exceptions=False)
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("pad\na\na\n", "token 'a' twice, the second time in place 3"),
+        ("pad\n\nb\n", "the token '' in place 2; each must be text that is not empty"),
+        ('["", 3]', "the token 3 in place 2"),
+        ("pad", "input.vocabulary is"),
+    ],
+)
+def test_a_wrong_vocabulary_is_named(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "v").write_text(content)
+    with pytest.raises(InvalidInput, match=message):
+        read_input("tokens:4", str(tmp_path / "v"))
+
+
+@pytest.mark.parametrize("content", ["[PAD]\r\na\r\n b\r\n", '["[PAD]", "a", " b"]'])
+def test_a_vocabulary_is_lines_or_a_list(content: str, tmp_path: Path) -> None:
+    (tmp_path / "v").write_text(content, newline="")
+    assert read_input("tokens:4", str(tmp_path / "v")).vocabulary == ("[PAD]", "a", " b")
+
+
+def test_values_have_the_units_of_the_options_and_the_scale_of_the_examples(tmp_path: Path) -> None:
+    values = np.array([[1, 10], [3, 10]], np.float32).repeat(4, axis=0)
+    np.savez(tmp_path / "d.npz", inputs=np.ones((8, 4), np.float32), targets=values)
+    options = ("--values", "price:EUR,area", "--data", str(tmp_path / "d.npz"), "--target-std", "5")
+    path = str(tmp_path / "b")
+    done = CliRunner().invoke(app, [*REGRESSION, *options, "--set", "loss=huber", "--output", path])
+    assert "price (EUR): mean 2, standard deviation 5; area: mean 10, standard deviation 5" in done.stderr
+    manifest = read_bundle(Path(path)).manifest
+    target = TargetSpec(
+        kind="values", names=("price", "area"), shape=(2,), units=("EUR", ""), mean=(2, 10), deviation=(5, 5)
+    )
+    assert manifest.target == target
+    shown = CliRunner().invoke(app, ["inspect", path], catch_exceptions=False).output
+    assert "regression, delta = 1.0, loss = huber, quantile = 0.5; rmse (lower is better)" in shown
+    assert "2: price (EUR): mean 2, standard deviation 5; area: mean 10" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "task", "shape"),
+    [
+        ("age,plan,bill\n1,a,5\n2,b,7\n4,a,9\n", ["--target", "bill", "--task", "regression"], "regression", (1,)),
+        (
+            "age,cat,dog\n1,0,1\n2,1,\n",
+            ["--target", "cat", "--target", "dog", "--task", "multilabel"],
+            "multilabel",
+            (2,),
+        ),
+    ],
+)
+def test_the_columns_say_the_task(
+    text: str, options: list[str], task: str, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    arguments = ["columns", str(tmp_path / "t.csv"), *options, "--output", str(tmp_path / "c.json")]
+    CliRunner().invoke(app, arguments, catch_exceptions=False)
+    samples = read_samples(tmp_path / "c.json", {})
+    assert (samples.task, samples.target.shape) == (task, shape)

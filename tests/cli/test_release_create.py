@@ -77,7 +77,7 @@ def test_each_call_makes_the_next_version_and_describes_it(
             "manifest": release.manifest.sha256,
             "variants": ["float32"],
             "dropped": {},
-            "accuracy": release.accuracy,
+            "accuracy": release.score,
             "samples": 50,
         }
         assert (manifest.name, manifest.version, manifest.classes) == ("json", version, ("a", "b", "c"))
@@ -108,7 +108,7 @@ def test_dropped_variants_are_named_with_the_reason(capsys: pytest.CaptureFixtur
         created=moment(1e9),
         run="r",
         round=1,
-        accuracy=0.5,
+        score=0.5,
         variants={"float32": BLOB},
         manifest=BLOB,
         signature=BLOB,

@@ -149,5 +149,5 @@ def test_a_bundle_of_an_untrusted_key_is_not_opened(
 
 def test_many_classes_are_shown_in_part(written: Callable[..., Path], samples: Path) -> None:
     names = tuple(f"class-{number}" for number in range(25))
-    done = run(written(classes=names), "--data", samples)
+    done = run(written(target=class_target(names)), "--data", samples)
     assert "class-19: 0 and 5 more" in done.stdout

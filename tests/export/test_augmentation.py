@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import TargetSpec
 from moonfed.errors import InvalidInput
 from moonfed.export.augmentation import build_augmentation
 from moonfed.export.torchvision_import import import_torchvision
@@ -155,3 +156,20 @@ def test_unsupported_augmentations_are_rejected() -> None:
     with refused(InvalidInput, "augmentation", "crop-flip"):
         build_augmentation("crop-flip", InputSpec(kind="image", shape=(4, 8, 1)))
     assert build_augmentation("crop-flip-rotate", InputSpec(kind="image", shape=(4, 8, 1))) is not None
+
+
+@pytest.mark.parametrize("name", ["crop-flip", "crop-flip-rotate"])
+def test_a_mask_moves_with_its_image(name: str) -> None:
+    sample = InputSpec(kind="image", shape=(20, 24, 2))
+    augmentation = build_augmentation(name, sample, TargetSpec(kind="mask", names=("a", "b"), shape=(20, 24)))
+    assert augmentation is not None
+    generator = torch.Generator().manual_seed(3)
+    pixels = torch.randint(1, 255, (40, 20, 24, 2), generator=generator, dtype=torch.uint8)
+    draws = torch.rand(40, int(augmentation.draws), generator=generator)  # type: ignore[arg-type]
+    masks = augmentation.targets(pixels[..., 1], draws)  # type: ignore[operator]
+    moved = augmentation(pixels, draws)[..., 1]
+    inside = moved != 0  # pixels that were added are black, and ignored
+    assert torch.equal(masks[inside], moved[inside])
+    assert (masks[~inside] == 255).all()
+    assert not torch.equal(masks, pixels[..., 1])
+    assert bool((~inside).any()) == (name == "crop-flip-rotate")

@@ -15,6 +15,7 @@ import torch
 from moonfed.blobs.tensors import TensorSpec, write_model
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import GRAPH_FILE, Manifest
+from moonfed.data.data_set import DataSet
 from moonfed.errors import InvalidInput, SchemaMismatch
 from moonfed.export.binding import ModelOrigin, bind, bind_file, read_metadata, with_metadata
 from moonfed.export.parity import load_model
@@ -74,8 +75,9 @@ def test_scores_are_accuracy_and_mean_cross_entropy(pictures: Bundle, plan: Torc
     model, count = another_model(pictures.manifest), 300  # more than one batch
     inputs = random_samples(SMALL_IMAGE, count)
     labels = np.arange(count) % 3
+    samples = DataSet(inputs=inputs, targets=labels, target=pictures.manifest.target)
     load_model(plan, model, pictures.manifest)
     loss, correct = plan.evaluate(torch.from_numpy(inputs), torch.from_numpy(labels)).tolist()
-    score = Predictor(bind(pictures.contents[GRAPH_FILE], model, pictures.manifest)).score(inputs, labels)
-    assert score.accuracy == correct / count
-    assert score.loss == pytest.approx(loss / count, rel=1e-5)
+    score = Predictor(bind(pictures.contents[GRAPH_FILE], model, pictures.manifest)).score(samples)
+    assert score.value == correct / count
+    assert score.metrics["loss"] == pytest.approx(loss / count, rel=1e-5)

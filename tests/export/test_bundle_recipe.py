@@ -36,7 +36,10 @@ FAULTY = "tests.support.faulty_networks"
             "model is 'torchvision:nothing'",
         ),
         ({"model": "torchvision:vit_b_16"}, "does not accept inputs of 16x16x3: Wrong image height"),
-        ({"model": "mlp"}, "model is 'mlp' and input.kind 'image'; this model needs 'features'"),
+        (
+            {"model": "mlp"},
+            "model is 'mlp', input.kind 'image' and the task 'classification'; models for them are cnn, ",
+        ),
         ({"model": "nowhere:model"}, "model is 'nowhere:model'"),
         ({"model": f"{MINE}:nothing"}, "cannot be imported: module 'tests.support.residual_network' has no attribute"),
         ({"model": f"{MINE}:not_three_modules"}, "must return three modules"),
@@ -98,8 +101,8 @@ def test_refused_operators_are_named_with_their_places_before_the_graph_is_expor
     with pytest.raises(UnsafePlan) as error:
         build_bundle(dataclasses.replace(PICTURES, settings={}, model=f"{FAULTY}:recurrent"))
     assert re.search(r"aten::gru_cell \(GRUCell 'encoder\.second', .*rnn\.py, line \d+\)", str(error.value))
-    assert re.search(r"aten::lstm \(LSTM 'encoder\.first', .*rnn\.py, line \d+\)", str(error.value))
-    assert "; instead of LSTM, use nn.GRU; see docs/layers.md" in str(error.value)
+    assert re.search(r"aten::rnn_tanh \(RNN 'encoder\.first', .*rnn\.py, line \d+\)", str(error.value))
+    assert "; instead of RNN, use nn.GRU; see docs/layers.md" in str(error.value)
     assert str(error.value).startswith("model is 'tests.support.faulty_networks:recurrent'")
 
 

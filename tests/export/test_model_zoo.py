@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from moonfed.bundle.manifest import InputSpec
-from moonfed.bundle.target import class_target
+from moonfed.bundle.target import TargetSpec, class_target
 from moonfed.errors import InvalidInput
 from moonfed.export.model_zoo import build_network
+from moonfed.export.models import MODELS
+from moonfed.export.self_checks import network_shape, random_samples
 from tests.export.conftest import IMAGE
 from tests.support.refusals import refused
 
@@ -86,3 +88,109 @@ def test_an_exception_in_a_custom_model_is_reported_with_its_location(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InvalidInput, match=r"KeyError in .*my_broken_model\.py, line 2"):
         build_network("my_broken_model:boom", IMAGE, class_target(10))
+
+
+SERIES = InputSpec(kind="series", shape=(21, 3))
+TOKENS = InputSpec(kind="tokens", shape=(8,), vocabulary=("", "a", "b", "c", "d"))
+FEATURES = InputSpec(kind="features", shape=(9,))
+NEXT, NOTHING = TargetSpec(kind="next", shape=(0,)), TargetSpec(kind="none", shape=(0,))
+SAMPLES = {
+    "image": InputSpec(kind="image", shape=(17, 20, 2)),
+    "small-image": InputSpec(kind="image", shape=(8, 9, 1)),
+    "features": FEATURES,
+    "series": SERIES,
+    "long-series": InputSpec(kind="series", shape=(700, 1)),
+    "tokens": TOKENS,
+}
+
+
+def targets_of(sample: InputSpec) -> list[TargetSpec]:
+    return [
+        class_target(4),
+        TargetSpec(kind="labels", names=("x", "y"), shape=(2,)),
+        TargetSpec(kind="values", names=("u", "v"), shape=(3, 2)),
+        TargetSpec(kind="mask", names=("a", "b", "c"), shape=sample.shape[:2] if sample.kind == "image" else (1, 1)),
+        NOTHING,
+        NEXT,
+    ]
+
+
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+@pytest.mark.parametrize("model", [name for name in MODELS if "resnet" not in name])
+def test_a_network_takes_every_sample_and_target_that_it_is_for(model: str, sample: InputSpec) -> None:
+    dense = {"mask", "next"}
+    inputs = torch.from_numpy(random_samples(sample, 2))
+    for target in targets_of(sample):
+        if not MODELS[model].fits(sample, target):
+            with pytest.raises(InvalidInput, match=f"model is '{model}'") as error:
+                build_network(model, sample, target, dense=target.kind in dense)
+            assert "\n" not in str(error.value)
+            continue
+        network = build_network(model, sample, target, dense=target.kind in dense, projection=None).eval()
+        assert tuple(network(inputs).shape[1:]) in network_shape(sample, target)
+        assert network.represent(inputs).shape[0] == 2
+        assert network.represent(inputs).dim() == 2
+
+
+def test_a_model_for_another_task_is_refused_with_those_that_fit() -> None:
+    mask = TargetSpec(kind="mask", names=("a", "b"), shape=(32, 32))
+    with pytest.raises(InvalidInput) as error:
+        build_network("cnn", IMAGE, mask, dense=True)
+    assert str(error.value) == (
+        "model is 'cnn', input.kind 'image' and the task 'segmentation'; models for them are lraspp, unet, "
+        "MODULE:CALLABLE"
+    )
+    for model, sample, target, fitting in (
+        ("unet", IMAGE, class_target(2), "torchvision:NAME"),
+        ("torchvision:resnet18", SERIES, class_target(2), "cnn1d, gru, lstm, MODULE:CALLABLE"),
+        ("gru", FEATURES, class_target(2), "mlp, MODULE:CALLABLE"),
+        ("transformer", TOKENS, NOTHING, "MODULE:CALLABLE"),
+    ):
+        with pytest.raises(InvalidInput, match=fitting) as error:
+            build_network(model, sample, target)
+        assert (error.value.field, error.value.value) == ("model", model)
+
+
+@pytest.mark.parametrize("model", ["autoencoder", "unet", "gru"])
+def test_a_network_with_its_own_head_takes_no_projection(model: str) -> None:
+    sample, target = {
+        "autoencoder": (FEATURES, NOTHING),
+        "unet": (IMAGE, TargetSpec(kind="mask", names=("a", "b"), shape=(32, 32))),
+        "gru": (TOKENS, NEXT),
+    }[model]
+    with refused(InvalidInput, "projection", 8):
+        build_network(model, sample, target, dense=model != "autoencoder", projection=8)
+
+
+@pytest.mark.parametrize("model", ["gru", "lstm", "transformer"])
+def test_padding_changes_no_representation(model: str) -> None:
+    network = build_network(model, TOKENS, class_target(3), projection=None).eval()
+    padded = torch.tensor([[1, 2, 3, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0]])
+    assert network.represent(padded).isfinite().all()
+    states = network.encoder.get_submodule("states")
+    reduce = network.encoder.get_submodule("reduce")
+    known = [part[:1, :3] for part in states(padded)]
+    assert torch.allclose(reduce(known), network.represent(padded)[:1], atol=1e-6)
+    if model != "transformer":  # whose number of tokens is fixed
+        assert torch.allclose(network.encoder(padded[:1, :3]), network.represent(padded)[:1], atol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["gru", "lstm", "transformer"])
+def test_a_prediction_of_the_next_token_depends_on_none_after_it(model: str) -> None:
+    network = build_network(model, TOKENS, NEXT, dense=True, projection=None).eval()
+    tokens = torch.tensor([[1, 2, 3, 4, 1, 2, 3, 4]])
+    other = tokens.clone()
+    other[0, 5:] = torch.tensor([4, 4, 0])
+    assert torch.allclose(network(tokens)[:, :5], network(other)[:, :5], atol=1e-6)
+    assert not torch.allclose(network(tokens)[:, 5], network(other)[:, 5], atol=1e-3)
+
+
+@pytest.mark.parametrize("model", ["resnet18-gn", "resnet50-gn"])
+def test_groups_are_normalised_instead_of_batches(model: str) -> None:
+    network = build_network(model, SAMPLES["small-image"], class_target(3))
+    kinds = {type(module) for module in network.modules()}
+    assert torch.nn.GroupNorm in kinds
+    assert torch.nn.BatchNorm2d not in kinds
+    plain = build_network(model.removesuffix("-gn"), SAMPLES["small-image"], class_target(3))
+    count = sum(parameter.numel() for parameter in network.parameters())
+    assert count == sum(parameter.numel() for parameter in plain.parameters())

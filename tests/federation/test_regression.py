@@ -1,4 +1,4 @@
-"""A regression on the whole path: its metric is what the evaluator, devices and operators' commands compare models by."""
+"""A regression on the whole path: evaluator, devices and operators' commands compare models by its error."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -100,7 +100,7 @@ def test_a_release_is_complete_signed_and_predicts_like_the_model(
     predicted = Predictor(files["model.onnx"]).predict(trained.test.inputs)
     accuracy = float(np.mean(predicted.argmax(axis=1) == trained.test.labels))
     assert manifest.evaluation
-    assert manifest.evaluation.accuracy == found.accuracy == pytest.approx(accuracy)
+    assert manifest.evaluation.score == found.score == pytest.approx(accuracy)
     assert manifest.evaluation.samples == found.samples == len(trained.test)
     evaluation = json.loads(files["evaluation.json"])
     assert [each["name"] for each in evaluation["classes"]] == list(CLASSES)
@@ -165,9 +165,9 @@ def test_data_are_read_once_and_models_evaluated_once_even_if_the_number_is_take
             reads.append("read")
             return super().read(*arguments, **options)
 
-    def counted(graph: bytes, classes: Sequence[str], samples: DataSet) -> EvaluationResults:
+    def counted(graph: bytes, metadata: Mapping[str, str], samples: DataSet) -> EvaluationResults:
         evaluated.append(len(graph))
-        return evaluate(graph, classes, samples)
+        return evaluate(graph, metadata, samples)
 
     monkeypatch.setattr(client.__class__, "releases", lambda _self, name: outdated.pop() if outdated else listed(name))
     monkeypatch.setattr("moonfed.release.create.evaluate", counted)

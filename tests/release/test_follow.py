@@ -26,10 +26,12 @@ from moonfed.errors import InvalidInput, NotFound, UntrustedRelease
 from moonfed.export.binding import read_metadata
 from moonfed.export.coordinator_client import CoordinatorClient, connect
 from moonfed.export.run_watcher import watch_run
-from moonfed.release.follow import AccuracyGate, Decision, ReleaseFollower
+from moonfed.export.scoring import Score
+from moonfed.release.follow import Decision, FollowGate, ReleaseFollower
 from moonfed.release.repository import ModelDirectory
 from moonfed.signing.key_files import create_keys
 from moonfed.signing.release_signature import read_release_key
+from moonfed.tasks.regression import Regression
 from moonfed.transport.operator_connection import Endpoint
 from tests.export.conftest import another_model
 from tests.release.conftest import NOWHERE
@@ -67,7 +69,7 @@ def follower(
     runs: CoordinatorClient, directory: ModelDirectory, trained: Trained, decisions: list[Decision], *, kept: int = 5
 ) -> ReleaseFollower:
     return ReleaseFollower(
-        runs, "r", directory, AccuracyGate(data=NpzSource(trained.test_file)), on_decision=decisions.append, kept=kept
+        runs, "r", directory, FollowGate(data=NpzSource(trained.test_file)), on_decision=decisions.append, kept=kept
     )
 
 
@@ -111,19 +113,33 @@ def test_only_the_newest_round_that_passes_is_published(
         (5, 2, True),
     ]
     first, second = decisions[0], decisions[1]
-    assert first.accuracy == pytest.approx(accuracy(directory, 2, trained))
-    assert second.served_accuracy == pytest.approx(first.accuracy)
-    assert second.accuracy < first.accuracy - 0.3
+    assert first.score == pytest.approx(accuracy(directory, 2, trained))
+    assert second.served_score == pytest.approx(first.score)
+    assert second.score < first.score - 0.3
     assert {entry.name for entry in (directory.path / "5").iterdir()} == {"model.onnx", "MODEL_CARD.md", "bom.cdx.json"}
+
+
+def share(right: int, samples: int) -> Score:
+    return Score(metrics={"accuracy": right / samples})
+
+
+def error(rmse: float) -> Score:
+    return Score(metrics={"rmse": rmse}, metric=Regression.metric)
+
+
+def test_a_metric_that_falls_is_compared_in_percent() -> None:
+    gate = FollowGate(data=NpzSource(NOWHERE), margin=5, at_least=60)
+    assert [gate.passes(error(found), error(50.0)) for found in (40, 52, 53)] == [True, True, False]
+    assert [gate.passes(error(found), None) for found in (60, 61)] == [True, False]
 
 
 @pytest.mark.parametrize(
     ("margin", "right", "passes"), [(0, 100, True), (0, 99, False), (0.5, 99, True), (0.5, 98, False), (100, 0, True)]
 )
 def test_the_margin_is_in_percentage_points(margin: float, right: int, passes: bool) -> None:
-    gate = AccuracyGate(data=NpzSource(NOWHERE), margin=margin)
-    assert gate.passes(right, 100, 200) == passes
-    assert gate.passes(0, None, 200)
+    gate = FollowGate(data=NpzSource(NOWHERE), margin=margin)
+    assert gate.passes(share(right, 200), share(100, 200)) == passes
+    assert gate.passes(share(0, 200), None)
 
 
 @pytest.mark.parametrize(
@@ -133,19 +149,24 @@ def test_the_margin_is_in_percentage_points(margin: float, right: int, passes: b
 def test_a_first_version_needs_a_minimum_accuracy_if_one_is_given(
     at_least: float, right: int, served: int | None, passes: bool
 ) -> None:
-    assert AccuracyGate(data=NpzSource(NOWHERE), at_least=at_least).passes(right, served, 100) is passes
+    assert (
+        FollowGate(data=NpzSource(NOWHERE), at_least=at_least).passes(
+            share(right, 100), None if served is None else share(served, 100)
+        )
+        is passes
+    )
 
 
-@pytest.mark.parametrize("at_least", [-0.1, 100.5, float("nan")])
-def test_a_minimum_accuracy_outside_0_to_100_is_rejected(at_least: float) -> None:
+@pytest.mark.parametrize("at_least", [-0.1, float("inf"), float("nan")])
+def test_a_minimum_below_0_is_rejected(at_least: float) -> None:
     with pytest.raises(InvalidInput, match="at-least is"):
-        AccuracyGate(data=NpzSource(NOWHERE), at_least=at_least)
+        FollowGate(data=NpzSource(NOWHERE), at_least=at_least)
 
 
 @pytest.mark.parametrize("margin", [-0.1, 100.5, float("nan")])
 def test_a_margin_outside_0_to_100_is_rejected(margin: float) -> None:
     with refused(InvalidInput, "margin"):
-        AccuracyGate(data=NpzSource(NOWHERE), margin=margin)
+        FollowGate(data=NpzSource(NOWHERE), margin=margin)
 
 
 def test_a_rolled_back_version_is_not_published_again_but_a_later_one_is(
@@ -195,7 +216,7 @@ def test_followed_versions_are_signed_with_a_key(
     pytest.importorskip("model_signing", reason="needs model-signing")
     from tests.release.test_signing import write_keys
 
-    gate = AccuracyGate(data=NpzSource(trained.test_file))
+    gate = FollowGate(data=NpzSource(trained.test_file))
     following = ReleaseFollower(runs, "r", directory, gate, on_decision=lambda found: None, key=write_keys(tmp_path))
     control.commit(good(trained, 1))
     following.catch_up()
@@ -212,7 +233,7 @@ def test_with_a_key_rounds_are_compared_only_with_a_version_as_it_was_signed(
         runs,
         "r",
         directory,
-        AccuracyGate(data=NpzSource(trained.test_file)),
+        FollowGate(data=NpzSource(trained.test_file)),
         on_decision=lambda found: None,
         key=private,
         verify_keys=[read_release_key(private.with_suffix(".pub"))],
@@ -235,7 +256,7 @@ def test_a_gate_needs_samples(
     control.commit(good(trained, 1))
     with refused(InvalidInput, "samples"):
         ReleaseFollower(
-            runs, "r", directory, AccuracyGate(data=NpzSource(tmp_path / "none.npz")), on_decision=lambda found: None
+            runs, "r", directory, FollowGate(data=NpzSource(tmp_path / "none.npz")), on_decision=lambda found: None
         ).catch_up()
 
 
@@ -316,7 +337,7 @@ def test_following_survives_a_coordinator_restart_and_ends_with_the_run(
     def follow() -> None:
         with connect(Endpoint(control.address, None)) as found:
             following = ReleaseFollower(
-                found, "r", directory, AccuracyGate(data=NpzSource(trained.test_file)), on_decision=decisions.put
+                found, "r", directory, FollowGate(data=NpzSource(trained.test_file)), on_decision=decisions.put
             )
 
             def look() -> bool:

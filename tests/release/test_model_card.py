@@ -179,7 +179,10 @@ def test_the_card_shows_each_test_set_and_the_devices_of_this_model_only(
 def test_a_table_of_the_same_data_is_not_repeated(facts: ModelFacts) -> None:
     score = score_of(3)
     results = EvaluationResults(
-        samples=3, score=Score(accuracy=1 / 3, loss=1.0), classes=tuple(score.by_class()), data_sha256=score.sha256
+        samples=3,
+        score=Score(metrics={"accuracy": 1 / 3, "loss": 1.0}),
+        classes=tuple(score.by_class()),
+        data_sha256=score.sha256,
     )
     for sha256, tables in ((score.sha256, 1), ("b" * 64, 2)):
         history = replace(history_of(facts), scores=(replace(score, sha256=sha256),))

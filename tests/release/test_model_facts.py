@@ -51,7 +51,7 @@ def test_class_results_match_scikit_learn(facts: ModelFacts, checked: CheckedMod
     assert [entry.precision for entry in results.classes] == pytest.approx(list(precision))
     assert [entry.recall for entry in results.classes] == pytest.approx(list(recall))
     assert [entry.support for entry in results.classes] == list(support)
-    assert results.score.accuracy == pytest.approx((found == trained.test.labels).mean())
+    assert results.score.value == pytest.approx((found == trained.test.labels).mean())
     assert results.data_sha256 == hashlib.sha256(trained.test_file.read_bytes()).hexdigest()
     shown = rows(model_card(facts))
     for name, p, r, n in zip(CLASSES, precision, recall, support, strict=True):
@@ -61,7 +61,7 @@ def test_class_results_match_scikit_learn(facts: ModelFacts, checked: CheckedMod
     assert f"On {len(trained.test)} samples (sha256 `{digest}`): {right}" in model_card(facts)
     metrics = json.loads(bill_of_materials(facts))["metadata"]["component"]["modelCard"]["quantitativeAnalysis"]
     told = {(entry["type"], entry.get("slice")): entry["value"] for entry in metrics["performanceMetrics"]}
-    assert told["loss", None] == f"{results.score.loss:.6f}"
+    assert told["loss", None] == f"{results.score.metrics['loss']:.6f}"
     assert [told["precision", name] for name in CLASSES] == [f"{value:.6f}" for value in precision]
     assert [told["recall", name] for name in CLASSES] == [f"{value:.6f}" for value in recall]
     assert len(told) == 2 + 2 * len(CLASSES)

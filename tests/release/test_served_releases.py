@@ -12,7 +12,7 @@ from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedO
 
 from moonfed.data.npz import NpzSource
 from moonfed.export.coordinator_client import connect
-from moonfed.release.follow import AccuracyGate, Decision, ReleaseFollower
+from moonfed.release.follow import Decision, FollowGate, ReleaseFollower
 from moonfed.release.repository import ModelDirectory
 from moonfed.serving.models.manager import ModelManager, ServingSettings
 from moonfed.transport.operator_connection import Endpoint
@@ -51,7 +51,7 @@ def test_a_server_follows_published_versions_and_roll_backs(control: Control, tr
     decisions: list[Decision] = []
     with connect(Endpoint(control.address, None)) as runs:
         follower = ReleaseFollower(
-            runs, "r", directory, AccuracyGate(data=NpzSource(trained.test_file)), on_decision=decisions.append
+            runs, "r", directory, FollowGate(data=NpzSource(trained.test_file)), on_decision=decisions.append
         )
         control.commit(good(trained, 1))
         follower.catch_up()

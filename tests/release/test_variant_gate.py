@@ -19,13 +19,14 @@ from moonfed.release.variant_gate import (
     read_keep,
     require_max_drop,
 )
+from moonfed.tasks.regression import Regression
 from tests.support.refusals import refused
 
 
 def figures(correct: int, size: int = 1000, one: float = 1.0, many: float = 10.0, load: float = 5.0) -> Measurements:
     """Make measurements of a model with `correct` of 200 samples right."""
     times = {"batch 1": one, "batch 32": many, "load": load}
-    return Measurements(bytes=size, score=Score(accuracy=correct / 200, loss=0.1), milliseconds=times)
+    return Measurements(bytes=size, score=Score(metrics={"accuracy": correct / 200}), milliseconds=times)
 
 
 FLOAT32 = figures(194)
@@ -51,7 +52,7 @@ def of_copy(copy: Measurements) -> Verdict:
         (figures(194), False, "not smaller than float32: no difference in size or speed"),
         (figures(194, size=995, one=0.97), False, "not smaller"),  # shorter names alone do not count
         (figures(193, size=250), True, "smaller"),  # one sample of 200 is half a point, not a little more
-        (figures(192, size=250), False, r"top-1 falls by 1\.00 points; at most 0\.5 are allowed"),
+        (figures(192, size=250), False, r"accuracy falls by 1\.00 points; at most 0\.5 are allowed"),
         (figures(199, size=250), True, "smaller"),
     ],
 )
@@ -63,8 +64,18 @@ def test_a_variant_is_kept_if_it_is_good_enough_and_smaller_and_not_slower(
     assert re.search(reason, found.reason)
 
 
+@pytest.mark.parametrize(("rmse", "drop"), [(2.0, 0.0), (2.1, 5.0), (1.5, -25.0)])
+def test_a_rising_error_counts_in_percent(rmse: float, drop: float) -> None:
+    error, reference = (Score(metrics={"rmse": value}, metric=Regression.metric) for value in (rmse, 2.0))
+    assert error.drop_from(reference) == drop
+    measured = [replace(FLOAT32, score=each, bytes=size) for each, size in ((error, 250), (reference, 1000))]
+    found = judge(measured[0], measured[1], measured[1], parent_name="float32", max_drop=1.0)
+    assert found.kept == (drop <= 1.0)
+    assert found.kept or found.reason == "rmse rises by 5.00 percent; at most 1 are allowed"
+
+
 def test_incomparable_variants_are_dropped() -> None:
-    unknown = replace(figures(194, size=250), score=Score(accuracy=math.nan, loss=math.nan))
+    unknown = replace(figures(194, size=250), score=Score(metrics={"accuracy": math.nan}))
     assert not verdict(unknown).kept
 
 

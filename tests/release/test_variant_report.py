@@ -42,8 +42,8 @@ def test_the_report_names_the_written_files(trained: Trained, trained_run: Contr
         session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
         (probabilities,) = session.run(None, {"inputs": trained.test.inputs})
         right = np.asarray(probabilities).argmax(axis=1) == trained.test.labels
-        assert entry["top1"] == pytest.approx(float(right.mean()), abs=1e-12)
-        assert entry["drop_points"] == pytest.approx(100 * (entries[0]["top1"] - entry["top1"]), abs=1e-9)
+        assert entry["score"] == pytest.approx(float(right.mean()), abs=1e-12)
+        assert entry["drop"] == pytest.approx(100 * (entries[0]["score"] - entry["score"]), abs=1e-9)
         chosen = np.asarray(probabilities)[np.arange(len(right)), trained.test.labels].astype(np.float64)
         assert entry["loss"] == pytest.approx(-float(np.log(chosen).mean()), rel=1e-4)
 
@@ -56,7 +56,7 @@ def test_the_table_shows_each_decision(trained: Trained, trained_run: Control, t
     assert done.stderr.splitlines() == [f"moonfed-export: {step}" for step in steps]
     lines = done.stdout.splitlines()
     assert read_metadata((tmp_path / "d.onnx").read_bytes())["parity_bound"] == "0.25"
-    assert " ".join(lines[1].split()) == "variant bytes top-1 drop loss difference ms batch 1 ms batch 32 ms load"
+    assert " ".join(lines[1].split()) == "variant bytes accuracy drop loss difference ms batch 1 ms batch 32 ms load"
     assert [line.split()[0] for line in lines[2:4]] == ["float32", "float16"]
     assert lines[4] == "float32: kept, the reference for the others"
     assert lines[5].startswith("float16: kept, 1.9")

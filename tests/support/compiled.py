@@ -18,6 +18,7 @@ from moonfed.bundle.manifest import InputSpec
 from moonfed.export import bundle_builder
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
+from moonfed.export.criteria.criterion import Criterion
 from moonfed.export.methods.method import Method
 from moonfed.export.network import Network
 from moonfed.export.onnx_graph import export_graph
@@ -58,6 +59,7 @@ def cached_plan(
     method: Method,
     hyperparameter_names: Iterable[str],
     *,
+    criterion: Criterion | None = None,
     augmentation: torch.nn.Module | None = None,
     model: str = "tested",
 ) -> bytes:
@@ -65,10 +67,12 @@ def cached_plan(
     names = list(hyperparameter_names)
 
     def compiled() -> bytes:
-        return plan_bytes(compile_plan(network, method, names, augmentation=augmentation, model=model))
+        return plan_bytes(
+            compile_plan(network, method, names, criterion=criterion, augmentation=augmentation, model=model)
+        )
 
     try:
-        key = pickle.dumps((network, method, names, augmentation, model))
+        key = pickle.dumps((network, method, names, criterion, augmentation, model))
     except (AttributeError, pickle.PicklingError):  # of a class within a function, which has no name to go by
         return compiled()
     return cached(b"plan" + key, lambda path: path.write_bytes(compiled())).read_bytes()

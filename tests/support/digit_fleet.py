@@ -331,7 +331,7 @@ def digits_release(calls: OperatorCalls, run: str, bundle: Bundle, version: int,
         round=round_,
         created=int(time.time()),
         input=bundle.manifest.input,
-        classes=bundle.manifest.classes,
+        target=bundle.manifest.target,
         plan={
             MANIFEST_FILE: bundle.ref,
             PLAN_FILE: bundle.manifest.files[PLAN_FILE],
@@ -341,7 +341,7 @@ def digits_release(calls: OperatorCalls, run: str, bundle: Bundle, version: int,
             variant: {name: ref_of_bytes(content) for name, content in files.items()}
             for variant, files in variants.items()
         },
-        evaluation=Evaluation(accuracy=found.score, samples=found.samples, data_sha256=found.sha256),
+        evaluation=Evaluation(score=found.score, samples=found.samples, data_sha256=found.sha256),
     )
     written = manifest.to_bytes()
     signature_bytes = signature(written, name="digits", version=version, kind=RELEASE).to_bytes()

@@ -45,7 +45,7 @@ class _ScriptedOtherwise(nn.Module):
 class _Recurrent(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.first, self.second = nn.LSTM(width, 8, batch_first=True), nn.GRUCell(8, 8)
+        self.first, self.second = nn.RNN(width, 8, batch_first=True), nn.GRUCell(8, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         last: torch.Tensor = self.second(self.first(x.flatten(2))[0][:, -1])

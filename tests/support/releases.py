@@ -37,7 +37,7 @@ def release_manifest(version: int = 1, **fields: object) -> ReleaseManifest:
             for variant in ("float32", "int8")
         },
         "plan": plan,
-        "evaluation": Evaluation(accuracy=0.9, samples=100, data_sha256=ref("data").sha256),
+        "evaluation": Evaluation(score=0.9, samples=100, data_sha256=ref("data").sha256),
     }
     return ReleaseManifest(**(defaults | fields))  # type: ignore[arg-type]
 

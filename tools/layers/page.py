@@ -33,8 +33,7 @@ plan were compiled and inspected, but their ONNX export was not tried."""
 REMARKS: Mapping[str, str] = {
     "BatchNorm1d, BatchNorm2d, BatchNorm3d": "at least two samples in a batch, and so on each device; its counter "
     "starts at zero in each round",
-    "Embedding": "its indices must be computed, as by `x.to(torch.int64)`: samples are images or floats",
-    "GRU": "the only recurrent layer",
+    "Embedding": "its indices are tokens, or are computed, as by `x.to(torch.int64)`",
     "Lazy layers": "get their shapes from a batch of zeros when the bundle is built",
     "NLLLoss2d": "deprecated in torch, which warns; `nn.NLLLoss` is the same",
 }

@@ -60,7 +60,8 @@ def onnx(
         typer.Option(metavar=METAVAR, help="Samples to calibrate int8 on; they must not overlap the test data."),
     ] = None,
     max_drop: Annotated[
-        float, typer.Option(metavar="POINTS", help="Maximum loss of top-1 accuracy compared with float32.")
+        float,
+        typer.Option(metavar="POINTS", help="How much worse than float32: points of accuracy, percent of an RMSE."),
     ] = 0.5,
     keep: Annotated[
         str,

@@ -133,10 +133,15 @@ def follow(
     target: TargetOption = "",
     ignore_folder: IgnoreFolderOption = None,
     margin: Annotated[
-        float, typer.Option(metavar="POINTS", help="Maximum loss of top-1 accuracy, compared with the served version.")
+        float,
+        typer.Option(
+            metavar="POINTS",
+            help="How much worse than the served version, see `release create`.",
+        ),
     ] = 0.5,
     at_least: Annotated[
-        float, typer.Option(metavar="PERCENT", help="Top-1 accuracy that every version needs, the first one included.")
+        float,
+        typer.Option(metavar="VALUE", help="What every version needs: percent of accuracy, the largest RMSE."),
     ] = 0.0,
     keep: Annotated[int, typer.Option(help="Newest versions to keep, for rolling back.")] = 5,
     sign: SignOption = None,
@@ -148,8 +153,8 @@ def follow(
 ) -> None:
     """Publish the newest round of a run that passes the gate, again and again until the run ends.
 
-    A round passes if its top-1 accuracy on the data is no more than --margin below the served version's, and reaches
-    --at-least. Without --at-least, a first version is published whatever its accuracy. A version that `roll-back`
+    A round passes if its metric on the data is no more than --margin worse than the served version's, and reaches
+    --at-least. Without --at-least, a first version is published whatever it scores. A version that `roll-back`
     withdrew is not published again; a later round may be. With --verify-key, the served version, its configuration and
     its labels must be as they were signed.
 
@@ -158,13 +163,13 @@ def follow(
     from moonfed.data.open_source import open_source
     from moonfed.export.coordinator_client import connect
     from moonfed.export.run_watcher import watch_run
-    from moonfed.release.follow import AccuracyGate, ReleaseFollower
+    from moonfed.release.follow import FollowGate, ReleaseFollower
     from moonfed.release.repository import ModelDirectory
     from moonfed.signing.release_signature import read_release_key
 
     configure_logs(log_format, log_level, MESSAGE)
     source = open_source(data, target, ignored_folders=ignore_folder or ())
-    gate = AccuracyGate(data=source, margin=margin, at_least=at_least)
+    gate = FollowGate(data=source, margin=margin, at_least=at_least)
     directory = ModelDirectory(repository, name)
     trusted = [read_release_key(path) for path in verify_key or []]
     if versions := directory.versions():
@@ -261,7 +266,7 @@ def _print_decision(decision: Decision, as_json: bool) -> None:
     if as_json:
         print_json(asdict(decision))
         return
-    served = "" if decision.served_accuracy is None else f", version {decision.served} {decision.served_accuracy:.4f}"
+    served = "" if decision.served_score is None else f", version {decision.served} {decision.served_score:.4f}"
     result = "published" if decision.published else "not good enough"
     removed = f"; removed {', '.join(map(str, decision.removed))}" if decision.removed else ""
-    print(f"round {decision.round:3d}  accuracy {decision.accuracy:.4f}{served}: {result}{removed}", flush=True)
+    print(f"round {decision.round:3d}  {decision.metric} {decision.score:.4f}{served}: {result}{removed}", flush=True)

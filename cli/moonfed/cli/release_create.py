@@ -17,7 +17,7 @@ from moonfed.cli.options import (
 )
 from moonfed.command_line.programs import new_group, print_json
 from moonfed.data.formats import METAVAR
-from moonfed.formatting import iso
+from moonfed.formatting import iso, measured
 from moonfed.transport.operator_options import FindEndpoint, JsonOption, TrustOption, operator_options
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def create(
     ignore_folder: IgnoreFolderOption = None,
     round_number: Annotated[int | None, typer.Option("--round", help="The round; by default, the newest.")] = None,
     best: Annotated[
-        bool, typer.Option("--best", help="Take the round with the best accuracy of those that were evaluated.")
+        bool, typer.Option("--best", help="Take the round with the best score of those that were evaluated.")
     ] = False,
     variant: Annotated[
         list[str] | None,
@@ -57,7 +57,8 @@ def create(
         typer.Option(metavar=METAVAR, help="Samples to calibrate int8 on; they must not overlap the test data."),
     ] = None,
     max_drop: Annotated[
-        float, typer.Option(metavar="POINTS", help="Maximum loss of top-1 accuracy compared with float32.")
+        float,
+        typer.Option(metavar="POINTS", help="How much worse than float32: points of accuracy, percent of an RMSE."),
     ] = 0.5,
     keep: Annotated[
         str,
@@ -118,14 +119,14 @@ def _print(created: CreatedRelease, *, as_json: bool) -> None:
                 "manifest": release.manifest.sha256,
                 "variants": list(release.variants),
                 "dropped": dict(created.dropped),
-                "accuracy": release.accuracy,
+                release.metric.name: release.score,
                 "samples": release.samples,
             }
         )
         return
     print(
         f"created version {release.version} of {release.name} from round {release.round} of run {release.run}; "
-        f"accuracy {release.accuracy or 0.0:.4f} on {release.samples:,} samples"
+        f"{release.metric.name} {measured(release.score or 0.0)} on {release.samples:,} samples"
     )
     print(f"variants: {', '.join(release.variants)}")
     for variant, reason in created.dropped.items():

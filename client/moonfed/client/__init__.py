@@ -10,6 +10,7 @@ import os
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is imported: errors are raised, not printed
 
+from moonfed.bundle.manifest import Metric
 from moonfed.client.aio.coordinator import AsyncCoordinator
 from moonfed.client.sync.coordinator import Coordinator
 from moonfed.control.devices import (
@@ -70,6 +71,7 @@ __all__ = [
     "Incident",
     "Ineligible",
     "Interrupted",
+    "Metric",
     "MetricsRecorded",
     "NewToken",
     "OpenRound",

@@ -158,11 +158,17 @@ class PlanSpec:
     minimum_samples: int = 1  # 2 where BatchNorm cannot normalise a batch of one
     activation_bytes: int  # per sample, kept by a float32 step for the backward pass
     frozen_encoders: int = 0  # copies of encoder and projection head in the plan besides the model
+    representation: int = 0  # its width, which methods that keep representations need memory for; 0: none
     optimiser: str = SGD  # its settings are hyperparameters
     operators: tuple[str, ...] = ()  # torch's that it calls, without overloads: `aten::add`; empty: an older bundle
 
     def __post_init__(self) -> None:
-        for name, least in (("minimum_samples", 1), ("activation_bytes", 0), ("frozen_encoders", 0)):
+        for name, least in (
+            ("minimum_samples", 1),
+            ("activation_bytes", 0),
+            ("frozen_encoders", 0),
+            ("representation", 0),
+        ):
             require_whole(f"plan.{name}", getattr(self, name), least)
         is_name = bool(_NAME_OF_OPTIMISER.fullmatch(self.optimiser))
         require(is_name, "plan.optimiser", self.optimiser[:100], "a name such as adam")
@@ -279,6 +285,7 @@ class Manifest:
                 "minimum_samples": self.plan.minimum_samples,
                 "activation_bytes": self.plan.activation_bytes,
                 "frozen_encoders": self.plan.frozen_encoders,
+                "representation": self.plan.representation,
                 **({"optimiser": self.plan.optimiser} if self.plan.optimiser != SGD else {}),
                 **({"operators": list(self.plan.operators)} if self.plan.operators else {}),
             },
@@ -339,6 +346,7 @@ def _from_document(document: dict[str, Any]) -> Manifest:
             minimum_samples=int(document["plan"]["minimum_samples"]),
             activation_bytes=int(document["plan"]["activation_bytes"]),
             frozen_encoders=int(document["plan"]["frozen_encoders"]),
+            representation=int(document["plan"]["representation"]),
             optimiser=str(document["plan"].get("optimiser", SGD)),
             operators=tuple(str(name) for name in document["plan"].get("operators", ())),
         ),

@@ -13,12 +13,16 @@ VALUE_LENGTH = 40  # characters of a value
 CHOICES = 10  # of the categories that a value may have
 
 
-class UnusableTable(InvalidInput):
-    """A table cannot be used. The sentence quotes its content; `public` does not, so it may leave the device."""
+class UnusableData(InvalidInput):
+    """Data cannot be used. The sentence quotes their content; `public` does not, so it may leave the device."""
 
     def __init__(self, sentence: str, public: str) -> None:
         super().__init__(sentence)
         self.public = public
+
+
+class UnusableTable(UnusableData):
+    """A table cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)

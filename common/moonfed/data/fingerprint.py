@@ -38,7 +38,7 @@ def file_fingerprint(path: Path) -> str:
 
 
 def folder_fingerprint(path: Path, ignored: Collection[str] = ()) -> str:
-    """Hash the paths, sizes and modification times of all files in class folders, and which cannot be read."""
+    """Hash the paths, sizes and modification times of all files, and which cannot be read."""
     digest = hashlib.sha256(str(path.resolve()).encode(errors="surrogateescape"))
     images = ImageFolder(path, ignored)
     for folder in images.classes():
@@ -48,6 +48,8 @@ def folder_fingerprint(path: Path, ignored: Collection[str] = ()) -> str:
                 digest.update(f"{folder.name}\0{file}\0{_facts(file)}\n".encode(errors="surrogateescape"))
         except OSError:
             digest.update(b"unreadable\n")
+    for file in images.loose():  # tables of targets, texts, images without classes
+        digest.update(f"{file}\0{_facts(file)}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 

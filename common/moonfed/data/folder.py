@@ -1,11 +1,22 @@
-"""A folder with one folder of images per class: FOLDER/CLASS/*.jpg."""
+"""A folder of images or texts.
+
+What it holds follows from the target:
+
+CLASS/*.jpg                       classes
+images/*.jpg, masks/NAME.png      masks
+images/*.jpg, labels.csv          labels
+images/*.jpg, values.csv          values
+*.jpg, or good/*.jpg and others   none; good or not is known for evaluation only
+*.txt                             the next token
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +26,19 @@ from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import DataSet, check_data_set
 from moonfed.data.fingerprint import folder_fingerprint
 from moonfed.data.flaws import Flaw, Flaws, UnusableImage
+from moonfed.data.folder_targets import IMAGES, anomalies, listed_targets, mask_files, read_masks
 from moonfed.data.image_folder import ImageFolder
 from moonfed.data.images import decode_image, require_images, require_pillow
 from moonfed.data.source import IGNORED, REQUIRED, HeartbeatCallback, LabelUse, report
 from moonfed.data.spelling import NUMBER, Names
+from moonfed.data.texts import holds_texts, read_texts
 from moonfed.errors import InvalidInput, NotFound
 
 SHOWN = 3  # folders that are no classes
 
 
 class FolderSource:
-    """Images in class folders, decoded and resized to the bundle's input. Folder names are class names."""
+    """Images, decoded and resized to the bundle's input, with their targets; or texts, cut in windows of tokens."""
 
     decodes = True
 
@@ -39,6 +52,8 @@ class FolderSource:
     def check(self) -> None:
         """Raise NotFound unless the folder is there, InvalidInput if images cannot be read on this device."""
         self._require_folder()
+        if not holds_texts(self.path):
+            require_pillow()
         class_folders(ImageFolder(self.path, self._ignored))
 
     def _require_folder(self) -> None:
@@ -50,7 +65,6 @@ class FolderSource:
             ) from error
         if not present:
             raise NotFound(field=self._option, value=self.path, rest="; there is no such folder")
-        require_pillow()
 
     def fingerprint(self) -> str:
         """Hash all files' paths, sizes and modification times."""
@@ -69,25 +83,69 @@ class FolderSource:
         Images whose labels are ignored may be anywhere in the folder.
         """
         self._require_folder()
+        images = ImageFolder(self.path, self._ignored)
+        if target.kind == "next":
+            return self._noted(read_texts(images, spec, target, heartbeat), images)
+        require_pillow()
         require_images(spec)
         labelled = labels != IGNORED
-        if labelled and target.kind != "class":
-            raise InvalidInput(
-                f"{str(self.path)!r} is a folder of classes; the task needs {target.describe()}", field="data"
-            )
-        images = ImageFolder(self.path, self._ignored)
-        found = class_files(images, target.names) if labelled else [(file, 0) for file in all_files(images)]
-        read = read_images([file for file, _ in found], spec, images.flaws, heartbeat)
-        notes = tuple(images.flaws.sentences(len(found), str(self.path)))
-        if images.flaws.numbers() != self._reported:
-            report(notes)
-        self._reported = images.flaws.numbers()
-        if not read.files:
-            needed = "; each class needs a folder of its own with images" if labelled else ""
+        found = _targets_of(images, target) if labelled else dict.fromkeys(_unlabelled(images, target))
+        read = read_images(list(found), spec, images.flaws, heartbeat)
+        inputs, files, targets = read.inputs, read.files, None
+        if labelled and target.kind == "mask":
+            usable, targets = read_masks(files, found, target, images.flaws, heartbeat)
+            if len(usable) < len(files):
+                inputs, files = inputs[usable], tuple(files[place] for place in usable)
+        elif labelled and all(value is not None for value in found.values()):
+            targets = np.array([found[file] for file in files])
+        if not files:
+            needed = f"; it needs {_NEEDED[target.kind]}" if labelled else ""
             raise InvalidInput(f"{str(self.path)!r} has no readable images{needed}")
-        label_of = dict(found)
-        targets = np.array([label_of[file] for file in read.files], np.int64) if labelled else None
-        return check_data_set(read.inputs, targets, spec, target, str(self.path), files=read.files, notes=notes)
+        notes = tuple(images.flaws.sentences(len(found), str(self.path)))
+        samples = check_data_set(inputs, targets, spec, target, str(self.path), files=files, notes=notes)
+        return self._noted(samples, images)
+
+    def _noted(self, samples: DataSet, images: ImageFolder) -> DataSet:
+        """Log what is left out, if that has changed."""
+        if images.flaws.numbers() != self._reported:
+            report(samples.notes)
+        self._reported = images.flaws.numbers()
+        return samples
+
+
+_NEEDED = {
+    "class": "a folder of its own with images for each class",
+    "mask": "images/NAME.jpg and masks/NAME.png",
+    "labels": "images/ and labels.csv",
+    "values": "images/ and values.csv",
+    "none": "images",
+}
+
+
+def _unlabelled(images: ImageFolder, target: TargetSpec) -> list[Path]:
+    """Return the images without looking at targets: those in `images`, if masks or a table lie beside it."""
+    folder = images.path / IMAGES
+    if target.kind not in ("mask", "labels", "values") or not folder.is_dir():
+        return all_files(images)
+    with _reading(images, folder):
+        return list(images.files(folder))
+
+
+def _targets_of(images: ImageFolder, target: TargetSpec) -> Mapping[Path, Any]:
+    """Return the images with their targets; masks as files; None where there are none."""
+    if target.kind == "class":
+        return dict(class_files(images, target.names))
+    if target.kind == "none":
+        return anomalies(images, all_files(images))
+    folder = images.path / IMAGES
+    if not folder.is_dir():
+        raise InvalidInput(
+            f"{str(images.path)!r} has no folder {IMAGES!r}; for {target.describe()} it needs {_NEEDED[target.kind]}",
+            field="data",
+        )
+    with _reading(images, folder):
+        files = list(images.files(folder))
+    return mask_files(images, files) if target.kind == "mask" else listed_targets(images, files, target)
 
 
 def all_files(images: ImageFolder) -> list[Path]:

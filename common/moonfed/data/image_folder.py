@@ -55,6 +55,10 @@ class ImageFolder:
         self._classes = folders
         return sorted(folders)
 
+    def loose(self) -> list[Path]:
+        """Return the files beside the class folders, sorted. Raises OSError if this folder cannot be read."""
+        return [self.path / entry.name for entry in self._entries(self.path) if not _is_folder(entry)]
+
     def require_readable(self, folder: Path) -> None:
         """Raise OSError if this user may not read a folder."""
         if not os.access(folder, os.R_OK | os.X_OK):  # without X its files can be listed, but not opened

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from moonfed.bundle.manifest import InputSpec
 from moonfed.command_line.programs import pip_install
+from moonfed.data.bad_cells import UnusableData
 from moonfed.data.flaws import Flaw, UnusableImage
 from moonfed.errors import InvalidInput
 
@@ -42,6 +43,7 @@ DARK = Flaw(
     "have 16 bits per pixel but no value above 4095, and become almost black (scale their values to 65535)",
 )
 _MODES = {1: "L", 3: "RGB"}  # Pillow's names, by number of channels
+_MASKS = ("P", "L", "1")  # whose pixels may be classes
 _WITH_ALPHA = {"LA", "La", "PA", "RGBA", "RGBa"}
 _JPEG = b"\xff\xd8\xff"
 _SINGLE = {"MPO", "PSD"}  # formats whose further frames are previews, depths or layers of the first
@@ -82,6 +84,29 @@ def decode_image(file: Path, spec: InputSpec) -> DecodedImage:
         upright = _turned(_opaque(image).convert(mode), orientation)
         resized = upright.resize((width, height), Image.Resampling.BILINEAR)
     return DecodedImage(pixels=np.asarray(resized, dtype=np.uint8).reshape(spec.shape), flaws=lost)
+
+
+def decode_mask(file: Path, image: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
+    """Decode the classes [height, width] of an image's pixels, and resize them without mixing any.
+
+    Raises UnusableImage for a damaged file, UnusableData for one that is no mask of this image.
+    """
+    from PIL import Image
+
+    with _opened(file, "L", 1 << 30) as found:
+        found.load()
+        mode, size = found.mode, found.size
+        pixels = np.asarray(found, np.uint8) if mode in _MASKS else None
+    if pixels is None:
+        allowed = "it must be an 8-bit palette or grey image whose pixels are classes"
+        raise UnusableData(f"{file} is a mask of mode {mode}; {allowed}", f"a mask has mode {mode}; {allowed}")
+    expected = _upright_size(image)
+    if size != expected:
+        sizes = f"{size[0]}x{size[1]} pixels and its image {expected[0]}x{expected[1]}; they must be equal"
+        raise UnusableData(f"{file} is a mask of {sizes}", f"a mask has {sizes}")
+    height, width = shape
+    resized = Image.fromarray(pixels).resize((width, height), Image.Resampling.NEAREST)
+    return np.asarray(resized, np.uint8)
 
 
 def inspect_image(file: Path) -> tuple[Flaw, ...]:
@@ -168,6 +193,18 @@ def _size(pixels: int) -> str:
 
     limit = f"; the limit is {Image.MAX_IMAGE_PIXELS / 1e6:.3g}" if Image.MAX_IMAGE_PIXELS is not None else ""
     return f"{pixels / 1e6:.3g} megapixels{limit}"
+
+
+def _upright_size(file: Path) -> tuple[int, int]:
+    """Return an image's width and height when it is turned upright."""
+    try:
+        with file.open("rb") as stream, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with _identified(file, stream) as image:
+                width, height = image.size
+                return (height, width) if _orientation(image) >= 5 else (width, height)
+    except OSError as error:
+        raise UnusableImage(file, UNOPENED, error.strerror or "") from error
 
 
 def _frames_lost(image: Image.Image) -> tuple[Flaw, ...]:

@@ -48,7 +48,7 @@ _SUBJECT = "the release's manifest"
 class Evaluation:
     """The result of the float32 variant on the engineer's test data."""
 
-    accuracy: float  # 0 to 1
+    score: float  # by the manifest's metric
     samples: int
     data_sha256: str  # of the file
 
@@ -85,8 +85,9 @@ class ReleaseManifest:
         _check_files("plan", self.plan, PLAN_FILES)
         require(set(self.plan) == set(PLAN_FILES), "plan", sorted(self.plan), ", ".join(sorted(PLAN_FILES)))
         if self.evaluation:
-            accuracy = self.evaluation.accuracy
-            require(math.isfinite(accuracy) and 0 <= accuracy <= 1, "accuracy", accuracy, "a number from 0 to 1")
+            score, share = self.evaluation.score, self.metric.share
+            allowed = "a number from 0 to 1" if share else "a finite number"
+            require(math.isfinite(score) and (not share or 0 <= score <= 1), self.metric.name, score, allowed)
             require_whole("samples", self.evaluation.samples, 1)
 
     @property
@@ -182,7 +183,7 @@ def _from_document(document: dict[str, Any]) -> ReleaseManifest:
         evaluation=None
         if evaluation is None
         else Evaluation(
-            accuracy=float(evaluation["accuracy"]),
+            score=float(evaluation["score"]),
             samples=int(evaluation["samples"]),
             data_sha256=str(evaluation["data_sha256"]),
         ),
@@ -193,7 +194,7 @@ def _evaluation_document(evaluation: Evaluation | None) -> dict[str, object] | N
     if evaluation is None:
         return None
     return {
-        "accuracy": float(evaluation.accuracy),
+        "score": float(evaluation.score),
         "samples": evaluation.samples,
         "data_sha256": evaluation.data_sha256,
     }

@@ -1,7 +1,8 @@
 """Operators that plans may use besides torch's.
 
-On the CPU, torch's fused kernels of SGD and Adam read and write beyond tensors of unequal sizes, types or layouts. So
-plans call `moonfed::sgd_` and `moonfed::adam_`, which check them, and inspection rejects the kernels themselves.
+On the CPU, torch's fused kernels of SGD and Adam read and write beyond tensors of unequal sizes, types or layouts, and
+its LSTM reads beyond weights of another shape. So plans call `moonfed::sgd_`, `moonfed::adam_` and `moonfed::lstm`,
+which check them, and inspection rejects torch's own.
 Importing this module makes the operators known to torch.
 """
 
@@ -20,6 +21,10 @@ _library.define(  # type: ignore[no-untyped-call]
     "adam_(Tensor(a!)[] parameters, Tensor?[] gradients, Tensor(b!)[] means, Tensor(c!)[] squares, "
     "Tensor(d!)[] steps, *, float learning_rate, float beta1, float beta2, float epsilon, float weight_decay, "
     "bool decoupled, Tensor? skip) -> ()"
+)
+_library.define(  # type: ignore[no-untyped-call]
+    "lstm(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
+    "bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)"
 )
 
 
@@ -111,6 +116,65 @@ def adam_(
         torch._foreach_sub_(used_steps, [skip.reshape(()).expand_as(step) for step in used_steps])
 
 
+def lstm(
+    inputs: torch.Tensor,
+    states: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+    has_biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Compute torch.lstm, in the weights' type also where autocast is on.
+
+    Raises ValueError for tensors that the kernel would read beyond.
+    """
+    directions = 2 if bidirectional else 1
+    _require_states(inputs, states, directions * layers, batch_first)
+    if not 0.0 <= dropout <= 1.0:
+        raise ValueError("dropout must be from 0 to 1")
+    hidden = states[0].size(2)
+    shapes: list[tuple[int, ...]] = []
+    for layer in range(layers):
+        width = inputs.size(2) if layer == 0 else directions * hidden
+        biases = [(4 * hidden,)] * 2 if has_biases else []
+        shapes += [(4 * hidden, width), (4 * hidden, hidden), *biases] * directions
+    if [tuple(weight.shape) for weight in weights] != shapes:
+        raise ValueError("the weights of an LSTM must have the shapes that follow from its sizes")
+    first = weights[0]
+    if first.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        raise ValueError("the weights of an LSTM must be floating-point numbers")
+    for tensor in (*weights, *states, inputs):
+        if tensor.device != first.device or tensor.layout != torch.strided or not tensor.is_floating_point():
+            raise ValueError("inputs, states and weights must be dense floating-point tensors on the same device")
+    if any(weight.dtype != first.dtype for weight in weights):
+        raise ValueError("the weights of an LSTM must be equal in type")
+    with torch.autocast(first.device.type, enabled=False):
+        return torch.lstm(
+            inputs.to(first.dtype).contiguous(),
+            [state.to(first.dtype).contiguous() for state in states],
+            [weight.contiguous() for weight in weights],
+            has_biases,
+            layers,
+            dropout,
+            train,
+            bidirectional,
+            batch_first,
+        )
+
+
+def _require_states(inputs: torch.Tensor, states: Sequence[torch.Tensor], count: int, batch_first: bool) -> None:
+    if inputs.dim() != 3 or inputs.numel() == 0:
+        raise ValueError("the input of an LSTM must have three dimensions, none of them empty")
+    batch = inputs.size(0 if batch_first else 1)
+    if count < 1 or len(states) != 2 or states[0].dim() != 3 or states[0].numel() == 0:
+        raise ValueError("an LSTM has one layer at least, and two states [layers, batch, width]")
+    if any(state.shape != (count, batch, states[0].size(2)) for state in states):
+        raise ValueError("both states of an LSTM must be [layers, batch, width]")
+
+
 def _checked(
     parameters: Sequence[torch.Tensor],
     gradients: Sequence[torch.Tensor | None],
@@ -165,3 +229,4 @@ def _require_dense(parameter: torch.Tensor) -> None:
 
 _library.impl("sgd_", sgd_, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
 _library.impl("adam_", adam_, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+_library.impl("lstm", lstm, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]

@@ -133,6 +133,7 @@ def check_document(found: CheckResult) -> dict[str, Any]:
         "eligible": found.rejection is None,
         "reason": str(found.rejection) if found.rejection else "",
         "bundle": {"name": found.manifest.name, "model": found.manifest.model, "method": found.manifest.method},
+        "task": found.manifest.task.name,
         "samples": samples.total if samples else None,
         "held_out": samples.held_out if samples else None,
         "classes": dict(zip(samples.names, samples.counts, strict=True)) if samples else None,
@@ -148,12 +149,19 @@ def check_document(found: CheckResult) -> dict[str, Any]:
 def _lines(found: CheckResult) -> Iterator[tuple[str, str]]:
     manifest = found.manifest
     yield "bundle", f"{manifest.name}: {manifest.model}, {manifest.method}"
+    yield "task", manifest.task.name
     if samples := found.samples:
         held_out = f", {samples.held_out} held out" if samples.held_out else ""
         yield "data", f"{found.data}: {samples.total} samples{held_out}"
         shown = [f"{name}: {count}" for name, count in zip(samples.names, samples.counts, strict=True)]
         more = f" and {len(shown) - CLASSES_SHOWN} more" if len(shown) > CLASSES_SHOWN else ""
-        yield "classes", ", ".join(shown[:CLASSES_SHOWN]) + more
+        counted = ", ".join(shown[:CLASSES_SHOWN]) + more
+        if manifest.target.kind == "mask":
+            yield "masks", f"{samples.total}; images with each class: {counted}"
+        elif shown:
+            yield ("labels" if manifest.target.kind == "labels" else "classes"), counted
+        else:
+            yield "target", ", ".join(manifest.target.names[:CLASSES_SHOWN]) or manifest.target.describe()
     if found.need and found.capacity:
         sizes = [human(size) for size in (found.capacity.host, found.capacity.accelerator) if size is not None]
         limit = f"; --max-memory {human(found.limit)}" if found.limit is not None else ""

@@ -22,7 +22,6 @@ ALTERNATIVES: Mapping[str, str] = MappingProxyType(  # by the name of the layer'
         "FractionalMaxPool3d": "nn.MaxPool3d or nn.AdaptiveMaxPool3d",
         "GRUCell": _WHOLE,
         "GaussianNLLLoss": "its formula, (variance.log() + (h - target) ** 2 / variance).mean() / 2",
-        "LSTM": "nn.GRU",
         "LSTMCell": _WHOLE,
         "LinearCrossEntropyLoss": "nn.Linear and nn.CrossEntropyLoss",
         "MaxUnpool1d": "nn.Upsample or nn.ConvTranspose1d",

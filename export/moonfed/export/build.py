@@ -16,7 +16,8 @@ from moonfed.errors import InvalidInput
 from moonfed.export import bundle_builder
 from moonfed.export.bundle_recipe import BundleRecipe, Projection, Settings, read_federated
 from moonfed.export.bundle_signing import SigningOptions, sign_new
-from moonfed.export.model_zoo import Parts, number_of_outputs
+from moonfed.export.model_zoo import number_of_outputs
+from moonfed.export.models.parts import Parts
 from moonfed.export.network import DenseNetwork, First, Network, NoRepresentation, Undivided
 from moonfed.export.preprocessing import build_preprocessing
 from moonfed.export.self_checks import check_samples

@@ -111,9 +111,8 @@ def build_bundle(
 
         # The manifest, which describes them.
         activations = activation_bytes(network, torch.from_numpy(check_samples(recipe, MORE)))
-        manifest = _manifest(
-            recipe, settings, schedules, specs, width, _plan_spec(settings, files[PLAN_FILE], least, activations), files
-        )
+        plan = _plan_spec(settings, files[PLAN_FILE], least, activations, width)
+        manifest = _manifest(recipe, settings, schedules, specs, plan, files)
 
         # The trial: train a few steps with the plan as devices load it, and compare the graph with it.
         on_step("training a few steps, and comparing graph and plan")
@@ -134,6 +133,14 @@ def _require_combinations(recipe: BundleRecipe, settings: MethodSettings) -> Non
             "the task must be 'classification'",
             field="method",
             value=recipe.method,
+        )
+    surveys = settings.method.objective().wants_survey(False, settings.hyperparameters)
+    if surveys and build_criterion(settings.task, recipe.target, recipe.input).wants_survey():
+        raise InvalidInput(
+            f"method is {recipe.method!r}, which with these settings needs the loss of all samples before the first "
+            "step, and class_weights 'balanced', which are known only then; give numbers",
+            field="class_weights",
+            value="balanced",
         )
     if settings.training.views and recipe.augmentation == "none":
         raise InvalidInput(
@@ -165,13 +172,12 @@ def _manifest(
     settings: MethodSettings,
     schedules: Mapping[str, Schedule],
     specs: tuple[TensorSpec, ...],
-    width: int,
     plan: PlanSpec,
     files: dict[str, bytes],
 ) -> Manifest:
     method = settings.method
     parameters = tuple(spec for spec in specs if spec.kind == "parameter")
-    shapes = ExchangeShapes(parameters=parameters, classes=len(recipe.classes), width=width)
+    shapes = ExchangeShapes(parameters=parameters, classes=len(recipe.classes), width=plan.representation)
     return Manifest(
         name=recipe.name,
         model=recipe.model,
@@ -195,7 +201,7 @@ def _manifest(
     )
 
 
-def _plan_spec(settings: MethodSettings, plan: bytes, least: int, activations: int) -> PlanSpec:
+def _plan_spec(settings: MethodSettings, plan: bytes, least: int, activations: int, width: int) -> PlanSpec:
     minimum_torch, operators = requirements(plan)
     return PlanSpec(
         minimum_torch=minimum_torch,
@@ -204,6 +210,7 @@ def _plan_spec(settings: MethodSettings, plan: bytes, least: int, activations: i
         minimum_samples=least,
         activation_bytes=activations,
         frozen_encoders=settings.method.frozen_encoders,
+        representation=width,
         optimiser=settings.optimiser.name,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from moonfed.errors import InvalidInput, UnsafePlan
 from moonfed.export.alternatives import PAGE, advice
 from moonfed.export.archive import canonical_archive
 from moonfed.export.augmentation import NoAugmentation
+from moonfed.export.checked_layers import check_layers
 from moonfed.export.criteria.classification import cross_entropy
 from moonfed.export.criteria.criterion import Criterion
 from moonfed.export.methods.method import Method
@@ -44,7 +44,7 @@ def compile_plan(
     network or the objective.
     """
     plan = TrainingPlan(
-        copy.deepcopy(network),
+        check_layers(network),
         criterion or cross_entropy(),
         method,
         optimiser or Sgd(),

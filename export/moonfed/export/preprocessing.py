@@ -102,6 +102,14 @@ def build_preprocessing(
     return ImagePreprocessing((height, image_width, channels), means, deviations)
 
 
+def preprocessed_shape(sample: InputSpec) -> tuple[int, ...]:
+    """Return the shape of one sample after preprocessing."""
+    if sample.kind != "image":
+        return sample.shape
+    height, width, channels = sample.shape
+    return channels, resized(height), resized(width)
+
+
 def _one_each(name: str, values: Sequence[float] | None, default: float, width: int, of: str) -> list[float]:
     if values is None:
         return [default] * width

@@ -6,6 +6,7 @@ Legend: N samples, B a batch of them, C classes.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from moonfed.bundle.manifest import Manifest, output_shape
+from moonfed.bundle.manifest import ACCURACY, CLASSIFICATION, Manifest, Metric, output_shape
 from moonfed.bundle.target import OUTPUTS, UNKNOWN, TargetSpec
 from moonfed.control.held_out_score import MAX_CONFUSION, HeldOutScore
-from moonfed.data.data_set import DataSet, Inputs, Labels
+from moonfed.data.data_set import DataSet, Inputs
 from moonfed.errors import InvalidInput
 from moonfed.models.onnx_runtime import ONNX_FORMAT
 from moonfed.plan.inspection.graph import require_self_contained
 from moonfed.tasks import TASKS
-from moonfed.tasks.classification import ClassScorer
 from moonfed.tasks.task import Array
 
 BATCH = 256  # samples at once
@@ -32,10 +32,25 @@ _ERRORS_ONLY = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The accuracy and loss of a model on some data."""
+    """A model's metrics on some data."""
 
-    accuracy: float  # top-1, 0 to 1
-    loss: float  # mean cross-entropy, nats
+    metrics: Mapping[str, float]  # all of the task's
+    metric: Metric = ACCURACY  # by which models are compared
+
+    @property
+    def value(self) -> float:
+        """The value of the metric."""
+        return self.metrics[self.metric.name]
+
+    def drop_from(self, reference: Score) -> float:
+        """Return how much worse it is than a reference: points of a share, or percent of another metric's value.
+
+        Negative if it is better; NaN if one of them is NaN.
+        """
+        worse = (reference.value - self.value) * (1 if self.metric.maximise else -1)
+        if not self.metric.share:
+            worse = worse / abs(reference.value) if reference.value else math.inf if worse > 0 else 0.0
+        return round(100 * worse, 9)  # otherwise one sample of 200 would exceed 0.5
 
 
 def open_session(graph: bytes) -> onnxruntime.InferenceSession:
@@ -68,13 +83,14 @@ class Predictor:
         (outputs,) = self._session.run([self._output], {"inputs": inputs})
         return np.asarray(outputs, dtype=np.float32)
 
-    def score(self, inputs: Inputs, labels: Labels) -> Score:
-        """Compute accuracy and loss of a classifier over all samples, batch by batch."""
-        scorer = ClassScorer()
-        for start in range(0, len(labels), BATCH):
+    def score(self, samples: DataSet, task: str = CLASSIFICATION.name) -> Score:
+        """Compute a task's metrics over all samples, batch by batch; InvalidInput if its metric needs other targets."""
+        kind = TASKS.select(task)
+        scorer, targets = kind().scorer(samples.target), samples.known_targets()
+        for start in range(0, len(samples), BATCH):
             batch = slice(start, start + BATCH)
-            scorer.add(self.predict(inputs[batch]), labels[batch], inputs[batch])
-        return Score(**scorer.metrics())
+            scorer.add(self.predict(samples.inputs[batch]), targets[batch], samples.inputs[batch])
+        return Score(metrics=scorer.metrics(), metric=kind.metric)
 
     def held_out_score(self, data: HeldOutData, manifest: Manifest) -> HeldOutScore:
         """Compute all that is recorded of a model's outputs on a test set, batch by batch.

@@ -16,6 +16,7 @@ from moonfed.data.data_set import Inputs
 from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.network import Network
+from moonfed.export.preprocessing import preprocessed_shape
 from moonfed.plan.interface import Plan
 from moonfed.user_code import describe_error
 
@@ -120,7 +121,7 @@ def check_forward(network: Network, recipe: BundleRecipe) -> int:
 def network_shape(sample: InputSpec, target: TargetSpec) -> tuple[tuple[int, ...], ...]:
     """Return the shapes that a network's outputs for one sample may have."""
     if target.kind == "none":
-        sides = (sample.shape[2], *sample.shape[:2]) if sample.kind == "image" else sample.shape
+        sides = preprocessed_shape(sample)
         return sides, (math.prod(sides),)
     shape = output_shape(sample, target)
     return (shape, (math.prod(shape),)) if target.kind == "values" else (shape,)

@@ -90,6 +90,7 @@ class TrainingPlan(torch.nn.Module):
                 self.frozen.load(1 + index, previous_models[index])
         self.optimiser.begin(self.trained)  # type: ignore[operator]
         self.loss_scale.begin(self.state[0].device)
+        self.criterion.begin()
         with torch.no_grad():
             self.objective.begin(self.trained, received, hyperparameters)
 
@@ -190,12 +191,17 @@ class TrainingPlan(torch.nn.Module):
     @torch.jit.export
     def wants_survey(self, trained: bool) -> bool:
         """Return whether `survey` must see all samples now."""
-        return self.objective.wants_survey(trained, self.hyperparameters)
+        counts = self.criterion.wants_survey() and not trained
+        return counts or self.objective.wants_survey(trained, self.hyperparameters)
 
     @torch.jit.export
     def survey(self, inputs: torch.Tensor, targets: torch.Tensor, steps: int) -> None:
-        """Show the objective a batch in eval mode, with gradients, which a method may measure."""
+        """Show the task its targets, and the objective a batch in eval mode, with gradients, which it may measure."""
         samples = self.network.preprocessing(inputs)
+        if steps == 0 and self.criterion.wants_survey():
+            self.criterion.survey(self.criterion.targets(samples, targets))
+        if not self.objective.wants_survey(steps > 0, self.hyperparameters):
+            return
         features = self.inference.features(samples)
         outputs = self.inference.outputs(features)
         wanted = self.criterion.targets(samples, targets)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import ACCURACY, Metric
 
 DeploymentStatus = Literal["active", "paused", "rolled-back"]
 DeployedState = Literal[
@@ -25,7 +26,8 @@ class Release:
     operator: str = ""  # who created it
     run: str
     round: int
-    accuracy: float | None = None  # of its evaluation, 0 to 1
+    metric: Metric = ACCURACY  # by which versions are compared
+    score: float | None = None  # of its evaluation
     samples: int = 0  # of its evaluation
     classes: tuple[str, ...] = ()
     variants: Mapping[str, BlobRef] = field(default_factory=dict)  # ONNX files, by name such as "float32"
@@ -49,7 +51,7 @@ class Deployment:
     percent: float = 100.0  # of the devices with the labels
     labels: Mapping[str, str] = field(default_factory=dict)
     trusted_labels: bool = False
-    max_drop: float = 1.0  # points of accuracy on a device's holdout below its current version
+    max_drop: float = 1.0  # on a device's holdout below its current version: points of shares, percent of other metrics
     created: datetime
     operator: str = ""  # who deployed it
     matching: int = 0  # known devices with the labels, revoked ones excluded
@@ -69,7 +71,7 @@ class DeployedDevice:
     variant: str = "float32"
     state: DeployedState
     reason: str = ""
-    score: float | None = None  # of the target on the device's holdout, 0 to 1
+    score: float | None = None  # of the target on the device's holdout, see `moonfed.tasks.figure`
     current_score: float | None = None
     samples: int = 0  # in the holdout
     installed: int = 0  # the version that it predicts with, as last reported; 0: none

@@ -1112,15 +1112,16 @@ class Release(_message.Message):
     SIGNATURE_FIELD_NUMBER: _builtins.int
     CLASSES_FIELD_NUMBER: _builtins.int
     VARIANTS_FIELD_NUMBER: _builtins.int
-    ACCURACY_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
+    METRIC_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.int
     created: _builtins.float
     operator: _builtins.str
     run: _builtins.str
     round: _builtins.int
-    accuracy: _builtins.float
+    score: _builtins.float
     samples: _builtins.int
     @_builtins.property
     def manifest(self) -> _blob_pb2.Blob: ...
@@ -1130,6 +1131,8 @@ class Release(_message.Message):
     def classes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def variants(self) -> _containers.MessageMap[_builtins.str, _blob_pb2.Blob]: ...
+    @_builtins.property
+    def metric(self) -> Global___Metric: ...
     def __init__(
         self,
         *,
@@ -1143,16 +1146,17 @@ class Release(_message.Message):
         signature: _blob_pb2.Blob | None = ...,
         classes: _abc.Iterable[_builtins.str] | None = ...,
         variants: _abc.Mapping[_builtins.str, _blob_pb2.Blob] | None = ...,
-        accuracy: _builtins.float | None = ...,
+        score: _builtins.float | None = ...,
         samples: _builtins.int = ...,
+        metric: Global___Metric | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy", b"_accuracy", "accuracy", b"accuracy", "manifest", b"manifest", "signature", b"signature"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "manifest", b"manifest", "metric", b"metric", "score", b"score", "signature", b"signature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy", b"_accuracy", "accuracy", b"accuracy", "classes", b"classes", "created", b"created", "manifest", b"manifest", "name", b"name", "operator", b"operator", "round", b"round", "run", b"run", "samples", b"samples", "signature", b"signature", "variants", b"variants", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "classes", b"classes", "created", b"created", "manifest", b"manifest", "metric", b"metric", "name", b"name", "operator", b"operator", "round", b"round", "run", b"run", "samples", b"samples", "score", b"score", "signature", b"signature", "variants", b"variants", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__accuracy: _TypeAlias = _typing.Literal["accuracy"]  # noqa: Y015
-    _WhichOneofArgType__accuracy: _TypeAlias = _typing.Literal["_accuracy", b"_accuracy"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__accuracy) -> _WhichOneofReturnType__accuracy | None: ...
+    _WhichOneofReturnType__score: _TypeAlias = _typing.Literal["score"]  # noqa: Y015
+    _WhichOneofArgType__score: _TypeAlias = _typing.Literal["_score", b"_score"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__score) -> _WhichOneofReturnType__score | None: ...
 
 Global___Release: _TypeAlias = Release  # noqa: Y015
 
@@ -1262,7 +1266,7 @@ class DeployReleaseRequest(_message.Message):
     percent: _builtins.float
     """of the devices with these labels; above 0, up to 100"""
     max_drop: _builtins.float
-    """points of accuracy on a device's holdout below its current version"""
+    """on a device's holdout below its current version: points, or percent"""
     allow_empty: _builtins.bool
     """deploy it even if it reaches no known device"""
     @_builtins.property

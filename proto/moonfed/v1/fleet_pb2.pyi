@@ -371,7 +371,7 @@ class TargetRelease(_message.Message):
     variant: _builtins.str
     """such as "float32"; a key of the manifest's variants"""
     max_drop: _builtins.float
-    """points of holdout accuracy that the version may be below the current one"""
+    """points, or percent, that the version may be worse than the current one on the holdout"""
     roll_back: _builtins.bool
     """the device returns to this version, which is not compared with the current one"""
     @_builtins.property
@@ -461,7 +461,7 @@ class ReportReleaseRequest(_message.Message):
     outcome: Global___ReleaseOutcome.ValueType
     reason: _builtins.str
     score: _builtins.float
-    """accuracy of the target on the device's holdout, 0 to 1"""
+    """of the target on the device's holdout: see moonfed.tasks.figure"""
     current_score: _builtins.float
     """of the version that it predicted with"""
     samples: _builtins.int

@@ -17,7 +17,7 @@ _TURNS = (5, 60)  # minimum and maximum per graph
 _ENOUGH = 2.0  # seconds for the turns of all graphs, once each has the minimum
 
 
-def measure(graphs: Mapping[str, bytes], data: DataSet) -> dict[str, Measurements]:
+def measure(graphs: Mapping[str, bytes], data: DataSet, task: str) -> dict[str, Measurements]:
     """Measure each graph; timings alternate between graphs, so that a busy moment affects all of them."""
     predictors = {name: Predictor(graph) for name, graph in graphs.items()}
     milliseconds: dict[str, dict[str, float]] = {name: {} for name in graphs}
@@ -31,7 +31,7 @@ def measure(graphs: Mapping[str, bytes], data: DataSet) -> dict[str, Measurement
     return {
         name: Measurements(
             bytes=len(graph),
-            score=predictors[name].score(data.inputs, data.labels),
+            score=predictors[name].score(data, task),
             milliseconds=milliseconds[name],
         )
         for name, graph in graphs.items()
@@ -39,7 +39,7 @@ def measure(graphs: Mapping[str, bytes], data: DataSet) -> dict[str, Measurement
 
 
 def largest_difference(graph: bytes, reference: bytes, inputs: Inputs) -> float:
-    """Return the largest absolute difference between two graphs' probabilities over all inputs."""
+    """Return the largest absolute difference between two graphs' outputs over all inputs."""
     first, second = Predictor(graph), Predictor(reference)
     parts = (inputs[start : start + BATCH] for start in range(0, len(inputs), BATCH))
     return float(np.max([np.abs(first.predict(part) - second.predict(part)).max() for part in parts]))

@@ -123,10 +123,7 @@ def _approach(manifest: Manifest) -> dict[str, Any]:
 
 
 def _metrics(results: EvaluationResults) -> list[dict[str, str]]:
-    overall = [
-        {"type": "accuracy", "value": f"{results.score.accuracy:.6f}"},
-        {"type": "loss", "value": f"{results.score.loss:.6f}"},
-    ]
+    overall = [{"type": name, "value": f"{value:.6f}"} for name, value in results.score.metrics.items()]
     by_class = [
         {"type": kind, "value": f"{value:.6f}", "slice": entry.name}
         for entry in results.classes

@@ -103,10 +103,10 @@ class FileClassifier:
         require_file("file", path)
         graph = _verified(path, verify_keys) if verify_keys else path.read_bytes()
         metadata = read_metadata(graph, str(path))
-        target = target_spec(metadata, str(path))
+        self.sample, target = input_spec(metadata, str(path)), target_spec(metadata, str(path))
         if target.kind != "class":
             raise InvalidInput(f"{path} predicts {target.describe()}; `classify` takes models of classes", field="file")
-        self.sample, self._names = input_spec(metadata, str(path)), target.names
+        self._names = target.names
         self._predictor = Predictor(graph)
 
     def classify(self, sample: Inputs, top: int) -> list[Prediction]:

@@ -189,7 +189,7 @@ def _facts(name: str, candidate: Candidate, samples: DataSet) -> ModelFacts:
     """Gather the facts about a variant, whose version is yet to be numbered; InvalidInput if it cannot be run."""
     facts = gather_facts(name, 0, candidate, None)
     require_runnable(candidate.graph, facts.interface, name)
-    return replace(facts, results=evaluate(candidate.graph, facts.classes, samples))
+    return replace(facts, results=evaluate(candidate.graph, facts.metadata, samples))
 
 
 def _plan_files(runs: CoordinatorClient, checked: CheckedModel) -> dict[str, tuple[BlobRef, Path]]:
@@ -221,6 +221,7 @@ def _upload(
         round=checked.round,
         input=checked.manifest.input,
         target=checked.manifest.target,
+        metric=checked.manifest.metric,
         variants={
             variant: {name: ref_of_bytes(content) for name, content in files.items()}
             for variant, files in contents.items()
@@ -247,7 +248,7 @@ def version_files(facts: ModelFacts, graph: bytes, signer: Signer) -> dict[str, 
     config = new_config(
         facts.name,
         facts.interface,
-        labelled=bool(facts.classes),
+        labelled=facts.labelled,
         max_batch_size=MAX_BATCH_SIZE,
         instances=INSTANCES,
     )
@@ -258,7 +259,7 @@ def version_files(facts: ModelFacts, graph: bytes, signer: Signer) -> dict[str, 
         BILL_FILE: bill_of_materials(facts),
         CONFIG_FILE: to_text(config).encode(),
     }
-    if facts.classes:
+    if facts.labelled:
         files[LABELS_FILE] = labels_text(facts.classes).encode()
     if facts.results:
         files[EVALUATION_FILE] = _evaluation_file(facts.results)
@@ -270,8 +271,8 @@ def _evaluation_file(results: EvaluationResults) -> bytes:
     document = {
         "data_sha256": results.data_sha256,
         "samples": results.samples,
-        "accuracy": results.score.accuracy,
-        "loss": results.score.loss,
+        "metric": results.score.metric.name,
+        "metrics": dict(results.score.metrics),
         "classes": [
             {"name": each.name, "precision": each.precision, "recall": each.recall, "support": each.support}
             for each in results.classes
@@ -283,7 +284,7 @@ def _evaluation_file(results: EvaluationResults) -> bytes:
 def _evaluation(results: EvaluationResults | None) -> Evaluation | None:
     if results is None:
         return None
-    return Evaluation(accuracy=results.score.accuracy, samples=results.samples, data_sha256=results.data_sha256)
+    return Evaluation(score=results.score.value, samples=results.samples, data_sha256=results.data_sha256)
 
 
 def _signature(manifest: ReleaseManifest, options: ReleaseOptions, signer: Signer) -> bytes:

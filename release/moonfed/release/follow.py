@@ -1,4 +1,4 @@
-"""Following a run: publishing its newest round that passes an accuracy gate.
+"""Following a run: publishing its newest round that passes a gate.
 
 The repository is the only state. Rounds up to the newest version are never considered, so a version that was rolled
 back stays unserved and is not published again; a later round may replace it.
@@ -6,6 +6,7 @@ back stays unserved and is not published again; a later round may replace it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,37 +17,34 @@ from moonfed.data.source import Source
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.binding import read_metadata
 from moonfed.export.coordinator_client import CoordinatorClient, global_models
-from moonfed.export.scoring import Predictor
+from moonfed.export.scoring import Predictor, Score
 from moonfed.models.repository import MODEL_FILE
 from moonfed.release.model_facts import input_spec, target_spec
 from moonfed.release.model_file import CheckedModel, check_model
 from moonfed.release.publish import candidate_of_run, publish
 from moonfed.release.repository import ModelDirectory
 from moonfed.signing.release_signature import ReleaseKey
+from moonfed.validate import require_at_least
 
-MARGIN = 0.5  # points of top-1 accuracy
-AT_LEAST = 0.0  # percent of correct answers: any
+MARGIN = 0.5  # points of a share, or percent
+AT_LEAST = 0.0  # any
 KEPT = 5  # versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccuracyGate:
-    """The condition for publishing a round: top-1 on the data at most the margin below the served version's.
+class FollowGate:
+    """The condition for publishing a round: its metric on the data at most the margin worse than the served version's.
 
     The first version has nothing to be compared with; it needs `at_least`, and so does every later one.
     """
 
     data: Source
-    margin: float = MARGIN  # percentage points
-    at_least: float = AT_LEAST  # percent
+    margin: float = MARGIN  # see `Score.drop_from`
+    at_least: float = AT_LEAST  # percent of a share, or the worst value of another metric; 0: any
 
     def __post_init__(self) -> None:
-        if not 0 <= self.at_least <= 100:
-            raise InvalidInput(
-                field="at-least", value=self.at_least, allowed="a percentage of correct answers, 0 to 100"
-            )
-        if not 0 <= self.margin <= 100:
-            raise InvalidInput(field="margin", value=self.margin, allowed="points of accuracy, 0 to 100")
+        require_at_least("at-least", self.at_least, 0.0)
+        require_at_least("margin", self.margin, 0.0, below=math.nextafter(100.0, math.inf))
 
     def read(self, manifest: Manifest) -> DataSet:
         """Read the samples; raise InvalidInput if there are none."""
@@ -54,11 +52,12 @@ class AccuracyGate:
         samples.require_samples()
         return samples
 
-    def passes(self, correct: int, served_correct: int | None, samples: int) -> bool:
-        """Compare numbers of correct answers with the served version's; None if no version is served."""
-        if 100 * correct < self.at_least * samples:
+    def passes(self, score: Score, served: Score | None) -> bool:
+        """Compare a score with the served version's; None if no version is served."""
+        reached = round(100 * score.value, 9) if score.metric.share else score.value
+        if self.at_least and not (reached >= self.at_least if score.metric.maximise else reached <= self.at_least):
             return False
-        return served_correct is None or 100 * (served_correct - correct) <= self.margin * samples
+        return served is None or score.drop_from(served) <= self.margin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +65,10 @@ class Decision:
     """The decision on one round's model."""
 
     round: int
-    accuracy: float  # 0 to 1
+    metric: str
+    score: float  # by the metric
     served: int | None  # the version it was compared with
-    served_accuracy: float | None
+    served_score: float | None
     published: bool
     removed: tuple[int, ...] = ()  # versions deleted to limit their number
 
@@ -81,7 +81,7 @@ class ReleaseFollower:
         runs: CoordinatorClient,
         run: str,
         directory: ModelDirectory,
-        gate: AccuracyGate,
+        gate: FollowGate,
         *,
         on_decision: Callable[[Decision], None],
         kept: int = KEPT,
@@ -133,15 +133,17 @@ class ReleaseFollower:
 
     def _decide(self, checked: CheckedModel, samples: DataSet) -> Decision:
         served = max(self._directory.served(), default=None) if self._directory.versions() else None
-        correct = _count_correct(checked.graph, samples)
-        served_correct = _count_correct(self._served_graph(served, checked.manifest), samples) if served else None
-        passed = self._gate.passes(correct, served_correct, len(samples))
+        task = checked.manifest.task.name
+        score = Predictor(checked.graph).score(samples, task)
+        found = Predictor(self._served_graph(served, checked.manifest)).score(samples, task) if served else None
+        passed = self._gate.passes(score, found)
         removed = self._publish(checked) if passed else []
         return Decision(
             round=checked.round,
-            accuracy=correct / len(samples),
+            metric=score.metric.name,
+            score=score.value,
             served=served,
-            served_accuracy=None if served_correct is None else served_correct / len(samples),
+            served_score=None if found is None else found.value,
             published=passed,
             removed=tuple(removed),
         )
@@ -171,8 +173,3 @@ class ReleaseFollower:
                 value=where,
             )
         return graph
-
-
-def _count_correct(graph: bytes, samples: DataSet) -> int:
-    """Count the samples whose label is the most probable class."""
-    return round(Predictor(graph).score(samples.inputs, samples.labels).accuracy * len(samples))

@@ -11,7 +11,14 @@ from collections.abc import Iterable, Sequence
 from moonfed.control.held_out_score import ClassScore, HeldOutScore
 from moonfed.export.inspection import method_rows
 from moonfed.formatting import count, measured
-from moonfed.release.model_facts import CurvePoint, DeviceResults, EvaluationResults, ModelFacts, TrainingHistory
+from moonfed.release.model_facts import (
+    CurvePoint,
+    DeviceResults,
+    EvaluationResults,
+    ModelFacts,
+    TrainingHistory,
+    target_spec,
+)
 from moonfed.release.triton_config import ANY, GraphTensor
 
 CARD_FILE = "MODEL_CARD.md"
@@ -53,7 +60,10 @@ def model_card(facts: ModelFacts) -> str:
 
 
 def _summary(facts: ModelFacts) -> str:
-    classes = f"one of {len(facts.classes)} classes" if facts.classes else "a result"
+    found = target_spec(facts.metadata, "the model")
+    classes = f"one of {len(facts.classes)} classes" if found.kind == "class" else "a result"
+    if found.kind in ("labels", "values", "mask"):
+        classes = found.describe()
     origin = ""
     if "run" in facts.metadata:
         origin = (
@@ -64,12 +74,14 @@ def _summary(facts: ModelFacts) -> str:
 
 
 def _model(facts: ModelFacts) -> str:
+    target = target_spec(facts.metadata, "the model")
+    nouns = target.noun if target.kind in ("labels", "values") else "classes"
     rows = [
         ("file", f"`model.onnx`, {facts.size:,} bytes"),
         ("sha256", f"`{facts.sha256}`"),
         *((f"input `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.inputs),
         *((f"output `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.outputs),
-        *((("classes", ", ".join(map(_cell, facts.classes))),) if facts.classes else ()),
+        *(((nouns, ", ".join(map(_cell, facts.classes))),) if facts.classes else ()),
         *sorted((_LABELS.get(key, key.replace("_", " ")), f"`{_cell(value)}`") for key, value in facts.metadata.items()
                 if key not in ("target", "input")),
     ]  # fmt: skip
@@ -101,8 +113,9 @@ def _quality(results: EvaluationResults) -> list[str]:
     return [
         "## Quality",
         f"On {results.samples:,} samples (sha256 `{results.data_sha256}`): "
-        f"accuracy {results.score.accuracy:.4f}, loss {results.score.loss:.4f}.",
-        _by_class(results.classes),
+        + ", ".join(f"{name} {measured(value)}" for name, value in results.score.metrics.items())
+        + ".",
+        *([_by_class(results.classes)] if results.classes else []),
     ]
 
 

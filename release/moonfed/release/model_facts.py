@@ -5,12 +5,12 @@ Legend: N samples, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from moonfed.bundle.manifest import InputSpec, Manifest, read_input
+from moonfed.bundle.manifest import CLASSIFICATION, InputSpec, Manifest, read_input
 from moonfed.bundle.target import NO_TARGET, TargetSpec, read_target
 from moonfed.client import DeviceEvaluation, Run
 from moonfed.control.held_out_score import ClassScore, HeldOutScore
@@ -82,6 +82,11 @@ class ModelFacts:
         """The class names in the order of the probabilities; empty if the file has none."""
         return target_spec(self.metadata, "the model").names
 
+    @property
+    def labelled(self) -> bool:
+        """Whether the output has a probability for each of the classes or labels."""
+        return target_spec(self.metadata, "the model").kind in ("class", "labels")
+
 
 def target_spec(metadata: Mapping[str, str], where: str) -> TargetSpec:
     """Read what the model predicts from a file's metadata; `NO_TARGET` if it does not say."""
@@ -126,25 +131,26 @@ def _device_results(found: DeviceEvaluation) -> DeviceResults | None:
 
 
 def evaluate_on(graph: bytes, metadata: Mapping[str, str], data: Source) -> EvaluationResults | None:
-    """Read samples and evaluate the model on them; return None if they have no labels."""
+    """Read samples and evaluate the model on them; return None if they have no targets."""
     target = target_spec(metadata, "the model")
     samples = data.read(input_spec(metadata, "the model"), target, labels=IF_PRESENT)
-    return None if samples.targets is None else evaluate(graph, target.names, samples)
+    return None if samples.targets is None else evaluate(graph, metadata, samples)
 
 
-def evaluate(graph: bytes, classes: Sequence[str], samples: DataSet) -> EvaluationResults:
-    """Evaluate the model on samples with labels; raise InvalidInput if there are none."""
+def evaluate(graph: bytes, metadata: Mapping[str, str], samples: DataSet) -> EvaluationResults:
+    """Evaluate the model on samples with targets; raise InvalidInput if there are none."""
     samples.require_samples()
     predictor = Predictor(graph)
     return EvaluationResults(
         samples=len(samples),
         data_sha256=samples.sha256(),
-        score=predictor.score(samples.inputs, samples.labels),
-        classes=_by_class(predictor, samples, classes),
+        score=predictor.score(samples, metadata.get("task", CLASSIFICATION.name)),
+        classes=_by_class(predictor, samples) if samples.target.kind == "class" else (),
     )
 
 
-def _by_class(predictor: Predictor, samples: DataSet, classes: Sequence[str]) -> tuple[ClassScore, ...]:
+def _by_class(predictor: Predictor, samples: DataSet) -> tuple[ClassScore, ...]:
+    classes = samples.classes
     starts = range(0, len(samples), BATCH)
     predicted_N = np.concatenate([predictor.predict(samples.inputs[i : i + BATCH]).argmax(axis=1) for i in starts])
     predicted_C = np.bincount(predicted_N, minlength=len(classes))

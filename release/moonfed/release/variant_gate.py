@@ -10,7 +10,7 @@ from moonfed.errors import InvalidInput
 from moonfed.export.scoring import Score
 from moonfed.validate import require_at_least
 
-MAX_DROP = 0.5  # points of top-1
+MAX_DROP = 0.5  # see `Score.drop_from`
 SMALLER = 0.99  # of the bytes: shorter names and metadata alone do not count
 FASTER = 0.95  # of the time: beyond the noise of medians on one machine
 SLOWER = 1.05  # of the time: at most, unless size alone matters
@@ -45,7 +45,7 @@ def judge(
     max_drop: float,
     keep: Keep = KEEPS[0],
 ) -> Verdict:
-    """Keep a variant that is smaller than its parent and at most `max_drop` points of top-1 below float32.
+    """Keep a variant that is smaller than its parent and at most `max_drop` worse than float32 (`Score.drop_from`).
 
     The parent is the model that the variant was made from. If `keep` is "smaller", its speed does not
     matter; else it must be at most 5 % slower in every pass.
@@ -84,23 +84,19 @@ def read_keep(text: str) -> Keep:
 
 
 def _inaccurate(variant: Measurements, float32: Measurements, max_drop: float) -> Verdict | None:
-    drop = accuracy_drop(variant.score, float32.score)
+    drop, metric = variant.score.drop_from(float32.score), float32.score.metric
     if drop <= max_drop:
         return None
-    return Verdict(kept=False, reason=f"top-1 falls by {drop:.2f} points; at most {max_drop:g} are allowed")
+    change = f"{'falls' if metric.maximise else 'rises'} by {drop:.2f} {'points' if metric.share else 'percent'}"
+    return Verdict(kept=False, reason=f"{metric.name} {change}; at most {max_drop:g} are allowed")
 
 
 def _ratios(variant: Measurements, parent: Measurements) -> dict[str, float]:
     return {name: variant.milliseconds[name] / parent.milliseconds[name] for name in parent.milliseconds}
 
 
-def accuracy_drop(score: Score, reference: Score) -> float:
-    """Return the points of top-1 below the reference's; negative if it is above."""
-    return round(100 * (reference.accuracy - score.accuracy), 9)  # otherwise one sample of 200 would exceed 0.5
-
-
 def require_max_drop(value: float) -> None:
-    """Raise InvalidInput unless it is a number of points."""
+    """Raise InvalidInput unless it is a number of points, or percent."""
     require_at_least("max-drop", value, 0)
 
 

@@ -54,7 +54,7 @@ def table(report: ReportDocument) -> str:
     """Format one line per variant and, below, each decision with its reason."""
     entries = report["variants"]
     timings = list(entries[0]["milliseconds"])
-    head = ["variant", "bytes", "top-1", "drop", "loss", "difference", *(f"ms {name}" for name in timings)]
+    head = ["variant", "bytes", entries[0]["metric"], "drop", "loss", "difference", *(f"ms {name}" for name in timings)]
     rows = [head, *([*_cells(entry), *(f"{entry['milliseconds'][name]:.3g}" for name in timings)] for entry in entries)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
@@ -74,9 +74,10 @@ def _entry(variant: Variant, output: Path) -> ReportDocument:
         "file": variant_path(output, variant.name).name if verdict.kept else None,
         "sha256": ref_of_bytes(variant.graph).sha256,
         "bytes": measured.bytes,
-        "top1": measured.score.accuracy,
-        "drop_points": variant.drop,
-        "loss": measured.score.loss,
+        "metric": measured.score.metric.name,
+        "score": measured.score.value,
+        "drop": variant.drop,
+        "loss": measured.score.metrics["loss"],
         "max_abs_diff": variant.difference,
         "milliseconds": dict(measured.milliseconds),
     }
@@ -86,8 +87,8 @@ def _cells(entry: ReportDocument) -> list[str]:
     return [
         entry["variant"],
         f"{entry['bytes']:,}",
-        f"{entry['top1']:.4f}",
-        f"{entry['drop_points']:.2f}",
+        f"{entry['score']:.4f}",
+        f"{entry['drop']:.2f}",
         f"{entry['loss']:.4f}",
         f"{entry['max_abs_diff']:.2g}",
     ]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle.manifest import CLASSIFICATION
 from moonfed.data.data_set import DataSet
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import read_metadata, with_metadata
@@ -19,7 +20,6 @@ from moonfed.release.variant_gate import (
     Keep,
     Measurements,
     Verdict,
-    accuracy_drop,
     judge,
     judge_optimised,
 )
@@ -38,7 +38,7 @@ class VariantOptions:
 
     names: tuple[str, ...] = ()  # of VARIANTS
     optimised: bool = False  # also make ONNX Runtime's optimised copies
-    max_drop: float = MAX_DROP  # points of top-1
+    max_drop: float = MAX_DROP  # see `Score.drop_from`
     keep: Keep = KEEPS[0]
     calibration: Calibration | None = None
 
@@ -51,8 +51,8 @@ class Variant:
     parent: str  # the variant it was made from; empty for float32
     graph: bytes  # the file, including its metadata
     measurements: Measurements
-    drop: float  # points of top-1 below float32; negative if above
-    difference: float  # the largest between a probability and float32's
+    drop: float  # from float32, see `Score.drop_from`
+    difference: float  # the largest between an output and float32's
     verdict: Verdict
 
 
@@ -80,8 +80,8 @@ def make_variants(
 ) -> list[Variant]:
     """Make float32 and every requested variant, kept or not.
 
-    `graph`: a checked model. `data`: labelled test data to judge all of them on. `on_step` gets the name of each step,
-    which may take minutes. Raises InvalidInput for no samples, or for int8 without calibration data.
+    `graph`: a checked model. `data`: test data with targets to judge all of them on. `on_step` gets the name of each
+    step, which may take minutes. Raises InvalidInput for no samples, or for int8 without calibration data.
     """
     if len(data) == 0:
         raise InvalidInput("data hold no samples; variants are judged on at least one")
@@ -121,7 +121,8 @@ def _with_origin(converted: bytes, parent: bytes, notes: Mapping[str, str]) -> b
 def _measure_and_judge(
     graphs: Mapping[str, bytes], parents: Mapping[str, str], data: DataSet, options: VariantOptions
 ) -> list[Variant]:
-    measured, float32 = measure(graphs, data), graphs[FLOAT32]
+    float32 = graphs[FLOAT32]
+    measured = measure(graphs, data, read_metadata(float32).get("task", CLASSIFICATION.name))
     verdicts = {FLOAT32: Verdict(kept=True, reason="the reference for the others")}
     for name, parent in parents.items():
         if not parent:
@@ -140,7 +141,7 @@ def _measure_and_judge(
             parent=parents[name],
             graph=graph,
             measurements=measured[name],
-            drop=accuracy_drop(measured[name].score, measured[FLOAT32].score),
+            drop=measured[name].score.drop_from(measured[FLOAT32].score),
             difference=largest_difference(graph, float32, data.inputs),
             verdict=verdicts[name],
         )

@@ -217,9 +217,7 @@ def test_without_labels_a_folder_that_cannot_be_read_is_counted(pictures: Path) 
     for path in (pictures / "dog", pictures / "cat" / "more"):
         path.chmod(0)
     done = run_unprivileged(
-        READ.replace('class_target(("cat", "dog")))', 'class_target(("cat", "dog")), labels="ignored")').replace(
-            ".labels", ".inputs"
-        ),
+        READ.replace("(spec, target).labels", '(spec, target, labels="ignored").inputs'),
         pictures,
     )
     for path in (pictures / "dog", pictures / "cat" / "more"):

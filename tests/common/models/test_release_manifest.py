@@ -72,8 +72,8 @@ VARIANT = dict(MANIFEST.variants["float32"])
         ({"variants": {"float32": {}}}, "files of variant 'float32' is"),
         ({"variants": {"float32": {**VARIANT, **{f"f{n}": ref("x") for n in range(20)}}}}, "number of files"),
         ({"plan": {}}, "plan is"),
-        ({"evaluation": Evaluation(accuracy=1.5, samples=1, data_sha256="")}, "accuracy is 1.5"),
-        ({"evaluation": Evaluation(accuracy=float("nan"), samples=1, data_sha256="")}, "accuracy is nan"),
+        ({"evaluation": Evaluation(score=1.5, samples=1, data_sha256="")}, "accuracy is 1.5"),
+        ({"evaluation": Evaluation(score=float("nan"), samples=1, data_sha256="")}, "accuracy is nan"),
     ],
 )
 def test_a_wrong_field_is_named(fields: dict[str, Any], message: str) -> None:

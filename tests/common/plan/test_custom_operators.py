@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from moonfed.plan.custom_operators import adam_, sgd_
+from moonfed.plan.custom_operators import adam_, lstm, sgd_
 
 VALUES: dict[str, float] = {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.01}
 Lists = tuple[list[torch.Tensor], list[torch.Tensor | None], list[torch.Tensor]]
@@ -186,3 +186,64 @@ def scripted(parameters: list[torch.Tensor], gradients: list[torch.Tensor | None
 def test_a_plan_cannot_avoid_the_checks() -> None:
     with pytest.raises(RuntimeError, match="must be equal in shape"):
         scripted([torch.zeros(1 << 20)], [torch.zeros(1)], [torch.zeros(1 << 20)])
+
+
+def lstm_arguments(**others: Any) -> dict[str, Any]:
+    """Of two layers in both directions, three inputs and four cells."""
+    layer = torch.nn.LSTM(3, 4, num_layers=2, bidirectional=True)
+    states = torch.zeros(4, 2, 4)
+    usual = {
+        "inputs": torch.randn(5, 2, 3),
+        "states": [states, states],
+        "weights": [parameter.detach() for parameter in layer.parameters()],
+        "has_biases": True,
+        "layers": 2,
+        "dropout": 0.0,
+        "train": False,
+        "bidirectional": True,
+        "batch_first": False,
+    }
+    return usual | others
+
+
+def test_an_lstm_is_torchs() -> None:
+    given = lstm_arguments()
+    inputs, states, weights, *others = given.values()
+    torch.testing.assert_close(lstm(**given), torch.lstm(inputs, states, weights, *others))
+
+
+def weights_with(place: int, weight: torch.Tensor) -> list[torch.Tensor]:
+    weights: list[torch.Tensor] = lstm_arguments()["weights"]
+    return [*weights[:place], weight, *weights[place + 1 :]]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        pytest.param({"weights": weights_with(0, torch.zeros(16, 2))}, id="narrow-weight"),
+        pytest.param({"weights": weights_with(1, torch.zeros(4, 4))}, id="short-weight"),
+        pytest.param({"weights": weights_with(2, torch.zeros(1))}, id="short-bias"),
+        pytest.param({"weights": weights_with(8, torch.zeros(16, 4))}, id="second-layer"),
+        pytest.param({"weights": weights_with(3, torch.zeros(16, dtype=torch.int64))}, id="integers"),
+        pytest.param({"weights": weights_with(3, torch.zeros(16, dtype=torch.float64))}, id="types"),
+        pytest.param({"weights": weights_with(0, torch.zeros(16, 3).to_sparse())}, id="sparse"),
+        pytest.param({"weights": []}, id="no-weights"),
+        pytest.param({"has_biases": False}, id="surplus-biases"),
+        pytest.param({"layers": 3}, id="more-layers"),
+        pytest.param({"layers": 0}, id="no-layers"),
+        pytest.param({"layers": 2**62}, id="too-many-layers"),
+        pytest.param({"bidirectional": False}, id="one-direction"),
+        pytest.param({"batch_first": True}, id="swapped"),
+        pytest.param({"inputs": torch.randn(5, 2, 4)}, id="wide-input"),
+        pytest.param({"inputs": torch.randn(5, 3)}, id="unbatched"),
+        pytest.param({"inputs": torch.randn(0, 2, 3)}, id="empty"),
+        pytest.param({"inputs": torch.zeros(5, 2, 3, dtype=torch.int64)}, id="integer-input"),
+        pytest.param({"states": [torch.zeros(4, 2, 4)]}, id="one-state"),
+        pytest.param({"states": [torch.zeros(4, 2, 4), torch.zeros(4, 1, 4)]}, id="short-state"),
+        pytest.param({"states": [torch.zeros(4, 2, 5), torch.zeros(4, 2, 5)]}, id="wide-states"),
+        pytest.param({"dropout": 1.5}, id="dropout"),
+    ],
+)
+def test_an_lstm_with_tensors_of_other_sizes_is_refused(others: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"LSTM|dropout|dense"):
+        lstm(**lstm_arguments(**others))

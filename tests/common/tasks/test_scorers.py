@@ -36,7 +36,8 @@ def score(
 
 def chances(generator: np.random.Generator, shape: tuple[int, ...], axis: int) -> Array:
     values = np.exp(2 * generator.normal(size=shape))
-    return (values / values.sum(axis=axis, keepdims=True)).astype(np.float32)
+    found: Array = (values / values.sum(axis=axis, keepdims=True)).astype(np.float32)
+    return found
 
 
 @pytest.mark.parametrize("batch", BATCHES)

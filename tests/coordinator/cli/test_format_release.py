@@ -36,7 +36,7 @@ def release(version: int = 3) -> Release:
         signature=BLOB,
         classes=("cat", "dog"),
         variants={"float32": BLOB},
-        accuracy=0.9312,
+        score=0.9312,
         samples=1000,
     )
 
@@ -94,14 +94,14 @@ def test_every_state_has_a_place() -> None:
 
 def test_releases_are_listed_and_shown() -> None:
     head, line = release_lines([release()], WIDTH)
-    assert head.split() == ["release", "version", "created", "run", "round", "accuracy", "variants"]
+    assert head.split() == ["release", "version", "created", "run", "round", "score", "variants"]
     assert line.split()[:2] == ["digits", "3"]
     assert max(map(len, (head, line))) <= WIDTH
     shown = dict(line.split(maxsplit=1) for line in release_details(release()))
     assert shown["created"] == "2023-11-14 22:13:20 UTC by ann"
     assert shown["accuracy"] == "0.9312 on 1,000 samples"
     assert shown["float32"] == "4.20 MB"
-    unscored = replace(release(), accuracy=None)
+    unscored = replace(release(), score=None)
     assert dict(line.split(maxsplit=1) for line in release_details(unscored))["accuracy"] == "-"
 
 

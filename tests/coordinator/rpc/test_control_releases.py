@@ -63,7 +63,7 @@ def test_a_release_reaches_a_device_that_reports_what_became_of_it(
     created = create(calls.operator, signed_release("run", BUNDLE))
     assert (created.name, created.version, created.run, created.round) == (NAME, 1, "run", 0)
     assert sorted(created.variants) == ["float32", "int8"]
-    assert (created.accuracy, created.samples, created.operator) == (0.9, 100, "operator")
+    assert (created.score, created.samples, created.operator) == (0.9, 100, "operator")
 
     device = calls.device("cam-1")
     session = device.connect(fingerprint="f")

@@ -21,6 +21,7 @@ from moonfed.edge_client.agent.fingerprint import REFUSED
 from moonfed.edge_client.state.trust import load, pin
 from moonfed.fleet.class_bits import pack_classes
 from moonfed.plan.inspection.older_torch import requirements
+from moonfed.transport.client import to_message
 from tests.edge_client.conftest import Bundle, Device, check_of
 from tests.support.device_coordinator import Coordinator
 from tests.support.device_samples import draw
@@ -113,6 +114,31 @@ def test_a_device_whose_torch_lacks_an_operator_is_not_eligible(
         reason = coordinator.wait_for_answer(int(run[-1])).reason
         lacks = f"this plan calls {lacking}, which torch {torch.__version__} of this device lacks"
         assert reason == (lacks if lacking else "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        (b'"target":{"kind":"class"', b'"target":{"kind":"boxes"', "target.kind"),
+        (b'"input":{"kind":"features"', b'"input":{"kind":"video"', "input.kind"),
+        (b'"format":"moonfed-bundle/4"', b'"format":"moonfed-bundle/5"', "format"),
+    ],
+    ids=["target", "input", "format"],
+)
+def test_a_device_declines_what_only_later_software_knows_in_one_sentence(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, old: bytes, new: bytes, field: str
+) -> None:
+    content = bundle.manifest.to_bytes().replace(old, new)
+    assert content != bundle.manifest.to_bytes()
+    check = check_of(bundle)
+    for ref, blob in ((check.manifest, content), (check.signature, signature(content).to_bytes())):
+        ref.CopyFrom(to_message(coordinator.blobs.put_bytes(blob)))
+    coordinator.assign(check)
+    device.start(samples)
+    reason = coordinator.wait_for_answer().reason
+    assert field in reason
+    assert "\n" not in reason
+    assert "unexpected" not in reason
 
 
 def test_a_folder_that_is_no_class_is_reported_by_its_name_and_can_be_left_out(

@@ -14,7 +14,6 @@ import pytest
 
 from moonfed.available_memory import Available, fields
 from moonfed.blobs.store import BlobDirectory
-from moonfed.blobs.tensors import TensorSpec
 from moonfed.bundle.manifest import PLAN_FILE, WEIGHTS_FILE, InputSpec, Manifest
 from moonfed.bundle.target import class_target
 from moonfed.edge_client.agent.worker_process import WorkerProcess
@@ -25,7 +24,6 @@ from moonfed.edge_client.resources.memory_estimate import (
     PROGRAM_BYTES,
     Need,
     reference_bytes,
-    representation_width,
     require_fits,
     round_bytes,
     sample_bytes,
@@ -48,7 +46,9 @@ PLENTY = Available(host=10**12)
 
 
 def changed(manifest: Manifest, *, activation_bytes: int = 0, frozen_encoders: int = 0) -> Manifest:
-    plan = replace(manifest.plan, activation_bytes=activation_bytes, frozen_encoders=frozen_encoders)
+    plan = replace(
+        manifest.plan, activation_bytes=activation_bytes, frozen_encoders=frozen_encoders, representation=256
+    )
     return replace(manifest, plan=plan)
 
 
@@ -129,13 +129,11 @@ def test_references_are_kept_once_for_each_copy_of_the_data_that_comes_back(
     assert need.host["references"] == copies * 10 * 2 * 256 * 4
 
 
-def test_the_width_of_a_representation_is_found_in_the_manifest(bundle: Bundle) -> None:
-    assert representation_width(bundle.manifest) == 256  # [C, D] of the output layer
-    prototypes = (TensorSpec("present", (3,), "statistic"), TensorSpec("prototypes", (3, 17), "statistic"))
-    assert representation_width(replace(bundle.manifest, downlink={"prototypes": prototypes})) == 17
-    others = tuple(spec for spec in bundle.manifest.tensors if not spec.name.startswith("output_layer"))
-    unknown = replace(changed(bundle.manifest, activation_bytes=4001), tensors=others)
-    assert representation_width(unknown) == 1001  # no wider than what is kept of it
+@pytest.mark.parametrize("width", [0, 17, 4096])
+def test_references_have_the_width_that_the_manifest_states(bundle: Bundle, width: int) -> None:
+    manifest = bundle.manifest
+    stated = replace(manifest, plan=replace(manifest.plan, frozen_encoders=3, representation=width))
+    assert reference_bytes(stated) == 3 * 4 * width
 
 
 def test_a_method_without_frozen_encoders_has_no_references(scaffold: Bundle) -> None:

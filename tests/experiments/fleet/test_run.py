@@ -55,9 +55,9 @@ def test_a_simulation_leaves_its_rounds_model_and_recipe(tmp_path: Path, monkeyp
     graph = bind(
         (result.bundle / GRAPH_FILE).read_bytes(), np.array(open_model(result.model, manifest.tensors)), manifest
     )
-    score = Predictor(graph).score(data.test.inputs, data.test.labels)  # independent of the plan
-    assert result.score == pytest.approx(score.accuracy)
-    assert result.rounds[-1].loss == pytest.approx(score.loss, rel=1e-4)
+    score = Predictor(graph).score(data.test)  # independent of the plan
+    assert result.score == pytest.approx(score.value)
+    assert result.rounds[-1].loss == pytest.approx(score.metrics["loss"], rel=1e-4)
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["accuracy"] == result.score
     assert [progress.fraction for progress in told] == sorted(progress.fraction for progress in told)
     assert (told[0].fraction, told[-1].fraction, told[-1].score) == (0.0, 1.0, result.rounds[-1])

@@ -204,7 +204,7 @@ class AsyncRunCalls:
         has ended. `wait`: return when it has ended, not when it has begun.
 
         Example:
-            print((await coordinator.evaluate("digits", deadline=600)).accuracy)
+            print((await coordinator.evaluate("digits", deadline=600)).value)
         """
         request = control_pb2.EvaluateRunRequest(run=run, round=round, deadline_seconds=deadline, again=again)
         found = await self.connection.ask(Evaluation, "EvaluateRun", request)

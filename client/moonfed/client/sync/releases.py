@@ -21,7 +21,7 @@ class ReleaseCalls:
         """List all versions of all releases, or of one.
 
         Example:
-            accuracies = {found.version: found.accuracy for found in coordinator.releases("digits")}
+            scores = {found.version: found.score for found in coordinator.releases("digits")}
         """
         request, kind = control_pb2.ListReleasesRequest(name=name), control_pb2.ListReleasesReply
         reply = self.connection.ask(kind, "ListReleases", request)
@@ -31,7 +31,7 @@ class ReleaseCalls:
         """Return one version of a release, by default the newest; raises NotFound.
 
         Example:
-            print(coordinator.release("digits").accuracy)
+            print(coordinator.release("digits").score)
         """
         request = control_pb2.GetReleaseRequest(name=name, version=version or 0)
         return self.connection.ask(Release, "GetRelease", request)
@@ -50,9 +50,9 @@ class ReleaseCalls:
     ) -> Deployment:
         """Deploy a version to all devices, or some of them; each installs it unless it declines.
 
-        `percent`: of the devices with these labels, rounded up. `max_drop`: points by which a device's holdout accuracy
-        may fall below its current version's. Raises InvalidInput if no known device has the labels, unless
-        `allow_empty`.
+        `percent`: of the devices with these labels, rounded up. `max_drop`: points, or percent, by which it may be
+        worse than the current version on a device's holdout. Raises InvalidInput if no known device has the labels,
+        unless `allow_empty`.
 
         Example:
             coordinator.deploy("digits", 3, percent=10, labels={"site": "berlin"})

@@ -206,7 +206,7 @@ class RunCalls:
         has ended. `wait`: return when it has ended, not when it has begun.
 
         Example:
-            print(coordinator.evaluate("digits", deadline=600).accuracy)
+            print(coordinator.evaluate("digits", deadline=600).value)
         """
         request = control_pb2.EvaluateRunRequest(run=run, round=round, deadline_seconds=deadline, again=again)
         found = self.connection.ask(Evaluation, "EvaluateRun", request)

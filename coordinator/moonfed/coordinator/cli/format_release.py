@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from moonfed.control.releases import DeployedDevice, Deployment, Release
 from moonfed.coordinator.cli.format import ago, moment
 from moonfed.coordinator.cli.layout import LINES, shorten, table, wrap
-from moonfed.formatting import count, number_text
+from moonfed.formatting import count, measured, number_text
 from moonfed.labels import write_labels
 
 NAME = 24  # columns of a device's name at most, where the width is limited
 UNKNOWN = "-"
 # The states that need an operator's attention come first, those in which nothing happens last.
 STATES = ("fell-back", "failed", "declined", "accepted", "pending", "returning", "installed", "returned", "superseded")
-RELEASE_HEADS = ("release", "version", "created", "run", "round", "accuracy", "variants")
+RELEASE_HEADS = ("release", "version", "created", "run", "round", "score", "variants")
 DEPLOYMENT_HEADS = ("release", "number", "version", "status", "devices", "states")
 DEVICE_HEADS = ("device", "seen", "state", "has", "reported", "score", "reason")
 
@@ -28,7 +28,7 @@ def release_lines(releases: Sequence[Release], width: int | None = None) -> list
             moment(release.created),
             release.run,
             str(release.round),
-            _accuracy(release),
+            _released_score(release),
             ", ".join(release.variants),
         ]
         for release in releases
@@ -43,8 +43,8 @@ def release_details(release: Release) -> list[str]:
         "version": str(release.version),
         "created": f"{moment(release.created)} by {release.operator}",
         "run": f"{release.run}, round {release.round}",
-        "accuracy": _accuracy(release)
-        + (f" on {count(release.samples, 'sample')}" if release.accuracy is not None else ""),
+        release.metric.name: _released_score(release)
+        + (f" on {count(release.samples, 'sample')}" if release.score is not None else ""),
         "classes": ", ".join(release.classes),
     }
     facts |= {name: f"{model.size / 1e6:.2f} MB" for name, model in release.variants.items()}
@@ -163,5 +163,5 @@ def _selection(deployment: Deployment) -> str:
     )
 
 
-def _accuracy(release: Release) -> str:
-    return UNKNOWN if release.accuracy is None else f"{release.accuracy:.4f}"
+def _released_score(release: Release) -> str:
+    return UNKNOWN if release.score is None else measured(release.score)

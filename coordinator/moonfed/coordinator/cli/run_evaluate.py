@@ -34,7 +34,7 @@ def evaluate(
     """Have devices score a run's global model on their holdouts, along with their own latest models.
 
     Waits until the run's devices have answered. If you interrupt the command, the evaluation continues; the same
-    command waits for it again. Each device reports only three counts of samples.
+    command waits for it again. Each device reports only the size of its holdout and two scores.
 
     Example: moonfed-coordinator run evaluate digits
     """

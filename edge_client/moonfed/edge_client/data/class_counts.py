@@ -1,4 +1,4 @@
-"""A device's samples for a bundle, counted by class."""
+"""A device's samples for a bundle, counted by class or label."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from moonfed.bundle.manifest import Manifest
+from moonfed.data.data_set import Targets
 from moonfed.data.open_source import open_source
 from moonfed.edge_client.data.split import split_rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClassCounts:
-    """Samples of each class, in the bundle's order, and how many of all are held out."""
+    """How many samples there are, and how many with each class or label, in the bundle's order."""
 
-    names: tuple[str, ...]
-    counts: tuple[int, ...]
+    total: int
     held_out: int
-
-    @property
-    def total(self) -> int:
-        """All samples."""
-        return sum(self.counts)
+    names: tuple[str, ...]  # none, if targets are neither classes nor labels
+    counts: tuple[int, ...]
 
     @property
     def trained(self) -> int:
@@ -36,8 +33,21 @@ def count_samples(
 ) -> ClassCounts:
     """Read the samples of `--data` for a bundle; InvalidInput names what does not fit."""
     samples = open_source(data, target, ignored_folders=ignored_folders).read(manifest.input, manifest.target)
-    held_out = len(split_rows(samples, holdout)[1])
-    if manifest.target.kind != "class":
-        return ClassCounts((manifest.target.noun,), (len(samples),), held_out)
-    counts = np.bincount(samples.known_targets(), minlength=len(manifest.classes))
-    return ClassCounts(manifest.classes, tuple(map(int, counts)), held_out)
+    counts = _counts(samples.known_targets(), manifest.target.kind, len(manifest.classes))
+    return ClassCounts(
+        total=len(samples),
+        held_out=len(split_rows(samples, holdout)[1]),
+        names=manifest.classes if counts else (),
+        counts=counts,
+    )
+
+
+def _counts(targets: Targets, kind: str, names: int) -> tuple[int, ...]:
+    """Count the samples of each class, with each label, or with a pixel of each class."""
+    if kind == "class":
+        return tuple(map(int, np.bincount(targets, minlength=names)))
+    if kind == "labels":
+        return tuple(map(int, (targets == 1).sum(axis=0)))
+    if kind == "mask":
+        return tuple(int((targets == place).any(axis=(1, 2)).sum()) for place in range(names))
+    return ()

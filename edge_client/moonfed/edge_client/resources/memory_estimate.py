@@ -2,18 +2,18 @@
 
 A round that would not fit is declined before it starts; `moonfed-client profile` makes the same check. The estimate
 follows from the manifest, the samples and the settings. The factors were measured: see docs/devices.md.
-Legend: N samples, B a batch's samples, C classes, D width of a representation, k previous models.
+Legend: N samples, B a batch's samples, D width of a representation, k previous models.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil, prod
+from math import prod
 
 from moonfed.available_memory import Available
 from moonfed.blobs.schema import TensorSpec, model_size
-from moonfed.bundle.manifest import CLASS_MEANS, PROTOTYPES, SGD, Manifest, Roles
+from moonfed.bundle.manifest import SGD, Manifest, Roles
 from moonfed.edge_client.resources.placement import Memory, Placement
 from moonfed.errors import ResourceExhausted
 from moonfed.sizes import human
@@ -138,24 +138,8 @@ def sample_bytes(manifest: Manifest) -> int:
 
 
 def reference_bytes(manifest: Manifest) -> int:
-    """Return the maximum bytes of one sample's references: 1 + k representations of width D; 0 without any."""
-    if manifest.plan.frozen_encoders == 0:
-        return 0
-    return manifest.plan.frozen_encoders * representation_width(manifest) * FLOAT
-
-
-def representation_width(manifest: Manifest) -> int:
-    """Return D, or an upper bound of it.
-
-    Prototypes and class means are [C, D]; otherwise the output layer's weight has it, if that is a matrix [C, D]. For
-    any other output layer, the backward pass needs its input, so D is at most the values that a step keeps per sample.
-    """
-    shared = [*manifest.downlink.get(PROTOTYPES, ()), *manifest.uplink.get(CLASS_MEANS, ())]
-    outputs = [spec for spec in manifest.tensors if spec.name.startswith("output_layer.")]
-    matrices = [spec.shape for spec in (*shared, *outputs) if len(spec.shape) == 2]
-    if matrices and matrices[0][0] == len(manifest.classes):
-        return matrices[0][1]
-    return ceil(manifest.plan.activation_bytes / FLOAT)
+    """Return the bytes of one sample's references: 1 + k representations of width D; 0 without any."""
+    return manifest.plan.frozen_encoders * manifest.plan.representation * FLOAT
 
 
 def _anchors(manifest: Manifest) -> int:

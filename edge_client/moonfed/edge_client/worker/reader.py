@@ -15,7 +15,7 @@ from typing import Any
 
 from moonfed.bundle.manifest import InputSpec
 from moonfed.bundle.target import TargetSpec
-from moonfed.data.bad_cells import UnusableTable
+from moonfed.data.bad_cells import UnusableData
 from moonfed.data.open_source import open_source
 from moonfed.data.source import Source
 from moonfed.edge_client.data.cache import Reader
@@ -56,7 +56,7 @@ class SampleReader:
         self._reader = None  # after a failure the source is read again
         try:
             raw = source.read_if_changed(form, TargetSpec.from_document(target), heartbeats.work)
-        except UnusableTable as error:  # the coordinator is told the reason, which must not quote data
+        except UnusableData as error:  # the coordinator is told the reason, which must not quote data
             _log.warning("%s", error)
             raise InvalidInput(error.public) from error
         if raw is not None:

@@ -25,6 +25,7 @@ class ClassCriterion(Criterion):
 
     focal: Final[bool]  # TorchScript compiles no branches that are not taken
     weighted: Final[bool]
+    balanced: Final[bool]
 
     def __init__(self, task: Classification, target: TargetSpec, sample: InputSpec) -> None:
         super().__init__()
@@ -36,8 +37,27 @@ class ClassCriterion(Criterion):
         self.focal = task.loss == "focal"
         self.focus = task.focus
         self.smoothing = task.label_smoothing
-        self.weighted = bool(weights)
-        self.weights_C = torch.tensor(weights or [1.0])
+        self.balanced = task.class_weights == "balanced"
+        self.weighted = self.balanced or bool(weights)
+        self.weights_C = torch.tensor(weights or [1.0] * classes)
+        self.counts_C = torch.zeros(classes)
+
+    def begin(self) -> None:
+        """Forget the counts of the previous round."""
+        if self.balanced:
+            self.counts_C.zero_()
+            self.weights_C.fill_(1.0)
+
+    def wants_survey(self) -> bool:
+        """Return whether classes are to be counted."""
+        return self.balanced
+
+    def survey(self, targets: torch.Tensor) -> None:
+        """Count classes; a class's weight is n / (C · n_c), and 0 where there are none."""
+        classes_C = torch.arange(self.counts_C.size(0), device=targets.device)
+        self.counts_C.add_((targets.unsqueeze(1) == classes_C).sum(0))
+        mean = self.counts_C.sum() / self.counts_C.size(0)
+        self.weights_C.copy_(torch.where(self.counts_C > 0, mean / self.counts_C.clamp(min=1.0), 0.0))
 
     def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the mean loss of logits [B, C] and labels [B]."""

@@ -24,6 +24,16 @@ class Criterion(torch.nn.Module, ABC):
         """Return the loss's targets [B, …] of preprocessed samples and raw targets; by default the raw ones."""
         return targets
 
+    def begin(self) -> None:
+        """Begin a round."""
+
+    def wants_survey(self) -> bool:
+        """Return whether `survey` must see all targets of the round before its first step."""
+        return False
+
+    def survey(self, targets: torch.Tensor) -> None:
+        """See a batch of the loss's targets."""
+
     @abstractmethod
     def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the batch's mean loss, a scalar."""

@@ -3,7 +3,7 @@
 import { get, repeat } from "./api.js";
 import { action, confirm, field } from "./dialog.js";
 import { badge, card, h, link, path, replace } from "./dom.js";
-import { age, ago, bytes, count, moment, percent } from "./format.js";
+import { age, ago, bytes, count, measured, moment, percent } from "./format.js";
 import { deploymentBadge, stateBar } from "./models.js";
 import { Table } from "./table.js";
 
@@ -15,7 +15,7 @@ export async function show(root, name) {
   let found = await get(base);
   const versions = new Table("Versions", [
     { name: "version", label: "Version", width: "92px", narrow: "64px", cell: (row) => link(path("models", name, row.version), `v${row.version}`), sort: (row) => row.version },
-    { name: "accuracy", label: "Accuracy", width: "104px", kind: "number", cell: (row) => percent(row.accuracy, 2), sort: (row) => row.accuracy },
+    { name: "score", label: "Score", width: "104px", kind: "number", cell: (row) => measured(row.score, row.metric), sort: (row) => row.score },
     { name: "run", label: "Run", cell: (row) => [link(path("runs", row.run), row.run), `, round ${row.round}`], sort: (row) => row.run },
     { name: "variants", label: "Variants", wide: true, cell: (row) => Object.entries(row.variants).map(([variant, model]) => `${variant} (${bytes(model.size)})`).join(", ") },
     { name: "created", label: "Created", width: "190px", wide: true, cell: (row) => `${ago(row.created)} by ${row.operator}`, sort: (row) => age(row.created) },
@@ -47,7 +47,7 @@ export async function show(root, name) {
       field("percent", "Percent of the devices", h("input", { type: "number", min: 1, max: 100, step: "any", value: 10, required: true }), Number),
       field("variant", "Variant", variant),
       field("labels", "Labels, such as site=berlin (empty: any device)", h("input", { type: "text", placeholder: "site=berlin, tier=gold" })),
-      field("max_drop", "Gate: points of accuracy that a device may lose on its holdout", h("input", { type: "number", min: 0, max: 100, step: "any", value: 1, required: true }), Number),
+      field("max_drop", "Gate: points (or percent) that a device may lose on its holdout", h("input", { type: "number", min: 0, max: 100, step: "any", value: 1, required: true }), Number),
     ];
     await confirm({ title: `Deploy version ${release.version} of ${name}?`, text: "The chosen devices fetch and verify it, and install it unless it fails the gate on their own holdout.", verb: "Deploy",
       path: `${base}/deploy`, document: { version: release.version }, fields });
