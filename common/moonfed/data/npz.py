@@ -77,6 +77,20 @@ def read_arrays(path: Path) -> tuple[Targets, Targets | None]:
         return inputs, np.asarray(_array(archive, "targets", path)) if "targets" in archive.files else None
 
 
+def read_parties(path: Path, name: str) -> list[object]:
+    """Return an array of the parties of samples; InvalidInput unless it has one for each."""
+    with _opened(path) as archive:
+        found, inputs = (np.asarray(_array(archive, field, path)) for field in (name, "inputs"))
+    if found.shape != inputs.shape[:1]:
+        raise InvalidInput(
+            f"{name} of {path} has shape {list(found.shape)}; it must be [{len(inputs)}], a party for each input",
+            field=f"shape of {name}",
+            value=list(found.shape),
+        )
+    parties: list[object] = found.tolist()
+    return parties
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
     with path.open("rb") as file:  # numpy leaves a damaged one open

@@ -150,6 +150,8 @@ def _require_task(target: TargetSpec, task: str, text: str) -> None:
 
 def split_samples(name: str, samples: DataSet, spec: InputSpec | None = None) -> SplitDataSet:
     """Split samples in two: see `held_out`. Training samples of an anomaly detection have no targets."""
+    if samples.file and samples.rows is None:  # of an .npz file, for `by`
+        samples = replace(samples, rows=np.arange(len(samples)))
     test = held_out(samples)
     train, tested = (samples.take(np.flatnonzero(rows)) for rows in (~test, test))
     if samples.target.is_input:

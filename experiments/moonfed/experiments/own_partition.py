@@ -33,7 +33,7 @@ from moonfed.experiments.partition import (
     save_npz,
     split,
 )
-from moonfed.experiments.strata import every_fifth, held_out, stratum_names
+from moonfed.experiments.strata import every_fifth, held_out, stratum_names, stratum_word
 from moonfed.export.table_description import write_description
 
 COLUMNS_FILE = "columns.json"
@@ -63,8 +63,8 @@ def partition_own_data(data: OwnData, settings: PartitionSettings, directory: Pa
     train = np.flatnonzero(~test)
     if samples is None:
         by_device = partition(labels[train], settings)
-    elif by and samples.rows is not None:
-        by_device = group_by(Path(data.text), by, samples.rows[train])
+    elif by:
+        by_device = group_by(Path(data.text), by, train if samples.rows is None else samples.rows[train])
     else:
         by_device = split(samples.take(train), settings)
     parts = [train[part] for part in by_device]
@@ -83,6 +83,7 @@ def partition_own_data(data: OwnData, settings: PartitionSettings, directory: Pa
         devices=devices,
         test=directory / f"test{suffix}",
         tested=int(test.sum()),
+        groups="class" if samples is None else stratum_word(samples.target),
     )
     _describe(directory, data, {"by": by, "values": list(names)} if by else asdict(settings), written)
     return written
@@ -177,9 +178,8 @@ def _copy_images(source: Path, files: Sequence[Path], destinations: _Destination
 def _describe(directory: Path, data: OwnData, settings: Mapping[str, Any], written: WrittenPartition) -> None:
     description: dict[str, Any] = {
         "dataset": data.text,
-        "classes": list(written.classes),
         "settings": settings,
-        "samples_by_device_and_class": written.counts.tolist(),
+        **written.describe(),
     }
     (directory / "partition.json").write_text(json.dumps(description, indent=1) + "\n")
     if data.kind in (CSV, PARQUET):

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from moonfed.data.data_set import DataSet, Labels
 from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import SplitDataSet
-from moonfed.experiments.strata import strata, stratum_names
+from moonfed.experiments.strata import strata, stratum_names, stratum_word
 from moonfed.validate import require_one_of, require_positive, require_whole
 
 Indices = npt.NDArray[np.int64]
@@ -243,6 +243,13 @@ class WrittenPartition:
     devices: tuple[Path, ...]
     test: Path
     tested: int  # samples for testing
+    groups: str = "class"  # what `classes` are: see `stratum_word`
+
+    def describe(self) -> dict[str, Any]:
+        """Return the counts as JSON values."""
+        if self.groups == "class":
+            return {"classes": list(self.classes), "samples_by_device_and_class": self.counts.tolist()}
+        return {"samples_by_device": self.counts.sum(axis=1).tolist()}
 
 
 def write_partition(data: SplitDataSet, settings: PartitionSettings, directory: Path) -> WrittenPartition:
@@ -263,21 +270,22 @@ def write_partition(data: SplitDataSet, settings: PartitionSettings, directory: 
         save_npz(directory / f"device-{number}.npz", data.train.take(part))
     save_npz(directory / "test.npz", data.test)
     counts = count_samples(data.train, parts)
-    description = {
-        "dataset": data.name,
-        "input_shape": list(data.train.inputs.shape[1:]),
-        "classes": list(data.classes),
-        "settings": asdict(settings),
-        "samples_by_device_and_class": counts.tolist(),
-    }
-    (directory / "partition.json").write_text(json.dumps(description, indent=1) + "\n")
-    return WrittenPartition(
+    written = WrittenPartition(
         classes=stratum_names(data.target),
         counts=counts,
         devices=tuple(directory / f"device-{number}.npz" for number in range(1, len(parts) + 1)),
         test=directory / "test.npz",
         tested=len(data.test),
+        groups=stratum_word(data.target),
     )
+    description = {
+        "dataset": data.name,
+        "input_shape": list(data.train.inputs.shape[1:]),
+        "settings": asdict(settings),
+        **written.describe(),
+    }
+    (directory / "partition.json").write_text(json.dumps(description, indent=1) + "\n")
+    return written
 
 
 def save_npz(path: Path, samples: DataSet) -> None:

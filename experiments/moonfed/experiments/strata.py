@@ -31,8 +31,13 @@ def stratum_names(target: TargetSpec) -> tuple[str, ...]:
     if target.kind == "class":
         return target.names
     if target.kind == "values":
-        return tuple(f"{number} of {BINS}" for number in range(1, BINS + 1))
+        return tuple(str(number) for number in range(1, BINS + 1))
     return ("samples",)
+
+
+def stratum_word(target: TargetSpec) -> str:
+    """Return what a group is called; empty if there is one group only."""
+    return {"class": "class", "values": "tenth of the values"}.get(target.kind, "")
 
 
 def first_value(samples: DataSet) -> npt.NDArray[np.float64]:

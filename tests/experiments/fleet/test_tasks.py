@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,8 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.linear_model import RidgeCV
 from sklearn.metrics import roc_auc_score
-from typer.testing import CliRunner
 
 from moonfed.errors import InvalidInput
-from moonfed.experiments.cli import app
 from moonfed.experiments.datasets import load_dataset, preprocessing
 from moonfed.experiments.fleet.engine import EngineSettings
 from moonfed.experiments.fleet.results import SimulationResult
@@ -38,7 +35,11 @@ def summary(result: SimulationResult) -> dict[str, Any]:
 
 
 def test_a_regression_of_diabetes_is_within_5_percent_of_pooled_ridge(tmp_path: Path) -> None:
-    keys = {"dataset": "diabetes", "model": "mlp", "settings": {"epochs": 2, "batch_size": 32, "learning_rate": 0.01}}
+    keys: dict[str, Any] = {
+        "dataset": "diabetes",
+        "model": "mlp",
+        "settings": {"epochs": 2, "batch_size": 32, "learning_rate": 0.01},
+    }
     result = simulate(tmp_path / "a", parties=3, rounds=10, **keys)
     data = load_dataset("diabetes", None)
     scale = preprocessing(data)
@@ -140,25 +141,3 @@ def test_a_table_with_values_needs_its_task(tmp_path: Path) -> None:
     assert result.metric.name == "rmse"
     with refused(InvalidInput, "task"):
         make_simulation(dataset="diabetes", task="multilabel", model="mlp")
-
-
-def test_results_are_exported_and_compared_by_the_tasks_metric(tmp_path: Path) -> None:
-    recipe = tmp_path / "diabetes.toml"
-    recipe.write_text('dataset = "diabetes"\nmodel = "mlp"\nparties = 2\nrounds = 2\n[settings]\nepochs = 1\n')
-    words = ["simulate", str(recipe), "--output", str(tmp_path / "rates"), "--sweep", "learning_rate=0.0001,0.01"]
-    done = CliRunner().invoke(app, [*words, "--export", f"csv={tmp_path / 'tables'}"], catch_exceptions=False)
-    best, worst = ("learning_rate=0.01", "learning_rate=0.0001")
-    assert done.output.index(best) < done.output.index(worst), "the smaller error first"
-    with (tmp_path / "tables" / best / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    lines = [json.loads(line) for line in (tmp_path / "rates" / best / "results.jsonl").read_text().splitlines()]
-    assert [float(row["rmse"]) for row in rows] == [line["rmse"] for line in lines]
-    assert [float(row["mae"]) for row in rows] == [line["other_scores"]["mae"] for line in lines]
-    assert (tmp_path / "rates" / best / "rmse.png").is_file()
-
-
-@pytest.mark.parametrize("text", ["excel=a.xlsx", "csv", "csv="])
-def test_exports_name_a_tracker_and_a_target(tmp_path: Path, text: str) -> None:
-    words = ["simulate", "--bundle", str(tmp_path), "--output", str(tmp_path / "a"), "--export", text]
-    with refused(InvalidInput, "export", text):
-        CliRunner().invoke(app, words, catch_exceptions=False)

@@ -17,7 +17,7 @@ from moonfed.experiments.plots import (
     label_of,
     picture,
 )
-from moonfed.experiments.strata import stratum_names
+from moonfed.experiments.strata import stratum_names, stratum_word
 
 MOST_SHOWN = 50  # more parties do not fit in the figure
 
@@ -44,5 +44,5 @@ def draw_result(result: SimulationResult) -> None:
             target = read_bundle(result.bundle).manifest.target
             draw_heat_map(axes[1], counts, stratum_names(target), device="party")
             if target.kind != "class":
-                axes[1].set_ylabel("tenth of the values" if target.kind == "values" else "")
+                axes[1].set_ylabel(stratum_word(target))
             axes[1].set_title("training samples", fontsize="medium")

@@ -74,7 +74,9 @@ def _split(simulation: Simulation, data: SplitDataSet) -> list[Indices]:
     if not simulation.by:
         return split(data.train, simulation.partition_settings)
     if data.train.file is None or data.train.rows is None:
-        raise InvalidInput(field="by", value=simulation.by, rest=", which applies to tables only; leave it out")
+        raise InvalidInput(
+            field="by", value=simulation.by, rest=", which applies to tables and .npz files only; leave it out"
+        )
     parts = group_by(data.train.file, simulation.by, data.train.rows)
     if len(parts) != simulation.parties:
         raise InvalidInput(
@@ -180,8 +182,8 @@ def bundle_recipe(simulation: Simulation, data: SplitDataSet) -> BundleRecipe:
         method=simulation.device_method,
         settings=simulation.settings,
         optimiser=simulation.optimiser,
-        mean=customary and customary.mean,
-        deviation=customary and customary.deviation,
+        mean=customary.mean if customary else None,
+        deviation=customary.deviation if customary else None,
         seed=simulation.run.seed,
         projection=simulation.head or None,
         augmentation=simulation.augmentation_name,
