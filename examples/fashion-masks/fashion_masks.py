@@ -2,8 +2,8 @@
 
     python fashion_masks.py FOLDER SEED    # FOLDER: of torchvision's FashionMNIST; writes masks-SEED.npz
 
-`party` says which of ten parties has a sample: Dirichlet draws of the garments with beta 0.1, as unevenly as in MOON's
-hardest experiment.
+`party` says which of five parties has a sample: Dirichlet draws of the garments with beta 0.5, as in MOON's
+experiments.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from moonfed.experiments.datasets import load_dataset
 from moonfed.experiments.partition import PartitionSettings, partition
 
 SAMPLES = 4000
-PARTIES = 10
-BETA = 0.1
+PARTIES = 5
+BETA = 0.5
 
 
 def main(folder: str, seed: str) -> None:
