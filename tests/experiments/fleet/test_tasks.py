@@ -127,6 +127,18 @@ def test_alone_and_pooled_training_are_scored_by_the_task(tmp_path: Path, method
     assert ("rmse_sd" in found) == (method == "solo")
 
 
+def test_scores_are_recovered_from_the_run_with_all_of_the_tasks_metrics(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"dataset": "digit-anomalies", "model": "mlp", "parties": 2, "partition": "iid"}
+    first = simulate(tmp_path / "a", rounds=2, settings={"epochs": 1}, **keys)
+    before = first.layout.results.read_text()
+    first.layout.results.unlink()
+    first.layout.summary.unlink()
+    again = simulate(tmp_path / "a", rounds=2, settings={"epochs": 1}, **keys)
+    assert again.layout.results.read_text() == before
+    assert again.rounds[-1].other_scores.keys() == {"auroc"}
+    assert again.rounds[-1].metrics.keys() == {"train_loss"}
+
+
 @pytest.mark.parametrize("kind", ["dirichlet", "dirichlet-moon", "dirichlet-equal", "dirichlet-mix"])
 def test_splits_by_class_refuse_targets_without_classes(tmp_path: Path, kind: str) -> None:
     with refused(InvalidInput, "partition", kind):
