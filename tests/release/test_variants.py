@@ -251,7 +251,7 @@ def test_a_less_accurate_variant_is_dropped_with_its_optimised_copy(
     report = exported(trained, trained_run, output, "--variant", "int8", "--optimised", "--calibration", str(black))
     entries = {entry["variant"]: entry for entry in report["variants"]}
     assert entries["int8"]["kept"] is False
-    fallen = f"{entries['int8']['drop_points']:.2f}"
+    fallen = f"{entries['int8']['drop']:.2f}"
     assert entries["int8"]["reason"] == f"accuracy falls by {fallen} points; at most 0.5 are allowed"
     assert float(fallen) > 20
     assert entries["int8-optimised"]["reason"] == "int8 was dropped"

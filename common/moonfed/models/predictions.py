@@ -28,13 +28,18 @@ def prediction_document(name: str, classes: Iterable[tuple[int, str, float]]) ->
 
 
 def output_document(
-    name: str, target: TargetSpec, spec: InputSpec, output: npt.NDArray[Any], sample: npt.NDArray[Any]
+    name: str,
+    target: TargetSpec,
+    spec: InputSpec,
+    output: npt.NDArray[Any],
+    sample: npt.NDArray[Any],
+    threshold: float | None = None,
 ) -> dict[str, Any]:
     """Return the prediction of one sample from a model's output for it, and the sample itself.
 
     `class`: as `prediction_document`. `labels`: each one's probability, and those that apply. `values`: by name, or a
-    list for each step of a forecast. `mask`: each class's share of the pixels. `none`: the score. `next`: the most
-    probable tokens after the last that is no padding.
+    list for each step of a forecast. `mask`: each class's share of the pixels. `none`: the score and, if there is a
+    threshold, whether the sample is anomalous. `next`: the most probable tokens after the last that is no padding.
     """
     if target.kind == "class":
         order = np.argsort(-output, kind="stable")
@@ -54,7 +59,9 @@ def output_document(
         shares = {label: int(count) / pixels.sum() for label, count in zip(target.names, pixels, strict=True)}
         return {"name": name, "shares": {label: float(share) for label, share in shares.items()}}
     if target.kind == "none":
-        return {"name": name, "score": float(output)}
+        score = float(output)
+        judged = {} if threshold is None else {"threshold": threshold, "anomalous": score > threshold}
+        return {"name": name, "score": score, **judged}
     last = int(np.flatnonzero(np.r_[1, sample[1:]])[-1])
     row = output[last]
     best = np.argsort(-row, kind="stable")[:NEXT]
@@ -72,7 +79,10 @@ def output_text(document: dict[str, Any], target: TargetSpec) -> str:
         ordered = sorted(document["shares"].items(), key=lambda pair: -pair[1])
         return ", ".join(f"{label} {100 * share:.1f} %" for label, share in ordered if share)
     if target.kind == "none":
-        return f"score {document['score']:.4g}"
+        score = f"score {document['score']:.4g}"
+        if "threshold" not in document:
+            return score
+        return f"{'anomaly' if document['anomalous'] else 'usual'}  {score} (threshold {document['threshold']:.4g})"
     if target.kind == "next":
         return ", ".join(f"{each['token']!r} {each['probability']:.3f}" for each in document["next"])
     return f"{document['class']}  {document['confidence']:.3f}"

@@ -68,6 +68,7 @@ class ReleaseManifest:
     plan: Mapping[str, BlobRef]  # PLAN_FILES, with which a device without ONNX Runtime predicts
     metric: Metric = ACCURACY  # by which versions are compared
     evaluation: Evaluation | None = None
+    threshold: float | None = None  # the score above which a sample is unusual, where the model gives scores
     format: str = FORMAT
 
     def __post_init__(self) -> None:
@@ -89,6 +90,9 @@ class ReleaseManifest:
             allowed = "a number from 0 to 1" if share else "a finite number"
             require(math.isfinite(score) and (not share or 0 <= score <= 1), self.metric.name, score, allowed)
             require_whole("samples", self.evaluation.samples, 1)
+        if self.threshold is not None:
+            known = math.isfinite(self.threshold) and self.target.kind == "none"
+            require(known, "threshold", self.threshold, "a finite number, of a model that gives scores")
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -123,6 +127,7 @@ class ReleaseManifest:
                 "variants": {variant: _document(files) for variant, files in self.variants.items()},
                 "plan": _document(self.plan),
                 "evaluation": _evaluation_document(self.evaluation),
+                **({} if self.threshold is None else {"threshold": float(self.threshold)}),
             }
         )
 
@@ -187,6 +192,7 @@ def _from_document(document: dict[str, Any]) -> ReleaseManifest:
             samples=int(evaluation["samples"]),
             data_sha256=str(evaluation["data_sha256"]),
         ),
+        threshold=float(document["threshold"]) if "threshold" in document else None,
     )
 
 

@@ -16,6 +16,8 @@ from moonfed.bundle.manifest import Metric
 from moonfed.bundle.target import Kind, TargetSpec
 from moonfed.tasks.task import Array, Scorer, Task
 
+QUANTILE = 0.99  # of usual samples' scores: one of a hundred is called unusual
+
 
 class AnomalyScorer(Scorer):
     """The scores of all samples, and whether each is anomalous, if that is known."""
@@ -42,6 +44,15 @@ class AnomalyScorer(Scorer):
             known = np.concatenate([usual, unusual])
             found["auroc"] = auroc(known, np.arange(len(known)) >= len(usual))
         return found
+
+
+def threshold(scores: Array, anomalous: Array) -> float:
+    """Return the score above which a sample is unusual: the 99th percentile of samples not known to be anomalous.
+
+    `scores` [N], `anomalous` [N] or [N, 0]: as for `AnomalyScorer.add`. If all are anomalous, of all samples.
+    """
+    usual = scores[anomalous == 0] if anomalous.ndim == 1 else scores
+    return float(np.quantile(usual if len(usual) else scores, QUANTILE))
 
 
 def auroc(scores: Array, positive: Array) -> float:

@@ -20,10 +20,10 @@ from moonfed.data.image_folder import ImageFolder
 from moonfed.data.images import decode_image, require_images, require_pillow
 from moonfed.data.open_source import open_source
 from moonfed.data.source import IF_PRESENT, report
-from moonfed.edge_client.inference.model import Outputs
 from moonfed.edge_client.predictor import Predictor
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.formatting import count
+from moonfed.models.mask_files import mask_files, write_mask
 from moonfed.models.predictions import output_document, output_text
 from moonfed.tasks.figure import FIGURES, figure
 from moonfed.tasks.sample_errors import sample_errors
@@ -65,20 +65,18 @@ def predict(paths: Sequence[Path], predictor: Predictor, column: str = "", masks
         raise InvalidInput(field="masks", value=masks, rest=f"; the model predicts {target.describe()}")
     samples = _read(paths, predictor.input, target, column)
     version, outputs = predictor.answer(samples.inputs)
-    if masks:
-        _write_masks(masks, samples.names(), outputs)
     score = None
     if samples.targets is not None and target.kind != "none":
         errors = sample_errors(target.kind, outputs, samples.targets, samples.inputs)
         score = figure(target.kind, float(errors.mean(dtype=np.float64)))
-    rows = zip(samples.names(), outputs, samples.inputs, strict=True)
-    return Predictions(
-        model=predictor.name,
-        version=version,
-        target=target,
-        documents=[output_document(name, target, predictor.input, output, sample) for name, output, sample in rows],
-        score=score,
-    )
+    rows, shown = zip(samples.names(), outputs, samples.inputs, strict=True), (target, predictor.input)
+    documents = [output_document(name, *shown, output, sample, predictor.threshold) for name, output, sample in rows]
+    if masks:
+        files = mask_files(masks, samples)
+        for document, file, output in zip(documents, files, outputs, strict=True):
+            write_mask(file, output)
+            document["mask"] = str(file)
+    return Predictions(model=predictor.name, version=version, target=target, documents=documents, score=score)
 
 
 def print_predictions(predictions: Predictions) -> None:
@@ -91,20 +89,11 @@ def print_predictions(predictions: Predictions) -> None:
         text = output_text(found, target)
         if target.kind == "class":
             text = f"{found['class']:{longest}}  {found['confidence']:.3f}"
+        if "mask" in found:
+            text += f"  → {found['mask']}"
         print(f"{found['name']:{width}}  {text}")
     if predictions.score is not None:
         print(f"{FIGURES[target.kind]} {predictions.score:.4f} on {count(len(documents), 'sample')}")
-
-
-def _write_masks(directory: Path, names: Sequence[str], outputs: Outputs) -> None:
-    """Write each sample's mask as a PNG whose pixels are positions of classes."""
-    from PIL import Image
-
-    require_pillow()
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, output in zip(names, outputs, strict=True):
-        file = directory / f"{Path(name).stem}.mask.png"
-        Image.fromarray(output.argmax(axis=0).astype(np.uint8)).save(file)
 
 
 def _read(paths: Sequence[Path], spec: InputSpec, wanted: TargetSpec, target: str) -> DataSet:

@@ -42,6 +42,7 @@ class _Loaded:
     version: int
     input: InputSpec
     target: TargetSpec
+    threshold: float | None
     model: Model
 
 
@@ -90,6 +91,11 @@ class Predictor:
     def target(self) -> TargetSpec:
         """What the model predicts."""
         return self._loaded.target
+
+    @property
+    def threshold(self) -> float | None:
+        """The score above which a sample is unusual; None unless the model gives scores."""
+        return self._loaded.threshold
 
     @property
     def input(self) -> InputSpec:
@@ -210,7 +216,7 @@ class Predictor:
         except BaseException:
             model.close()
             raise
-        return _Loaded(version, files.input, files.target, model)
+        return _Loaded(version, files.input, files.target, stored.manifest.threshold, model)
 
 
 def _open_model(files: ModelFiles, state: Path, settings: InferenceSettings) -> Model:

@@ -6,7 +6,7 @@ Legend: N samples, B a batch of them, C classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from moonfed.bundle.manifest import ACCURACY, CLASSIFICATION, Manifest, Metric, output_shape
+from moonfed.bundle.manifest import ACCURACY, CLASSIFICATION, Manifest, Metric
 from moonfed.bundle.target import OUTPUTS, UNKNOWN, TargetSpec
 from moonfed.control.held_out_score import MAX_CONFUSION, HeldOutScore
 from moonfed.data.data_set import DataSet, Inputs
@@ -74,9 +74,19 @@ class HeldOutData:
 class Predictor:
     """A bound graph that predicts on the CPU, so that results do not depend on a machine's accelerator."""
 
+    _values = 1  # of a sample's output
+
     def __init__(self, graph: bytes) -> None:
         self._session = open_session(graph)
-        self._output = next(node.name for node in self._session.get_outputs() if node.name in OUTPUTS)
+        found = next(node for node in self._session.get_outputs() if node.name in OUTPUTS)
+        self._output = found.name
+        self._values = math.prod(side for side in found.shape[1:] if isinstance(side, int))
+
+    def batches(self, samples: int) -> Iterator[slice]:
+        """Yield the places of that many samples in batches, whose outputs fit in memory."""
+        size = max(1, min(BATCH, _BATCH_VALUES // self._values))
+        for start in range(0, samples, size):
+            yield slice(start, start + size)
 
     def predict(self, inputs: Inputs) -> npt.NDArray[np.float32]:
         """Compute probabilities, values or scores [N, …] of raw samples [N, …] in one pass."""
@@ -84,13 +94,12 @@ class Predictor:
         return np.asarray(outputs, dtype=np.float32)
 
     def score(self, samples: DataSet, task: str = CLASSIFICATION.name) -> Score:
-        """Compute a task's metrics over all samples, batch by batch; InvalidInput if its metric needs other targets."""
+        """Compute a task's metrics over all samples, batch by batch; InvalidInput if no target is known."""
         kind = TASKS.select(task)
         scorer, targets = kind().scorer(samples.target), samples.known_targets()
-        for start in range(0, len(samples), BATCH):
-            batch = slice(start, start + BATCH)
+        for batch in self.batches(len(samples)):
             scorer.add(self.predict(samples.inputs[batch]), targets[batch], samples.inputs[batch])
-        return Score(metrics=scorer.metrics(), metric=kind.metric)
+        return Score(metrics=_require_known(scorer.metrics(), kind.metric, samples), metric=kind.metric)
 
     def held_out_score(self, data: HeldOutData, manifest: Manifest) -> HeldOutScore:
         """Compute all that is recorded of a model's outputs on a test set, batch by batch.
@@ -99,25 +108,28 @@ class Predictor:
         """
         samples, target, metric = data.samples, manifest.target, manifest.metric
         scorer, targets = TASKS.build(manifest.task).scorer(target), samples.known_targets()
-        size = max(1, min(BATCH, _BATCH_VALUES // math.prod(output_shape(manifest.input, target))))
         counts = _ClassCounts(len(target.names)) if target.kind in ("class", "mask") else None
-        for start in range(0, len(samples), size):
-            batch = slice(start, start + size)
+        for batch in self.batches(len(samples)):
             outputs = self.predict(samples.inputs[batch])
             scorer.add(outputs, targets[batch], samples.inputs[batch])
             if counts:
                 counts.add(outputs, targets[batch])
-        metrics = scorer.metrics()
-        if metric.name not in metrics:
-            raise InvalidInput(f"{samples.origin} has no known {target.noun}, which are needed", field=target.noun)
         return HeldOutScore(
             test_set=data.name,
             sha256=data.sha256,
             samples=len(samples),
             metric=metric,
-            metrics=metrics,
+            metrics=_require_known(scorer.metrics(), metric, samples),
             **(counts.fields(target) if counts else {}),
         )
+
+
+def _require_known(metrics: Mapping[str, float], metric: Metric, samples: DataSet) -> Mapping[str, float]:
+    """Return the metrics; raise InvalidInput if the one is missing, because no target of the samples is known."""
+    if metric.name not in metrics:
+        noun = samples.target.noun
+        raise InvalidInput(f"{samples.origin} has no known {noun}, which are needed", field=noun)
+    return metrics
 
 
 class _ClassCounts:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from moonfed.data.data_set import DataSet, Inputs
-from moonfed.export.scoring import BATCH, Predictor
+from moonfed.export.scoring import Predictor
 from moonfed.release.variant_gate import LOADING, Measurements
 
 BATCHES = (1, 32)  # samples in a timed pass
@@ -41,7 +41,7 @@ def measure(graphs: Mapping[str, bytes], data: DataSet, task: str) -> dict[str, 
 def largest_difference(graph: bytes, reference: bytes, inputs: Inputs) -> float:
     """Return the largest absolute difference between two graphs' outputs over all inputs."""
     first, second = Predictor(graph), Predictor(reference)
-    parts = (inputs[start : start + BATCH] for start in range(0, len(inputs), BATCH))
+    parts = (inputs[batch] for batch in first.batches(len(inputs)))
     return float(np.max([np.abs(first.predict(part) - second.predict(part)).max() for part in parts]))
 
 

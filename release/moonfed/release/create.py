@@ -16,6 +16,7 @@ from moonfed.control.runs import Round
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import Source
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound, UntrustedRelease, WrongState
+from moonfed.export.binding import read_metadata, with_metadata
 from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.models.release_manifest import (
     BILL_FILE,
@@ -33,7 +34,7 @@ from moonfed.models.release_manifest import (
 from moonfed.release.bill_of_materials import bill_of_materials
 from moonfed.release.calibration import Calibration, read_calibration
 from moonfed.release.model_card import model_card
-from moonfed.release.model_facts import EvaluationResults, ModelFacts, evaluate
+from moonfed.release.model_facts import EvaluationResults, ModelFacts, anomaly_threshold, evaluate
 from moonfed.release.model_file import CheckedModel, check_on
 from moonfed.release.publish import Candidate, candidate_of_run, gather_facts, require_runnable
 from moonfed.release.repository import INSTANCES, MAX_BATCH_SIZE
@@ -101,6 +102,10 @@ def create_release(
     on_step("comparing graph and plan")
     number = best_round(run, runs.rounds(run), manifest.metric) if options.best else options.round
     checked = check_on(runs, found, replace(samples, targets=None), round_number=number)
+    threshold = anomaly_threshold(checked.graph, samples) if manifest.target.kind == "none" else None
+    if threshold is not None:
+        entries = {**read_metadata(checked.graph), "threshold": f"{threshold:g}"}
+        checked = replace(checked, graph=with_metadata(checked.graph, entries))
     graphs, dropped = _variants(checked, options, samples, on_step)
     candidate = candidate_of_run(runs, checked)
     plan = _plan_files(runs, checked)
@@ -113,7 +118,7 @@ def create_release(
         on_step(f"signing version {version}")
         try:
             numbered = {variant: replace(found, version=version) for variant, found in facts.items()}
-            release = _upload(runs, checked, options, signer, version, graphs, numbered, plan)
+            release = _upload(runs, checked, options, signer, version, graphs, numbered, plan, threshold)
             return CreatedRelease(release=release, dropped=dropped)
         except AlreadyExists:
             if attempt == ATTEMPTS:
@@ -211,6 +216,7 @@ def _upload(
     graphs: Mapping[str, bytes],
     facts: Mapping[str, ModelFacts],
     plan: Mapping[str, tuple[BlobRef, Path]],
+    threshold: float | None,
 ) -> Release:
     contents = {variant: version_files(found, graphs[variant], signer) for variant, found in facts.items()}
     manifest = ReleaseManifest(
@@ -228,6 +234,7 @@ def _upload(
         },
         plan={name: ref for name, (ref, _) in plan.items()},
         evaluation=_evaluation(facts[FLOAT32].results),
+        threshold=threshold,
     )
     signed, signature = manifest.to_bytes(), _signature(manifest, options, signer)
     with TemporaryDirectory(prefix="moonfed-") as directory:

@@ -19,6 +19,7 @@ from moonfed.data.source import IF_PRESENT, Source
 from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.export.scoring import BATCH, Predictor, Score
 from moonfed.release.triton_config import GraphInterface
+from moonfed.tasks.anomaly_detection import threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +148,14 @@ def evaluate(graph: bytes, metadata: Mapping[str, str], samples: DataSet) -> Eva
         score=predictor.score(samples, metadata.get("task", CLASSIFICATION.name)),
         classes=_by_class(predictor, samples) if samples.target.kind == "class" else (),
     )
+
+
+def anomaly_threshold(graph: bytes, samples: DataSet) -> float:
+    """Return the score above which a sample is unusual, with the six digits that a file's metadata have."""
+    samples.require_samples()
+    predictor = Predictor(graph)
+    scores = np.concatenate([predictor.predict(samples.inputs[batch]) for batch in predictor.batches(len(samples))])
+    return float(f"{threshold(scores.astype(np.float64), samples.known_targets()):g}")
 
 
 def _by_class(predictor: Predictor, samples: DataSet) -> tuple[ClassScore, ...]:

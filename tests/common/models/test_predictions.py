@@ -59,6 +59,13 @@ def test_an_output_is_told_by_the_kind_of_target(
     assert output_text(document, target) == text
 
 
+@pytest.mark.parametrize(("score", "word"), [(0.83, "anomaly"), (0.41, "usual"), (0.2, "usual")])
+def test_a_score_above_the_threshold_is_an_anomaly(score: float, word: str) -> None:
+    document = output_document("one", NO_TARGET, ROWS, np.array(score), np.zeros(2), 0.41)
+    assert document == {"name": "one", "score": score, "threshold": 0.41, "anomalous": word == "anomaly"}
+    assert output_text(document, NO_TARGET) == f"{word}  score {score:.4g} (threshold 0.41)"
+
+
 def test_the_next_token_follows_the_last_that_is_no_padding() -> None:
     output = np.array([[0.1, 0.2, 0.7], [0.2, 0.5, 0.3], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
     document = output_document("x", NEXT, TOKENS, output, np.array([2, 1, 0, 0]))

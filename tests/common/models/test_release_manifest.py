@@ -10,11 +10,13 @@ import pytest
 
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import NO_TARGET
 from moonfed.data.table_spec import Column, TableSpec
 from moonfed.errors import InvalidInput, UntrustedBundle, UntrustedRelease
 from moonfed.models.release_manifest import Evaluation, ReleaseManifest, verify_manifest
 from moonfed.signing.bundle_signature import verify
 from moonfed.signing.statement import RELEASE
+from moonfed.tasks.anomaly_detection import AnomalyDetection
 from tests.support.refusals import refused
 from tests.support.releases import ref, release_manifest
 from tests.support.signatures import CHAIN, ROTATED, TRUST, signature, trust
@@ -22,6 +24,7 @@ from tests.support.tables import INPUT
 
 MANIFEST = release_manifest()
 CONTENT = MANIFEST.to_bytes()
+ERROR = AnomalyDetection.metric
 NOW = 1_800_000_000.0
 
 
@@ -40,6 +43,7 @@ TOWNS = InputSpec(kind="features", shape=(5000,), table=TableSpec(columns=(WIDE,
         release_manifest(evaluation=None, round=7),
         release_manifest(input=INPUT),
         release_manifest(input=TOWNS),
+        release_manifest(target=NO_TARGET, metric=ERROR, threshold=0.41),
     ],
 )
 def test_a_manifest_survives_its_bytes(manifest: ReleaseManifest) -> None:
@@ -74,6 +78,8 @@ VARIANT = dict(MANIFEST.variants["float32"])
         ({"plan": {}}, "plan is"),
         ({"evaluation": Evaluation(score=1.5, samples=1, data_sha256="")}, "accuracy is 1.5"),
         ({"evaluation": Evaluation(score=float("nan"), samples=1, data_sha256="")}, "accuracy is nan"),
+        ({"threshold": 0.5}, "threshold is 0.5"),
+        ({"target": NO_TARGET, "threshold": float("nan")}, "threshold is nan"),
     ],
 )
 def test_a_wrong_field_is_named(fields: dict[str, Any], message: str) -> None:

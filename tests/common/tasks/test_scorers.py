@@ -12,6 +12,7 @@ from sklearn import metrics
 from moonfed.bundle.target import TargetSpec, class_target
 from moonfed.registry import Selection
 from moonfed.tasks import TASKS
+from moonfed.tasks.anomaly_detection import threshold
 
 Array = npt.NDArray[np.generic]
 BATCHES = (1, 7, 1000)
@@ -153,6 +154,20 @@ def test_anomaly_detection(batch: int) -> None:
 def test_without_both_kinds_of_samples_there_is_no_auroc(targets: Array) -> None:
     outputs = np.arange(6, dtype=np.float32)
     assert score("anomaly-detection", SCORES, outputs, targets, batch=4) == {"reconstruction_error": 2.5, "loss": 2.5}
+
+
+@pytest.mark.parametrize(
+    ("anomalous", "expected"),
+    [
+        (np.zeros((200, 0), np.uint8), 197.01),
+        (np.repeat(np.array([0, 1], np.uint8), 100), 98.01),
+        (np.repeat(np.array([0, 255], np.uint8), 100), 98.01),
+        (np.ones(200, np.uint8), 197.01),
+    ],
+    ids=["unlabelled", "labelled", "partly-known", "all-unusual"],
+)
+def test_one_usual_sample_of_a_hundred_is_above_the_threshold(anomalous: Array, expected: float) -> None:
+    assert threshold(np.arange(200.0), anomalous) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("batch", BATCHES)

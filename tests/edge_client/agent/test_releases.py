@@ -240,7 +240,7 @@ def test_a_version_is_declined_only_for_a_drop_that_is_significant_and_too_large
 ) -> None:
     """30 of 31 samples are found by the current version; `changed` names those that the new one loses."""
     before = [0.0] * 30 + [1.0]
-    errors = [float(str(sample) in changed) for sample in range(30)] + [1.0 - gained]
+    errors = [float(str(sample) in list(changed)) for sample in range(30)] + [1.0 - gained]
     monkeypatch.setattr(ReleaseInstaller, "_try", lambda *_: errors)
     monkeypatch.setattr(ReleaseInstaller, "_score_current", lambda *_: before)
     installer, counts = ReleaseInstaller.__new__(ReleaseInstaller), SampleCounts(samples=31, held_out=31, version=1)
