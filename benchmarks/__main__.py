@@ -30,6 +30,12 @@ THREADS = 2  # for every CPU figure that does not say otherwise
 # A device with an accelerator may have only some of moonfed's dependencies, so the imports below are deferred.
 
 
+def measure_tasks() -> Tables:
+    from benchmarks import tasks
+
+    return tasks.measure_tasks()
+
+
 def measure_fleet() -> Tables:
     from benchmarks import fleet
 
@@ -105,6 +111,7 @@ def measure_attacks() -> Tables:
 
 BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "device": measure_device,
+    "tasks": measure_tasks,
     "fleet": measure_fleet,
     "coordinator": measure_coordinator,
     "metrics": measure_metrics,
@@ -121,7 +128,7 @@ BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "predictor": measure_predictor,
     "console": measure_console,
 }
-DEFAULT = ("device", "sandbox", "predictor", "fleet", "coordinator", "serving", "console")
+DEFAULT = ("device", "tasks", "sandbox", "predictor", "fleet", "coordinator", "serving", "console")
 
 
 def main() -> None:

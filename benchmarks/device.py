@@ -56,13 +56,13 @@ def measure_cpu(
     for scale in (cnn, *others):
         yield from _measure_model(scale, epochs)
     yield _measure_views(cnn, epochs, views)
-    with _one_thread():
+    with one_thread():
         figures = _measure_one_thread(cnn, epochs)
     yield figures
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

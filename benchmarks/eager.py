@@ -50,7 +50,7 @@ def train_eagerly(
         for index in torch.randperm(len(labels))[:whole].to(labels.device).view(-1, BATCH):
             optimiser.zero_grad()
             with torch.autocast(labels.device.type, torch.bfloat16, enabled=mixed):
-                loss = _loss(local, frozen, _scaled(inputs[index]), labels[index])
+                loss = _loss(local, frozen, scaled(inputs[index]), labels[index])
             torch.autograd.backward(loss)
             optimiser.step()
             total += loss.detach()
@@ -63,7 +63,8 @@ def _copy(network: Network, device: torch.device, memory_format: torch.memory_fo
     return moved
 
 
-def _scaled(pixels: torch.Tensor) -> torch.Tensor:
+def scaled(pixels: torch.Tensor) -> torch.Tensor:
+    """Return images as torchvision's ToTensor does."""
     return pixels.permute(0, 3, 1, 2).contiguous().to(torch.float32) / 255.0
 
 

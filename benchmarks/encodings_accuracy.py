@@ -122,7 +122,7 @@ def _simulate(recipe: Simulation, case: EncodingCase) -> EncodingOutcome:
             newest = AttemptId(run=RUN, round=simulation.run.rounds, attempt=1)
             sent = [report.blobs[MODEL].size for report in state.store.reports.of_attempt(newest)]
     found = EncodingOutcome(
-        accuracies=[100 * scored.accuracy for scored in result.rounds], size=statistics.fmean(sent) / plain
+        accuracies=[100 * scored.score for scored in result.rounds], size=statistics.fmean(sent) / plain
     )
     progress(f"accuracy {found.accuracies[-1]:.2f} %, bytes {found.size:.4f} of float32's")
     return found

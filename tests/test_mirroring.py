@@ -45,6 +45,22 @@ ELSEWHERE = {
         "experiments/papers/moon_tables.py",
         "experiments/papers/presets.py",
     ),
+    "test_table_targets.py and test_folder_targets.py read windows and texts": (
+        "common/data/texts.py",
+        "common/data/windows.py",
+    ),
+    "test_predictor.py loads the files of models": ("edge_client/state/model_files.py",),
+    "test_criteria.py and test_rounds.py test the criteria together": (
+        "export/criteria/classification.py",
+        "export/criteria/criterion.py",
+        "export/criteria/regression.py",
+        "export/criteria/segmentation.py",
+    ),
+    "test_model_zoo.py tests the networks together": (
+        "export/models/images.py",
+        "export/models/segmentation.py",
+        "export/models/sequences.py",
+    ),
     "test_scorers.py tests the tasks together": (
         "common/tasks/anomaly_detection.py",
         "common/tasks/classification.py",

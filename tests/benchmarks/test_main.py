@@ -81,5 +81,5 @@ def test_named_benchmarks_are_measured_in_order_and_saved(
 
 
 def test_an_unknown_benchmark_is_rejected_by_name(run: Run) -> None:
-    with pytest.raises(SystemExit, match=r"^benchmark is 'speed'; it must be one of device, fleet, "):
+    with pytest.raises(SystemExit, match=r"^benchmark is 'speed'; it must be one of device, tasks, "):
         run("speed")

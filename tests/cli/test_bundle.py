@@ -143,7 +143,7 @@ REGRESSION = ("bundle", "--model", "mlp", "--input", "features:4", "--task", "re
         ([], "values is missing; with task 'regression', give --input and --values, or for tables --columns"),
         (["--values", "a,a"], "names that all differ"),
         (["--values", ":EUR"], "values is ':EUR'; it must be names, such as price:EUR,area"),
-        (["--values", "a", "--horizon", "0"], "horizon is '0'; it must be a whole number from 1"),
+        (["--values", "a", "--horizon", "0"], "horizon is '0'"),
         (
             ["--values", "a,b", "--target-mean", "1,2,3"],
             "target-mean is '1,2,3'; it must be one number, or one for each",

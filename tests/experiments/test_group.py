@@ -34,4 +34,13 @@ def test_rows_and_columns_that_make_no_party_are_named(tmp_path: Path) -> None:
     with pytest.raises(UnusableTable, match="lacks the column 'town'; its columns are age, site"):
         read_names(path, "town")
     with refused(InvalidInput, "by", "site"):
-        read_names(Path("a.npz"), "site")
+        read_names(Path("module:function"), "site")
+
+
+def test_an_array_names_the_party_of_each_sample(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, inputs=np.zeros((4, 2), np.float32), site=np.array([2, 1, 2, 1]), few=np.arange(3))
+    assert read_names(path, "site") == ("1", "2")
+    assert [part.tolist() for part in group_by(path, "site", np.array([0, 1, 3]))] == [[1, 2], [0]]
+    with refused(InvalidInput, "shape of few"):
+        read_names(path, "few")

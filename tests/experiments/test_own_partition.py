@@ -106,7 +106,7 @@ def rows_of(file: Path) -> list[int]:
     return [int(value) for batch in read_batches(file, ("age",), []) for value in batch.columns["age"].to_pylist()]
 
 
-def test_a_column_divides_only_a_table_and_alone(tmp_path: Path) -> None:
+def test_a_column_divides_its_own_table_alone(tmp_path: Path) -> None:
     output = ("--output", tmp_path / "parts")
     np.savez(tmp_path / "samples.npz", inputs=np.zeros((50, 2), np.float32), labels=np.arange(50) % 2)
     source = write_csv(tmp_path / "a.csv", "age,site,churn\n" + "".join(f"{i},a,{i % 2}\n" for i in range(50)))
@@ -115,7 +115,7 @@ def test_a_column_divides_only_a_table_and_alone(tmp_path: Path) -> None:
         ((*table, "--by", "town"), "lacks the column 'town'"),
         ((*table, "--by", "site", "--devices", "3"), "devices is '3'"),
         ((*table, "--by", "site", "--partition", "iid"), "partition is 'iid'"),
-        (("partition", tmp_path / "samples.npz", "--by", "site", *output), "by is 'site', which applies to tables"),
+        (("partition", tmp_path / "samples.npz", "--by", "site", *output), "samples.npz has no field"),
         (("partition", "digits", "--by", "site", *output), "by is 'site'"),
     ]
     for words, message in cases:

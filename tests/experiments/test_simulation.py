@@ -43,7 +43,7 @@ def test_a_recipe_has_robust_settings_and_its_reducers_own() -> None:
     assert build_reducer(found) == MultiKrum(byzantine=1)
 
 
-@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.toml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(EXAMPLES.rglob("*.toml")), ids=lambda file: file.stem)
 def test_every_example_is_a_valid_recipe(file: Path) -> None:
     assert read_simulation(file).run.rounds >= 1
 

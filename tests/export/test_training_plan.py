@@ -18,7 +18,7 @@ from moonfed.export.plan_builder import compile_plan, save_plan
 from moonfed.plan.interface import load_plan
 from tests.export.conftest import FEATURES, IMAGE, SMALL_IMAGE, NewPlan, batches, hyperparameters
 from tests.support.eager_reference import network_with, trained_eagerly, weights_of
-from tests.support.plan_rounds import NONE, TOLERANCE, largest_difference, no_draws, other_models, trained
+from tests.support.plan_rounds import NONE, TOLERANCE, largest_difference, no_draws, other_models, run_round, trained
 
 
 @pytest.mark.parametrize(("method", "previous"), [("fedavg", 0), ("moon", 1), ("moon", 3)])
@@ -230,3 +230,17 @@ def test_errors_in_a_round_are_one_sentence(cnn: Network, new_plan: NewPlan) -> 
             torch.zeros(4, 32, 32, 3, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64), NONE, torch.empty(4, 0)
         )
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_dropout_follows_the_seed_and_stays_out_of_predictions(precision: str, new_plan: NewPlan) -> None:
+    network = build_network("mlp", FEATURES, class_target(10), projection=None, seed=3)
+    network.encoder.add_module("dropout", torch.nn.Dropout(0.5))
+    plan, steps = new_plan(network, "fedavg", precision=precision), batches(FEATURES, 3, 20)
+    losses = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        losses.append(run_round(plan, weights_of(network), steps, hyperparameters()).losses)
+    assert losses[0] == losses[1] != losses[2]
+    inputs = steps[0][0]
+    assert torch.equal(plan.predict(inputs), plan.predict(inputs))

@@ -140,6 +140,8 @@ def test_the_python_client_raises_and_returns_printable_text(
 
 # Exports
 
+ACCURACY = control_pb2.Metric(name="accuracy", maximise=True, share=True)
+
 
 def finished_run(**fields: Any) -> control_pb2.Run:
     """Return a run of the bundle."""
@@ -147,7 +149,7 @@ def finished_run(**fields: Any) -> control_pb2.Run:
     initial = to_message(BUNDLE.manifest.files[WEIGHTS_FILE])
     usual: dict[str, Any] = {"run": "digits", "status": "finished", "method": "fedavg", "settings": settings}
     usual |= {"model": initial, "initial_model": initial}
-    usual["metric"] = control_pb2.Metric(name="accuracy", maximise=True, share=True)
+    usual["metric"] = ACCURACY
     return control_pb2.Run(**(usual | fields))
 
 
@@ -159,6 +161,7 @@ def listed(release: Signed, **fields: Any) -> control_pb2.Release:
         "run": "digits",
         "manifest": to_message(release.ref),
         "signature": to_message(release.signature),
+        "metric": ACCURACY,
     }
     return control_pb2.Release(**(usual | fields))
 

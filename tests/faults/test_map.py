@@ -310,7 +310,7 @@ TESTS: dict[int, list[str]] = {
     ],
     191: [
         "federation.test_eligibility::test_a_run_without_eligible_devices_says_so_and_why",
-        "federation.test_evaluation::test_devices_count_what_the_graph_predicts_on_the_same_samples",
+        "federation.test_evaluation::test_devices_score_what_the_graph_predicts_on_the_same_samples",
         "edge_client.agent.test_releases::"
         "test_a_device_without_data_installs_what_runs_and_says_that_it_did_not_compare",
     ],

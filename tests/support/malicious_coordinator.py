@@ -150,7 +150,8 @@ def _word(place: str, text: str) -> str:
 def _words() -> dict[str, str]:
     """Return a word for each field of a record that is one of several, by MESSAGE.FIELD."""
     found = {"RoundOutcomes.OutcomesEntry.value": "counted", "Run.settings": DEFAULTS.to_json()}
-    found |= {"Metric.name": "accuracy", "HeldOutScore.counts_of": "samples"}
+    found |= dict.fromkeys(("Metric.name", "HeldOutScore.MetricsEntry.key"), "accuracy")
+    found["HeldOutScore.counts_of"] = "samples"
     for kind in (*RECORDS, DeviceResult):
         for name, hint in get_type_hints(kind).items():
             if get_origin(hint) is Literal:

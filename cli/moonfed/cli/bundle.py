@@ -68,7 +68,10 @@ def bundle(
         ),
     ] = None,
     model: Annotated[
-        str, typer.Option(help="cnn, mlp, resnet18, resnet50, torchvision:NAME or your MODULE:CALLABLE.")
+        str,
+        typer.Option(
+            help="A network of docs/tasks.md, such as cnn, mlp, gru or unet; torchvision:NAME; or your MODULE:CALLABLE."
+        ),
     ] = "cnn",
     projection: Annotated[
         str | None,

@@ -11,7 +11,7 @@ import numpy as np
 
 from moonfed.bundle.manifest import InputSpec
 from moonfed.bundle.target import TargetSpec
-from moonfed.data.data_set import DataSet, check_data_set
+from moonfed.data.data_set import DataSet, Targets, check_data_set
 from moonfed.data.fingerprint import file_fingerprint
 from moonfed.data.source import IF_PRESENT, IGNORED, REQUIRED, HeartbeatCallback, LabelUse, wants_labels
 from moonfed.errors import InvalidInput
@@ -68,6 +68,27 @@ def infer_input(path: Path) -> tuple[InputSpec, int]:
             value=list(inputs.shape),
         )
     return InputSpec(kind=kind, shape=inputs.shape[1:]), int(labels.max()) + 1
+
+
+def read_arrays(path: Path) -> tuple[Targets, Targets | None]:
+    """Return the inputs, and the targets if there are any."""
+    with _opened(path) as archive:
+        inputs = np.asarray(_array(archive, "inputs", path))
+        return inputs, np.asarray(_array(archive, "targets", path)) if "targets" in archive.files else None
+
+
+def read_parties(path: Path, name: str) -> list[object]:
+    """Return an array of the parties of samples; InvalidInput unless it has one for each."""
+    with _opened(path) as archive:
+        found, inputs = (np.asarray(_array(archive, field, path)) for field in (name, "inputs"))
+    if found.shape != inputs.shape[:1]:
+        raise InvalidInput(
+            f"{name} of {path} has shape {list(found.shape)}; it must be [{len(inputs)}], a party for each input",
+            field=f"shape of {name}",
+            value=list(found.shape),
+        )
+    parties: list[object] = found.tolist()
+    return parties
 
 
 @contextmanager

@@ -30,19 +30,25 @@ app = new_app(HELP)
 def partition_command(
     dataset: str = typer.Argument(
         ...,
-        help="Your own data, or digits, cifar10, cifar100, fashion-mnist, mnist, tiny-imagenet, breast-cancer, wine or "
-        "digits-features.",
+        help="Your own data, or digits, cifar10, cifar100, fashion-mnist, mnist, tiny-imagenet, breast-cancer, wine, "
+        "digits-features, diabetes, digit-pairs or digit-anomalies.",
         metavar=f"{METAVAR}|NAME",
     ),
     output: Path = typer.Option(..., "--output", help="Directory for device-1 …, test and partition.json."),
-    target: str = typer.Option("", "--target", metavar="COLUMN", help="For a table: the column with the labels."),
+    target: str = typer.Option("", "--target", metavar="COLUMN", help="For a table: the column with the targets."),
     columns: str = typer.Option("", "--columns", metavar="COLUMNS.json", help="For a table: its description."),
+    task: str = typer.Option("classification", "--task", help="Your own data's; .npz files, tables and functions."),
     input_text: str = typer.Option(
-        "", "--input", metavar="HxWxC|features:N", help="For module:callable: the shape of one raw sample."
+        "", "--input", metavar="HxWxC|features:N|series:LxC|tokens:L",
+        help="For module:callable: the shape of one raw sample.",
     ),
     classes: str = typer.Option(
         "", "--classes", help="For module:callable or a .npz file: class names, or their number."
     ),
+    labels: str = typer.Option("", "--labels", help="Likewise, names of labels."),
+    values: str = typer.Option("", "--values", help="Likewise, names of values."),
+    horizon: str = typer.Option("", "--horizon", help="Likewise, steps of a forecast."),
+    vocabulary: str = typer.Option("", "--vocabulary", help="Likewise, the file of the tokens' vocabulary."),
     ignore_folder: list[str] = typer.Option(None, "--ignore-folder", metavar="NAME", help=IGNORE_FOLDER_HELP),
     data: Path | None = typer.Option(None, "--data", help="Folder with the data set's files."),
     download: bool = typer.Option(False, "--download", help="Let torchvision download the files into --data."),
@@ -50,17 +56,19 @@ def partition_command(
         None,
         "--partition",
         help="dirichlet (label skew; the default), dirichlet-moon (MOON's own draw), dirichlet-equal or "
-        "dirichlet-mix (devices of equal size), or iid.",
+        "dirichlet-mix (devices of equal size), dirichlet-sizes (only their sizes vary), or iid.",
     ),
     devices: int | None = typer.Option(None, "--devices", help="Number of devices. Default: 10."),
     beta: float | None = typer.Option(
         None, "--beta", help="Dirichlet concentration; smaller is more uneven. Default: 0.5."
     ),
     seed: int | None = typer.Option(None, "--seed", help="Seed of the partition. Default: 0."),
-    by: str = typer.Option("", "--by", metavar="COLUMN", help="For a table: each value of this column is a device."),
+    by: str = typer.Option("", "--by", metavar="COLUMN", help="Each value of this column, or array, is a device."),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
-) -> None:
+) -> None:  # fmt: skip
     """Split a data set among devices, and write a test set: its own, or every fifth sample of every class.
+
+    Values are split by tenths, as if those were classes; other targets need dirichlet-sizes or iid.
 
     Your own data stay in their format: a table becomes device-1.csv (or .parquet), test.csv and columns.json, a folder
     of images device-1/ and test/. Everything else becomes device-1.npz and test.npz.
@@ -83,9 +91,10 @@ def partition_command(
         require_none(options, "a split by column")
     settings = PartitionSettings(**given)
     own = {"target": target, "columns": columns, "input": input_text, "classes": classes}
+    own |= {"labels": labels, "values": values, "horizon": horizon, "vocabulary": vocabulary}
     if dataset not in LOADERS and find_kind(dataset) is not None:
         written = partition_own_data(
-            OwnData(text=dataset, ignored_folders=tuple(ignore_folder or ()), **own), settings, output, by
+            OwnData(text=dataset, task=task, ignored_folders=tuple(ignore_folder or ()), **own), settings, output, by
         )
     else:
         require_none({**own, "by": by, "ignore-folder": ", ".join(ignore_folder or ())}, f"data set {dataset!r}")
@@ -93,10 +102,11 @@ def partition_command(
     if as_json:
         print_json({"output": str(output), "classes": list(written.classes), "counts": written.counts.tolist()})
         return
-    numbered = written.classes == tuple(map(str, range(len(written.classes))))
+    numbered = all(name.isdecimal() for name in written.classes)
     for path, row in zip(written.devices, written.counts, strict=True):
         by_class = [str(n) if numbered else f"{name} {n}" for name, n in zip(written.classes, row, strict=True)]
-        typer.echo(f"{path}: {row.sum():6d} samples, by class {(' ' if numbered else ', ').join(by_class)}")
+        groups = f", by {written.groups} {(' ' if numbered else ', ').join(by_class)}" if written.groups else ""
+        typer.echo(f"{path}: {row.sum():6d} samples{groups}")
     typer.echo(f"{written.test}: {count(written.tested, 'sample')}")
 
 

@@ -6,20 +6,22 @@ to the ONNX graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from moonfed.bundle.manifest import InputSpec
-from moonfed.bundle.target import class_target
-from moonfed.data.data_set import DataSet, Inputs, Labels
+from moonfed.bundle.target import TargetSpec, class_target
+from moonfed.data.data_set import DataSet, Inputs, Labels, Targets
 from moonfed.errors import InvalidInput, NotFound
+from moonfed.experiments.strata import every_fifth
 
 Images = npt.NDArray[np.uint8]
+USUAL = 8  # the digit of `digit-anomalies` that is no anomaly; 0, say, is told apart by any method
 TINY_IMAGENET_FOLDER = "tiny-imagenet-200"
 
 
@@ -30,33 +32,36 @@ class SplitDataSet:
     name: str
     train: DataSet
     test: DataSet
+    sample: InputSpec | None = None  # None: as the arrays show it
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes."""
+        """The names of classes, labels or values."""
         return self.train.classes
+
+    @property
+    def target(self) -> TargetSpec:
+        """The target of a sample."""
+        return self.train.target
 
     @property
     def input(self) -> InputSpec:
         """One raw sample."""
         shape = self.train.inputs.shape[1:]
-        return InputSpec(kind="image" if len(shape) == 3 else "features", shape=shape, table=self.train.table)
+        kind: Literal["image", "features"] = "image" if len(shape) == 3 else "features"
+        return self.sample or InputSpec(kind=kind, shape=shape, table=self.train.table)
 
 
 def split_arrays(
     name: str, classes: tuple[str, ...], train: tuple[Inputs, Labels], test: tuple[Inputs, Labels]
 ) -> SplitDataSet:
     """Return a data set of arrays: inputs [N, …] with labels [N]."""
-    parts = [
-        DataSet(inputs=inputs, targets=labels, target=class_target(classes), origin=name)
-        for inputs, labels in (train, test)
-    ]
-    return SplitDataSet(name=name, train=parts[0], test=parts[1])
+    return _split(name, class_target(classes), train, test)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preprocessing:
-    """Mean and standard deviation, by channel of pixels scaled to 0 to 1, or by feature."""
+    """Mean and standard deviation, by channel of pixels scaled to 0 to 1 or of a series, or by feature."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
@@ -73,6 +78,7 @@ _PREPROCESSING = {
     "mnist": Preprocessing(mean=(0.1307,), deviation=(0.3081,)),
     "tiny-imagenet": Preprocessing(mean=(0.5,), deviation=(0.5,)),
 }
+_PREPROCESSING |= {"digit-pairs": _PREPROCESSING["digits"]}
 AUGMENTATIONS = {"cifar10": "crop-flip", "cifar100": "crop-flip-rotate"}
 
 
@@ -81,6 +87,7 @@ def preprocessing(data: SplitDataSet) -> Preprocessing:
     if data.input.kind == "image":
         return _PREPROCESSING.get(data.name, Preprocessing(mean=(0.5,), deviation=(0.5,)))
     values = data.train.inputs.astype(np.float64)
+    values = values.reshape(-1, values.shape[-1])  # of a series, by channel
     mean, deviation = values.mean(axis=0), values.std(axis=0)
     deviation = np.where(deviation > 0, deviation, 1.0)  # of a feature that never changes
     if data.train.table:  # categories are not normalised
@@ -131,17 +138,56 @@ def _table(name: str, loader: str) -> Callable[[Path, bool], SplitDataSet]:
     return load
 
 
-def test_rows(labels: Labels) -> npt.NDArray[np.bool_]:
-    """Return True for every fifth sample of every class, which is for testing."""
-    test = np.zeros(len(labels), dtype=bool)
-    test[np.argsort(labels, kind="stable")[::5]] = True
-    return test
-
-
 def _every_fifth_for_testing(name: str, inputs: Inputs, target: Labels, classes: tuple[str, ...]) -> SplitDataSet:
     labels = target.astype(np.int64)
-    test = test_rows(labels)
+    test = every_fifth(labels)
     return split_arrays(name, classes, (inputs[~test], labels[~test]), (inputs[test], labels[test]))
+
+
+def _diabetes() -> SplitDataSet:
+    """442 patients with ten measurements, and the progression of their disease a year later: a regression."""
+    from sklearn.datasets import load_diabetes
+
+    bunch = load_diabetes(scaled=False)
+    inputs, values = bunch.data.astype(np.float32), bunch.target.astype(np.float32)[:, None]
+    target = TargetSpec(kind="values", names=("progression",), shape=(1,))
+    test = every_fifth(values[:, 0].astype(np.float64))
+    return _split("diabetes", target, (inputs[~test], values[~test]), (inputs[test], values[test]))
+
+
+def _digit_anomalies() -> SplitDataSet:
+    """One digit of `digits-features` for training; for testing, more of it, and all other digits as anomalies."""
+    data = LOADERS["digits-features"](Path(), False)
+    train, tested = data.train.inputs[data.train.targets == USUAL], data.test.targets == USUAL
+    others = data.train.inputs[data.train.targets != USUAL]
+    anomalous = np.concatenate([~tested, np.ones(len(others), np.bool_)]).astype(np.uint8)
+    return _split(
+        "digit-anomalies",
+        TargetSpec(kind="none", shape=(0,)),
+        (train, np.zeros((len(train), 0), np.uint8)),
+        (np.concatenate([data.test.inputs, others]), anomalous),
+    )
+
+
+def _digit_pairs() -> SplitDataSet:
+    """Pairs of `digits`, side by side: 8×16 pixels with ten labels, of which one or two apply."""
+    data, generator = _digits(), np.random.default_rng(0)
+    parts = [_pairs(part, generator) for part in (data.train, data.test)]
+    return _split("digit-pairs", TargetSpec(kind="labels", names=data.classes, shape=(10,)), *parts)
+
+
+def _pairs(digits: DataSet, generator: np.random.Generator) -> tuple[Inputs, Targets]:
+    """Pair each digit with another one."""
+    others = generator.permutation(len(digits))
+    targets = np.zeros((len(digits), len(digits.classes)), np.uint8)
+    for each in (digits.labels, digits.labels[others]):
+        targets[np.arange(len(digits)), each] = 1
+    return np.concatenate([digits.inputs, digits.inputs[others]], axis=2), targets
+
+
+def _split(name: str, target: TargetSpec, train: tuple[Inputs, Targets], test: tuple[Inputs, Targets]) -> SplitDataSet:
+    parts = [DataSet(inputs=inputs, targets=targets, target=target, origin=name) for inputs, targets in (train, test)]
+    return SplitDataSet(name=name, train=parts[0], test=parts[1])
 
 
 def _from_torchvision(name: str, class_name: str) -> Callable[[Path, bool], SplitDataSet]:
@@ -213,5 +259,14 @@ LOADERS: dict[str, Callable[[Path, bool], SplitDataSet]] = {
     "breast-cancer": _table("breast-cancer", "load_breast_cancer"),
     "wine": _table("wine", "load_wine"),
     "digits-features": _table("digits-features", "load_digits"),
+    "diabetes": lambda _root, _download: _diabetes(),
+    "digit-anomalies": lambda _root, _download: _digit_anomalies(),
+    "digit-pairs": lambda _root, _download: _digit_pairs(),
 }
-BUNDLED = ("digits", "breast-cancer", "wine", "digits-features")  # with scikit-learn
+# With scikit-learn.
+BUNDLED = ("digits", "breast-cancer", "wine", "digits-features", "diabetes", "digit-anomalies", "digit-pairs")
+TASKS_OF: Mapping[str, str] = {  # of data sets; the others are classifications
+    "diabetes": "regression",
+    "digit-anomalies": "anomaly-detection",
+    "digit-pairs": "multilabel",
+}

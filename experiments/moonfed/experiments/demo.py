@@ -153,7 +153,7 @@ def train_solo(settings: DemoSettings) -> dict[str, float]:
         }
     )
     result = run_simulation(alone, settings.output / "solo")
-    return {name: party.accuracy for name, party in zip(settings.names, result.parties, strict=True)}
+    return {name: party.score for name, party in zip(settings.names, result.parties, strict=True)}
 
 
 def start_coordinator(fleet: ChildProcesses, settings: DemoSettings) -> None:

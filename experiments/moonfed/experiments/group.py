@@ -1,4 +1,7 @@
-"""Parties from a column of a table, such as the hospital that a row is from: each of its values is one party."""
+"""Parties from a column of a table, such as the hospital that a row is from, or an array of an .npz file.
+
+Each of its values is one party.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ import numpy as np
 
 from moonfed.data.bad_cells import BadCells, Cell
 from moonfed.data.data_set import Rows
-from moonfed.data.formats import TABLES, kind_of
+from moonfed.data.formats import NPZ, TABLES, kind_of
+from moonfed.data.npz import read_parties
 from moonfed.data.table import require_columns
 from moonfed.data.table_cells import as_text
 from moonfed.data.table_reader import read_batches, read_header
@@ -23,7 +27,7 @@ def read_names(path: Path, column: str) -> tuple[str, ...]:
 
 
 def group_by(path: Path, column: str, rows: Rows) -> list[Indices]:
-    """Return each party's positions in `rows`, which has numbers of the table's rows, in order of the names.
+    """Return each party's positions in `rows`, which has numbers of rows or positions in arrays, in order of the names.
 
     Raises InvalidInput for a missing value, and for a party without rows.
     """
@@ -46,9 +50,12 @@ def group_by(path: Path, column: str, rows: Rows) -> list[Indices]:
 
 def _read_cells(path: Path, column: str) -> Iterator[tuple[int, str]]:
     """Yield the numbers of rows with the column's values; rows without a value are left out."""
+    if kind_of(str(path)) == NPZ:
+        yield from enumerate(map(str, read_parties(path, column)))
+        return
     if kind_of(str(path)) not in TABLES:
         raise InvalidInput(
-            field="by", value=column, rest=f", which applies to tables only; {str(path)!r} is not a table"
+            field="by", value=column, rest=f", which applies to tables and .npz files only; {str(path)!r} is neither"
         )
     require_columns(path, read_header(path), (column,))
     for batch in read_batches(path, (column,), []):

@@ -28,7 +28,10 @@ import numpy as np
 
 
 def load(input_spec, class_names):
-    """Return inputs [N, width] as float32, and labels [N] as positions in `class_names`."""
+    """Return inputs [N, width] as float32, and targets [N] as positions in `class_names`.
+
+    Targets of other tasks are values [N, T], labels [N, L] or masks [N, height, width].
+    """
     generator = np.random.default_rng(0)
     labels = generator.integers(len(class_names), size=1000)
     centres = np.eye(len(class_names), *input_spec.shape)[labels] * 3
@@ -77,7 +80,7 @@ README = """# {name}
 | file | content |
 | --- | --- |
 | `model.py` | the network |
-| `data.py` | the samples; any other format works as well, such as a CSV file or folders of images |
+| `data.py` | the samples; or a CSV file, folders of images, or an `.npz` file with `inputs` and `targets` |
 | `recipe.toml` | the settings of the run, and the fleet that it is simulated on |
 | `test_project.py` | builds the bundle, simulates the run, and expects a model that has learned; run it with `pytest` |
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from moonfed.data.data_set import DataSet, Labels, Rows
+from moonfed.data.data_set import DataSet, Rows
 from moonfed.data.flaws import UnusableImage
 from moonfed.data.folder import class_files
 from moonfed.data.formats import CSV, FOLDER, PARQUET
@@ -22,10 +22,18 @@ from moonfed.data.images import inspect_image, require_pillow
 from moonfed.data.source import report
 from moonfed.data.table_reader import open_parquet
 from moonfed.errors import InvalidInput
-from moonfed.experiments.datasets import test_rows
 from moonfed.experiments.group import group_by, read_names
 from moonfed.experiments.own_data import OwnData
-from moonfed.experiments.partition import PartitionSettings, WrittenPartition, class_counts, partition
+from moonfed.experiments.partition import (
+    PartitionSettings,
+    WrittenPartition,
+    class_counts,
+    count_samples,
+    partition,
+    save_npz,
+    split,
+)
+from moonfed.experiments.strata import every_fifth, held_out, stratum_names, stratum_word
 from moonfed.export.table_description import write_description
 
 COLUMNS_FILE = "columns.json"
@@ -42,18 +50,23 @@ def partition_own_data(data: OwnData, settings: PartitionSettings, directory: Pa
     split.
     """
     names = read_names(Path(data.text), by) if by else ()
+    files, labels = list[tuple[Path, int]](), np.zeros(0, np.int64)
     if data.kind == FOLDER:
+        _require_classes(data)
         classes = data.class_names()
         files = _images(data, classes)
-        labels: Labels = np.array([label for _, label in files], np.int64)
-        samples = None
+        labels = np.array([label for _, label in files], np.int64)
+        samples, test = None, every_fifth(labels)
     else:
-        files, samples = [], data.read()
-        labels, classes = samples.labels, samples.classes
-    test = test_rows(labels)
+        samples = data.read()
+        classes, test = stratum_names(samples.target), held_out(samples)
     train = np.flatnonzero(~test)
-    rows = samples.rows[train] if samples and samples.rows is not None else None
-    by_device = group_by(Path(data.text), by, rows) if by and rows is not None else partition(labels[train], settings)
+    if samples is None:
+        by_device = partition(labels[train], settings)
+    elif by:
+        by_device = group_by(Path(data.text), by, train if samples.rows is None else samples.rows[train])
+    else:
+        by_device = split(samples.take(train), settings)
     parts = [train[part] for part in by_device]
     suffix = SUFFIXES.get(data.kind, ".npz")
     devices = tuple(directory / f"device-{number}{suffix}" for number in range(1, len(parts) + 1))
@@ -66,13 +79,22 @@ def partition_own_data(data: OwnData, settings: PartitionSettings, directory: Pa
         _write_samples(data, samples, destinations)
     written = WrittenPartition(
         classes=classes,
-        counts=class_counts(labels, parts, len(classes)),
+        counts=class_counts(labels, parts, len(classes)) if samples is None else count_samples(samples, parts),
         devices=devices,
         test=directory / f"test{suffix}",
         tested=int(test.sum()),
+        groups="class" if samples is None else stratum_word(samples.target),
     )
     _describe(directory, data, {"by": by, "values": list(names)} if by else asdict(settings), written)
     return written
+
+
+def _require_classes(data: OwnData) -> None:
+    if not data.has_classes:
+        rest = (
+            f"; folders are split for classification alone: {data.text!r} must be an .npz file, a table or a function"
+        )
+        raise InvalidInput(field="task", value=data.task, rest=rest)
 
 
 def _images(data: OwnData, classes: Sequence[str]) -> list[tuple[Path, int]]:
@@ -106,7 +128,7 @@ def _require_ours(directory: Path, parts: Sequence[Path]) -> None:
 def _write_samples(data: OwnData, samples: DataSet, destinations: _Destinations) -> None:
     if samples.rows is None:
         for path, indices in destinations.items():
-            np.savez(path, inputs=samples.inputs[indices], labels=samples.labels[indices])
+            save_npz(path, samples.take(indices))
         return
     owner = np.empty(int(samples.rows.max()) + 1, np.int64)  # the part of each row, by its number
     owner.fill(-1)
@@ -156,9 +178,8 @@ def _copy_images(source: Path, files: Sequence[Path], destinations: _Destination
 def _describe(directory: Path, data: OwnData, settings: Mapping[str, Any], written: WrittenPartition) -> None:
     description: dict[str, Any] = {
         "dataset": data.text,
-        "classes": list(written.classes),
         "settings": settings,
-        "samples_by_device_and_class": written.counts.tolist(),
+        **written.describe(),
     }
     (directory / "partition.json").write_text(json.dumps(description, indent=1) + "\n")
     if data.kind in (CSV, PARQUET):

@@ -7,20 +7,22 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from moonfed.data.data_set import Labels
+from moonfed.data.data_set import DataSet, Labels
 from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import SplitDataSet
+from moonfed.experiments.strata import strata, stratum_names, stratum_word
 from moonfed.validate import require_one_of, require_positive, require_whole
 
 Indices = npt.NDArray[np.int64]
 MINIMUM_SAMPLES = 10  # every device gets at least these many (MOON's public code)
-Kind = Literal["dirichlet", "dirichlet-moon", "dirichlet-equal", "dirichlet-mix", "iid"]
+Kind = Literal["dirichlet", "dirichlet-moon", "dirichlet-equal", "dirichlet-mix", "dirichlet-sizes", "iid"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+WITHOUT_CLASSES: tuple[Kind, ...] = ("dirichlet-sizes", "iid")
 DRAWS = 1000  # draws that leave a device too few samples before giving up
 
 
@@ -30,7 +32,9 @@ class PartitionSettings:
 
     `dirichlet`: each class is distributed unevenly (MOON). `dirichlet-moon`: the same, drawn as MOON's authors draw it,
     so that a seed gives exactly their parties. `dirichlet-equal`: the same among devices of equal size (FedSSC).
-    `dirichlet-mix`: devices of equal size, each with a class mix drawn from Dir(beta); milder.
+    `dirichlet-mix`: devices of equal size, each with a class mix drawn from Dir(beta); milder. The tenths of a
+    regression's values are treated as classes. `dirichlet-sizes`: random samples, of which each device has a share
+    drawn from Dir(beta).
     """
 
     kind: Kind = "dirichlet"
@@ -43,6 +47,19 @@ class PartitionSettings:
         require_whole("devices", self.devices, 1)
         require_positive("beta", self.beta)
         require_whole("seed", self.seed, 0)
+
+
+def split(samples: DataSet, settings: PartitionSettings) -> list[Indices]:
+    """Return the sample indices of each device: see `partition`; InvalidInput for targets that have no classes."""
+    kind = samples.target.kind
+    if kind not in ("class", "values") and settings.kind not in WITHOUT_CLASSES:
+        raise InvalidInput(
+            f"partition is {settings.kind!r}, which distributes classes or values, and the samples have "
+            f"{samples.target.describe()}; it must be {' or '.join(map(repr, WITHOUT_CLASSES))}",
+            field="partition",
+            value=settings.kind,
+        )
+    return partition(strata(samples), settings)
 
 
 def partition(labels: Labels, settings: PartitionSettings) -> list[Indices]:
@@ -62,6 +79,8 @@ def partition(labels: Labels, settings: PartitionSettings) -> list[Indices]:
         return _draw_equal(labels, settings, generator)
     if settings.kind == "dirichlet-mix":
         return _draw_mixes(labels, settings, generator)
+    if settings.kind == "dirichlet-sizes":
+        labels = np.zeros(len(labels), np.int64)
     legacy = np.random.RandomState(settings.seed % 2**32)  # it takes no larger seed
     classes = _by_class(labels)
     for _ in range(DRAWS):
@@ -205,6 +224,11 @@ def _ends(weights: npt.NDArray[np.float64] | npt.NDArray[np.int64]) -> list[floa
     return ends if weights.sum() > 0 else []
 
 
+def count_samples(samples: DataSet, parts: list[Indices]) -> npt.NDArray[np.int64]:
+    """Count samples by device and class, or tenth of the values; else by device alone [devices, 1]."""
+    return class_counts(strata(samples), parts, len(stratum_names(samples.target)))
+
+
 def class_counts(labels: Labels, parts: list[Indices], classes: int) -> npt.NDArray[np.int64]:
     """Count samples by device and class [devices, classes]."""
     return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
@@ -214,11 +238,18 @@ def class_counts(labels: Labels, parts: list[Indices], classes: int) -> npt.NDAr
 class WrittenPartition:
     """The parts of a data set on disk."""
 
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # or other groups of samples: see `moonfed.experiments.strata`
     counts: npt.NDArray[np.int64]  # samples by device and class
     devices: tuple[Path, ...]
     test: Path
     tested: int  # samples for testing
+    groups: str = "class"  # what `classes` are: see `stratum_word`
+
+    def describe(self) -> dict[str, Any]:
+        """Return the counts as JSON values."""
+        if self.groups == "class":
+            return {"classes": list(self.classes), "samples_by_device_and_class": self.counts.tolist()}
+        return {"samples_by_device": self.counts.sum(axis=1).tolist()}
 
 
 def write_partition(data: SplitDataSet, settings: PartitionSettings, directory: Path) -> WrittenPartition:
@@ -226,7 +257,7 @@ def write_partition(data: SplitDataSet, settings: PartitionSettings, directory: 
 
     Raises InvalidInput for a directory that has more devices' files, which would stay and belong to another split.
     """
-    parts = partition(data.train.labels, settings)
+    parts = split(data.train, settings)
     ours = {f"device-{number}.npz" for number in range(1, len(parts) + 1)}
     if others := sorted(path.name for path in directory.glob("device-*.npz") if path.name not in ours):
         raise InvalidInput(
@@ -236,21 +267,32 @@ def write_partition(data: SplitDataSet, settings: PartitionSettings, directory: 
         )
     directory.mkdir(parents=True, exist_ok=True)
     for number, part in enumerate(parts, start=1):
-        np.savez(directory / f"device-{number}.npz", inputs=data.train.inputs[part], labels=data.train.labels[part])
-    np.savez(directory / "test.npz", inputs=data.test.inputs, labels=data.test.labels)
-    counts = class_counts(data.train.labels, parts, len(data.classes))
-    description = {
-        "dataset": data.name,
-        "input_shape": list(data.train.inputs.shape[1:]),
-        "classes": list(data.classes),
-        "settings": asdict(settings),
-        "samples_by_device_and_class": counts.tolist(),
-    }
-    (directory / "partition.json").write_text(json.dumps(description, indent=1) + "\n")
-    return WrittenPartition(
-        classes=data.classes,
+        save_npz(directory / f"device-{number}.npz", data.train.take(part))
+    save_npz(directory / "test.npz", data.test)
+    counts = count_samples(data.train, parts)
+    written = WrittenPartition(
+        classes=stratum_names(data.target),
         counts=counts,
         devices=tuple(directory / f"device-{number}.npz" for number in range(1, len(parts) + 1)),
         test=directory / "test.npz",
         tested=len(data.test),
+        groups=stratum_word(data.target),
     )
+    description = {
+        "dataset": data.name,
+        "input_shape": list(data.train.inputs.shape[1:]),
+        "settings": asdict(settings),
+        **written.describe(),
+    }
+    (directory / "partition.json").write_text(json.dumps(description, indent=1) + "\n")
+    return written
+
+
+def save_npz(path: Path, samples: DataSet) -> None:
+    """Write samples as devices read them; classes are called `labels`."""
+    if samples.targets is None or samples.targets.size == 0:
+        np.savez(path, inputs=samples.inputs)
+    elif samples.target.kind == "class":
+        np.savez(path, inputs=samples.inputs, labels=samples.targets)
+    else:
+        np.savez(path, inputs=samples.inputs, targets=samples.targets)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.bundle.files import Bundle
-from moonfed.bundle.manifest import Manifest
+from moonfed.bundle.manifest import CLASSIFICATION, Manifest
 from moonfed.control.kinds import MAX_NUMBER, read_table
 from moonfed.control.recipe import FLEET_KEYS, read_recipe_file
 from moonfed.control.run_settings import DEFAULTS, DEFENCE, MAX_SEED, RUN_SETTINGS, RunSettings
@@ -20,7 +20,7 @@ from moonfed.coordinator.draw import Draw
 from moonfed.encodings import parse_encodings
 from moonfed.errors import InvalidInput
 from moonfed.experiments.attendance import Behaviour
-from moonfed.experiments.datasets import LOADERS, augmentation
+from moonfed.experiments.datasets import LOADERS, TASKS_OF, augmentation
 from moonfed.experiments.own_data import require_none
 from moonfed.experiments.partition import Kind, PartitionSettings
 from moonfed.export.bundle_recipe import MethodSettings, default_projection, read_settings
@@ -38,12 +38,21 @@ OF_METHOD = -1  # projection: a head if the method compares representations
 TABLES = ("settings", "server")
 RUN_TABLES = tuple(key for key, value in DEFAULTS.to_document().items() if isinstance(value, dict))
 PARTIES = 10
-OWN_DATA = ("target", "columns", "input", "classes")  # see moonfed.experiments.own_data
+OWN_DATA = (
+    "target",
+    "columns",
+    "input",
+    "classes",
+    "labels",
+    "values",
+    "horizon",
+    "vocabulary",
+)  # see moonfed.experiments.own_data
 OF_BUNDLE = (  # a bundle has them
-    "model", "projection", "method", "settings", "optimiser", "augmentation", "server_rule", "server",
+    "task", "model", "projection", "method", "settings", "optimiser", "augmentation", "server_rule", "server",
 )  # fmt: skip
 ALWAYS = ("rounds", "cohort", "sampling", "seed")  # settings of the run that a recipe is known by
-LEFT_OUT: Mapping[str, Any] = {"dropouts": 0.0, "by": "", "bundle": ""}  # of a recipe, with these values
+LEFT_OUT: Mapping[str, Any] = {"task": "", "dropouts": 0.0, "by": "", "bundle": ""}  # of a recipe, with these values
 OF_PAPERS: Mapping[str, Any] = {"rounds": 100, "quorum": "all"}  # defaults without a bundle
 FOREVER = 10 * 365 * 86400.0  # seconds: a party is never too late
 
@@ -52,21 +61,27 @@ FOREVER = 10 * 365 * 86400.0  # seconds: a party is never too late
 class Simulation:
     """One federated training over virtual parties. Defaults are MOON's on CIFAR-10 (Li et al. 2021, section 4.1).
 
-    `settings`: the method's, the optimiser's, epochs, batch_size and views; `server`: the server rule's. `run`: the
-    settings of the run, of which some, such as `deadline`, have no effect on virtual parties; without a bundle, its
-    defaults are the papers': 100 rounds of all updates, without bounds. Its `seed` decides subset, partition, initial
-    weights, cohorts and training; `partition_seed`, if given, the partition. `stragglers`: the share of each round's
-    cohort that does only a random part of its steps (FedProx). `train_samples` and `test_samples`: size of a stratified
-    subset, 0 for all. `dropouts`: the probability that a party that is asked to train drops out. With a `bundle`, named
-    by its manifest's sha256, `method` is the bundle's, and the other keys in OF_BUNDLE have no meaning.
+    `task`: empty for the data set's own, or classification. `settings`: the task's, the method's, the optimiser's,
+    epochs, batch_size and views; `server`: the server rule's. `run`: the settings of the run, of which some, such as
+    `deadline`, have no effect on virtual parties; without a bundle, its defaults are the papers': 100 rounds of all
+    updates, without bounds. Its `seed` decides subset, partition, initial weights, cohorts and training;
+    `partition_seed`, if given, the partition. `stragglers`: the share of each round's cohort that does only a random
+    part of its steps (FedProx). `train_samples` and `test_samples`: size of a stratified subset, 0 for all. `dropouts`:
+    the probability that a party that is asked to train drops out. With a `bundle`, named by its manifest's sha256,
+    `method` is the bundle's, and the other keys in OF_BUNDLE have no meaning.
     """
 
     name: str = "simulation"
-    dataset: str = ""  # empty: own samples, which are named elsewhere and described by the next four
+    dataset: str = ""  # empty: own samples, which are named elsewhere and described by OWN_DATA
     target: str = ""
     columns: str = ""
     input: str = ""
     classes: str = ""
+    labels: str = ""
+    values: str = ""
+    horizon: str = ""
+    vocabulary: str = ""
+    task: str = ""
     model: str = "cnn"
     projection: int = OF_METHOD  # width of the projection head's output; 0: no head
     method: str = "fedavg"
@@ -113,6 +128,10 @@ class Simulation:
     def _check_training(self) -> None:
         """Check what a bundle would contain."""
         require_one_of("method", self.method, (*METHODS, POOLED))
+        if self.task_name != (own := TASKS_OF.get(self.dataset, CLASSIFICATION.name)) and self.dataset:
+            raise InvalidInput(
+                f"task is {self.task!r}; with data set {self.dataset!r} it must be {own!r}", field="task"
+            )
         if self.projection != OF_METHOD:
             require_whole("projection", self.projection, 0)
         if self.method_settings.training.views and self.augmentation_name == "none":
@@ -155,7 +174,12 @@ class Simulation:
     @property
     def method_settings(self) -> MethodSettings:
         """The method with everything that `settings` can change."""
-        return read_settings(self.device_method, self.settings, self.optimiser)
+        return read_settings(self.device_method, self.settings, self.optimiser, self.task_name)
+
+    @property
+    def task_name(self) -> str:
+        """The task, by its name in `moonfed.tasks`; of a simulation without a bundle."""
+        return self.task or TASKS_OF.get(self.dataset, CLASSIFICATION.name)
 
     @property
     def device_method(self) -> str:
@@ -329,7 +353,7 @@ def _apply(change: str, values: dict[str, Any]) -> None:
 
 
 def _require_no_training(values: Mapping[str, Any]) -> None:
-    for key in ("dataset", "columns", "input", "classes", *OF_BUNDLE):
+    for key in ("dataset", *(key for key in OWN_DATA if key != "target"), *OF_BUNDLE):
         if values.get(key):
             raise InvalidInput(f"{key} is {values[key]!r}, which the bundle determines; leave it out")
 

@@ -1,4 +1,4 @@
-"""Subsets of a data set: a given number of samples, preserving class shares."""
+"""Subsets of a data set: a given number of samples, preserving the shares of classes and other groups."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from moonfed.data.data_set import Labels
 from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import SplitDataSet
 from moonfed.experiments.partition import Indices
+from moonfed.experiments.strata import strata
 
 
 def subset(data: SplitDataSet, *, train_samples: int, test_samples: int, seed: int) -> SplitDataSet:
     """Draw that many samples, stratified; 0 means all. InvalidInput if there are fewer."""
-    train = _stratified("train_samples", data.train.labels, train_samples, seed)
-    test = _stratified("test_samples", data.test.labels, test_samples, seed)
+    train = _stratified("train_samples", strata(data.train), train_samples, seed)
+    test = _stratified("test_samples", strata(data.test), test_samples, seed)
     return replace(data, train=data.train.take(train), test=data.test.take(test))
 
 

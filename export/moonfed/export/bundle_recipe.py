@@ -309,7 +309,7 @@ def read_examples(text: str, samples: SampleRecipe) -> tuple[Inputs, SampleRecip
     found.require_samples()
     if not scaled or found.targets is None:
         return found.inputs, samples
-    scales = _scales(found.targets)
+    scales = value_scales(found.targets)
     target = replace(
         samples.target,
         mean=samples.target.mean or tuple(scale.mean for scale in scales),
@@ -318,7 +318,8 @@ def read_examples(text: str, samples: SampleRecipe) -> tuple[Inputs, SampleRecip
     return found.inputs, replace(samples, target=target)
 
 
-def _scales(values: Targets) -> list[Scale]:
+def value_scales(values: Targets) -> list[Scale]:
+    """Return the mean and deviation of each value."""
     rows = values.reshape(-1, values.shape[-1]).astype("float64")
     return [rounded_scale(float(each.mean()), float(each.std())) for each in rows.T]
 

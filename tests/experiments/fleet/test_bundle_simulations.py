@@ -130,7 +130,7 @@ def test_what_the_bundle_determines_is_not_in_the_recipe(bundle: Bundle, samples
         ({"settings": {"epochs": 3}}, "settings is {'epochs': 3}, which the bundle determines"),
         ({"asynchronous": 4}, "asynchronous is 4"),
         ({"dropouts": 1}, "dropouts is 1.0"),
-        ({"by": "site"}, "by is 'site'"),
+        ({"by": "site"}, "field 'site'"),
     ):
         with pytest.raises(InvalidInput) as caught:
             simulate(bundle, samples, tmp_path / "a", **keys)

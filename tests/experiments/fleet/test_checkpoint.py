@@ -125,7 +125,7 @@ def test_parties_that_have_trained_alone_are_not_trained_again(tmp_path: Path) -
     kept = [json.loads(line) for line in (tmp_path / "saved" / "results.jsonl").read_text().splitlines()]
     assert len(kept) >= 1
     assert all(before[row["party"]] == row["seconds"] for row in kept)
-    assert result.accuracy == whole.accuracy
+    assert result.score == whole.score
 
 
 def test_a_checkpoint_omits_files_that_can_be_recreated(tmp_path: Path) -> None:

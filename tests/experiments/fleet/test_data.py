@@ -31,7 +31,7 @@ def test_each_party_has_its_own_samples_in_their_order(directory: Path) -> None:
     parts = Parts(directory)
     for party, indices in enumerate(PARTS, start=1):
         np.testing.assert_array_equal(parts.of(party).inputs, INPUTS[indices])
-        np.testing.assert_array_equal(parts.of(party).labels, LABELS[indices])
+        np.testing.assert_array_equal(parts.of(party).targets, LABELS[indices])
     np.testing.assert_array_equal(parts.test.inputs, INPUTS[:2] + 100)
 
 

@@ -27,7 +27,7 @@ def test_a_directory_with_something_else_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"model": "cnn"}, "model is 'cnn' and input.kind 'features'"),
+        ({"model": "cnn"}, "model is 'cnn', input.kind 'features'"),
         ({"model": "mlp", "parties": 100}, "parties is 100"),
         ({"model": "mlp", "train_samples": 143}, "train_samples is 143"),
     ],

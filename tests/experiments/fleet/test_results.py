@@ -26,7 +26,7 @@ SIMULATION = make_simulation(name="mine", dataset="digits", method="moon", seed=
 ROUNDS = tuple(
     SimulatedRound(
         round=round_,
-        accuracy=accuracy,
+        score=accuracy,
         loss=1.0,
         seconds=2.5,
         metrics={"train_loss": 0.5},
@@ -38,7 +38,7 @@ ROUNDS = tuple(
     for round_, accuracy in ((1, 0.75), (2, 0.875), (3, 0.5))
 )
 PARTIES = tuple(
-    PartyResult(party=f"party-{number}", accuracy=accuracy, loss=0.5, seconds=10.0)
+    PartyResult(party=f"party-{number}", score=accuracy, loss=0.5, seconds=10.0)
     for number, accuracy in ((1, 0.25), (2, 0.75))
 )
 
@@ -81,7 +81,7 @@ def test_damaged_rows_are_named(tmp_path: Path, text: str) -> None:
 
 def test_a_run_is_summarised_by_its_last_and_its_best_model(tmp_path: Path) -> None:
     found = finish(result(tmp_path))
-    assert (found.accuracy, found.spread, found.seconds) == (0.5, 0.0, 7.5)
+    assert (found.score, found.spread, found.seconds) == (0.5, 0.0, 7.5)
     assert found.model == tmp_path / "model.safetensors"
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["rounds"], summary["accuracy"], summary["best_accuracy"]) == (3, 0.5, 0.875)
@@ -93,7 +93,7 @@ def test_a_run_is_summarised_by_its_last_and_its_best_model(tmp_path: Path) -> N
 
 def test_parties_alone_are_summarised_by_mean_and_deviation(tmp_path: Path) -> None:
     found = finish(result(tmp_path, parties=True))
-    assert (found.accuracy, found.spread, found.seconds, found.model) == (0.5, 0.25, 20.0, None)
+    assert (found.score, found.spread, found.seconds, found.model) == (0.5, 0.25, 20.0, None)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["parties"], summary["accuracy"], summary["accuracy_sd"]) == (2, 0.5, 0.25)
 

@@ -19,6 +19,7 @@ from moonfed.experiments import datasets
 from moonfed.experiments.datasets import load_dataset, split_arrays
 from moonfed.experiments.fleet import preparation
 from moonfed.experiments.fleet.plot import draw_result
+from moonfed.experiments.fleet.results import SimulatedRound
 from moonfed.experiments.fleet.run import SimulationProgress, SimulationReporter, party_model, run_simulation
 from moonfed.export.binding import bind
 from moonfed.export.scoring import Predictor
@@ -39,7 +40,8 @@ def test_a_simulation_leaves_its_rounds_model_and_recipe(tmp_path: Path, monkeyp
     found = rows(tmp_path / "a")
     assert [row["round"] for row in found] == [1, 2]
     for row, entry in zip(found, result.rounds, strict=True):
-        measured = {name: getattr(entry, name) for name in ("accuracy", "loss", "seconds", "metrics", "party_seconds")}
+        measured = {name: getattr(entry, name) for name in ("loss", "seconds", "metrics", "party_seconds")}
+        measured["accuracy"] = entry.score
         assert set(entry.metrics) == {"train_loss"}
         about = {"name": "mine", "dataset": "digits", "method": "moon", "seed": 1, "round": entry.round}
         assert row.items() >= (about | measured).items()
@@ -54,11 +56,11 @@ def test_a_simulation_leaves_its_rounds_model_and_recipe(tmp_path: Path, monkeyp
         (result.bundle / GRAPH_FILE).read_bytes(), np.array(open_model(result.model, manifest.tensors)), manifest
     )
     score = Predictor(graph).score(data.test)  # independent of the plan
-    assert result.accuracy == pytest.approx(score.value)
+    assert result.score == pytest.approx(score.value)
     assert result.rounds[-1].loss == pytest.approx(score.metrics["loss"], rel=1e-4)
-    assert json.loads((tmp_path / "a" / "summary.json").read_text())["accuracy"] == result.accuracy
+    assert json.loads((tmp_path / "a" / "summary.json").read_text())["accuracy"] == result.score
     assert [progress.fraction for progress in told] == sorted(progress.fraction for progress in told)
-    assert (told[0].fraction, told[-1].fraction, told[-1].accuracy) == (0.0, 1.0, result.accuracy)
+    assert (told[0].fraction, told[-1].fraction, told[-1].score) == (0.0, 1.0, result.rounds[-1])
     last = open_model(party_model(tmp_path / "a", "party-2"), manifest.tensors)
     assert party_model(tmp_path / "a", "party-2").parent.name == "2-1"
     assert np.abs(last - open_model(result.model, manifest.tensors)).max() > 1e-4
@@ -68,12 +70,12 @@ def test_a_simulation_leaves_its_rounds_model_and_recipe(tmp_path: Path, monkeyp
     assert (tmp_path / "a" / "accuracy.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_progress_has_the_accuracy_of_the_newest_model_in_any_order_of_scores() -> None:
+def test_progress_has_the_score_of_the_newest_model_in_any_order_of_scores() -> None:
     told: list[SimulationProgress] = []
     reporter = SimulationReporter(told.append, rounds=3)
-    for round_, accuracy in ((2, 0.5), (1, 0.25), (3, 0.75)):
-        reporter.scored(round_, accuracy)
-    assert [progress.accuracy for progress in told] == [0.5, 0.5, 0.75]
+    for round_, score in ((2, 0.5), (1, 0.25), (3, 0.75)):
+        reporter.scored(SimulatedRound(round=round_, score=score, loss=1.0, seconds=1.0, metrics={}))
+    assert [progress.score.score for progress in told if progress.score] == [0.5, 0.5, 0.75]
 
 
 def test_a_finished_simulation_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

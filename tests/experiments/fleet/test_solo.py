@@ -32,8 +32,8 @@ def test_solo_equals_training_each_party_alone(tmp_path: Path) -> None:
     assert result.model is None
     assert [entry.party for entry in result.parties] == ["party-1", "party-2", "party-3"]
     accuracies = [alone(result.bundle, simulation, number) for number in (1, 2, 3)]
-    assert [entry.accuracy for entry in result.parties] == pytest.approx(accuracies)
-    assert result.accuracy == pytest.approx(float(np.mean(accuracies)))
+    assert [entry.score for entry in result.parties] == pytest.approx(accuracies)
+    assert result.score == pytest.approx(float(np.mean(accuracies)))
     assert result.spread == pytest.approx(float(np.std(accuracies)))
     assert [row["party"] for row in rows(tmp_path / "a")] == ["party-1", "party-2", "party-3"]
     draw_result(result)
@@ -46,7 +46,7 @@ def test_solo_equals_training_each_party_alone(tmp_path: Path) -> None:
     second.unlink()
     trained = third.stat().st_mtime_ns
     again = run_simulation(simulation, tmp_path / "a", engine=TWO)
-    assert [entry.accuracy for entry in again.parties] == [entry.accuracy for entry in result.parties]
+    assert [entry.score for entry in again.parties] == [entry.score for entry in result.parties]
     assert third.stat().st_mtime_ns == trained
     assert second.is_file()
 
@@ -59,7 +59,7 @@ def test_pooled_samples_are_trained_as_one_partys(tmp_path: Path) -> None:
     assert result.counts.sum() == len(load_dataset("digits", None).train.labels)
     assert [row["round"] for row in rows(tmp_path / "a")] == [1]
     assert {row["method"] for row in rows(tmp_path / "a")} == {"pooled"}
-    assert result.accuracy == pytest.approx(alone(result.bundle, simulation, 1))
+    assert result.score == pytest.approx(alone(result.bundle, simulation, 1))
     single = make_simulation(dataset="digits", method="fedavg", partition="iid", **(keys | {"parties": 1}))
     other = run_simulation(single, tmp_path / "b", engine=TWO)
     assert result.model is not None

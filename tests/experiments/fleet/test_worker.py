@@ -42,4 +42,4 @@ def test_a_worker_that_dies_ends_the_simulation_which_can_then_go_on(tmp_path: P
     assert workers() == []
     result = run_simulation(simulation, tmp_path / "a", engine=TWO)
     assert [row["round"] for row in rows(tmp_path / "a")] == [1, 2]
-    assert result.rounds[0].accuracy > 0.1
+    assert result.rounds[0].score > 0.1

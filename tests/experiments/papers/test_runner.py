@@ -22,13 +22,11 @@ def hand_made(accuracy: dict[tuple[float, int], float], seen: list[Simulation]) 
         value = accuracy[float(simulation.settings.get("mu", 0)), simulation.run.seed]
         if simulation.method == "solo":
             parties = tuple(
-                PartyResult(party=f"party-{number}", accuracy=value + 0.1 * sign, loss=1.0, seconds=1.0)
+                PartyResult(party=f"party-{number}", score=value + 0.1 * sign, loss=1.0, seconds=1.0)
                 for number, sign in ((1, -1), (2, 1))
             )
             return SimulationResult(simulation=simulation, output=output, parties=parties)
-        rounds = tuple(
-            SimulatedRound(round=t, accuracy=value * t / 2, loss=1.0, seconds=2.0, metrics={}) for t in (1, 2)
-        )
+        rounds = tuple(SimulatedRound(round=t, score=value * t / 2, loss=1.0, seconds=2.0, metrics={}) for t in (1, 2))
         return SimulationResult(simulation=simulation, output=output, rounds=rounds)
 
     options = Options(output=Path(), data=Path("unused"), dataset="cifar10", rounds=2, seeds=2, tune=True)

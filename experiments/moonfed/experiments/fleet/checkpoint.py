@@ -22,6 +22,7 @@ from typing import Any
 import zstandard
 
 from moonfed.blobs.store import BlobDirectory, BlobRef
+from moonfed.bundle.manifest import Manifest
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE, open_store
 from moonfed.coordinator.storage.db.tables import BUNDLE
@@ -142,7 +143,8 @@ def _copy_coordinator(layout: Layout, target: Layout) -> int:
         if newest and newest.status in ("open", "reducing"):
             store.reopen_round(newest.id)
         rounds = _committed(store)
-        unscored = [record.id.round for record in store.past_rounds(RUN, None, rounds) if _is_unscored(record.metrics)]
+        metric = Manifest.from_bytes(layout.manifest.read_bytes()).metric.name
+        unscored = [record.id.round for record in store.past_rounds(RUN, None, rounds) if metric not in record.metrics]
         oldest = min([*unscored, max(rounds, 1)])
         store.prune_run(RUN, Retention(last=max(1, rounds - oldest + 1), every=0))
         needed = {ref for round_ in range(BUNDLE, rounds + 1) for ref in store.global_state(RUN, round_).values()}
@@ -196,10 +198,6 @@ def _snapshot(layout: Layout, directory: Path) -> Iterator[Store]:
 def _committed(store: Store) -> int:
     newest = store.latest_round(RUN, "committed")
     return newest.id.round if newest else 0
-
-
-def _is_unscored(metrics: Any) -> bool:  # noqa: ANN401
-    return "accuracy" not in metrics
 
 
 def _pack(source: Path, target: Path) -> None:

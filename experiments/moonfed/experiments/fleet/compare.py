@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from moonfed.bundle.manifest import Metric
 from moonfed.coordinator.cli import layout
 from moonfed.errors import Corrupt, InvalidInput, NotFound
 from moonfed.experiments.fleet.layout import Layout
-from moonfed.experiments.fleet.results import read_rows
+from moonfed.experiments.fleet.results import read_metric, read_rows
+from moonfed.experiments.plots import label_of
 
 MOST = 200  # simulations of a sweep
 LONGEST = 255  # bytes of a directory's name
@@ -21,13 +23,14 @@ _FORBIDDEN = str.maketrans("/\\", "__")  # in names of directories
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A finished simulation, by its summary; of parties alone, which have no rounds, the accuracies are theirs."""
+    """A finished simulation, by its summary; of parties alone, which have no rounds, the scores are theirs."""
 
     label: str  # the keys in which its recipe differs from the others' or its directory's name
     recipe: Mapping[str, Any]  # flat: tables' keys follow a dot
-    accuracies: Sequence[float]
+    metric: Metric
+    scores: Sequence[float]
     rounds: int
-    last: float  # accuracy of the last round; of parties alone, the mean
+    last: float  # score of the last round; of parties alone, the mean
     best: float
     megabytes: float  # sent to and received from all parties
     seconds: float
@@ -36,8 +39,8 @@ class Outcome:
         """Return the outcome as JSON values."""
         return {
             "label": self.label,
-            "accuracy": self.last,
-            "best_accuracy": self.best,
+            self.metric.name: self.last,
+            f"best_{self.metric.name}": self.best,
             "rounds": self.rounds,
             "megabytes": round(self.megabytes, 3),
             "seconds": self.seconds,
@@ -86,20 +89,34 @@ def read_outcomes(directories: Sequence[Path]) -> list[Outcome]:
             raise Corrupt(f"{files.results} has no results; simulate again into a new directory")
         try:
             summary = json.loads(files.summary.read_text())
+            metric = read_metric(summary)
             outcome = Outcome(
                 label=directory.name,
                 recipe=_flat(summary["recipe"]),
-                accuracies=[entry.accuracy for entry in rounds or parties],
+                metric=metric,
+                scores=[entry.score for entry in rounds or parties],
                 rounds=len(rounds),
-                last=summary["accuracy"],
-                best=summary.get("best_accuracy", summary["accuracy"]),
+                last=summary[metric.name],
+                best=summary.get(f"best_{metric.name}", summary[metric.name]),
                 megabytes=(summary.get("sent_bytes", 0) + summary.get("received_bytes", 0)) / 1e6,
                 seconds=summary["seconds"],
             )
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise Corrupt(f"{files.summary} is not the summary of a simulation") from error
         found.append(outcome)
+    _require_one_metric(found)
     return _labelled(found)
+
+
+def _require_one_metric(outcomes: Sequence[Outcome]) -> None:
+    names = {outcome.metric.name: outcome.label for outcome in reversed(outcomes)}
+    if len(names) > 1:
+        (one, where), (other, there) = list(names.items())[:2]
+        raise InvalidInput(
+            f"{where} is scored by {one} and {there} by {other}; simulations of one task can be compared",
+            field="metric",
+            value=other,
+        )
 
 
 def _flat(recipe: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,8 +142,9 @@ def _pair(key: str, outcome: Outcome) -> str:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Format the outcomes, the most accurate first."""
-    heads = ["", "accuracy", "best", "rounds", "MB", "seconds"]
+    """Format the outcomes, the best first."""
+    metric = outcomes[0].metric
+    heads = ["", label_of(metric.name), "best", "rounds", "MB", "seconds"]
     rows = [
         [
             outcome.label,
@@ -136,21 +154,21 @@ def table(outcomes: Sequence[Outcome]) -> str:
             f"{outcome.megabytes:.1f}",
             f"{outcome.seconds:.0f}",
         ]
-        for outcome in sorted(outcomes, key=lambda one: -one.last)
+        for outcome in sorted(outcomes, key=lambda one: one.last, reverse=metric.maximise)
     ]
     return "\n".join(layout.table(heads, rows, None))
 
 
 def draw(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Write a picture of accuracy by round, a line for each outcome; of parties alone, their mean as a level."""
+    """Write a picture of the score by round, a line for each outcome; of parties alone, their mean as a level."""
     from moonfed.experiments.plots import Line, draw_lines, picture
 
     longest = max((outcome.rounds for outcome in outcomes), default=0) or 1
     with picture(path, 1, 1, width=8.0, height=4.5, title=f"{len(outcomes)} simulations") as axes:
         lines = [
-            Line(label=outcome.label, x=list(range(1, outcome.rounds + 1)), y=list(outcome.accuracies))
+            Line(label=outcome.label, x=list(range(1, outcome.rounds + 1)), y=list(outcome.scores))
             if outcome.rounds
             else Line(label=outcome.label, x=[1, longest], y=[outcome.last, outcome.last])
             for outcome in outcomes
         ]
-        draw_lines(axes[0], lines, x="round", y="accuracy on the test set")
+        draw_lines(axes[0], lines, x="round", y=f"{label_of(outcomes[0].metric.name)} on the test set")

@@ -16,18 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.blobs.store import ref_of_bytes, ref_of_file
-from moonfed.data.data_set import Inputs, Labels
+from moonfed.data.data_set import Inputs, Targets
 from moonfed.experiments.datasets import SplitDataSet
-from moonfed.experiments.partition import Indices, class_counts
+from moonfed.experiments.partition import Indices, count_samples
 from moonfed.files import new_directory
 
 COUNTS_FILE = "counts.json"
-Counts = npt.NDArray[np.int64]  # samples by party and class
+Counts = npt.NDArray[np.int64]  # samples by party and class, or another group: see `moonfed.experiments.strata`
 
 
 def write_parts(data: SplitDataSet, parts: Sequence[Indices], directory: Path) -> None:
     """Write the parties' samples, the test set and the counts; the directory appears complete or not at all."""
-    counts = class_counts(data.train.labels, list(parts), len(data.classes))
+    counts = count_samples(data.train, list(parts))
     order = np.concatenate(list(parts))
     with new_directory(directory) as temporary:
         inputs = np.lib.format.open_memmap(
@@ -41,9 +41,9 @@ def write_parts(data: SplitDataSet, parts: Sequence[Indices], directory: Path) -
             inputs[start : start + len(part)] = data.train.inputs[part]
             start += len(part)
         inputs.flush()
-        np.save(temporary / "train-labels.npy", data.train.labels[order])
+        np.save(temporary / "train-targets.npy", data.train.known_targets()[order])
         np.save(temporary / "test-inputs.npy", np.ascontiguousarray(data.test.inputs))
-        np.save(temporary / "test-labels.npy", data.test.labels)
+        np.save(temporary / "test-targets.npy", data.test.known_targets())
         (temporary / COUNTS_FILE).write_text(json.dumps(counts.tolist()))
 
 
@@ -85,22 +85,22 @@ class PartySamples:
     """Samples, mapped from the disk."""
 
     inputs: Inputs
-    labels: Labels
+    targets: Targets
 
 
 class Parts:
     """The mapped arrays, copy-on-write; nothing writes to them."""
 
     def __init__(self, directory: Path) -> None:
-        self._inputs, self._labels = (_map(directory / f"train-{name}.npy") for name in ("inputs", "labels"))
+        self._inputs, self._targets = (_map(directory / f"train-{name}.npy") for name in ("inputs", "targets"))
         self._ends = np.cumsum(read_counts(directory).sum(axis=1))
-        self.test = PartySamples(_map(directory / "test-inputs.npy"), _map(directory / "test-labels.npy"))
+        self.test = PartySamples(_map(directory / "test-inputs.npy"), _map(directory / "test-targets.npy"))
 
     def of(self, party: int) -> PartySamples:
         """Return the samples of a party, counted from 1."""
         end = int(self._ends[party - 1])
         start = int(self._ends[party - 2]) if party > 1 else 0
-        return PartySamples(self._inputs[start:end], self._labels[start:end])
+        return PartySamples(self._inputs[start:end], self._targets[start:end])
 
 
 def _map(path: Path) -> Any:  # noqa: ANN401 - an array of the dtype that was written

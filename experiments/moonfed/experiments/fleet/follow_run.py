@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from itertools import count, takewhile
 
 from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import Manifest
 from moonfed.control.events import (
     DeviceDeclined,
     DeviceLost,
@@ -34,7 +35,8 @@ from moonfed.experiments.fleet.parties import DROPPED_OUT
 from moonfed.experiments.fleet.results import SimulatedRound, read_rows, write_rows
 from moonfed.experiments.simulation import Simulation
 
-SCORES = ("accuracy", "loss", "seconds", "party_seconds")  # what we add to a round's metrics
+MEASURED = ("loss", "seconds", "party_seconds")  # what we add to a round's metrics, besides the primary one
+OTHER = "test_"  # before the names of the task's other metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,7 @@ class Scorer:
         self._engine = engine
         self._environment, self._scored = asdict(environment), scored
         self._environments = {entry.round: entry.environment for entry in _written(layout)}  # of earlier starts
+        self._metric = Manifest.from_bytes(layout.manifest.read_bytes()).metric
         self._results: dict[int, SimulatedRound] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -118,10 +121,8 @@ class Scorer:
         self._write()
 
     def _recover(self, record: Round) -> None:
-        if "accuracy" in record.metrics:  # the model itself may have been deleted
-            scores = {name: record.metrics[name] for name in SCORES if name in record.metrics}
-            metrics = {name: value for name, value in record.metrics.items() if name not in SCORES}
-            self._results[record.round] = self._result(record.round, metrics, scores)
+        if self._metric.name in record.metrics:  # the model itself may have been deleted
+            self._results[record.round] = self._result(record.round, record.metrics)
         elif record.model:
             self.score(record.round, record.model, RoundTimes(seconds=record.seconds))
 
@@ -133,24 +134,29 @@ class Scorer:
     async def _score(self, round_: int, model: BlobRef, times: RoundTimes) -> None:
         score = await self._engine.evaluate(self._directory.blobs.local(model))
         known = await asyncio.to_thread(self._directory.store.metrics, RUN, round_)
-        metrics = {name: value for name, value in known.items() if name not in SCORES}
-        scores = {"accuracy": score["accuracy"], "loss": score["loss"], **asdict(times)}
+        plain = (self._metric.name, "loss")
+        scores = {name if name in plain else f"{OTHER}{name}": value for name, value in score.items()}
+        scores |= asdict(times)
         await self._coordinator.operators.record_metrics(RUN, round_, scores)
-        result = self._result(round_, metrics, scores)
+        result = self._result(round_, {**known, **scores})
         self._results[round_] = result
         self._write()
         self._scored(result)
 
-    def _result(self, round_: int, metrics: Mapping[str, float], scores: Mapping[str, float]) -> SimulatedRound:
+    def _result(self, round_: int, metrics: Mapping[str, float]) -> SimulatedRound:
+        own = (self._metric.name, *MEASURED)
         found = (self._directory.store.round(AttemptId(run=RUN, round=round_, attempt=number)) for number in count(1))
         attempts = [record for record in takewhile(bool, found) if record]  # each has cost traffic
         return SimulatedRound(
             round=round_,
-            metrics=metrics,
+            score=float(metrics[self._metric.name]),
+            metric=self._metric,
+            other_scores={name.removeprefix(OTHER): value for name, value in metrics.items() if name.startswith(OTHER)},
+            metrics={name: value for name, value in metrics.items() if name not in own and not name.startswith(OTHER)},
             environment=self._environments.get(round_, self._environment),
             sent_bytes=sum(record.sent_bytes for record in attempts),
             received_bytes=sum(record.received_bytes for record in attempts),
-            **{name: float(value) for name, value in scores.items()},
+            **{name: float(metrics[name]) for name in MEASURED if name in metrics},
         )
 
     def _write(self) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE
+from moonfed.bundle.manifest import ACCURACY, MANIFEST_FILE, PLAN_FILE, Manifest
+from moonfed.errors import MoonfedError
 
 RUN = "simulation"  # the run's name, on the coordinator and with every party
 
@@ -87,5 +88,9 @@ class Layout:
 
     @property
     def picture(self) -> Path:
-        """Accuracy by round."""
-        return self.root / "accuracy.png"
+        """The score by round, by the metric's name."""
+        try:
+            name = Manifest.from_bytes(self.manifest.read_bytes()).metric.name
+        except (OSError, MoonfedError):  # of an earlier release
+            name = ACCURACY.name
+        return self.root / f"{name}.png"

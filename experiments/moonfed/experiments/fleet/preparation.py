@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from moonfed.bundle.files import Bundle, read_bundle, write_bundle
 from moonfed.bundle.manifest import PLAN_FILE
-from moonfed.bundle.target import class_target
+from moonfed.bundle.target import TargetSpec
+from moonfed.data.data_set import DataSet
 from moonfed.data.open_source import open_source
 from moonfed.errors import Corrupt, InvalidInput
 from moonfed.experiments.datasets import LOADERS, SplitDataSet, load_dataset, preprocessing
@@ -19,11 +20,11 @@ from moonfed.experiments.fleet.data import describe_split, digest_of, write_part
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.group import group_by
 from moonfed.experiments.own_data import OwnData, split_samples
-from moonfed.experiments.partition import MINIMUM_SAMPLES, Indices, partition
+from moonfed.experiments.partition import MINIMUM_SAMPLES, Indices, split
 from moonfed.experiments.simulation import OWN_DATA, TABLES, Simulation
 from moonfed.experiments.subsets import subset
 from moonfed.export.bundle_builder import build_bundle
-from moonfed.export.bundle_recipe import BundleRecipe
+from moonfed.export.bundle_recipe import BundleRecipe, value_scales
 from moonfed.export.bundle_signing import SigningOptions, sign_new
 from moonfed.files import write_durably
 from moonfed.sandbox.plan_process import require_safe_plan
@@ -71,9 +72,11 @@ def prepare(simulation: Simulation, layout: Layout, source: Source, say: Callabl
 def _split(simulation: Simulation, data: SplitDataSet) -> list[Indices]:
     """Return the training samples of each party."""
     if not simulation.by:
-        return partition(data.train.labels, simulation.partition_settings)
+        return split(data.train, simulation.partition_settings)
     if data.train.file is None or data.train.rows is None:
-        raise InvalidInput(field="by", value=simulation.by, rest=", which applies to tables only; leave it out")
+        raise InvalidInput(
+            field="by", value=simulation.by, rest=", which applies to tables and .npz files only; leave it out"
+        )
     parts = group_by(data.train.file, simulation.by, data.train.rows)
     if len(parts) != simulation.parties:
         raise InvalidInput(
@@ -92,12 +95,12 @@ def _load(simulation: Simulation, data: Path | None, bundle: Bundle | None) -> S
         test_samples=simulation.test_samples,
         seed=simulation.run.seed,
     )
-    most = len(loaded.train.labels) // MINIMUM_SAMPLES
+    most = len(loaded.train) // MINIMUM_SAMPLES
     if simulation.parties > most and not simulation.by:
         raise InvalidInput(
             field="parties",
             value=simulation.parties,
-            rest=f"; {len(loaded.train.labels)} training samples are enough for at most {most}",
+            rest=f"; {len(loaded.train)} training samples are enough for at most {most}",
         )
     return loaded
 
@@ -113,9 +116,9 @@ def _load_own(simulation: Simulation, data: Path | None, bundle: Bundle | None) 
         manifest = bundle.manifest
         samples = open_source(str(data), simulation.target).read(manifest.input, manifest.target)
         samples.require_samples()
-        return split_samples(simulation.name, samples)
+        return split_samples(simulation.name, samples, manifest.input)
     described = {key: getattr(simulation, key) for key in OWN_DATA}
-    return OwnData(text=str(data), **described).read_split(simulation.name)
+    return OwnData(text=str(data), task=simulation.task_name, **described).read_split(simulation.name)
 
 
 def _require_same_samples(layout: Layout) -> None:
@@ -169,19 +172,29 @@ def _said(document: Mapping[str, Any], key: str) -> str:
 
 def bundle_recipe(simulation: Simulation, data: SplitDataSet) -> BundleRecipe:
     """Return the recipe of the simulation's bundle."""
-    customary = preprocessing(data)
+    customary = None if data.input.kind == "tokens" else preprocessing(data)
     return BundleRecipe(
         name=simulation.dataset or simulation.name,
         model=simulation.model,
         input=data.input,
-        target=class_target(data.classes),
+        target=_scaled(data.target, data.train),
+        task=simulation.task_name,
         method=simulation.device_method,
         settings=simulation.settings,
         optimiser=simulation.optimiser,
-        mean=customary.mean,
-        deviation=customary.deviation,
+        mean=customary.mean if customary else None,
+        deviation=customary.deviation if customary else None,
         seed=simulation.run.seed,
         projection=simulation.head or None,
         augmentation=simulation.augmentation_name,
         server_rule=simulation.rule,
     )
+
+
+def _scaled(target: TargetSpec, train: DataSet) -> TargetSpec:
+    """Return the target with the scales of its values in the training samples, where it has none."""
+    if target.kind != "values" or target.mean or target.deviation:
+        return target
+    scales = value_scales(train.known_targets())
+    mean, deviation = (tuple(getattr(scale, name) for scale in scales) for name in ("mean", "deviation"))
+    return replace(target, mean=mean, deviation=deviation)

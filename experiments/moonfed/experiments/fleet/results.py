@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from moonfed.bundle.manifest import ACCURACY, Metric
 from moonfed.errors import Corrupt
 from moonfed.experiments.fleet.data import Counts, read_counts, read_split
 from moonfed.experiments.fleet.layout import Layout
@@ -18,15 +19,16 @@ from moonfed.files import write_durably
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRound:
-    """One round's global model on the whole test set; `seconds`: the round's wall time.
+    """One round's global model on the whole test set, scored by `metric`; `seconds`: the round's wall time.
 
+    `other_scores`: the task's other metrics, by name.
     `party_seconds`: the total time of its parties' training. `sent_bytes` to and `received_bytes` from all
     its parties together, as encoded on the wire. `metrics`: means of the cohort's metrics of training, such as
     `train_loss` or FedProx's `inexactness`. `environment`: the hardware and software that it was trained with.
     """
 
     round: int
-    accuracy: float
+    score: float
     loss: float
     seconds: float
     metrics: Mapping[str, float]
@@ -34,6 +36,8 @@ class SimulatedRound:
     sent_bytes: int = 0
     received_bytes: int = 0
     environment: Mapping[str, Any] = field(default_factory=dict)
+    metric: Metric = ACCURACY
+    other_scores: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def traffic(self) -> int:
@@ -46,10 +50,12 @@ class PartyResult:
     """One party's own model, trained alone, on the whole test set; `seconds` of its training."""
 
     party: str
-    accuracy: float
+    score: float
     loss: float
     seconds: float
     environment: Mapping[str, Any] = field(default_factory=dict)
+    metric: Metric = ACCURACY
+    other_scores: Mapping[str, float] = field(default_factory=dict)
 
 
 Row = TypeVar("Row", SimulatedRound, PartyResult)
@@ -81,20 +87,25 @@ class SimulationResult:
 
     @property
     def counts(self) -> Counts:
-        """Read the number of samples by party and class."""
+        """Read the number of samples by party and class, or another group."""
         return read_counts(self.layout.data)
 
     @property
-    def accuracy(self) -> float:
+    def metric(self) -> Metric:
+        """The metric that models are scored by."""
+        return self.rounds[0].metric if self.rounds else self.parties[0].metric
+
+    @property
+    def score(self) -> float:
         """The last global model's, or the mean of the parties'."""
         if self.rounds:
-            return self.rounds[-1].accuracy
-        return statistics.fmean(party.accuracy for party in self.parties)
+            return self.rounds[-1].score
+        return statistics.fmean(party.score for party in self.parties)
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the parties' accuracies; 0 if there is one model for all."""
-        return statistics.pstdev(party.accuracy for party in self.parties) if self.parties else 0.0
+        """Standard deviation of the parties' scores; 0 if there is one model for all."""
+        return statistics.pstdev(party.score for party in self.parties) if self.parties else 0.0
 
     @property
     def seconds(self) -> float:
@@ -105,8 +116,21 @@ class SimulationResult:
 def write_rows(simulation: Simulation, layout: Layout, results: Sequence[SimulatedRound | PartyResult]) -> None:
     """Replace results.jsonl: after a crash it holds the old lines or the new ones."""
     common = _description(simulation) | {"split_sha256": read_split(layout.split).sha256}
-    lines = [json.dumps(common | asdict(result)) + "\n" for result in results]
+    lines = [json.dumps(common | _row(result)) + "\n" for result in results]
     write_durably(layout.results, "".join(lines).encode())
+
+
+def _row(result: SimulatedRound | PartyResult) -> dict[str, Any]:
+    """Return a result as JSON values, its score by the metric's name."""
+    row = {result.metric.name if key == "score" else key: value for key, value in asdict(result).items()}
+    if not result.other_scores:
+        del row["other_scores"]
+    return row
+
+
+def read_metric(document: Mapping[str, Any]) -> Metric:
+    """Return the metric of a line or a summary; those before there were others have accuracy."""
+    return Metric(**document["metric"]) if "metric" in document else ACCURACY
 
 
 def _description(simulation: Simulation) -> dict[str, Any]:
@@ -133,8 +157,10 @@ def read_rows(layout: Layout) -> tuple[tuple[SimulatedRound, ...], tuple[PartyRe
 
 
 def _read(kind: type[Row], row: Mapping[str, Any]) -> Row:
-    values = {item.name: row[item.name] for item in fields(kind)}
-    for name in ("accuracy", "loss", "seconds"):
+    metric = read_metric(row)
+    known = {**row, "score": row[metric.name], "metric": metric, "other_scores": row.get("other_scores", {})}
+    values = {item.name: known[item.name] for item in fields(kind)}
+    for name in ("score", "loss", "seconds"):
         values[name] = float(values[name])
     return kind(**values)
 
@@ -142,16 +168,19 @@ def _read(kind: type[Row], row: Mapping[str, Any]) -> Row:
 def finish(result: SimulationResult) -> SimulationResult:
     """Write the summary, which marks the simulation as finished."""
     simulation = result.simulation
-    summary = _description(simulation) | {"accuracy": result.accuracy, "seconds": round(result.seconds, 3)}
+    metric = result.metric
+    summary = _description(simulation) | {metric.name: result.score, "seconds": round(result.seconds, 3)}
     if result.parties:
-        summary |= {"parties": len(result.parties), "accuracy_sd": result.spread}
+        summary |= {"parties": len(result.parties), f"{metric.name}_sd": result.spread}
     else:
         summary |= {
             "rounds": len(result.rounds),
-            "best_accuracy": max(entry.accuracy for entry in result.rounds),
+            **result.rounds[-1].other_scores,
+            f"best_{metric.name}": (max if metric.maximise else min)(entry.score for entry in result.rounds),
             "sent_bytes": sum(entry.sent_bytes for entry in result.rounds),
             "received_bytes": sum(entry.received_bytes for entry in result.rounds),
         }
+    summary["metric"] = asdict(metric)
     summary["split"] = asdict(read_split(result.layout.split))
     summary["environments"] = _distinct([entry.environment for entry in result.rounds or result.parties])
     write_durably(result.layout.summary, json.dumps(summary, indent=1).encode() + b"\n")

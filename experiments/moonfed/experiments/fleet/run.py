@@ -48,7 +48,7 @@ class SimulationProgress:
 
     fraction: float  # of all the work, 0 to 1
     sentence: str  # current or latest activity
-    accuracy: float | None = None  # of the newest scored model
+    score: SimulatedRound | None = None  # the newest scored model
 
 
 ReportProgress = Callable[[SimulationProgress], None]
@@ -139,8 +139,7 @@ class SimulationReporter:
         self._round = 1
         self._cohort = 1
         self._done = 0
-        self._scored = 0  # the newest round whose model is scored; an older model may be scored later
-        self._accuracy: float | None = None
+        self._score: SimulatedRound | None = None
 
     def opened(self, round_: int, cohort: int) -> None:
         """Record that a round has started."""
@@ -154,16 +153,16 @@ class SimulationReporter:
         self._done += 1
         self._say()
 
-    def scored(self, round_: int, accuracy: float) -> None:
-        """Record the accuracy of a round's model."""
-        if round_ >= self._scored:
-            self._scored, self._accuracy = round_, accuracy
+    def scored(self, result: SimulatedRound) -> None:
+        """Record the score of a round's model."""
+        if self._score is None or result.round >= self._score.round:  # an older model may be scored later
+            self._score = result
         self._say()
 
     def _say(self) -> None:
         fraction = min(1.0, (self._round - 1 + self._done / self._cohort) / self._rounds)
         sentence = f"round {self._round} of {self._rounds}: {self._done} of {self._cohort} parties"
-        self._report(SimulationProgress(fraction=fraction, sentence=sentence, accuracy=self._accuracy))
+        self._report(SimulationProgress(fraction=fraction, sentence=sentence, score=self._score))
 
 
 def _parties(layout: Layout) -> list[Party]:
@@ -192,12 +191,9 @@ async def _federated(
         clock.keep(seconds)
         reporter.delivered()
 
-    def scored(result: SimulatedRound) -> None:
-        reporter.scored(result.round, result.accuracy)
-
     environment = describe_environment(settings.device, settings.workers)
     async with open_engine(settings, layout.root, simulation.trained_parties) as engine:
-        scorer = Scorer(simulation, layout, directory, coordinator, engine, environment, scored)
+        scorer = Scorer(simulation, layout, directory, coordinator, engine, environment, reporter.scored)
         parties, run = _parties(layout), simulation.run_settings(read_bundle(layout.bundle).manifest)
         fleet = Fleet(
             coordinator=coordinator,

@@ -62,14 +62,21 @@ def simulate_command(
     ),
     workers: int | None = typer.Option(None, "--workers", help="Parties trained at a time. Default: one per core."),
     device: str = typer.Option("cpu", "--device", metavar="cpu|cuda", help="Train on the CPU or on a CUDA GPU."),
+    exports: list[str] = typer.Option(
+        [], "--export", metavar="TRACKER=TARGET",
+        help="Also write the result to a tracker, as `run export` does: csv=FILE.csv|DIR, parquet=FILE.parquet|DIR, "
+        "tensorboard=DIR, mlflow=URI or wandb=PROJECT.",
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
     log_format: LogFormatOption = "text",
     log_level: LogLevelOption = "warning",
 ) -> None:  # fmt: skip
     """Train virtual parties through a real coordinator in this process, and score every global model.
 
-    In --output: results.jsonl with a line for each round, summary.json, accuracy.png, model.safetensors, the bundle,
-    and the coordinator's and the parties' state. The same command resumes an interrupted simulation, even after a kill.
+    In --output: results.jsonl with a line for each round, summary.json, a picture of the task's metric such as
+    accuracy.png, model.safetensors, the bundle, and the coordinator's and the parties' state. The same command resumes
+    an interrupted simulation, even after a kill.
+    --export also works for a simulation that has finished; with --sweep, each is a run of its own.
     With --sweep, comparison.json and comparison.png compare all of them, as `compare` does.
 
     Example: moonfed-experiments simulate examples/digits-moon.toml --set rounds=5 --output build/digits-moon
@@ -82,6 +89,7 @@ def simulate_command(
     from moonfed.errors import InvalidInput
     from moonfed.experiments.fleet.compare import directory_of, grid
     from moonfed.experiments.fleet.engine import EngineSettings
+    from moonfed.experiments.fleet.export import export_result, read_exports, target_of
     from moonfed.experiments.fleet.plot import draw_result
     from moonfed.experiments.fleet.run import run_simulation
     from moonfed.experiments.group import read_names
@@ -89,6 +97,7 @@ def simulate_command(
     configure_logs(log_format, log_level, MESSAGE)
     if sweeps and checkpoint:
         raise InvalidInput(field="checkpoint", value=str(checkpoint), rest="; with --sweep it must not be given")
+    trackers = read_exports(exports)
     named = {"target": target, "parties": parties, "beta": beta, "by": by}
     options = [f"{key}={value}" for key, value in named.items() if value not in (None, "")]
     settings = EngineSettings(kind=engine, device=device)  # type: ignore[arg-type] # both are checked
@@ -115,6 +124,10 @@ def simulate_command(
                 trust=trust,
             )
         draw_result(result)
+        for kind, target in trackers:
+            where = directory_of(combination)
+            name = where if sweeps else result.simulation.name
+            export_result(result, kind, target_of(kind, target, where) if sweeps else target, name)
         if not sweeps:
             _print_outcome(result, as_json)
     if sweeps:
@@ -178,8 +191,9 @@ def _progress_bar(place: str = "") -> Iterator[Callable[[SimulationProgress], No
         task = bar.add_task("", total=1.0)
 
         def show(progress: SimulationProgress) -> None:
-            accuracy = "" if progress.accuracy is None else f", accuracy {progress.accuracy:.3f}"
-            bar.update(task, completed=progress.fraction, description=place + progress.sentence + accuracy)
+            found = progress.score
+            score = "" if found is None else f", {found.metric.name} {found.score:.4g}"
+            bar.update(task, completed=progress.fraction, description=place + progress.sentence + score)
 
         yield show
 
@@ -192,11 +206,11 @@ def _print_outcome(result: SimulationResult, as_json: bool) -> None:
         print_json({"output": str(result.output), **summary})
     elif result.parties:
         typer.echo(
-            f"{result.simulation.name}: {len(result.parties)} parties alone, accuracy {result.accuracy:.4f} ± "
-            f"{result.spread:.4f}, trained for {result.seconds:.0f} s; see {result.output}"
+            f"{result.simulation.name}: {len(result.parties)} parties alone, {result.metric.name} "
+            f"{result.score:.4f} ± {result.spread:.4f}, trained for {result.seconds:.0f} s; see {result.output}"
         )
     else:
         typer.echo(
-            f"{result.simulation.name}: {count(len(result.rounds), 'round')}, accuracy {result.accuracy:.4f}, "
+            f"{result.simulation.name}: {count(len(result.rounds), 'round')}, {result.metric.name} {result.score:.4f}, "
             f"trained for {result.seconds:.0f} s; see {result.output}"
         )

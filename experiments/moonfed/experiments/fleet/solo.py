@@ -1,4 +1,4 @@
-"""SOLO: every party trains alone from the initial weights; their accuracy without any exchange (MOON, table 1)."""
+"""SOLO: every party trains alone from the initial weights; their models without any exchange (MOON, table 1)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ async def simulate_solo(
     """
     content = layout.manifest.read_bytes()
     manifest = Manifest.from_bytes(content)
+    plain = (manifest.metric.name, "loss")
     assigned = Assignment(
         id=AttemptId(run=RUN, round=1, attempt=1),
         manifest=ref_of_bytes(content),
@@ -46,8 +47,10 @@ async def simulate_solo(
             score = await engine.evaluate(stored.model_file)
             results[party.name] = PartyResult(
                 party=party.name,
-                accuracy=score["accuracy"],
+                score=score[manifest.metric.name],
+                metric=manifest.metric,
                 loss=score["loss"],
+                other_scores={name: value for name, value in score.items() if name not in plain},
                 seconds=seconds,
                 environment=asdict(environment),
             )

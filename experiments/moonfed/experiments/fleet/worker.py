@@ -23,11 +23,12 @@ from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.edge_client.training.local_training import Samples, evaluate
 from moonfed.edge_client.training.round_files import train_job
-from moonfed.errors import MoonfedError
+from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.experiments.fleet.data import Parts, PartySamples
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.plan.interface import load_plan
 from moonfed.sandbox.ipc import LogForwarder, ParentPipe, die_with
+from moonfed.tasks import TASKS
 
 EVALUATION_BATCH = 256
 
@@ -61,17 +62,32 @@ class Worker:
         train_job(self._plan, self._samples(self._parts.of(party)), None, state, job, self._manifest, name)
 
     def evaluate(self, model_file: Path) -> dict[str, float]:
-        """Measure a model's accuracy and mean cross-entropy on the whole test set."""
+        """Return the task's metrics of a model on the whole test set, the primary one and the loss among them."""
         specs = self._manifest.tensors
         weights = tensors.split(tensors.open_model(model_file, specs).copy(), specs)
         model = [torch.from_numpy(weights[spec.name]) for spec in specs]
         self._plan.begin_round(model, [], {}, self._manifest.training.hyperparameters)
-        score = evaluate(self._plan, self._samples(self._parts.test), EVALUATION_BATCH)
-        return {"accuracy": score.score, "loss": score.loss}
+        test = self._parts.test
+        if self._manifest.target.kind == "class":
+            score = evaluate(self._plan, self._samples(test), EVALUATION_BATCH)
+            return {self._manifest.metric.name: score.score, "loss": score.loss}
+        scorer = TASKS.build(self._manifest.task).scorer(self._manifest.target)
+        for start in range(0, len(test.inputs), EVALUATION_BATCH):
+            inputs, targets = (part[start : start + EVALUATION_BATCH] for part in (test.inputs, test.targets))
+            outputs = self._plan.predict(torch.from_numpy(inputs).to(self._accelerator))
+            scorer.add(outputs.cpu().numpy(), targets, inputs)
+        return require_metrics(scorer.metrics())
 
     def _samples(self, part: PartySamples) -> Samples:
-        inputs, targets = torch.from_numpy(part.inputs), torch.from_numpy(part.labels)
+        inputs, targets = torch.from_numpy(part.inputs), torch.from_numpy(part.targets)
         return Samples(inputs=inputs, targets=targets).to(self._accelerator)
+
+
+def require_metrics(found: dict[str, float]) -> dict[str, float]:
+    """Return the metrics of a test set; InvalidInput if there are none, since no target is known."""
+    if not found:
+        raise InvalidInput("the test samples have no known target; at least one is needed", field="targets")
+    return found
 
 
 def run_worker(output: Path, accelerator: str, *, parent: int) -> None:

@@ -145,10 +145,10 @@ def _trials(cell: Cell, context: ReproductionContext) -> Iterator[tuple[Trial, l
             trial = Trial(
                 seed=seed,
                 tuned=tuned,
-                accuracy=tuple(entry.accuracy for entry in result.rounds),
+                accuracy=tuple(entry.score for entry in result.rounds),
                 seconds=tuple(entry.party_seconds for entry in result.rounds),
                 traffic=tuple(entry.traffic for entry in result.rounds),
-                parties=tuple(entry.accuracy for entry in result.parties),
+                parties=tuple(entry.score for entry in result.parties),
             )
             tried = "" if tuned is None else f", {cell.tuned} {tuned:g}"
             where = column_label(cell, result.simulation.dataset if options.quick else "")
@@ -185,11 +185,11 @@ def _rows(cell: Cell, tuned: float | None, result: SimulationResult) -> Iterator
         "simulation": result.output.name,
     }
     for entry in result.rounds:
-        measured = {"accuracy": entry.accuracy, "loss": entry.loss, "seconds": entry.seconds}
+        measured = {"accuracy": entry.score, "loss": entry.loss, "seconds": entry.seconds}
         costs = {name: getattr(entry, name) for name in ("party_seconds", "sent_bytes", "received_bytes")}
         yield common | {"round": entry.round} | measured | costs
     for party in result.parties:
-        yield common | {"party": party.party, "accuracy": party.accuracy, "loss": party.loss, "seconds": party.seconds}
+        yield common | {"party": party.party, "accuracy": party.score, "loss": party.loss, "seconds": party.seconds}
 
 
 def _draw(path: Path, recipe: Recipe, results: Sequence[PanelResult], context: ReproductionContext) -> None:
