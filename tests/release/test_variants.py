@@ -27,7 +27,7 @@ from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.export.model_zoo import build_network
 from moonfed.export.onnx_graph import export_graph
 from moonfed.export.scoring import Predictor
-from moonfed.release.calibration import read_calibration
+from moonfed.release.calibration import Calibration, read_calibration
 from moonfed.release.convert import to_int8
 from moonfed.release.float16 import to_float16
 from moonfed.release.model_file import CheckedModel, check_model
@@ -295,3 +295,12 @@ def test_variants_need_samples(checked: CheckedModel, trained: Trained) -> None:
     none = trained.test.take(np.arange(0))
     with pytest.raises(InvalidInput, match="data hold no samples"):
         make_variants(checked.graph, none, DATA_SHA256, VariantOptions(names=("float16",)))
+
+
+def test_a_model_that_the_quantiser_cannot_convert_is_one_sentence(trained: Trained, checked: CheckedModel) -> None:
+    """Its graph has an operator that ONNX Runtime lacks."""
+    proto = onnx.ModelProto.FromString(checked.graph)
+    proto.graph.node.append(onnx.helper.make_node("Inverse", ["probabilities"], ["inverse"], name="inverse"))
+    options = VariantOptions(names=("int8",), calibration=Calibration(inputs=calibration(trained), sha256="c" * 64))
+    with refused(InvalidInput, "variant", "int8"):
+        make_variants(proto.SerializeToString(), trained.test, DATA_SHA256, options)

@@ -8,6 +8,7 @@ import platform
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from string import digits
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from moonfed.release.keep_float32 import float32_nodes
 
 CALIBRATION_BATCH = 32
 _ERRORS_ONLY = 3
+_SUFFIX = "."  # ends no name that torch gives
 
 
 def to_int8(graph: bytes, calibration: Inputs) -> bytes:
@@ -30,6 +32,7 @@ def to_int8(graph: bytes, calibration: Inputs) -> bytes:
     `calibration`: raw samples [N, …].
     """
     proto = onnx.ModelProto.FromString(graph)
+    _rename_ambiguous(proto)
     add_pre_process_metadata(proto)  # marks the graph as already folded, else the quantiser warns
     with tempfile.TemporaryDirectory(prefix="moonfed-") as directory:
         path = Path(directory) / "int8.onnx"
@@ -51,6 +54,25 @@ def to_int8(graph: bytes, calibration: Inputs) -> bytes:
     del quantised.graph.value_info[:]
     onnx.checker.check_model(quantised)
     return quantised.SerializeToString(deterministic=True)
+
+
+def _rename_ambiguous(proto: onnx.ModelProto) -> None:
+    """Rename initialisers whose name with a number behind it is that of another tensor.
+
+    The quantiser gives such names to copies of initialisers without looking whether they are taken.
+    """
+    initialisers = {initialiser.name for initialiser in proto.graph.initializer}
+    names = initialisers.union(*(node.output for node in proto.graph.node))
+    ambiguous = {
+        name[:end] for name in names for end in range(len(name.rstrip(digits)), len(name)) if name[:end] in initialisers
+    }
+    for initialiser in proto.graph.initializer:
+        if initialiser.name in ambiguous:
+            initialiser.name += _SUFFIX
+    for node in proto.graph.node:
+        for place, name in enumerate(node.input):
+            if name in ambiguous:
+                node.input[place] = name + _SUFFIX
 
 
 def optimise(graph: bytes) -> bytes:

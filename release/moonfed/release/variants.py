@@ -10,6 +10,7 @@ from moonfed.bundle.manifest import CLASSIFICATION
 from moonfed.data.data_set import DataSet
 from moonfed.errors import InvalidInput
 from moonfed.export.binding import read_metadata, with_metadata
+from moonfed.export.scoring import open_session
 from moonfed.release.benchmark import largest_difference, measure
 from moonfed.release.calibration import Calibration
 from moonfed.release.convert import describe_hardware, optimise, to_int8
@@ -103,13 +104,26 @@ def make_variants(
 
 def _convert(name: str, graph: bytes, options: VariantOptions, gate: Mapping[str, str]) -> bytes:
     if name == FLOAT16:
-        return _with_origin(to_float16(graph), graph, {"variant": name, **gate})
+        return _with_origin(_made(name, lambda: to_float16(graph)), graph, {"variant": name, **gate})
     calibration = options.calibration
     if calibration is None:
         raise InvalidInput("variant int8 needs data to calibrate on; name them with --calibration")
     notes = {"variant": name, "calibration_sha256": calibration.sha256, **gate}
     notes["calibration_samples"] = str(len(calibration.inputs))
-    return _with_origin(to_int8(graph, calibration.inputs), graph, notes)
+    return _with_origin(_made(name, lambda: to_int8(graph, calibration.inputs)), graph, notes)
+
+
+def _made(name: str, convert: Callable[[], bytes]) -> bytes:
+    """Return a converted graph that ONNX Runtime loads; raise InvalidInput if it does not support the model's."""
+    try:
+        converted = convert()
+        open_session(converted)
+        return converted
+    except Exception as error:  # its errors, and its converters', share no public base class
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidInput(
+            f"variant is {name!r}, which ONNX Runtime cannot make of this model: {reason}", field="variant", value=name
+        ) from error
 
 
 def _with_origin(converted: bytes, parent: bytes, notes: Mapping[str, str]) -> bytes:
