@@ -74,7 +74,7 @@ class ReleaseReport:
     outcome: Outcome
     installed: InstalledRelease  # afterwards
     reason: str = ""
-    score: float | None = None  # accuracy of the target on the device's holdout, 0 to 1
+    score: float | None = None  # of the target on the device's holdout: see `moonfed.tasks.figure`
     current_score: float | None = None  # of the version that it predicted with
     samples: int = 0  # in the holdout
     fingerprint: str = ""  # under which it was decided
@@ -89,7 +89,7 @@ class ReleaseReport:
         for field in ("score", "current_score"):
             value = getattr(self, field)
             if value is not None:
-                require(0 <= value <= 1, field, value, "a number from 0 to 1")
+                require_at_least(field, value, 0.0)
 
 
 def _require_file(field: str, ref: BlobRef | None, most: int) -> None:

@@ -101,7 +101,7 @@ def test_an_invalid_target_is_rejected_by_field(fields: dict[str, object], sente
     [
         ({"outcome": 0}, "outcome is 0"),
         ({"outcome": 6}, "outcome is 6"),
-        ({"score": 1.5}, "score is 1.5"),
+        ({"score": float("inf")}, "score is inf"),
         ({"current_score": float("nan")}, "current_score is nan"),
         ({"name": "faces"}, "installed names 'digits'; it must be 'faces'"),
         ({"version": 2**32 - 1}, "version is 4294967295"),

@@ -13,6 +13,7 @@ export async function show(root, name) {
   const current = h("div", {});
   const installed = h("div", {});
   let found = await get(base);
+  const metric = () => found.rows[0].metric;
   const versions = new Table("Versions", [
     { name: "version", label: "Version", width: "92px", narrow: "64px", cell: (row) => link(path("models", name, row.version), `v${row.version}`), sort: (row) => row.version },
     { name: "score", label: "Score", width: "104px", kind: "number", cell: (row) => measured(row.score, row.metric), sort: (row) => row.score },
@@ -34,7 +35,7 @@ export async function show(root, name) {
     { name: "device", label: "Device", width: "170px", narrow: "96px", cell: (row) => link(path("devices", row.device), row.device), sort: (row) => row.device },
     { name: "installed", label: "Installed", width: "116px", narrow: "98px", cell: (row) => (row.installed ? `v${row.installed}` : "none"), sort: (row) => row.installed },
     { name: "state", label: "State", width: "112px", cell: (row) => badge(kind(row.state), row.state), sort: (row) => row.state },
-    { name: "gate", label: "Gate on the device", width: "230px", wide: true, cell: (row) => gate(row), sort: (row) => row.score ?? -1 },
+    { name: "gate", label: "Gate on the device", width: "230px", wide: true, cell: (row) => gate(row, metric()), sort: (row) => row.score ?? -1 },
     { name: "online", label: "Seen", width: "96px", wide: true, cell: (row) => (row.online ? badge("good", "online") : badge("idle", "offline")), sort: (row) => row.online },
     { name: "reported", label: "Reported", width: "112px", wide: true, cell: (row) => ago(row.reported), sort: (row) => age(row.reported) },
     { name: "reason", label: "Reason", cell: (row) => h("span", { title: row.reason }, row.reason) },
@@ -90,9 +91,10 @@ function kind(state) {
 }
 
 // The device compared the version with its current one on its own holdout.
-function gate(row) {
+function gate(row, metric) {
   if (row.score === null) return row.state === "declined" ? badge("bad", "declined") : "not measured";
-  if (row.current_score === null) return `${percent(row.score)} on ${count(row.samples, "sample")}`;
-  const change = 100 * (row.score - row.current_score);
-  return [badge(row.state === "declined" ? "bad" : "good", `${change < 0 ? "−" : "+"}${Math.abs(change).toFixed(1)} points`), ` ${percent(row.current_score)} → ${percent(row.score)}`];
+  const shown = (value) => measured(value, metric, 1);
+  if (row.current_score === null) return `${shown(row.score)} on ${count(row.samples, "sample")}`;
+  const change = 100 * (row.score - row.current_score) / (metric.share ? 1 : row.current_score || 1);
+  return [badge(row.state === "declined" ? "bad" : "good", `${change < 0 ? "−" : "+"}${Math.abs(change).toFixed(1)} ${metric.share ? "points" : "percent"}`), ` ${shown(row.current_score)} → ${shown(row.score)}`];
 }
