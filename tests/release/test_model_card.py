@@ -72,8 +72,8 @@ def test_the_curve_ends_at_the_models_round(
         entry.metrics.clear()
         trained_run.run.initial_metrics.clear()
     assert history.curve == (
-        CurvePoint(round=0, devices=(), accuracy=0.1, loss=2.3),
-        CurvePoint(round=1, devices=("a", "b"), accuracy=0.95, loss=0.25),
+        CurvePoint(round=0, devices=(), score=0.1, loss=2.3),
+        CurvePoint(round=1, devices=("a", "b"), score=0.95, loss=0.25),
     )
     shown = rows(model_card(replace(facts, history=history)))
     assert ["0", "0", "0.1000", "2.3000", "█" * 2] in shown
@@ -82,7 +82,7 @@ def test_the_curve_ends_at_the_models_round(
 
 
 def test_a_long_curve_is_shown_from_first_to_last_round(facts: ModelFacts) -> None:
-    points = tuple(CurvePoint(round=i, devices=(), accuracy=i / 300, loss=None) for i in range(301))
+    points = tuple(CurvePoint(round=i, devices=(), score=i / 300, loss=None) for i in range(301))
     history = replace(history_of(facts), curve=points)
     shown = [
         int(row[0]) for row in rows(model_card(replace(facts, history=history))) if len(row) == 5 and row[0].isdecimal()
@@ -170,9 +170,9 @@ def test_the_card_shows_each_test_set_and_the_devices_of_this_model_only(
     assert ["fox", "-", "-", "0"] in shown
     assert ["dog", "1", "2", "0"] in shown
     assert "Measured by 12 devices on data that they had held out: accuracy 0.9250 in the median, 0.5000 in" in card
-    assert "less accurate than the device's own latest model on 3 of 10 devices. 2 other devices declined or" in card
+    assert "worse than the device's own latest model on 3 of 10 devices. 2 other devices declined or" in card
     assert "cam-1" not in card
-    assert "Its accuracy has not been measured" not in card
+    assert "Its quality has not been measured" not in card
     assert "Quality on devices" not in under_way
 
 

@@ -85,7 +85,7 @@ def test_unlabelled_data_give_no_results_and_empty_data_are_rejected(
     candidate = Candidate(graph=checked.graph, where="model.onnx", round=1)
     facts = gather_facts("digits", 1, candidate, NpzSource(trained.calibration_file))
     assert facts.results is None
-    assert "accuracy has not been" in model_card(facts)
+    assert "quality has not been" in model_card(facts)
     np.savez(tmp_path / "none.npz", inputs=trained.test.inputs[:0], labels=trained.test.labels[:0])
     with refused(InvalidInput, "samples"):
         gather_facts("digits", 1, candidate, NpzSource(tmp_path / "none.npz"))

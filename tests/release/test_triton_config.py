@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 from moonfed.bundle.manifest import INPUT_PARAMETER, InputSpec
+from moonfed.bundle.target import NO_TARGET, TARGET_PARAMETER, TargetSpec, class_target
 from moonfed.errors import InvalidInput
 from moonfed.release.repository import ModelDirectory
 from moonfed.release.triton_config import from_text, select_versions
@@ -117,10 +118,10 @@ def test_the_version_policy_selects_as_triton_documents(policy: str, expected: l
     assert select_versions(from_text(policy, "config.pbtxt"), [1, 3, 5]) == expected
 
 
-def described(text: str) -> bytes:
-    """Return the model with a description of its input, as `moonfed-export onnx` writes it."""
+def described(text: str, key: str = INPUT_PARAMETER) -> bytes:
+    """Return the model with a description of its input or target, as `moonfed-export onnx` writes it."""
     model = onnx.ModelProto.FromString(graph())
-    onnx.helper.set_model_props(model, {INPUT_PARAMETER: text})
+    onnx.helper.set_model_props(model, {key: text})
     return model.SerializeToString(deterministic=True)
 
 
@@ -139,4 +140,44 @@ def test_the_columns_of_tables_are_described_for_clients(directory: ModelDirecto
 
 def test_other_inputs_are_not_described(directory: ModelDirectory) -> None:
     directory.publish(1, release(described(InputSpec(kind="image", shape=(4, 5, 3)).to_text())))
+    assert not read_config(directory).parameters
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [InputSpec(kind="series", shape=(9, 2)), InputSpec(kind="tokens", shape=(9,), vocabulary=("", "a"))],
+    ids=lambda spec: spec.kind,
+)
+def test_series_and_tokens_are_described_for_clients(spec: InputSpec, directory: ModelDirectory) -> None:
+    directory.publish(1, release(described(spec.to_text())))
+    assert read_config(directory).parameters[INPUT_PARAMETER].string_value == spec.to_text()
+
+
+PRICE = TargetSpec(kind="values", names=("price",), shape=(1,), units=("EUR",))
+TARGETS = {
+    "values": PRICE,
+    "scores": NO_TARGET,
+    "labels": TargetSpec(kind="labels", names=("cat", "dog"), shape=(2,)),
+    "masks": TargetSpec(kind="mask", names=("crop", "weed"), shape=(2, 2)),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_targets_other_than_classes_are_described_for_clients(target: TargetSpec, directory: ModelDirectory) -> None:
+    directory.publish(1, release(described(target.to_text(), TARGET_PARAMETER)))
+    assert read_config(directory).parameters[TARGET_PARAMETER].string_value == target.to_text()
+    other = TargetSpec(kind="values", names=("rent",), shape=(1,))
+    with refused(InvalidInput, "targets"):
+        directory.publish(2, release(described(other.to_text(), TARGET_PARAMETER)))
+
+
+def test_the_scale_of_values_is_left_to_the_model(directory: ModelDirectory) -> None:
+    for version, mean in enumerate((300.0, 310.0), start=1):
+        text = replace(PRICE, mean=(mean,), deviation=(2.0,)).to_text()
+        directory.publish(version, release(described(text, TARGET_PARAMETER)))
+    assert read_config(directory).parameters[TARGET_PARAMETER].string_value == PRICE.to_text()
+
+
+def test_classes_are_described_by_their_labels_alone(directory: ModelDirectory) -> None:
+    directory.publish(1, release(described(class_target(3).to_text(), TARGET_PARAMETER)))
     assert not read_config(directory).parameters

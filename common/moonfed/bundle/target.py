@@ -14,6 +14,9 @@ from moonfed.validate import require, require_line
 Kind = Literal["class", "labels", "values", "mask", "none", "next"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OUTPUTS = ("probabilities", "values", "scores")  # of ONNX graphs
+# In a served model's configuration, and in an ONNX file's metadata: a TargetSpec, and the score above which a sample is
+# unusual.
+TARGET_PARAMETER, THRESHOLD_PARAMETER = "moonfed.target", "moonfed.threshold"
 UNKNOWN = 255  # of a label: unknown; of a pixel: ignored
 MAX_MASK_CLASSES = 255  # a mask is uint8
 _NAMED: tuple[Kind, ...] = ("class", "labels", "values", "mask")

@@ -20,7 +20,7 @@ from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
 from moonfed.blobs.store import BlobRef
-from moonfed.bundle.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
+from moonfed.bundle.manifest import CLASSIFICATION, GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
 from moonfed.release.model_facts import EvaluationResults, ModelFacts
 from moonfed.version import RELEASE
 
@@ -30,6 +30,7 @@ _ABOUT = {
     GRAPH_FILE: ("graph template", "the graph that the weights were bound into"),
     WEIGHTS_FILE: ("initial weights", "the bundle's weights"),
 }
+_APPROACHES = {"none": "unsupervised", "next": "self-supervised"}  # by kind of target
 _TOOLS = ("onnx", "onnxruntime", "onnxruntime-gpu", "numpy")  # one onnxruntime package is installed
 
 
@@ -106,7 +107,7 @@ def _sha256(digest: str) -> list[HashType]:
 
 def _card(facts: ModelFacts) -> dict[str, Any]:
     parameters: dict[str, Any] = {
-        "task": "classification",
+        "task": facts.metadata.get("task", CLASSIFICATION.name),
         "inputs": [{"format": f"{tensor.type_name} {list(tensor.shape)}"} for tensor in facts.interface.inputs],
         "outputs": [{"format": f"{tensor.type_name} {list(tensor.shape)}"} for tensor in facts.interface.outputs],
     }
@@ -119,7 +120,8 @@ def _card(facts: ModelFacts) -> dict[str, Any]:
 
 
 def _approach(manifest: Manifest) -> dict[str, Any]:
-    return {"approach": {"type": "supervised"}, "modelArchitecture": manifest.model}
+    approach = _APPROACHES.get(manifest.target.kind, "supervised")
+    return {"approach": {"type": approach}, "modelArchitecture": manifest.model}
 
 
 def _metrics(results: EvaluationResults) -> list[dict[str, str]]:

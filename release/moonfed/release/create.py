@@ -34,9 +34,10 @@ from moonfed.models.release_manifest import (
 from moonfed.release.bill_of_materials import bill_of_materials
 from moonfed.release.calibration import Calibration, read_calibration
 from moonfed.release.model_card import model_card
-from moonfed.release.model_facts import EvaluationResults, ModelFacts, anomaly_threshold, evaluate
+from moonfed.release.model_facts import EvaluationResults, ModelFacts, evaluate
 from moonfed.release.model_file import CheckedModel, check_on
 from moonfed.release.publish import Candidate, candidate_of_run, gather_facts, require_runnable
+from moonfed.release.quality import anomaly_threshold
 from moonfed.release.repository import INSTANCES, MAX_BATCH_SIZE
 from moonfed.release.triton_config import labels_text, new_config, to_text
 from moonfed.release.variants import VariantOptions, make_variants

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from moonfed.bundle.manifest import Metric
+from moonfed.bundle.target import Kind
 from moonfed.control.held_out_score import ClassScore, HeldOutScore
 from moonfed.export.inspection import method_rows
 from moonfed.formatting import count, measured
@@ -38,7 +40,29 @@ _LABELS = {
     "release": "moonfed release",
 }
 # numpy's names of the input and output types of moonfed's models
-_NUMPY = {"TYPE_UINT8": "uint8", "TYPE_FP32": "float32"}
+_NUMPY = {"TYPE_UINT8": "uint8", "TYPE_FP32": "float32", "TYPE_INT64": "int64"}
+_RETURNED = {"none": "a score, which is higher for unusual samples", "next": "the probabilities of each next token"}
+_UNCALIBRATED = "- Its probabilities are not calibrated: they rank {}, but do not tell how often it is right."
+_LIMITS: dict[Kind, tuple[str, ...]] = {
+    "class": (
+        "- It knows only its classes: it assigns one of them to any input.",
+        _UNCALIBRATED.format("classes"),
+    ),
+    "labels": (
+        "- It knows only its labels: none applies to what is unlike all of them, or one does wrongly.",
+        _UNCALIBRATED.format("labels"),
+    ),
+    "mask": (
+        "- It knows only its classes: it assigns one of them to any pixel.",
+        _UNCALIBRATED.format("classes"),
+    ),
+    "values": ("- It returns a value for any input, without telling how certain it is.",),
+    "none": ("- A score says that a sample is unlike those it was trained on, not what is wrong with it.",),
+    "next": (
+        "- It continues texts by what is frequent in its training data, not by what is true.",
+        _UNCALIBRATED.format("tokens"),
+    ),
+}
 
 
 def model_card(facts: ModelFacts) -> str:
@@ -61,27 +85,32 @@ def model_card(facts: ModelFacts) -> str:
 
 def _summary(facts: ModelFacts) -> str:
     found = target_spec(facts.metadata, "the model")
-    classes = f"one of {len(facts.classes)} classes" if found.kind == "class" else "a result"
-    if found.kind in ("labels", "values", "mask"):
-        classes = found.describe()
+    if "target" not in facts.metadata:
+        returned = "a result"
+    elif found.kind in _RETURNED:
+        returned = _RETURNED[found.kind]
+    else:
+        returned = f"one of {len(facts.classes)} classes" if found.kind == "class" else found.describe()
     origin = ""
     if "run" in facts.metadata:
         origin = (
             f" It is the global model of round {facts.metadata['round']} of the federated run "
             f"`{facts.metadata['run']}`, trained by {facts.metadata['method']} on devices whose data never left them."
         )
-    return f"Takes a raw sample and returns {classes}; preprocessing is included.{origin}"
+    return f"Takes a raw sample and returns {returned}; preprocessing is included.{origin}"
 
 
 def _model(facts: ModelFacts) -> str:
     target = target_spec(facts.metadata, "the model")
     nouns = target.noun if target.kind in ("labels", "values") else "classes"
+    units = target.units or ("",) * len(target.names)
+    names = [_cell(f"{name} ({unit})" if unit else name) for name, unit in zip(target.names, units, strict=True)]
     rows = [
         ("file", f"`model.onnx`, {facts.size:,} bytes"),
         ("sha256", f"`{facts.sha256}`"),
         *((f"input `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.inputs),
         *((f"output `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.outputs),
-        *(((nouns, ", ".join(map(_cell, facts.classes))),) if facts.classes else ()),
+        *(((nouns, ", ".join(names)),) if names else ()),
         *sorted((_LABELS.get(key, key.replace("_", " ")), f"`{_cell(value)}`") for key, value in facts.metadata.items()
                 if key not in ("target", "input")),
     ]  # fmt: skip
@@ -96,16 +125,22 @@ def _training(history: TrainingHistory) -> list[str]:
         ("rounds", f"{len(rounds)}"),
         ("devices", f"{len(devices)} in all, {_mean([len(point.devices) for point in rounds])} in a round"),
     ]
+    metric = history.manifest.metric
     curve = [
-        (str(point.round), str(len(point.devices)), _number(point.accuracy), _number(point.loss), _bar(point.accuracy))
+        (
+            *(str(point.round), str(len(point.devices)), _number(point.score), _number(point.loss)),
+            *((_bar(point.score),) if metric.share else ()),
+        )
         for point in _selected(history.curve)
     ]
+    head = ("round", "devices", metric.name, "loss", *(("",) if metric.share else ()))
     return [
         "## Training",
         _table(("", ""), rows),
-        "Accuracy and loss by round, on the evaluator's held-out data:",
-        _table(("round", "devices", "accuracy", "loss", ""), curve),
-        f"The graph's probabilities differ from the training plan's by {history.max_abs_diff:.2g} at most.",
+        f"{_words(metric.name).capitalize()} and loss by round, on the evaluator's held-out data:",
+        _table(head, curve),
+        f"The graph's {history.manifest.target.output} differ from the training plan's by "
+        f"{history.max_abs_diff:.2g} at most.",
     ]
 
 
@@ -115,31 +150,55 @@ def _quality(results: EvaluationResults) -> list[str]:
         f"On {results.samples:,} samples (sha256 `{results.data_sha256}`): "
         + ", ".join(f"{name} {measured(value)}" for name, value in results.score.metrics.items())
         + ".",
-        *([_by_class(results.classes)] if results.classes else []),
+        *([_by_class(results.classes, results.kind)] if results.classes else []),
+        *([results.table.caption, _table(results.table.head, _escaped(results.table.rows))] if results.table else []),
     ]
 
 
-def _by_class(classes: Iterable[ClassScore]) -> str:
+def _by_class(classes: Iterable[ClassScore], kind: Kind) -> str:
+    """Write precision and recall, and what the metric is a mean of: the IoU of classes of pixels, the F1 of labels."""
+    mean = {"mask": ("IoU", _iou), "labels": ("F1", _f1)}.get(kind)
     rows = [
-        (_cell(entry.name), _number(entry.precision), _number(entry.recall), str(entry.support)) for entry in classes
+        (
+            *(_cell(entry.name), _number(entry.precision), _number(entry.recall)),
+            *((_number(mean[1](entry)),) if mean else ()),
+            str(entry.support),
+        )
+        for entry in classes
     ]
-    return _table(("class", "precision", "recall", "samples"), rows)
+    head = ("label" if kind == "labels" else "class", "precision", "recall", *((mean[0],) if mean else ()))
+    return _table((*head, "pixels" if kind == "mask" else "samples"), rows)
+
+
+def _iou(entry: ClassScore) -> float | None:
+    """Return what is correct, divided by what belongs to the class or is predicted as it."""
+    if not entry.precision or not entry.recall:
+        return None if entry.precision is None and entry.recall is None else 0.0
+    return 1 / (1 / entry.precision + 1 / entry.recall - 1)
+
+
+def _f1(entry: ClassScore) -> float:
+    """Return the harmonic mean of precision and recall; 0, as for macro F1, if the label neither occurs nor is told."""
+    if not entry.precision or not entry.recall:
+        return 0.0
+    return 2 * entry.precision * entry.recall / (entry.precision + entry.recall)
 
 
 def _evaluations(history: TrainingHistory, results: EvaluationResults | None) -> list[str]:
     """Write the recorded results on each test set, and those on devices; a table of `results` is not repeated."""
-    shown = {results.data_sha256: _by_class(results.classes)} if results else {}
+    shown = {results.data_sha256: _by_class(results.classes, results.kind)} if results else {}
     sections = [part for score in history.scores for part in _test_set(score) if part != shown.get(score.sha256)]
     if history.on_devices:
-        sections += ["## Quality on devices", _on_devices(history.on_devices)]
+        sections += ["## Quality on devices", _on_devices(history.on_devices, history.manifest.metric)]
     return sections
 
 
 def _test_set(score: HeldOutScore) -> list[str]:
+    kind: Kind = "mask" if score.counts_of == "pixels" else "class"
     return [
         f"## Quality on test set {score.test_set}",
         f"On {score.samples:,} samples (sha256 `{score.sha256}`): {_measured(score)}.",
-        *([_by_class(score.by_class()), *_confusion(score)] if score.classes else []),
+        *([_by_class(score.by_class(), kind), *_confusion(score)] if score.classes else []),
     ]
 
 
@@ -158,7 +217,10 @@ def _confusion(score: HeldOutScore) -> list[str]:
         return []
     if len(names) <= SHOWN_CLASSES:
         matrix = [(name, *map(str, row)) for name, row in zip(names, score.rows(), strict=True)]
-        return ["Samples by class (rows) and predicted class (columns):", _table(("", *names), matrix)]
+        return [
+            f"{score.counts_of.capitalize()} by class (rows) and predicted class (columns):",
+            _table(("", *names), matrix),
+        ]
     wrong = [
         (number, names[i], names[j])
         for i, row in enumerate(score.rows())
@@ -167,34 +229,32 @@ def _confusion(score: HeldOutScore) -> list[str]:
     ]
     most = sorted(wrong, key=lambda entry: -entry[0])[:CONFUSED]
     confused = [(name, predicted, str(number)) for number, name, predicted in most]
-    return ["Classes that are confused most often:", _table(("class", "predicted class", "samples"), confused)]
+    return ["Classes that are confused most often:", _table(("class", "predicted class", score.counts_of), confused)]
 
 
-def _on_devices(results: DeviceResults) -> str:
+def _on_devices(results: DeviceResults, metric: Metric) -> str:
     others = f" {count(results.others, 'other device')} declined or did not answer." * bool(results.others)
     return (
-        f"Measured by {count(results.devices, 'device')} on data that they had held out: accuracy "
-        f"{results.median:.4f} in the median, {results.worst_decile:.4f} in the worst decile. It is less accurate than "
-        f"the device's own latest model on {results.worse:,} of {count(results.compared, 'device')}.{others}"
+        f"Measured by {count(results.devices, 'device')} on data that they had held out: "
+        f"{_words(metric.name)} {measured(results.median)} in the median, {measured(results.worst_decile)} in the "
+        "worst decile. It is worse than the device's own latest model on "
+        f"{results.worse:,} of {count(results.compared, 'device')}.{others}"
     )
 
 
 def _limits(facts: ModelFacts) -> str:
     recorded = facts.history and (facts.history.scores or facts.history.on_devices)
     known = (
-        facts.results
-        or recorded
-        or (facts.history and any(point.accuracy is not None for point in facts.history.curve))
+        facts.results or recorded or (facts.history and any(point.score is not None for point in facts.history.curve))
     )
     lines = [
-        "- It knows only its classes: it assigns one of them to any input.",
-        "- Its probabilities are not calibrated: they rank classes, but do not tell how often it is right.",
+        *_LIMITS[target_spec(facts.metadata, "the model").kind if "target" in facts.metadata else "class"],
         "- The devices' data were never inspected: the model may perform poorly on anything rare among them.",
     ]
     if known:
         lines.append("- The figures above hold only for data like those they were measured on.")
     else:
-        lines.append("- Its accuracy has not been measured.")
+        lines.append("- Its quality has not been measured.")
     return "\n".join(lines)
 
 
@@ -228,12 +288,12 @@ def _selected(curve: Sequence[CurvePoint]) -> list[CurvePoint]:
     return [curve[round(i * (len(curve) - 1) / (SHOWN_ROUNDS - 1))] for i in range(SHOWN_ROUNDS)]
 
 
-def _bar(accuracy: float | None) -> str:
-    return "" if accuracy is None else "█" * round(accuracy * WIDTH)
+def _bar(share: float | None) -> str:
+    return "" if share is None else "█" * round(share * WIDTH)
 
 
 def _number(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.4f}"
+    return UNKNOWN if value is None else measured(value)
 
 
 def _mean(numbers: Sequence[int]) -> str:
@@ -244,6 +304,14 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     head = list(header)
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _escaped(rows: Iterable[Iterable[str]]) -> list[list[str]]:
+    return [[_cell(cell) for cell in row] for row in rows]
+
+
+def _words(metric: str) -> str:
+    return metric.replace("_", " ")
 
 
 def _cell(text: str) -> str:

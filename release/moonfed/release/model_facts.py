@@ -1,25 +1,20 @@
-"""The facts about a released model: from its file, from its run, and from evaluation data.
-
-Legend: N samples, C classes.
-"""
+"""The facts about a released model: from its file, from its run, and from evaluation data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from moonfed.bundle.manifest import CLASSIFICATION, InputSpec, Manifest, read_input
-from moonfed.bundle.target import NO_TARGET, TargetSpec, read_target
+from moonfed.bundle.target import NO_TARGET, Kind, TargetSpec, read_target
 from moonfed.client import DeviceEvaluation, Run
 from moonfed.control.held_out_score import ClassScore, HeldOutScore
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import IF_PRESENT, Source
 from moonfed.export.coordinator_client import CoordinatorClient
-from moonfed.export.scoring import BATCH, Predictor, Score
+from moonfed.export.scoring import Predictor, Score
+from moonfed.release.quality import ResultTable, class_scores, result_table
 from moonfed.release.triton_config import GraphInterface
-from moonfed.tasks.anomaly_detection import threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +23,7 @@ class CurvePoint:
 
     round: int  # 0: the run's initial weights
     devices: tuple[str, ...]  # whose updates were aggregated
-    accuracy: float | None  # from an evaluator, 0 to 1; None: never scored
+    score: float | None  # from an evaluator, by the manifest's metric; None: never scored
     loss: float | None
 
 
@@ -38,20 +33,20 @@ class TrainingHistory:
 
     manifest: Manifest
     curve: tuple[CurvePoint, ...]  # up to the model's round
-    max_abs_diff: float  # between a probability of the graph and one of the plan
+    max_abs_diff: float  # between an output of the graph and the plan's
     scores: tuple[HeldOutScore, ...] = ()  # that evaluators have recorded of the model, by test set
     on_devices: DeviceResults | None = None  # None: devices have not evaluated the model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceResults:
-    """The distribution of the model's accuracy over devices' holdouts."""
+    """The distribution of the model's score over devices' holdouts, by the manifest's metric."""
 
     devices: int
     median: float
-    worst_decile: float  # mean over the tenth of the devices with the lowest accuracy
+    worst_decile: float  # mean over the tenth of the devices with the worst scores
     compared: int  # devices with a model of their own
-    worse: int  # of those, devices on which this model is less accurate than their own
+    worse: int  # of those, devices on which this model is worse than their own
     others: int  # devices that declined or did not answer
 
 
@@ -62,7 +57,9 @@ class EvaluationResults:
     samples: int
     data_sha256: str
     score: Score
-    classes: tuple[ClassScore, ...]
+    kind: Kind = "class"  # of the target
+    classes: tuple[ClassScore, ...] = ()
+    table: ResultTable | None = None  # that suits the task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +99,10 @@ def input_spec(metadata: Mapping[str, str], where: str) -> InputSpec:
 def read_curve(runs: CoordinatorClient, run: Run, last: int) -> tuple[CurvePoint, ...]:
     """Read the run's learning curve: the initial weights and the committed rounds up to `last`."""
     committed = [entry for entry in runs.rounds(run.run) if entry.status == "committed" and entry.round <= last]
+    metric = run.metric.name
     return (
-        _point(0, (), run.initial_metrics),
-        *(_point(entry.round, tuple(sorted(entry.counted)), entry.metrics) for entry in committed),
+        _point(0, (), run.initial_metrics, metric),
+        *(_point(entry.round, tuple(sorted(entry.counted)), entry.metrics, metric) for entry in committed),
     )
 
 
@@ -135,46 +133,23 @@ def evaluate_on(graph: bytes, metadata: Mapping[str, str], data: Source) -> Eval
     """Read samples and evaluate the model on them; return None if they have no targets."""
     target = target_spec(metadata, "the model")
     samples = data.read(input_spec(metadata, "the model"), target, labels=IF_PRESENT)
-    return None if samples.targets is None else evaluate(graph, metadata, samples)
+    known = samples.targets is not None or (target.is_input and "target" in metadata)
+    return evaluate(graph, metadata, samples) if known else None
 
 
 def evaluate(graph: bytes, metadata: Mapping[str, str], samples: DataSet) -> EvaluationResults:
     """Evaluate the model on samples with targets; raise InvalidInput if there are none."""
     samples.require_samples()
-    predictor = Predictor(graph)
+    predictor, limit = Predictor(graph), metadata.get("threshold")
     return EvaluationResults(
         samples=len(samples),
         data_sha256=samples.sha256(),
         score=predictor.score(samples, metadata.get("task", CLASSIFICATION.name)),
-        classes=_by_class(predictor, samples) if samples.target.kind == "class" else (),
+        kind=samples.target.kind,
+        classes=class_scores(predictor, samples),
+        table=result_table(predictor, samples, float(limit) if limit else None),
     )
 
 
-def anomaly_threshold(graph: bytes, samples: DataSet) -> float:
-    """Return the score above which a sample is unusual, with the six digits that a file's metadata have."""
-    samples.require_samples()
-    predictor = Predictor(graph)
-    scores = np.concatenate([predictor.predict(samples.inputs[batch]) for batch in predictor.batches(len(samples))])
-    return float(f"{threshold(scores.astype(np.float64), samples.known_targets()):g}")
-
-
-def _by_class(predictor: Predictor, samples: DataSet) -> tuple[ClassScore, ...]:
-    classes = samples.classes
-    starts = range(0, len(samples), BATCH)
-    predicted_N = np.concatenate([predictor.predict(samples.inputs[i : i + BATCH]).argmax(axis=1) for i in starts])
-    predicted_C = np.bincount(predicted_N, minlength=len(classes))
-    present_C = np.bincount(samples.labels, minlength=len(classes))
-    correct_C = np.bincount(samples.labels[predicted_N == samples.labels], minlength=len(classes))
-    return tuple(
-        ClassScore(
-            name=name,
-            precision=float(correct_C[i] / predicted_C[i]) if predicted_C[i] else None,
-            recall=float(correct_C[i] / present_C[i]) if present_C[i] else None,
-            support=int(present_C[i]),
-        )
-        for i, name in enumerate(classes)
-    )
-
-
-def _point(number: int, devices: tuple[str, ...], metrics: Mapping[str, float]) -> CurvePoint:
-    return CurvePoint(round=number, devices=devices, accuracy=metrics.get("accuracy"), loss=metrics.get("loss"))
+def _point(number: int, devices: tuple[str, ...], metrics: Mapping[str, float], metric: str) -> CurvePoint:
+    return CurvePoint(round=number, devices=devices, score=metrics.get(metric), loss=metrics.get("loss"))

@@ -93,7 +93,7 @@ def publish(
         CARD_FILE: model_card(facts).encode(),
         BILL_FILE: bill_of_materials(facts),
     }
-    release = ModelRelease(interface=facts.interface, classes=facts.classes, files=files)
+    release = ModelRelease(interface=facts.interface, classes=facts.classes if facts.labelled else (), files=files)
     published = directory.publish(
         number,
         release,

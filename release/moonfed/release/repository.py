@@ -47,7 +47,9 @@ class ModelRelease:
     """The contents of a new version."""
 
     interface: GraphInterface
-    classes: tuple[str, ...]  # empty: unknown, so no labels are written
+    classes: tuple[
+        str, ...
+    ]  # or labels; empty: unknown, or the outputs are no probabilities of any, so there is no labels.txt
     files: Mapping[str, bytes]  # by name in the version's directory; includes model.onnx
 
 

@@ -7,14 +7,14 @@ timeout_action REJECT, an instance kind chosen by the hardware, no wait for a fu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from moonfed.bundle.manifest import INPUT_PARAMETER, read_input
-from moonfed.bundle.target import OUTPUTS
+from moonfed.bundle.target import OUTPUTS, TARGET_PARAMETER, THRESHOLD_PARAMETER, read_target
 from moonfed.errors import InvalidInput
 from moonfed.models.repository import LABELS_FILE, MODEL_FILE
 from moonfed.plan.inspection.graph import require_self_contained
@@ -49,7 +49,7 @@ class GraphInterface:
 
     inputs: tuple[GraphTensor, ...]
     outputs: tuple[GraphTensor, ...]
-    table: str = ""  # the description of its input, if samples are rows of tables
+    parameters: Mapping[str, str] = field(default_factory=dict)  # what clients cannot tell from the tensors
 
     @property
     def batchable(self) -> bool:
@@ -74,7 +74,7 @@ def read_interface(graph: bytes, where: str) -> GraphInterface:
     return GraphInterface(
         inputs=tuple(_tensor(value, where) for value in inputs),
         outputs=tuple(_tensor(value, where) for value in proto.graph.output),
-        table=_table({entry.key: entry.value for entry in proto.metadata_props}, where),
+        parameters=_parameters({entry.key: entry.value for entry in proto.metadata_props}, where),
     )
 
 
@@ -88,8 +88,8 @@ def new_config(
     batchable = interface.batchable
     config = model_config_pb2.ModelConfig(name=name, backend=BACKEND, max_batch_size=max_batch_size * batchable)
     config.version_policy.latest.num_versions = 1
-    if interface.table:  # with which clients encode rows
-        config.parameters[INPUT_PARAMETER].string_value = interface.table
+    for key, value in interface.parameters.items():
+        config.parameters[key].string_value = value
     for tensor in interface.inputs:
         config.input.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.shape[batchable:])
     for tensor in interface.outputs:
@@ -155,9 +155,12 @@ def require_fit(config: model_config_pb2.ModelConfig, name: str, interface: Grap
             field="max_batch_size",
             value=config.max_batch_size,
         )
-    described = config.parameters[INPUT_PARAMETER].string_value if INPUT_PARAMETER in config.parameters else ""
-    if described and described != interface.table:
-        raise InvalidInput(f"{where} describes other columns than the model's; choose another --name", field="columns")
+    for key, field_ in ((INPUT_PARAMETER, "columns"), (TARGET_PARAMETER, "targets")):
+        described = config.parameters[key].string_value if key in config.parameters else ""
+        if described and described != interface.parameters.get(key):
+            raise InvalidInput(
+                f"{where} describes other {field_} than the model's; choose another --name", field=field_
+            )
     batched = config.max_batch_size > 0
     missing = {tensor.name for tensor in interface.inputs} - {tensor.name for tensor in config.input}
     if config.input and missing:
@@ -202,10 +205,20 @@ def _add_warmup(config: model_config_pb2.ModelConfig, batch_size: int) -> None:
         entry.dims.extend(tensor.dims)
 
 
-def _table(metadata: Mapping[str, str], where: str) -> str:
-    """Return the description of a graph's input if its samples are rows of tables; empty otherwise."""
-    text = metadata.get(INPUT_PARAMETER, "")
-    return text if text and read_input(text, where).table else ""
+def _parameters(metadata: Mapping[str, str], where: str) -> dict[str, str]:
+    """Return the descriptions of tables, series and tokens, and of targets that are no classes, with a threshold."""
+    found = {}
+    if text := metadata.get(INPUT_PARAMETER, ""):
+        spec = read_input(text, where)
+        if spec.table or spec.kind not in ("image", "features"):
+            found[INPUT_PARAMETER] = text
+    if text := metadata.get(TARGET_PARAMETER, ""):
+        target = replace(read_target(text, where), mean=(), deviation=())  # which differ from bundle to bundle
+        if target.kind != "class":
+            found[TARGET_PARAMETER] = target.to_text()
+    if THRESHOLD_PARAMETER in metadata:
+        found[THRESHOLD_PARAMETER] = metadata[THRESHOLD_PARAMETER]
+    return found
 
 
 def _tensor(value: onnx.ValueInfoProto, where: str) -> GraphTensor:

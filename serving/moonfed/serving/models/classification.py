@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from moonfed.bundle.target import TARGET_PARAMETER, read_target
 from moonfed.errors import InvalidInput
+from moonfed.serving.models.config import CONFIG_FILE, Config
 from moonfed.serving.models.inference_request import Array
 from moonfed.serving.models.tensor_codec import bytes_array, datatype_of
 
@@ -19,6 +21,15 @@ def parse_labels(content: bytes, name: str) -> Labels:
         return content.decode().splitlines()
     except UnicodeDecodeError as error:
         raise InvalidInput(f"label file {name} cannot be read: {error}") from error
+
+
+def outputs_without_classes(config: Config) -> frozenset[str]:
+    """Return the outputs that a model's configuration describes as something else than probabilities of classes."""
+    if TARGET_PARAMETER not in config.parameters:
+        return frozenset()
+    where = f"{CONFIG_FILE} of model '{config.name}'"
+    target = read_target(config.parameters[TARGET_PARAMETER].string_value, where)
+    return frozenset() if target.kind in ("class", "labels") else frozenset({target.output})
 
 
 def top_classes(array: Array, count: int, labels: Labels, *, batched: bool) -> Array:

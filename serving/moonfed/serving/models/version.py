@@ -14,7 +14,7 @@ from moonfed.errors import InvalidInput, MoonfedError, Overloaded, Unavailable
 from moonfed.models.onnx_runtime import SessionSettings
 from moonfed.serving.models.batch_probe import batching_problem
 from moonfed.serving.models.batching import Batcher, BatchOutputs, BatchPolicy, Feeds, QueuedRequest
-from moonfed.serving.models.classification import Labels, parse_labels, top_classes
+from moonfed.serving.models.classification import Labels, outputs_without_classes, parse_labels, top_classes
 from moonfed.serving.models.config import MODEL_FILE, Config, WrittenConfig, complete_config
 from moonfed.serving.models.inference_request import Array, InferRequest, InferResponse, TensorMetadata
 from moonfed.serving.models.instance_groups import complete_groups, open_sessions
@@ -40,6 +40,7 @@ class ModelVersion:
         self.signature = ModelSignature(config)
         self._sessions = sessions
         self._labels = labels
+        self._without_classes = outputs_without_classes(config)
         self._statistics = StatisticsRecorder()
         self._in_flight = _InFlight()
         self._idle: SimpleQueue[OnnxSession] = SimpleQueue()
@@ -66,6 +67,7 @@ class ModelVersion:
         try:
             samples = self.signature.samples(request)
             names = self.signature.names(request)
+            self._require_classes(request)
             if self._batcher is None:
                 found = self._run_alone(request.inputs, names, samples, arrived)
             else:
@@ -133,6 +135,16 @@ class ModelVersion:
         requests = [ExecutedRequest(each.samples, each.arrived_ns, started) for each in batch]
         self._statistics.record_execution(requests, (started, fed, inferred, _clock()))
         return outputs
+
+    def _require_classes(self, request: InferRequest) -> None:
+        for each in request.outputs:
+            if each.class_count and each.name in self._without_classes:
+                raise InvalidInput(
+                    f"class result not available for output '{each.name}' of model '{self.signature.model}', "
+                    "whose values are not the probabilities of classes",
+                    field="classification",
+                    value=each.class_count,
+                )
 
     def _classified(self, request: InferRequest, found: Mapping[str, Array]) -> Mapping[str, Array]:
         batched = self.signature.max_batch_size > 0
