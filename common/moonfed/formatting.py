@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from decimal import Decimal
 
+LARGE = 1e9  # which is written with an exponent
 LAST = 253_402_300_799  # seconds since the epoch: the end of the year 9999, datetime's last
 
 
@@ -54,4 +55,6 @@ def iso_time(seconds: float) -> str | None:
 def measured(value: float) -> str:
     """Format a measured number, such as an error in the unit of its values, with about four digits that matter."""
     size = abs(value)
+    if size >= LARGE:
+        return f"{value:.3g}"
     return f"{value:.1f}" if size >= 1000 else f"{value:.4f}" if size >= 0.001 or not size else f"{value:.3g}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies
 
-from moonfed.formatting import count, iso_time, number_text, percent_text, read_percent
+from moonfed.formatting import count, iso_time, measured, number_text, percent_text, read_percent
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,22 @@ def test_every_number_is_read_as_it_was_printed(number: float) -> None:
 def test_what_is_not_a_percentage_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="is not a percentage"):
         read_percent(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0000"),
+        (0.93004, "0.9300"),
+        (55.12345, "55.1234"),
+        (12345.67, "12345.7"),
+        (0.00012345, "0.000123"),
+        (-1500.0, "-1500.0"),
+        (1e300, "1e+300"),
+    ],
+)
+def test_a_measured_number_has_about_four_digits_that_matter(value: float, text: str) -> None:
+    assert measured(value) == text
 
 
 def test_numbers_are_short() -> None:

@@ -301,8 +301,8 @@ def evaluation_of(found: HeldOutScore) -> bytes:
     document = {
         "data_sha256": found.sha256,
         "samples": found.samples,
-        "accuracy": found.score,
-        "loss": found.metrics["loss"],
+        "metric": found.metric.name,
+        "metrics": dict(found.metrics),
         "classes": [
             {"name": one.name, "precision": one.precision, "recall": one.recall, "support": one.support}
             for one in found.by_class()

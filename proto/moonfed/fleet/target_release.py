@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -74,7 +75,7 @@ class ReleaseReport:
     outcome: Outcome
     installed: InstalledRelease  # afterwards
     reason: str = ""
-    score: float | None = None  # of the target on the device's holdout: see `moonfed.tasks.figure`
+    score: float | None = None  # of the target on the device's holdout, by the kind of target: see moonfed.tasks.figure
     current_score: float | None = None  # of the version that it predicted with
     samples: int = 0  # in the holdout
     fingerprint: str = ""  # under which it was decided
@@ -89,7 +90,7 @@ class ReleaseReport:
         for field in ("score", "current_score"):
             value = getattr(self, field)
             if value is not None:
-                require_at_least(field, value, 0.0)
+                require(0 <= value < math.inf, field, value, "a finite number, 0 or more")
 
 
 def _require_file(field: str, ref: BlobRef | None, most: int) -> None:

@@ -34,7 +34,7 @@ def test_a_version_has_cards_and_evaluations(page: Page) -> None:
     assert sorted(found["files"]) == ["float16", "float32"]
     float32 = found["files"]["float32"]
     assert float32["card"].startswith("# digits, version 2\n")
-    assert float32["evaluation"]["accuracy"] == pytest.approx(found["accuracy"])
+    assert float32["evaluation"]["metrics"]["accuracy"] == pytest.approx(found["score"])
     assert "model.onnx" in [file["name"] for file in float32["files"]]
     assert page.client.get("/api/models/digits/9").status_code == 404
 

@@ -61,7 +61,9 @@ def test_an_inventory_survives_the_network(installed: InstalledRelease) -> None:
     assert read_installed(write_installed(installed)) == installed
 
 
-@pytest.mark.parametrize("report", [REPORT, replace(REPORT, score=None, current_score=None, samples=0)])
+@pytest.mark.parametrize(
+    "report", [REPORT, replace(REPORT, score=None, current_score=None, samples=0), replace(REPORT, score=55.1)]
+)
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_a_report_survives_the_network(report: ReleaseReport, outcome: str) -> None:
     sent = replace(report, outcome=outcome)  # type: ignore[arg-type]
@@ -101,6 +103,7 @@ def test_an_invalid_target_is_rejected_by_field(fields: dict[str, object], sente
     [
         ({"outcome": 0}, "outcome is 0"),
         ({"outcome": 6}, "outcome is 6"),
+        ({"score": -0.5}, "score is -0.5"),
         ({"score": float("inf")}, "score is inf"),
         ({"current_score": float("nan")}, "current_score is nan"),
         ({"name": "faces"}, "installed names 'digits'; it must be 'faces'"),

@@ -147,8 +147,12 @@ def _device(device: DeployedDevice, width: int | None) -> list[str]:
 def _score(device: DeployedDevice) -> str:
     if device.score is None:
         return UNKNOWN
-    before = "" if device.current_score is None else f" from {device.current_score:.3f}"
-    return f"{device.score:.3f}{before}"
+    before = "" if device.current_score is None else f" from {_figure(device.current_score)}"
+    return f"{_figure(device.score)}{before}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.3f}" if 0.001 <= value < 1000 or not value else measured(value)
 
 
 def _states(deployment: Deployment) -> str:

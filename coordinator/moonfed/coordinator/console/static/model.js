@@ -3,7 +3,7 @@
 import { get, repeat } from "./api.js";
 import { action, confirm, field } from "./dialog.js";
 import { badge, card, h, link, path, replace } from "./dom.js";
-import { age, ago, bytes, count, measured, moment, percent } from "./format.js";
+import { age, ago, bytes, count, measured, moment } from "./format.js";
 import { deploymentBadge, stateBar } from "./models.js";
 import { Table } from "./table.js";
 
@@ -13,7 +13,7 @@ export async function show(root, name) {
   const current = h("div", {});
   const installed = h("div", {});
   let found = await get(base);
-  const metric = () => found.rows[0].metric;
+  const metric = () => found.rows.at(-1).metric;  // of all versions
   const versions = new Table("Versions", [
     { name: "version", label: "Version", width: "92px", narrow: "64px", cell: (row) => link(path("models", name, row.version), `v${row.version}`), sort: (row) => row.version },
     { name: "score", label: "Score", width: "104px", kind: "number", cell: (row) => measured(row.score, row.metric), sort: (row) => row.score },
@@ -27,7 +27,7 @@ export async function show(root, name) {
     { name: "version", label: "Version", width: "120px", cell: (row) => `v${row.version} ${row.variant === "float32" ? "" : row.variant}`, sort: (row) => row.version },
     { name: "status", label: "Status", width: "116px", cell: (row) => deploymentBadge(row), sort: (row) => row.status },
     { name: "chosen", label: "Devices", width: "120px", kind: "number", cell: (row) => `${count(row.chosen)} of ${count(row.matching)}`, sort: (row) => row.chosen },
-    { name: "gate", label: "Gate", width: "164px", wide: true, cell: (row) => `may lose ${count(row.max_drop, "point")}`, sort: (row) => row.max_drop },
+    { name: "gate", label: "Gate", width: "164px", wide: true, cell: (row) => `may lose ${metric().share ? count(row.max_drop, "point") : `${row.max_drop} %`}`, sort: (row) => row.max_drop },
     { name: "labels", label: "Labels", wide: true, cell: (row) => Object.entries(row.labels).map(([key, value]) => `${key}=${value}`).join(", ") || "any device" },
     { name: "created", label: "Created", width: "190px", wide: true, cell: (row) => h("span", { title: moment(row.created) }, `${ago(row.created)} by ${row.operator}`), sort: (row) => age(row.created) },
   ], { empty: "Never deployed." });
@@ -95,6 +95,6 @@ function gate(row, metric) {
   if (row.score === null) return row.state === "declined" ? badge("bad", "declined") : "not measured";
   const shown = (value) => measured(value, metric, 1);
   if (row.current_score === null) return `${shown(row.score)} on ${count(row.samples, "sample")}`;
-  const change = 100 * (row.score - row.current_score) / (metric.share ? 1 : row.current_score || 1);
-  return [badge(row.state === "declined" ? "bad" : "good", `${change < 0 ? "−" : "+"}${Math.abs(change).toFixed(1)} ${metric.share ? "points" : "percent"}`), ` ${shown(row.current_score)} → ${shown(row.score)}`];
+  const change = (100 * (row.score - row.current_score)) / (metric.share ? 1 : row.current_score || 1);
+  return [badge(row.state === "declined" ? "bad" : "good", `${change < 0 ? "−" : "+"}${Math.abs(change).toFixed(1)} ${metric.share ? "points" : "%"}`), ` ${shown(row.current_score)} → ${shown(row.score)}`];
 }

@@ -24,7 +24,7 @@ export async function show(root, name, version) {
       ]), variants(files, release.metric)),
       sets.length > 0 && float32.evaluation?.classes && card("By class", classTable(float32.evaluation.classes))),
       sets.length ? card(`Confusion matrix, test set ${sets[0].test_set}`, confusion(sets[0].classes.map((one) => one.name), sets[0].confusion))
-        : float32.evaluation && card("By class", classTable(float32.evaluation.classes ?? []))),
+        : float32.evaluation?.classes?.length > 0 && card("By class", classTable(float32.evaluation.classes))),
     card("Model card", h("div", { class: "markdown" }, markdown(float32.card))));
 }
 
