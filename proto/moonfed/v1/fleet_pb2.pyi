@@ -124,7 +124,7 @@ class ConnectRequest(_message.Message):
     """Random, of the process that calls: with another process's, of a copied state directory, it shows that two are alive."""
     @_builtins.property
     def plan_interfaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """such as "torchscript/3" """
+        """such as "torchscript/4" """
 
     @_builtins.property
     def platform(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from moonfed.blobs.tensors import TensorSpec
+from moonfed.bundle.target import class_target
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from tests.support.aggregation_rounds import SIZE, Rounds, make_manifest, robust_reducers, robust_settings
@@ -24,7 +25,7 @@ NAMES = [robust.reducer for robust in ROBUST]
 def played(directory: Path, robust: RunSettings, drawn: int = 0) -> Rounds:
     manifest = make_manifest(
         method="fedssc",
-        classes=("cat", "dog", "fox"),
+        target=class_target(("cat", "dog", "fox")),
         prototype_devices=drawn,
         downlink={"prototypes": PROTOTYPES},
         uplink={"class_means": CLASS_MEANS},

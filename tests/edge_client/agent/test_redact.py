@@ -36,7 +36,7 @@ def test_paths_stay_on_the_device(reason: str, message: str) -> None:
 @pytest.mark.parametrize(
     "reason",
     [
-        "the plan's interface is torchscript/9; this device runs torchscript/3",
+        "the plan's interface is torchscript/9; this device runs torchscript/4",
         "the plan's torchscript/9 isn't this device's",
         "the process was killed",
         "this device has 1 samples",

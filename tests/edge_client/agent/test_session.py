@@ -84,7 +84,7 @@ def test_a_device_describes_itself(coordinator: Coordinator, device: Device, sam
     assert (request.device, request.contract_version, list(request.plan_interfaces)) == (
         "cam-1",
         CONTRACT_VERSION,
-        ["torchscript/3"],
+        ["torchscript/4"],
     )
     assert set(request.platform) >= {"architecture", "memory", "python", "torch", "accelerator", "threads"}
     assert request.platform["torch"].startswith("2.")
@@ -329,7 +329,7 @@ def test_plans_that_this_device_cannot_run_are_declined_before_they_are_fetched(
         coordinator.assign(assignment)
         coordinator.wait_for(lambda count=number: len(coordinator.declined) == count, "a declining device")  # type: ignore[misc]
     first, second = (declined.reason for declined in coordinator.declined)
-    assert first == "the plan's interface is torchscript/9; this device runs torchscript/3"
+    assert first == "the plan's interface is torchscript/9; this device runs torchscript/4"
     assert second.startswith("the plan needs torch 99.0; this device has 2.")
     assert digest(bundle.plan) not in [name for name, _ in coordinator.fetched]
 

@@ -53,7 +53,7 @@ class Choice:
     state: State = "pending"
     had: bool = False  # it has predicted with the version, and may return to it
     reason: str = ""
-    score: float | None = None  # of the version on the device's holdout, 0 to 1
+    score: float | None = None  # of the version on the device's holdout
     current_score: float | None = None  # of the version before
     samples: int = 0  # in the holdout
     fingerprint: str = ""  # under which the device decided

@@ -17,7 +17,7 @@ _FINAL = re.compile(rf": ['\"]?{HIDDEN}['\"]?$")  # which only named the path
 def without_paths(reason: str, paths_to_hide: Sequence[str]) -> str:
     """Replace every path in a reason by PATH: those of `paths_to_hide`, what is below them, and any other.
 
-    A path is quoted text with a slash, or text that begins with one; names such as `torchscript/3` are left alone. One
+    A path is quoted text with a slash, or text that begins with one; names such as `torchscript/4` are left alone. One
     that only follows the reason, after a colon, is left out.
     """
     reason = _QUOTED.sub(lambda found: f"{found[0][-1]}{HIDDEN}{found[0][-1]}", reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -47,6 +47,7 @@ def test_a_report_is_read_as_it_was_written(connection: sql.Connection, report: 
 def test_a_run_is_read_with_a_seed_beyond_63_bits(connection: sql.Connection) -> None:
     row = {
         "run": RUN.run,
+        "metric": asdict(RUN.metric),
         "created": RUN.created,
         "status": RUN.status,
         "reason": RUN.reason,
