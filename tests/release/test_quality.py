@@ -1,4 +1,4 @@
-"""What a test set shows of a model, against scikit-learn and plain sums."""
+"""Results on a test set, against scikit-learn and plain sums."""
 
 from __future__ import annotations
 

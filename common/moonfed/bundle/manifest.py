@@ -178,7 +178,7 @@ class PlanSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """How good a model is, in one number."""
+    """A measure of how good a model is."""
 
     name: str  # such as accuracy
     maximise: bool  # whether more is better

@@ -97,12 +97,12 @@ class TargetSpec:
 
     @property
     def noun(self) -> str:
-        """What the targets of several samples are called."""
+        """The word for the targets of several samples."""
         return {"class": "labels", "labels": "labels", "values": "values", "mask": "masks"}.get(self.kind, "targets")
 
     @property
     def is_input(self) -> bool:
-        """Whether the target follows from the input, so that data need none."""
+        """True if the target follows from the input, so that data need none."""
         return self.kind in ("none", "next")
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""Which entries of a folder of images are classes and images; what is left out is counted. Needs no numpy.
+"""The classes and images in a folder; what is left out is counted. Needs no numpy.
 
 Ignored: hidden entries, those that systems create, and folders that `--ignore-folder` names. Links are followed.
 """

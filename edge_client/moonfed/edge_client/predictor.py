@@ -89,7 +89,7 @@ class Predictor:
 
     @property
     def target(self) -> TargetSpec:
-        """What the model predicts."""
+        """The kind, names and shape of the predictions."""
         return self._loaded.target
 
     @property

@@ -69,7 +69,7 @@ class OwnData:
 
     @property
     def has_classes(self) -> bool:
-        """Whether each sample has one class."""
+        """True if each sample has one class."""
         return TASKS.select(self.task).target == "class"
 
     def describe_table(self) -> TableDescription:

@@ -20,7 +20,7 @@ from moonfed.export.script_utils import any_channels_last, copy_into
 
 
 class TrainingPlan(torch.nn.Module):
-    """Everything in a round that depends on the model or the method.
+    """The part of a round that depends on the model or the method.
 
     TorchScript can neither switch a module between train and eval mode nor list its parameters. So `inference` is a
     second copy of the network in eval mode that shares its tensors, and the tensors are also held in lists.

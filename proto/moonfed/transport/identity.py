@@ -72,7 +72,7 @@ class Identity:
 
     @property
     def expiry(self) -> str:
-        """When the certificate expired by this machine's clock, and what to do."""
+        """The moment of expiry, this machine's time, and advice."""
         device = subject_of(self.certificate)[0] == "device"
         advice = "enrol again with a new join token" if device else "ask an admin for a new identity"
         now = datetime.now(timezone.utc)

@@ -82,7 +82,7 @@ class ModelFacts:
 
     @property
     def labelled(self) -> bool:
-        """Whether the output has a probability for each of the classes or labels."""
+        """True if the output has a probability for each of the classes or labels."""
         return target_spec(self.metadata, "the model").kind in ("class", "labels")
 
 

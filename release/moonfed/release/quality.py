@@ -1,4 +1,4 @@
-"""What a test set shows of a model besides its metrics: precision and recall by class, and a table that suits its task.
+"""The results on a test set besides metrics: precision and recall by class, and a table that suits the task.
 
 The samples themselves stay out of it: releases are sent to all devices.
 Legend: N samples, B a batch of them, C classes or labels, T values.

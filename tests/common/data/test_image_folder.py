@@ -1,4 +1,4 @@
-"""Which files of a folder are images of a class, and what is reported of the others."""
+"""Images of classes in a folder, and reports of files that are none."""
 
 from __future__ import annotations
 

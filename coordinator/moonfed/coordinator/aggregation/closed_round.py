@@ -1,4 +1,4 @@
-"""Everything that the end of a round depends on, as plain values."""
+"""The values that the end of a round depends on."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class LoginRequired(MoonfedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Everything that decides who uses the console."""
+    """The settings that decide who uses the console."""
 
     settings: ConsoleSettings
     operators: Mapping[str, Operator]

@@ -1,1 +1,1 @@
-"""Everything that survives a restart: the database, spooled updates and blobs of one state directory."""
+"""State that survives a restart: the database, spooled updates and blobs of one state directory."""

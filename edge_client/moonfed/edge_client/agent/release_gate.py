@@ -39,7 +39,7 @@ class Comparison:
 
     @property
     def drop(self) -> float:
-        """How far the release is behind: points of what is right, or for other kinds percent of the current score."""
+        """The deficit of the release: points of what is right, or for other kinds percent of the current score."""
         if self.current_score is None:
             return 0.0
         if self.kind in SHARES:

@@ -15,7 +15,7 @@ from moonfed.edge_client.data.split import split_rows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassCounts:
-    """How many samples there are, and how many with each class or label, in the bundle's order."""
+    """The number of samples, in all and with each class or label, in the bundle's order."""
 
     total: int
     held_out: int

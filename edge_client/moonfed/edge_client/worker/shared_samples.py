@@ -30,7 +30,7 @@ class MappedSamples(NamedTuple):
 
 
 class WrittenSamples(NamedTuple):
-    """What `write_samples` wrote."""
+    """The counts that `write_samples` returns."""
 
     trained: int  # samples to train on
     held_out: int

@@ -1,4 +1,4 @@
-"""What a builder of the model zoo returns, and what the families share."""
+"""The parts that builders of the model zoo return, and layers that families share."""
 
 from __future__ import annotations
 

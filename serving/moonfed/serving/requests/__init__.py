@@ -1,1 +1,1 @@
-"""Everything that both protocols do with a request: authentication, limits, threads, and the status of an error."""
+"""The handling of a request that both protocols share: authentication, limits, threads, and the status of an error."""
