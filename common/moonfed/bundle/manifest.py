@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 FORMAT = "moonfed-bundle/4"
 RANKS = {"image": 3, "features": 1, "series": 2, "tokens": 1}  # of a sample, by kind
-_NAME_OF_METRIC = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
-_NAME_OF_OPTIMISER = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
+PADDING = 0  # position in a vocabulary
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)  # of a metric, or an optimiser
 _OPERATOR = re.compile(r"\w{1,100}::\w{1,100}", re.ASCII)
 MANIFEST_FILE = "manifest.json"
 MANIFEST_BYTES = 16 << 20  # at most
@@ -170,7 +170,7 @@ class PlanSpec:
             ("representation", 0),
         ):
             require_whole(f"plan.{name}", getattr(self, name), least)
-        is_name = bool(_NAME_OF_OPTIMISER.fullmatch(self.optimiser))
+        is_name = bool(_NAME.fullmatch(self.optimiser))
         require(is_name, "plan.optimiser", self.optimiser[:100], "a name such as adam")
         for name in self.operators:
             require(bool(_OPERATOR.fullmatch(name)), "plan.operators", name[:100], "names such as aten::add")
@@ -185,7 +185,7 @@ class Metric:
     share: bool  # whether it is from 0 to 1, so that differences are points
 
     def __post_init__(self) -> None:
-        good = bool(_NAME_OF_METRIC.fullmatch(self.name))
+        good = bool(_NAME.fullmatch(self.name))
         require(good, "metric.name", self.name[:100], "lower-case letters, digits and _, the first a letter")
 
 

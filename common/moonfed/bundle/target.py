@@ -18,6 +18,7 @@ OUTPUTS = ("probabilities", "values", "scores")  # of ONNX graphs
 # unusual.
 TARGET_PARAMETER, THRESHOLD_PARAMETER = "moonfed.target", "moonfed.threshold"
 UNKNOWN = 255  # of a label: unknown; of a pixel: ignored
+LIKELY = 0.5  # probability from which a label applies
 MAX_MASK_CLASSES = 255  # a mask is uint8
 _NAMED: tuple[Kind, ...] = ("class", "labels", "values", "mask")
 _DTYPES: Mapping[Kind, str] = {

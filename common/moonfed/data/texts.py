@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.manifest import PADDING, InputSpec
 from moonfed.bundle.target import TargetSpec
 from moonfed.data.bad_cells import UnusableData
 from moonfed.data.data_set import DataSet, check_data_set
@@ -24,7 +24,6 @@ NOT_UTF8 = Flaw("is not UTF-8 and is ignored", "are not UTF-8 and are ignored")
 OTHER = Flaw("is no .txt file and is ignored", "are no .txt files and are ignored")
 CLOSED = Flaw("cannot be opened", "cannot be opened and are ignored")
 EMPTY = Flaw("is empty and is ignored", "are empty and are ignored")
-PADDING = 0  # the vocabulary's first entry
 
 
 def holds_texts(folder: Path) -> bool:

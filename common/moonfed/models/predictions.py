@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.bundle.manifest import InputSpec
-from moonfed.bundle.target import TargetSpec
+from moonfed.bundle.target import LIKELY, TargetSpec
 
-LIKELY = 0.5  # probability from which a label applies
 NEXT = 5  # tokens that are listed
 
 

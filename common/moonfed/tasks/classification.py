@@ -14,7 +14,7 @@ import numpy as np
 
 from moonfed.bundle.manifest import ACCURACY, Metric
 from moonfed.bundle.target import Kind, TargetSpec
-from moonfed.tasks.task import SMALLEST, Array, Scorer, Task
+from moonfed.tasks.task import Array, Scorer, Task, cross_entropy
 from moonfed.validate import require, require_at_least
 
 
@@ -28,8 +28,8 @@ class ClassScorer(Scorer):
         """Add probabilities [B, C] and labels [B]."""
         self.samples += len(targets)
         self.correct += int((outputs.argmax(axis=1) == targets).sum())
-        right = outputs[np.arange(len(targets)), targets].astype(np.float64)
-        self.loss -= float(np.log(np.maximum(right, SMALLEST)).sum())
+        right = outputs[np.arange(len(targets)), targets]
+        self.loss += float(cross_entropy(right).sum())
 
     def metrics(self) -> dict[str, float]:
         """Return accuracy and loss, in nats."""

@@ -11,10 +11,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from moonfed.bundle.manifest import Metric
-from moonfed.bundle.target import UNKNOWN, Kind, TargetSpec
-from moonfed.tasks.task import SMALLEST, Array, Scorer, Task
-
-THRESHOLD = 0.5  # of a label's probability
+from moonfed.bundle.target import LIKELY, UNKNOWN, Kind, TargetSpec
+from moonfed.tasks.task import Array, Scorer, Task, cross_entropy
 
 
 class LabelScorer(Scorer):
@@ -26,11 +24,11 @@ class LabelScorer(Scorer):
 
     def add(self, outputs: Array, targets: Array, inputs: Array) -> None:
         """Add probabilities [B, L] and labels [B, L]."""
-        known, found, true = targets != UNKNOWN, outputs >= THRESHOLD, targets == 1
+        known, found, true = targets != UNKNOWN, outputs >= LIKELY, targets == 1
         for row, hits in enumerate((found & true, found & ~true & known, ~found & true)):
             self.counts[row] += hits.sum(axis=0)
         right = np.where(true, outputs, 1 - outputs.astype(np.float64))[known]
-        self.loss -= float(np.log(np.maximum(right, SMALLEST)).sum())
+        self.loss += float(cross_entropy(right).sum())
         self.known += int(known.sum())
 
     def metrics(self) -> dict[str, float]:

@@ -11,11 +11,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from moonfed.bundle.manifest import Metric
+from moonfed.bundle.manifest import PADDING, Metric
 from moonfed.bundle.target import Kind, TargetSpec
-from moonfed.tasks.task import SMALLEST, Array, Scorer, Task
-
-PADDING = 0  # the first entry of a vocabulary
+from moonfed.tasks.task import Array, Scorer, Task, cross_entropy
 
 
 class TokenScorer(Scorer):
@@ -29,8 +27,8 @@ class TokenScorer(Scorer):
         following = inputs[:, 1:]
         known = following != PADDING
         true, probabilities = following[known], outputs[:, :-1][known]
-        right = probabilities[np.arange(len(true)), true].astype(np.float64)
-        self.loss -= float(np.log(np.maximum(right, SMALLEST)).sum())
+        right = probabilities[np.arange(len(true)), true]
+        self.loss += float(cross_entropy(right).sum())
         self.correct += int((probabilities.argmax(axis=1) == true).sum())
         self.tokens += len(true)
 

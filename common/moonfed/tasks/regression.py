@@ -23,7 +23,7 @@ class ValueScorer(Scorer):
 
     def __init__(self, values: int) -> None:
         self.count = 0
-        self.sums = np.zeros((3, values))  # of squared errors, of absolute errors, of values
+        self.sums = np.zeros((2, values))  # of squared errors, of absolute errors
         self.spread = np.zeros(values)  # sum of squared differences from the mean so far
         self.mean = np.zeros(values)
 

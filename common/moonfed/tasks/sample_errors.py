@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from moonfed.bundle.target import UNKNOWN, Kind
-from moonfed.models.predictions import LIKELY
-from moonfed.tasks.next_token import PADDING
-from moonfed.tasks.task import SMALLEST, Array
+from moonfed.bundle.manifest import PADDING
+from moonfed.bundle.target import LIKELY, UNKNOWN, Kind
+from moonfed.tasks.task import Array, cross_entropy
 
 Errors = npt.NDArray[np.float32]
 
@@ -34,7 +33,7 @@ def sample_errors(kind: Kind, outputs: Array, targets: Array, inputs: Array) -> 
     if kind == "next":
         following = inputs[:, 1:]
         right = np.take_along_axis(outputs[:, :-1], following[:, :, None], axis=2)[:, :, 0]
-        wrong, known = -np.log(np.maximum(right.astype(np.float64), SMALLEST)), following != PADDING
+        wrong, known = cross_entropy(right), following != PADDING
     else:
         found = outputs >= LIKELY if kind == "labels" else outputs.argmax(axis=1)
         wrong, known = (found != targets).astype(np.float64), targets != UNKNOWN

@@ -14,7 +14,7 @@ import numpy as np
 
 from moonfed.bundle.manifest import Metric
 from moonfed.bundle.target import UNKNOWN, Kind, TargetSpec
-from moonfed.tasks.task import SMALLEST, Array, Scorer, Task
+from moonfed.tasks.task import Array, Scorer, Task, cross_entropy
 
 
 class MaskScorer(Scorer):
@@ -31,8 +31,8 @@ class MaskScorer(Scorer):
         probabilities = np.moveaxis(outputs, 1, -1)[known]
         places = true * classes + probabilities.argmax(axis=1)
         self.confusion += np.bincount(places, minlength=classes**2).reshape(classes, classes)
-        right = probabilities[np.arange(len(true)), true].astype(np.float64)
-        self.loss -= float(np.log(np.maximum(right, SMALLEST)).sum())
+        right = probabilities[np.arange(len(true)), true]
+        self.loss += float(cross_entropy(right).sum())
 
     def metrics(self) -> dict[str, float]:
         """Return mean IoU and mean Dice over the classes that occur, true or predicted, and shares of pixels."""

@@ -16,7 +16,7 @@ from moonfed.bundle.manifest import Metric
 from moonfed.bundle.target import Kind, TargetSpec
 
 Array = npt.NDArray[Any]
-SMALLEST = float(np.finfo(np.float32).tiny)  # stands for a probability that underflowed, to avoid an infinite loss
+_SMALLEST = float(np.finfo(np.float32).tiny)  # stands for a probability that underflowed, to avoid an infinite loss
 
 
 class Scorer(ABC):
@@ -50,3 +50,9 @@ class Task(ABC):
     @abstractmethod
     def scorer(self, target: TargetSpec) -> Scorer:
         """Return an empty scorer."""
+
+
+def cross_entropy(probabilities: Array) -> Array:
+    """Return the negative logarithm, in nats, of the probability of each thing that is true."""
+    losses: Array = -np.log(np.maximum(probabilities.astype(np.float64), _SMALLEST))
+    return losses

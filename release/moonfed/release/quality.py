@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from moonfed.bundle.target import UNKNOWN
+from moonfed.bundle.target import LIKELY, UNKNOWN
 from moonfed.control.held_out_score import ClassScore
 from moonfed.data.data_set import DataSet
 from moonfed.export.scoring import Predictor
 from moonfed.formatting import measured
-from moonfed.models.predictions import LIKELY
 from moonfed.tasks.anomaly_detection import threshold
 
 BINS = 10  # of a table

@@ -6,10 +6,10 @@ Legend: B samples, T tokens, V vocabulary.
 import torch
 import torch.nn.functional as F
 
-from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.manifest import PADDING, InputSpec
 from moonfed.bundle.target import TargetSpec
 from moonfed.export.criteria.criterion import Criterion
-from moonfed.tasks.next_token import PADDING, NextToken
+from moonfed.tasks.next_token import NextToken
 
 
 class TokenCriterion(Criterion):

@@ -12,10 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.manifest import PADDING, InputSpec
 from moonfed.bundle.target import TargetSpec
 from moonfed.export.models.parts import Encoder, Parts
-from moonfed.tasks.next_token import PADDING
 
 WIDTH = 64
 LAYERS, HEADS, HIDDEN = 2, 4, 256  # of the transformer
