@@ -374,13 +374,15 @@ def read_vocabulary(path: Path) -> tuple[str, ...]:
                 field="token",
                 value=token,
             )
+    seen = set[str]()
     for place, token in enumerate(found, start=1):
-        if found.index(token) != place - 1:
+        if token in seen:
             raise InvalidInput(
                 f"{path} has the token {token!r} twice, the second time in place {place}; tokens must differ",
                 field="token",
                 value=token,
             )
+        seen.add(token)
     return tuple(found)
 
 
