@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from moonfed.blobs.schema import FLOAT32, TensorSpec
 from moonfed.blobs.store import BlobRef
-from moonfed.bundle.target import TargetSpec
+from moonfed.bundle.target import TargetSpec, read_text
 from moonfed.errors import InvalidInput
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import Selection
@@ -140,12 +140,7 @@ def output_shape(sample: InputSpec, target: TargetSpec) -> tuple[int, ...]:
 
 def read_input(text: str, where: str) -> InputSpec:
     """Read `InputSpec.to_text`; raise InvalidInput for text that is not moonfed's."""
-    try:
-        return InputSpec.from_document(json.loads(text))
-    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise InvalidInput(
-            f"{where} does not describe its input; files written by `moonfed-export onnx` do", field="input"
-        ) from error
+    return read_text(InputSpec.from_document, text, where, "input")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

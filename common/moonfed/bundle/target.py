@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from moonfed.errors import InvalidInput
 from moonfed.validate import require, require_line
 
+Spec = TypeVar("Spec")
 Kind = Literal["class", "labels", "values", "mask", "none", "next"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OUTPUTS = ("probabilities", "values", "scores")  # of ONNX graphs
@@ -144,11 +145,16 @@ class TargetSpec:
 
 def read_target(text: str, where: str) -> TargetSpec:
     """Read `TargetSpec.to_text`; raise InvalidInput for text that is not moonfed's."""
+    return read_text(TargetSpec.from_document, text, where, "target")
+
+
+def read_text(read: Callable[[Any], Spec], text: str, where: str, field: str) -> Spec:
+    """Read JSON that a model file or a configuration holds; raise InvalidInput for text that is not moonfed's."""
     try:
-        return TargetSpec.from_document(json.loads(text))
+        return read(json.loads(text))
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InvalidInput(
-            f"{where} does not describe its target; files written by `moonfed-export onnx` do", field="target"
+            f"{where} does not describe its {field}; files written by `moonfed-export onnx` do", field=field
         ) from error
 
 
