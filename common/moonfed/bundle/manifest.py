@@ -183,6 +183,11 @@ class Metric:
         good = bool(_NAME.fullmatch(self.name))
         require(good, "metric.name", self.name[:100], "lower-case letters, digits and _, the first a letter")
 
+    def require_possible(self, field: str, value: float) -> None:
+        """Raise InvalidInput naming the field of a value that the metric cannot have."""
+        allowed = "a number from 0 to 1" if self.share else "a finite number"
+        require(math.isfinite(value) and (not self.share or 0 <= value <= 1), field, value, allowed)
+
 
 ACCURACY = Metric(name="accuracy", maximise=True, share=True)
 CLASSIFICATION = Selection("classification")

@@ -86,9 +86,7 @@ class ReleaseManifest:
         _check_files("plan", self.plan, PLAN_FILES)
         require(set(self.plan) == set(PLAN_FILES), "plan", sorted(self.plan), ", ".join(sorted(PLAN_FILES)))
         if self.evaluation:
-            score, share = self.evaluation.score, self.metric.share
-            allowed = "a number from 0 to 1" if share else "a finite number"
-            require(math.isfinite(score) and (not share or 0 <= score <= 1), self.metric.name, score, allowed)
+            self.metric.require_possible(self.metric.name, self.evaluation.score)
             require_whole("samples", self.evaluation.samples, 1)
         if self.threshold is not None:
             known = math.isfinite(self.threshold) and self.target.kind == "none"

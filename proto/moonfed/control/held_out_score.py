@@ -66,11 +66,10 @@ class HeldOutScore:
         require(self.metric.name in self.metrics, "metrics", sorted(self.metrics)[:8], f"{self.metric.name} among them")
         for name, value in self.metrics.items():
             require(math.isfinite(value), name, value, "a finite number")
-        shares = {self.metric.name: self.score} if self.metric.share else {}
+        self.metric.require_possible(self.metric.name, self.score)
         if self.calibration_error is not None:
-            shares["calibration_error"] = self.calibration_error
-        for name, value in shares.items():
-            require(0 <= value <= 1, name, value, "a number from 0 to 1")
+            good = 0 <= self.calibration_error <= 1
+            require(good, "calibration_error", self.calibration_error, "a number from 0 to 1")
         for name in self.classes:
             require(0 < len(name) <= MAX_CLASS_NAME and name.isprintable(), "a class", name, "printable")
         require_whole("calibration_bins", self.calibration_bins, 0, 1000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from moonfed.blobs.store import BlobRef
@@ -55,13 +54,11 @@ class HoldoutScores:
 
     def __post_init__(self) -> None:
         require_whole("samples", self.samples, MIN_HOLDOUT, MAX_HOLDOUT)
-        self._require(math.isfinite, "a finite number")
+        for name, value in (("score", self.score), ("local_score", self.local_score)):
+            require(value is None or math.isfinite(value), name, value, "a finite number")
 
     def require_fits(self, metric: Metric) -> None:
         """Raise InvalidInput for a score that the metric cannot have."""
-        if metric.share:
-            self._require(lambda value: 0 <= value <= 1, "a number from 0 to 1")
-
-    def _require(self, holds: Callable[[float], bool], allowed: str) -> None:
-        for name, value in (("score", self.score), ("local_score", self.local_score)):
-            require(value is None or holds(value), name, value, allowed)
+        metric.require_possible("score", self.score)
+        if self.local_score is not None:
+            metric.require_possible("local_score", self.local_score)
