@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from moonfed.blobs.store import BlobRef
+from moonfed.bundle.target import Kind
 from moonfed.errors import InvalidInput
 from moonfed.models.release_manifest import MAX_BYTES, MAX_VERSION, VARIANT, require_release_name
 from moonfed.signing.bundle_signature import MAX_BYTES as MAX_SIGNATURE_BYTES
+from moonfed.tasks.figure import SHARES
 from moonfed.validate import require, require_at_least, require_one_of, require_whole
 
 MAX_INSTALLED = 64  # names of releases on one device
@@ -91,6 +93,13 @@ class ReleaseReport:
             value = getattr(self, field)
             if value is not None:
                 require(0 <= value < math.inf, field, value, "a finite number, 0 or more")
+
+    def require_fits(self, kind: Kind) -> None:
+        """Raise InvalidInput for a score that a release with this kind of target cannot have."""
+        for field in ("score", "current_score"):
+            value = getattr(self, field)
+            if value is not None and kind in SHARES:
+                require(value <= 1, field, value, "a number from 0 to 1")
 
 
 def _require_file(field: str, ref: BlobRef | None, most: int) -> None:

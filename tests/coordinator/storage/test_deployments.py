@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sql
 
+from moonfed.bundle.manifest import Metric
+from moonfed.bundle.target import TargetSpec
 from moonfed.control.releases import Deployment as Shown
 from moonfed.coordinator.deployments.state import Deployment
 from moonfed.coordinator.storage import deployments
@@ -18,7 +21,7 @@ from moonfed.errors import InvalidInput, NotFound, WrongState
 from moonfed.labels import write_labels
 from tests.coordinator.storage.conftest import Open
 from tests.support.refusals import refused
-from tests.support.releases import NAME, add_devices, add_releases, deployment, installed, release_record, report
+from tests.support.releases import NAME, RUN, add_devices, add_releases, deployment, installed, release_record, report
 
 
 def states(store: Store, number: int = 0) -> dict[str, int]:
@@ -195,6 +198,28 @@ def test_a_decline_is_recorded_once_and_not_retried(store: Store, open_store: Op
     store.deployments.report(declined)
     deploy(store, 2)
     assert targets(store, [device]) == {device: 2}
+
+
+@pytest.mark.parametrize("field", ["score", "current_score"])
+def test_a_score_that_the_release_cannot_have_is_not_recorded(store: Store, field: str) -> None:
+    (device,) = add_releases(store, 1, devices=1)
+    deploy(store, 1)
+    with pytest.raises(InvalidInput, match=f"{field} is 55.1; it must be a number from 0 to 1"):
+        store.deployments.report(replace(report(device, 1, 1, "accepted", 0), **{field: 55.1}))  # type: ignore[arg-type]
+    (found,) = store.deployments.devices(NAME)
+    assert (found.state, found.score, found.current_score) == ("pending", None, None)
+
+
+def test_a_release_of_values_has_any_score(store: Store) -> None:
+    store.add_run(RUN)
+    values = TargetSpec(kind="values", names=("load",), shape=(1,))
+    metric = Metric(name="rmse", maximise=False, share=False)
+    store.releases.add(release_record(1, target=values, metric=metric))
+    (device,) = add_devices(store, 1)
+    deploy(store, 1)
+    store.deployments.report(report(device, 1, 1, "accepted", 0, score=55.1, current_score=60.0))
+    (found,) = store.deployments.devices(NAME)
+    assert (found.score, found.current_score) == (55.1, 60.0)
 
 
 def connect(store: Store, device: str, has: int, fingerprint: str = "") -> list[DeviceTarget]:

@@ -210,7 +210,10 @@ class Deployments:
         return found
 
     def report(self, report: ReleaseReport) -> list[DeviceTarget]:
-        """Record a device's report on a target; return its target now. Raises NotFound if it was never chosen."""
+        """Record a device's report on a target; return its target now.
+
+        Raises NotFound if it was never chosen, InvalidInput for a score that the release's target cannot have.
+        """
         with self._transactions.write() as connection:
             known = {report.name: _of_name(connection, report.name)}
             deployed_devices.save_installed(connection, report.device, [report.installed])
@@ -221,6 +224,8 @@ class Deployments:
                 raise NotFound(
                     f"no deployment {report.deployment} of {report.name!r} has chosen device {report.device!r}"
                 )
+            if report.score is not None or report.current_score is not None:
+                report.require_fits(releases.one(connection, report.name).manifest.target.kind)
             view = transitions.after_report(view, report, time.time())
             deployed_devices.save(connection, report.name, view.choices)
             return _targets(view, releases.signed_manifests(connection))
