@@ -21,7 +21,8 @@ from moonfed.errors import InvalidInput, NotFound, WrongState
 from moonfed.labels import write_labels
 from tests.coordinator.storage.conftest import Open
 from tests.support.refusals import refused
-from tests.support.releases import NAME, RUN, add_devices, add_releases, deployment, installed, release_record, report
+from tests.support.releases import NAME, add_devices, add_releases, deployment, installed, release_record, report
+from tests.support.store_records import RUN
 
 
 def states(store: Store, number: int = 0) -> dict[str, int]:
