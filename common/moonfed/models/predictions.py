@@ -67,8 +67,8 @@ def output_document(
     return {"name": name, "next": [{"token": spec.vocabulary[i], "probability": float(row[i])} for i in best]}
 
 
-def output_text(document: dict[str, Any], target: TargetSpec) -> str:
-    """Return a prediction in words, without the sample's name."""
+def output_text(document: dict[str, Any], target: TargetSpec, width: int = 0) -> str:
+    """Return a prediction in words, without the sample's name; `width`: the least of a class, in characters."""
     if target.kind == "labels":
         return ", ".join(f"{label} {document['probabilities'][label]:.3f}" for label in document["labels"]) or "none"
     if target.kind == "values":
@@ -84,7 +84,7 @@ def output_text(document: dict[str, Any], target: TargetSpec) -> str:
         return f"{'anomaly' if document['anomalous'] else 'usual'}  {score} (threshold {document['threshold']:.4g})"
     if target.kind == "next":
         return ", ".join(f"{each['token']!r} {each['probability']:.3f}" for each in document["next"])
-    return f"{document['class']}  {document['confidence']:.3f}"
+    return f"{document['class']:{width}}  {document['confidence']:.3f}"
 
 
 def _value(name: str, value: float, target: TargetSpec) -> str:

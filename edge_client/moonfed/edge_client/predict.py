@@ -86,9 +86,7 @@ def print_predictions(predictions: Predictions) -> None:
     width = max((len(found["name"]) for found in documents), default=0)
     longest = max(map(len, target.names), default=0)
     for found in documents:
-        text = output_text(found, target)
-        if target.kind == "class":
-            text = f"{found['class']:{longest}}  {found['confidence']:.3f}"
+        text = output_text(found, target, longest)
         if "mask" in found:
             text += f"  → {found['mask']}"
         print(f"{found['name']:{width}}  {text}")
