@@ -1,8 +1,8 @@
-"""The figure that a model's errors on samples make, by the kind of target: what people know it as. Needs no numpy."""
+"""The figure that a model's errors on samples make, by the kind of target, and how far it drops. Needs no numpy."""
 
 from __future__ import annotations
 
-from math import exp, sqrt
+from math import exp, inf, sqrt
 
 from moonfed.bundle.target import Kind
 
@@ -25,3 +25,14 @@ def figure(kind: Kind, error: float) -> float:
     if kind == "next":
         return exp(min(error, MOST_NATS))
     return sqrt(error) if kind == "values" else error
+
+
+def drop(score: float, reference: float, *, maximise: bool, share: bool) -> float:
+    """Return how much worse a score is than a reference: points of a share, or percent of another reference.
+
+    Negative if it is better; NaN if one of them is NaN.
+    """
+    worse = reference - score if maximise else score - reference
+    if not share:
+        worse = worse / abs(reference) if reference else inf if worse > 0 else 0.0
+    return round(100 * worse, 9)  # otherwise one sample of 200 would exceed 0.5

@@ -22,6 +22,7 @@ from moonfed.errors import InvalidInput
 from moonfed.models.onnx_runtime import ONNX_FORMAT
 from moonfed.plan.inspection.graph import require_self_contained
 from moonfed.tasks import TASKS
+from moonfed.tasks.figure import drop
 from moonfed.tasks.task import Array
 
 BATCH = 256  # samples at once
@@ -43,14 +44,8 @@ class Score:
         return self.metrics[self.metric.name]
 
     def drop_from(self, reference: Score) -> float:
-        """Return how much worse it is than a reference: points of a share, or percent of another metric's value.
-
-        Negative if it is better; NaN if one of them is NaN.
-        """
-        worse = (reference.value - self.value) * (1 if self.metric.maximise else -1)
-        if not self.metric.share:
-            worse = worse / abs(reference.value) if reference.value else math.inf if worse > 0 else 0.0
-        return round(100 * worse, 9)  # otherwise one sample of 200 would exceed 0.5
+        """Return how much worse it is than a reference: see `moonfed.tasks.figure.drop`."""
+        return drop(self.value, reference.value, maximise=self.metric.maximise, share=self.metric.share)
 
 
 def open_session(graph: bytes) -> onnxruntime.InferenceSession:

@@ -66,3 +66,10 @@ def test_other_figures_fall_in_percent(kind: Kind, score: float, current: float,
     assert is_worse(found, 10.0)
     assert not is_worse(found, 1e6)
     assert not is_worse(compare(kind, [4.0] * 20, [8.0, 10.0] * 10), 0.0)
+
+
+def test_a_drop_of_exactly_the_margin_is_none_too_many() -> None:
+    found = compare("class", [1.0] * 25 + [0.0] * 175, [1.0] * 20 + [0.0] * 180)
+    assert (found.lost, found.drop) == (5, 2.5)
+    assert not is_worse(found, 2.5)
+    assert is_worse(found, 2.4)

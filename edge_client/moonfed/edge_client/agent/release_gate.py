@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, fsum, inf, lgamma, log
+from math import exp, fsum, lgamma, log
 
 from moonfed.bundle.target import Kind
-from moonfed.tasks.figure import FIGURES, SHARES, figure
+from moonfed.tasks.figure import FIGURES, SHARES, drop, figure
 
 SIGNIFICANCE = 0.05  # of the one-sided test: how often a device may decline an equally good version
 
@@ -39,13 +39,11 @@ class Comparison:
 
     @property
     def drop(self) -> float:
-        """The deficit of the release: points of what is right, or for other kinds percent of the current score."""
+        """The drop from the current score: points of what is right, or for other kinds percent."""
         if self.current_score is None:
             return 0.0
-        if self.kind in SHARES:
-            return 100 * (self.current_score - self.score)
-        rise = self.score - self.current_score
-        return 100 * rise / self.current_score if self.current_score > 0 else inf if rise > 0 else 0.0
+        share = self.kind in SHARES
+        return drop(self.score, self.current_score, maximise=share, share=share)
 
     @property
     def p_value(self) -> float:
