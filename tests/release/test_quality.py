@@ -14,10 +14,10 @@ from moonfed.bundle.target import NO_TARGET, TargetSpec
 from moonfed.control.held_out_score import ClassScore
 from moonfed.data.data_set import DataSet
 from moonfed.export import scoring
-from moonfed.export.scoring import Predictor, Score
+from moonfed.export.scoring import ClassCounts, Predictor, Score
 from moonfed.release.model_card import model_card
 from moonfed.release.model_facts import EvaluationResults, ModelFacts
-from moonfed.release.quality import class_scores, result_table
+from moonfed.release.quality import result_table
 from moonfed.tasks import TASKS
 from tests.support.markdown import rows
 
@@ -42,6 +42,12 @@ def samples(target: TargetSpec, targets: Array | None, count: int) -> DataSet:
     return DataSet(inputs=np.arange(count)[:, None], targets=targets, target=target)
 
 
+def by_class(task: str, outputs: Array, found: DataSet) -> tuple[ClassScore, ...]:
+    counts = ClassCounts(found.target)
+    Given(outputs).score(found, task, counts.add)
+    return counts.scores()
+
+
 def figures(scores: tuple[ClassScore, ...]) -> list[list[float]]:
     return [[each.precision or 0.0, each.recall or 0.0, each.support] for each in scores]
 
@@ -54,7 +60,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_labels_by_label() -> None:
     generator = np.random.default_rng(1)
     outputs, targets = generator.random((60, 3), np.float32), generator.choice(np.array([0, 1, 255], np.uint8), (60, 3))
-    found = figures(class_scores(Given(outputs), samples(TAGS, targets, 60)))
+    found = figures(by_class("multilabel", outputs, samples(TAGS, targets, 60)))
     for place, figures_ in enumerate(found):
         known = targets[:, place] != 255
         precision, recall, _, support = precision_recall_fscore_support(
@@ -67,7 +73,7 @@ def test_masks_by_class() -> None:
     generator = np.random.default_rng(2)
     outputs = generator.random((20, 3, 4, 5), np.float32)
     targets = generator.choice(np.array([0, 1, 255], np.uint8), (20, 4, 5))
-    found = class_scores(Given(outputs), samples(CROPS, targets, 20))
+    found = by_class("segmentation", outputs, samples(CROPS, targets, 20))
     known = targets != 255
     precision, recall, _, support = precision_recall_fscore_support(
         targets[known], outputs.argmax(axis=1)[known], labels=range(3), zero_division=0.0
@@ -79,7 +85,7 @@ def test_masks_by_class() -> None:
 def test_predicted_values_are_compared_with_true_ones_in_bins() -> None:
     generator = np.random.default_rng(3)
     true = generator.normal(0, 1, (100, 2)).astype(np.float32)
-    found = result_table(Given(true + np.array([0.5, 0], np.float32)), samples(PRICES, true, 100))
+    found = result_table(true + np.array([0.5, 0], np.float32), samples(PRICES, true, 100))
     assert found
     prices = [row for row in found.rows if row[0] == "price (EUR)"]
     assert [int(row[3]) for row in prices] == [10] * 10
@@ -95,7 +101,7 @@ def test_predicted_values_are_compared_with_true_ones_in_bins() -> None:
     "true", [np.zeros((5, 2)), np.array([[1.0, 2.0]]), np.repeat(np.arange(3.0), 8).reshape(12, 2)]
 )
 def test_few_or_equal_values_have_fewer_bins(true: Array) -> None:
-    found = result_table(Given(true.astype(np.float32)), samples(PRICES, true.astype(np.float32), len(true)))
+    found = result_table(true.astype(np.float32), samples(PRICES, true.astype(np.float32), len(true)))
     assert found
     assert sum(int(row[3]) for row in found.rows) == true.size
     assert len(found.rows) <= 2 * len(np.unique(true))
@@ -113,7 +119,7 @@ def test_few_or_equal_values_have_fewer_bins(true: Array) -> None:
 @pytest.mark.parametrize("limit", [None, 0.02, 0.5])
 def test_scores_are_counted_in_bins(anomalous: Array | None, groups: dict[str, int], limit: float | None) -> None:
     scores = np.random.default_rng(4).random(50).astype(np.float32)
-    found = result_table(Given(scores), samples(NO_TARGET, anomalous, 50), limit)
+    found = result_table(scores, samples(NO_TARGET, anomalous, 50), limit)
     assert found
     assert found.head == ("score from", *groups)
     assert [sum(int(row[place]) for row in found.rows) for place, _ in enumerate(groups, 1)] == list(groups.values())
@@ -152,7 +158,7 @@ def test_a_card_of_another_task_tells_no_classes(task: str, facts: ModelFacts) -
 
 def test_the_card_has_the_table(facts: ModelFacts) -> None:
     true = np.arange(20, dtype=np.float32).reshape(10, 2)
-    table = result_table(Given(true + 1), samples(PRICES, true, 10))
+    table = result_table(true + 1, samples(PRICES, true, 10))
     score = Score(metrics={"rmse": 1.0, "loss": 1.0}, metric=TASKS.select("regression").metric)
     results = EvaluationResults(samples=10, data_sha256="a" * 64, score=score, kind="values", table=table)
     metadata = {**facts.metadata, "target": PRICES.to_text(), "task": "regression"}

@@ -1,12 +1,12 @@
 """Outputs of bound ONNX graphs on arrays, and how good they are. Needs no torch.
 
-Legend: N samples, B a batch of them, C classes.
+Legend: N samples, B a batch of them, C classes or labels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,20 +15,21 @@ import numpy.typing as npt
 import onnxruntime
 
 from moonfed.bundle.manifest import ACCURACY, CLASSIFICATION, Manifest, Metric
-from moonfed.bundle.target import OUTPUTS, UNKNOWN, TargetSpec
-from moonfed.control.held_out_score import MAX_CONFUSION, HeldOutScore
+from moonfed.bundle.target import LIKELY, OUTPUTS, UNKNOWN, TargetSpec
+from moonfed.control.held_out_score import MAX_CONFUSION, ClassScore, HeldOutScore, class_scores
 from moonfed.data.data_set import DataSet, Inputs
 from moonfed.errors import InvalidInput
 from moonfed.models.onnx_runtime import ONNX_FORMAT
 from moonfed.plan.inspection.graph import require_self_contained
 from moonfed.tasks import TASKS
 from moonfed.tasks.figure import drop
-from moonfed.tasks.task import Array
+from moonfed.tasks.task import Array, Scorer
 
 BATCH = 256  # samples at once
 _BATCH_VALUES = 1 << 24  # outputs at once
 CALIBRATION_BINS = 15  # of equal width, as in Guo et al., On Calibration of Modern Neural Networks (2017)
 _ERRORS_ONLY = 3
+Observer = Callable[[Array, Array], object]  # of the outputs [B, …] and targets [B, …] of a batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,56 +89,67 @@ class Predictor:
         (outputs,) = self._session.run([self._output], {"inputs": inputs})
         return np.asarray(outputs, dtype=np.float32)
 
-    def score(self, samples: DataSet, task: str = CLASSIFICATION.name) -> Score:
-        """Compute a task's metrics over all samples, batch by batch; InvalidInput if no target is known."""
+    def score(self, samples: DataSet, task: str = CLASSIFICATION.name, observe: Observer | None = None) -> Score:
+        """Compute a task's metrics over all samples, batch by batch; InvalidInput if no target is known.
+
+        `observe` gets the outputs and the targets of each batch.
+        """
         kind = TASKS.select(task)
-        scorer, targets = kind().scorer(samples.target), samples.known_targets()
-        for batch in self.batches(len(samples)):
-            scorer.add(self.predict(samples.inputs[batch]), targets[batch], samples.inputs[batch])
-        return Score(metrics=_require_known(scorer.metrics(), kind.metric, samples), metric=kind.metric)
+        metrics = self._metrics(kind().scorer(samples.target), samples, kind.metric, observe)
+        return Score(metrics=metrics, metric=kind.metric)
 
     def held_out_score(self, data: HeldOutData, manifest: Manifest) -> HeldOutScore:
         """Compute all that is recorded of a model's outputs on a test set, batch by batch.
 
         Raises InvalidInput if no target of the data is known.
         """
-        samples, target, metric = data.samples, manifest.target, manifest.metric
-        scorer, targets = TASKS.build(manifest.task).scorer(target), samples.known_targets()
-        counts = _ClassCounts(len(target.names)) if target.kind in ("class", "mask") else None
-        for batch in self.batches(len(samples)):
-            outputs = self.predict(samples.inputs[batch])
-            scorer.add(outputs, targets[batch], samples.inputs[batch])
-            if counts:
-                counts.add(outputs, targets[batch])
+        target = manifest.target
+        scorer = TASKS.build(manifest.task).scorer(target)
+        counts = ClassCounts(target) if target.kind in ("class", "mask") else None
+        metrics = self._metrics(scorer, data.samples, manifest.metric, counts.add if counts else None)
         return HeldOutScore(
             test_set=data.name,
             sha256=data.sha256,
-            samples=len(samples),
-            metric=metric,
-            metrics=_require_known(scorer.metrics(), metric, samples),
-            **(counts.fields(target) if counts else {}),
+            samples=len(data.samples),
+            metric=manifest.metric,
+            metrics=metrics,
+            **(counts.fields() if counts else {}),
         )
 
+    def _metrics(
+        self, scorer: Scorer, samples: DataSet, metric: Metric, observe: Observer | None
+    ) -> Mapping[str, float]:
+        targets = samples.known_targets()
+        for batch in self.batches(len(samples)):
+            outputs = self.predict(samples.inputs[batch])
+            scorer.add(outputs, targets[batch], samples.inputs[batch])
+            if observe:
+                observe(outputs, targets[batch])
+        found = scorer.metrics()
+        if metric.name not in found:
+            noun = samples.target.noun
+            raise InvalidInput(f"{samples.origin} has no known {noun}, which are needed", field=noun)
+        return found
 
-def _require_known(metrics: Mapping[str, float], metric: Metric, samples: DataSet) -> Mapping[str, float]:
-    """Return the metrics; raise InvalidInput if the one is missing, because no target of the samples is known."""
-    if metric.name not in metrics:
-        noun = samples.target.noun
-        raise InvalidInput(f"{samples.origin} has no known {noun}, which are needed", field=noun)
-    return metrics
 
+class ClassCounts:
+    """Samples, or pixels, by class or label and by prediction; of classes, also by the prediction's confidence."""
 
-class _ClassCounts:
-    """Samples, or pixels, by class and predicted class, and by the confidence of the prediction."""
-
-    def __init__(self, classes: int) -> None:
-        self._classes, self._matrix = classes, classes <= MAX_CONFUSION
+    def __init__(self, target: TargetSpec) -> None:
+        classes = len(target.names)
+        self._target, self._classes, self._matrix = target, classes, classes <= MAX_CONFUSION
         self._support, self._predicted, self._correct = (np.zeros(classes, np.int64) for _ in range(3))
         self._confusion = np.zeros(classes**2 if self._matrix else 0, np.int64)
         self._bins = np.zeros((3, CALIBRATION_BINS))
 
     def add(self, outputs: Array, targets: Array) -> None:
-        """Add probabilities [B, C, …] and classes [B, …]."""
+        """Add probabilities [B, C, …] and classes [B, …], or labels [B, C]."""
+        if self._target.kind == "labels":
+            applies, found = targets == 1, (outputs >= LIKELY) & (targets != UNKNOWN)
+            self._support += applies.sum(axis=0)
+            self._predicted += found.sum(axis=0)
+            self._correct += (applies & found).sum(axis=0)
+            return
         known = slice(None) if targets.dtype == np.int64 else targets != UNKNOWN
         true = targets[known].astype(np.int64)
         predicted = outputs.argmax(axis=1)[known]
@@ -148,12 +160,17 @@ class _ClassCounts:
             self._confusion += _counted(true * self._classes + predicted, self._classes**2)
         self._bins += _by_confidence(outputs.max(axis=1)[known], predicted == true)
 
-    def fields(self, target: TargetSpec) -> dict[str, Any]:
+    def scores(self) -> tuple[ClassScore, ...]:
+        """Return precision and recall of each class or label."""
+        counts = (self._support, self._predicted, self._correct)
+        return class_scores(self._target.names, *(each.tolist() for each in counts))
+
+    def fields(self) -> dict[str, Any]:
         """Return the fields of a score. Pixels of one image depend on each other, so they have no calibration error."""
-        found: dict[str, Any] = {"classes": target.names}
+        found: dict[str, Any] = {"classes": self._target.names}
         for name in ("support", "predicted", "correct", "confusion"):
             found[name] = tuple(map(int, getattr(self, f"_{name}")))
-        if target.kind == "mask":
+        if self._target.kind == "mask":
             return found | {"counts_of": "pixels"}
         error = float(np.abs(self._bins[1] - self._bins[2]).sum()) / int(self._support.sum())
         return found | {"calibration_error": min(1.0, error), "calibration_bins": CALIBRATION_BINS}

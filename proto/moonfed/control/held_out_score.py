@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -39,6 +39,21 @@ class ClassScore:
     precision: float | None  # of what is predicted as the class, the share that belongs to it
     recall: float | None  # of what belongs to the class, the share that is found
     support: int  # samples, or pixels, of the class
+
+
+def class_scores(
+    names: Sequence[str], support: Sequence[int], predicted: Sequence[int], correct: Sequence[int]
+) -> tuple[ClassScore, ...]:
+    """Return the results of classes from what belongs to each, what is predicted as it, and what is both."""
+    return tuple(
+        ClassScore(
+            name=name,
+            precision=both / found if found else None,
+            recall=both / belong if belong else None,
+            support=belong,
+        )
+        for name, belong, found, both in zip(names, support, predicted, correct, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,17 +133,9 @@ class HeldOutScore:
         shown = {name: self.metrics[name] for name in names if name in self.metrics}
         return shown if self.calibration_error is None else shown | {"calibration error": self.calibration_error}
 
-    def by_class(self) -> Iterator[ClassScore]:
-        """Yield precision and recall of each class."""
-        for name, support, predicted, correct in zip(
-            self.classes, self.support, self.predicted, self.correct, strict=True
-        ):
-            yield ClassScore(
-                name=name,
-                precision=correct / predicted if predicted else None,
-                recall=correct / support if support else None,
-                support=support,
-            )
+    def by_class(self) -> tuple[ClassScore, ...]:
+        """Return precision and recall of each class."""
+        return class_scores(self.classes, self.support, self.predicted, self.correct)
 
     def rows(self) -> list[tuple[int, ...]]:
         """Return the confusion matrix, one row for each class; empty if it is not recorded."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from moonfed.bundle.manifest import CLASSIFICATION, InputSpec, Manifest, read_input
 from moonfed.bundle.target import NO_TARGET, Kind, TargetSpec, read_target
 from moonfed.client import DeviceEvaluation, Run
@@ -12,9 +14,10 @@ from moonfed.control.held_out_score import ClassScore, HeldOutScore
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import IF_PRESENT, Source
 from moonfed.export.coordinator_client import CoordinatorClient
-from moonfed.export.scoring import Predictor, Score
-from moonfed.release.quality import ResultTable, class_scores, result_table
+from moonfed.export.scoring import ClassCounts, Predictor, Score
+from moonfed.release.quality import ResultTable, result_table
 from moonfed.release.triton_config import GraphInterface
+from moonfed.tasks.task import Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,14 +143,24 @@ def evaluate_on(graph: bytes, metadata: Mapping[str, str], data: Source) -> Eval
 def evaluate(graph: bytes, metadata: Mapping[str, str], samples: DataSet) -> EvaluationResults:
     """Evaluate the model on samples with targets; raise InvalidInput if there are none."""
     samples.require_samples()
-    predictor, limit = Predictor(graph), metadata.get("threshold")
+    kind, limit = samples.target.kind, metadata.get("threshold")
+    counts = ClassCounts(samples.target) if kind in ("class", "labels", "mask") else None
+    outputs = list[Array]()  # of targets that are a few numbers
+
+    def observe(found: Array, targets: Array) -> None:
+        if counts:
+            counts.add(found, targets)
+        elif kind in ("values", "none"):
+            outputs.append(found)
+
+    score = Predictor(graph).score(samples, metadata.get("task", CLASSIFICATION.name), observe)
     return EvaluationResults(
         samples=len(samples),
         data_sha256=samples.sha256(),
-        score=predictor.score(samples, metadata.get("task", CLASSIFICATION.name)),
-        kind=samples.target.kind,
-        classes=class_scores(predictor, samples),
-        table=result_table(predictor, samples, float(limit) if limit else None),
+        score=score,
+        kind=kind,
+        classes=counts.scores() if counts else (),
+        table=result_table(np.concatenate(outputs), samples, float(limit) if limit else None) if outputs else None,
     )
 
 

@@ -1,7 +1,7 @@
-"""The results on a test set besides metrics: precision and recall by class, and a table that suits the task.
+"""Tables of results on a test set that suit a task, and the threshold of an anomaly detection.
 
 The samples themselves stay out of it: releases are sent to all devices.
-Legend: N samples, B a batch of them, C classes or labels, T values.
+Legend: N samples, T values.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from moonfed.bundle.target import LIKELY, UNKNOWN
-from moonfed.control.held_out_score import ClassScore
+from moonfed.bundle.target import UNKNOWN
 from moonfed.data.data_set import DataSet
 from moonfed.export.scoring import Predictor
 from moonfed.formatting import measured
@@ -35,42 +34,12 @@ class ResultTable:
     rows: tuple[tuple[str, ...], ...]
 
 
-def class_scores(predictor: Predictor, samples: DataSet) -> tuple[ClassScore, ...]:
-    """Return the results of each class or label; nothing where the target has none."""
-    if samples.target.kind not in ("class", "labels", "mask"):
-        return ()
-    targets, names = samples.known_targets(), samples.target.names
-    present, predicted, correct = (np.zeros(len(names), np.int64) for _ in range(3))
-    for batch in predictor.batches(len(samples)):
-        outputs, true = predictor.predict(samples.inputs[batch]), targets[batch]
-        if samples.target.kind == "labels":
-            found, there = (outputs >= LIKELY) & (true != UNKNOWN), true == 1
-            counts = [each.sum(axis=0) for each in (there, found, there & found)]
-        else:
-            found, known = outputs.argmax(axis=1), true >= 0 if samples.target.kind == "class" else true != UNKNOWN
-            hits = true[known & (found == true)]
-            counts = [np.bincount(each, minlength=len(names)) for each in (true[known], found[known], hits)]
-        for total, count in zip((present, predicted, correct), counts, strict=True):
-            total += count
-    return tuple(
-        ClassScore(
-            name=name,
-            precision=float(correct[i] / predicted[i]) if predicted[i] else None,
-            recall=float(correct[i] / present[i]) if present[i] else None,
-            support=int(present[i]),
-        )
-        for i, name in enumerate(names)
-    )
-
-
-def result_table(predictor: Predictor, samples: DataSet, limit: float | None = None) -> ResultTable | None:
-    """Return predicted against true values, or a histogram of scores; None for other targets.
+def result_table(outputs: Array, samples: DataSet, limit: float | None = None) -> ResultTable:
+    """Return values [N, …, T] against true ones, or a histogram of scores [N].
 
     `limit`: the score above which a sample is unusual; None: it has none.
     """
-    if samples.target.kind not in ("values", "none"):
-        return None
-    outputs, targets = all_outputs(predictor, samples).astype(np.float64), samples.known_targets()
+    outputs, targets = outputs.astype(np.float64), samples.known_targets()
     if samples.target.kind == "values":
         return _against_true(outputs, targets.astype(np.float64), samples)
     return _histogram(outputs, targets, limit)
@@ -79,13 +48,9 @@ def result_table(predictor: Predictor, samples: DataSet, limit: float | None = N
 def anomaly_threshold(graph: bytes, samples: DataSet) -> float:
     """Return the score above which a sample is unusual, with the six digits that a file's metadata have."""
     samples.require_samples()
-    scores = all_outputs(Predictor(graph), samples).astype(np.float64)
-    return float(f"{threshold(scores, samples.known_targets()):g}")
-
-
-def all_outputs(predictor: Predictor, samples: DataSet) -> Array:
-    """Return the outputs for all samples, for targets that are few numbers."""
-    return np.concatenate([predictor.predict(samples.inputs[batch]) for batch in predictor.batches(len(samples))])
+    predictor = Predictor(graph)
+    parts = [predictor.predict(samples.inputs[batch]) for batch in predictor.batches(len(samples))]
+    return float(f"{threshold(np.concatenate(parts).astype(np.float64), samples.known_targets()):g}")
 
 
 def _against_true(found: Array, true: Array, samples: DataSet) -> ResultTable:
