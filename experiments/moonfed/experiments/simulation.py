@@ -38,16 +38,9 @@ OF_METHOD = -1  # projection: a head if the method compares representations
 TABLES = ("settings", "server")
 RUN_TABLES = tuple(key for key, value in DEFAULTS.to_document().items() if isinstance(value, dict))
 PARTIES = 10
-OWN_DATA = (
-    "target",
-    "columns",
-    "input",
-    "classes",
-    "labels",
-    "values",
-    "horizon",
-    "vocabulary",
-)  # see moonfed.experiments.own_data
+OWN_DATA = (  # see moonfed.experiments.own_data
+    "target", "columns", "input", "classes", "labels", "values", "horizon", "vocabulary",
+)  # fmt: skip
 OF_BUNDLE = (  # a bundle has them
     "task", "model", "projection", "method", "settings", "optimiser", "augmentation", "server_rule", "server",
 )  # fmt: skip

@@ -198,13 +198,13 @@ class TrainingPlan(torch.nn.Module):
     def survey(self, inputs: torch.Tensor, targets: torch.Tensor, steps: int) -> None:
         """Show the task its targets, and the objective a batch in eval mode, with gradients, which it may measure."""
         samples = self.network.preprocessing(inputs)
+        wanted = self.criterion.targets(samples, targets)
         if steps == 0 and self.criterion.wants_survey():
-            self.criterion.survey(self.criterion.targets(samples, targets))
+            self.criterion.survey(wanted)
         if not self.objective.wants_survey(steps > 0, self.hyperparameters):
             return
         features = self.inference.features(samples)
         outputs = self.inference.outputs(features)
-        wanted = self.criterion.targets(samples, targets)
         loss = self.criterion(outputs, wanted) * inputs.size(0)
         self.objective.survey(loss, outputs, self.inference.embed(features), wanted, self.trained, steps)
 

@@ -47,9 +47,7 @@ class ModelRelease:
     """The contents of a new version."""
 
     interface: GraphInterface
-    classes: tuple[
-        str, ...
-    ]  # or labels; empty: unknown, or the outputs are no probabilities of any, so there is no labels.txt
+    classes: tuple[str, ...]  # or labels; empty where outputs have no probabilities of any: there is no labels.txt
     files: Mapping[str, bytes]  # by name in the version's directory; includes model.onnx
 
 

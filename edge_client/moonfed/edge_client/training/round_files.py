@@ -40,10 +40,7 @@ from moonfed.encodings import ENCODED_MODEL, PLAIN
 from moonfed.errors import TrainingFailed
 from moonfed.plan.interface import Plan
 
-LOSS, HOLDOUT = (
-    "loss",
-    "holdout_",
-)  # the device's own metrics; of the holdout: metric, loss, samples
+LOSS, HOLDOUT = "loss", "holdout_"  # the device's own metrics; of the holdout: metric, loss and samples
 
 _log = logging.getLogger(__name__)
 

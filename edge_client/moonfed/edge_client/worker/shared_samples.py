@@ -47,9 +47,9 @@ def write_samples(file: int, samples: DataSet, spec: InputSpec, holdout: float) 
     if hasattr(os, "posix_fallocate"):  # otherwise full memory causes a signal instead of an error
         os.posix_fallocate(file, 0, size)
     with mmap.mmap(file, size) as memory:
-        target = samples.target  # where it is the input, what the data say about samples is of no use in training
-        none = np.zeros((len(samples), *target.shape), target.dtype) if target.is_input else None
-        values = samples.known_targets() if none is None else none
+        # Where the target is the input, what the data say about samples is of no use in training.
+        nothing = np.empty((len(samples), 0), samples.target.dtype)
+        values = nothing if samples.target.is_input else samples.known_targets()
         for rows, (inputs, targets) in zip((trained, held_out), (parts[:2], parts[2:]), strict=True):
             _write(memory, inputs, samples.inputs, rows)
             _write(memory, targets, values, rows)

@@ -38,14 +38,17 @@ class MaskCriterion(Criterion):
             both_C = (found_BCHW * true_BCHW).sum([0, 2, 3])
             sizes_C = found_BCHW.sum([0, 2, 3]) + true_BCHW.sum([0, 2, 3])
             return 1.0 - ((2.0 * both_C + 1.0) / (sizes_C + 1.0)).mean()
+        return self.cross_entropy(outputs, targets)
+
+    def cross_entropy(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the mean over pixels that are not ignored."""
         known = (targets >= 0).sum().clamp(min=1)
         return F.cross_entropy(outputs, targets, ignore_index=-1, reduction="sum") / known
 
     def sums(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return [1 + 2 · C]: the mean cross-entropy times samples; by class, intersections and unions."""
-        known_BHW = targets >= 0
-        loss = F.cross_entropy(outputs, targets, ignore_index=-1, reduction="sum") / known_BHW.sum().clamp(min=1)
-        found_BHW = outputs.argmax(1)
+        loss = self.cross_entropy(outputs, targets)
+        known_BHW, found_BHW = targets >= 0, outputs.argmax(1)
         hits: list[torch.Tensor] = []
         unions: list[torch.Tensor] = []
         for index in range(self.classes):
