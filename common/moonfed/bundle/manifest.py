@@ -183,6 +183,11 @@ class Metric:
         good = bool(_NAME.fullmatch(self.name))
         require(good, "metric.name", self.name[:100], "lower-case letters, digits and _, the first a letter")
 
+    @property
+    def label(self) -> str:
+        """The name in words, such as "mean iou"."""
+        return self.name.replace("_", " ")
+
     def require_possible(self, field: str, value: float) -> None:
         """Raise InvalidInput naming the field of a value that the metric cannot have."""
         allowed = "a number from 0 to 1" if self.share else "a finite number"

@@ -47,11 +47,6 @@ class Pair:
     paper_deviation: float | None = None
 
 
-def label_of(metric: str) -> str:
-    """Return a metric's name in words."""
-    return metric.replace("_", " ")
-
-
 @contextmanager
 def picture(path: Path, rows: int, columns: int, *, width: float, height: float, title: str) -> Iterator[list[Axes]]:
     """Yield the axes of a grid, row by row, each `width` by `height` inches, and write the PNG at the end."""

@@ -20,7 +20,7 @@ from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import Method
 from moonfed.export.model_zoo import PROJECTION, has_own_head
 from moonfed.export.optimiser import Optimiser, read_optimiser
-from moonfed.export.table_description import Scale, read_description, rounded_scale
+from moonfed.export.table_description import read_description, rounded_scale
 from moonfed.files import require_file
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import Value, read_value, setting_types
@@ -309,19 +309,18 @@ def read_examples(text: str, samples: SampleRecipe) -> tuple[Inputs, SampleRecip
     found.require_samples()
     if not scaled or found.targets is None:
         return found.inputs, samples
-    scales = value_scales(found.targets)
-    target = replace(
-        samples.target,
-        mean=samples.target.mean or tuple(scale.mean for scale in scales),
-        deviation=samples.target.deviation or tuple(scale.deviation for scale in scales),
-    )
-    return found.inputs, replace(samples, target=target)
+    return found.inputs, replace(samples, target=scaled_target(samples.target, found.targets))
 
 
-def value_scales(values: Targets) -> list[Scale]:
-    """Return the mean and deviation of each value."""
+def scaled_target(target: TargetSpec, values: Targets) -> TargetSpec:
+    """Return the target with the mean and the deviation of these values [N, …, T], where it has none."""
     rows = values.reshape(-1, values.shape[-1]).astype("float64")
-    return [rounded_scale(float(each.mean()), float(each.std())) for each in rows.T]
+    scales = [rounded_scale(float(each.mean()), float(each.std())) for each in rows.T]
+    return replace(
+        target,
+        mean=target.mean or tuple(scale.mean for scale in scales),
+        deviation=target.deviation or tuple(scale.deviation for scale in scales),
+    )
 
 
 def read_input(text: str, vocabulary: str | None = None) -> InputSpec:

@@ -137,7 +137,7 @@ def _training(history: TrainingHistory) -> list[str]:
     return [
         "## Training",
         _table(("", ""), rows),
-        f"{_words(metric.name).capitalize()} and loss by round, on the evaluator's held-out data:",
+        f"{metric.label.capitalize()} and loss by round, on the evaluator's held-out data:",
         _table(head, curve),
         f"The graph's {history.manifest.target.output} differ from the training plan's by "
         f"{history.max_abs_diff:.2g} at most.",
@@ -236,7 +236,7 @@ def _on_devices(results: DeviceResults, metric: Metric) -> str:
     others = f" {count(results.others, 'other device')} declined or did not answer." * bool(results.others)
     return (
         f"Measured by {count(results.devices, 'device')} on data that they had held out: "
-        f"{_words(metric.name)} {measured(results.median)} in the median, {measured(results.worst_decile)} in the "
+        f"{metric.label} {measured(results.median)} in the median, {measured(results.worst_decile)} in the "
         "worst decile. It is worse than the device's own latest model on "
         f"{results.worse:,} of {count(results.compared, 'device')}.{others}"
     )
@@ -308,10 +308,6 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def _escaped(rows: Iterable[Iterable[str]]) -> list[list[str]]:
     return [[_cell(cell) for cell in row] for row in rows]
-
-
-def _words(metric: str) -> str:
-    return metric.replace("_", " ")
 
 
 def _cell(text: str) -> str:

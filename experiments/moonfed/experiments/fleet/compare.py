@@ -14,7 +14,6 @@ from moonfed.coordinator.cli import layout
 from moonfed.errors import Corrupt, InvalidInput, NotFound
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.fleet.results import read_metric, read_rows
-from moonfed.experiments.plots import label_of
 
 MOST = 200  # simulations of a sweep
 LONGEST = 255  # bytes of a directory's name
@@ -144,7 +143,7 @@ def _pair(key: str, outcome: Outcome) -> str:
 def table(outcomes: Sequence[Outcome]) -> str:
     """Format the outcomes, the best first."""
     metric = outcomes[0].metric
-    heads = ["", label_of(metric.name), "best", "rounds", "MB", "seconds"]
+    heads = ["", metric.label, "best", "rounds", "MB", "seconds"]
     rows = [
         [
             outcome.label,
@@ -171,4 +170,4 @@ def draw(outcomes: Sequence[Outcome], path: Path) -> None:
             else Line(label=outcome.label, x=[1, longest], y=[outcome.last, outcome.last])
             for outcome in outcomes
         ]
-        draw_lines(axes[0], lines, x="round", y=f"{label_of(outcomes[0].metric.name)} on the test set")
+        draw_lines(axes[0], lines, x="round", y=f"{outcomes[0].metric.label} on the test set")

@@ -14,7 +14,6 @@ from moonfed.experiments.plots import (
     draw_heat_map,
     draw_lines,
     draw_second_scale,
-    label_of,
     picture,
 )
 from moonfed.experiments.strata import stratum_names, stratum_word
@@ -25,7 +24,7 @@ MOST_SHOWN = 50  # more parties do not fit in the figure
 def draw_result(result: SimulationResult) -> None:
     """Write the picture into the simulation's directory."""
     simulation, counts = result.simulation, result.counts
-    name = label_of(result.metric.name)
+    name = result.metric.label
     few = len(counts) <= MOST_SHOWN
     source = f" on {simulation.dataset}" if simulation.dataset else ""
     title = f"{simulation.name}: {simulation.method}{source}, {len(counts)} parties"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from moonfed.experiments.partition import MINIMUM_SAMPLES, Indices, split
 from moonfed.experiments.simulation import OWN_DATA, TABLES, Simulation
 from moonfed.experiments.subsets import subset
 from moonfed.export.bundle_builder import build_bundle
-from moonfed.export.bundle_recipe import BundleRecipe, value_scales
+from moonfed.export.bundle_recipe import BundleRecipe, scaled_target
 from moonfed.export.bundle_signing import SigningOptions, sign_new
 from moonfed.files import write_durably
 from moonfed.sandbox.plan_process import require_safe_plan
@@ -195,6 +195,4 @@ def _scaled(target: TargetSpec, train: DataSet) -> TargetSpec:
     """Return the target with the scales of its values in the training samples, where it has none."""
     if target.kind != "values" or target.mean or target.deviation:
         return target
-    scales = value_scales(train.known_targets())
-    mean, deviation = (tuple(getattr(scale, name) for scale in scales) for name in ("mean", "deviation"))
-    return replace(target, mean=mean, deviation=deviation)
+    return scaled_target(target, train.known_targets())
