@@ -158,7 +158,7 @@ def read_text(read: Callable[[Any], Spec], text: str, where: str, field: str) ->
         ) from error
 
 
-NO_TARGET = TargetSpec(kind="none", shape=(0,))  # of samples that are only predicted
+NO_TARGET = TargetSpec(kind="none", shape=(0,))  # of inputs that are reproduced, or only predicted
 
 
 def class_target(classes: Sequence[str] | int) -> TargetSpec:

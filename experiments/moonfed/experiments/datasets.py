@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.bundle.manifest import InputSpec
-from moonfed.bundle.target import TargetSpec, class_target
+from moonfed.bundle.target import NO_TARGET, TargetSpec, class_target
 from moonfed.data.data_set import DataSet, Inputs, Labels, Targets
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.experiments.strata import every_fifth
@@ -163,7 +163,7 @@ def _digit_anomalies() -> SplitDataSet:
     anomalous = np.concatenate([~tested, np.ones(len(others), np.bool_)]).astype(np.uint8)
     return _split(
         "digit-anomalies",
-        TargetSpec(kind="none", shape=(0,)),
+        NO_TARGET,
         (train, np.zeros((len(train), 0), np.uint8)),
         (np.concatenate([data.test.inputs, others]), anomalous),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from moonfed.bundle.manifest import CLASSIFICATION, RANKS, InputSpec
-from moonfed.bundle.target import TargetSpec, class_target
+from moonfed.bundle.target import NO_TARGET, TargetSpec, class_target
 from moonfed.data.data_set import Inputs, Targets
 from moonfed.data.open_source import open_source
 from moonfed.data.source import IF_PRESENT, IGNORED
@@ -269,7 +269,7 @@ def _read_target(kind: str, sample: InputSpec, given: Mapping[str, str]) -> Targ
         return TargetSpec(kind="labels", names=names, shape=(len(names),))
     if kind == "values":
         return _read_values(given)
-    return TargetSpec(kind="next" if kind == "next" else "none", shape=(0,))
+    return TargetSpec(kind="next", shape=(0,)) if kind == "next" else NO_TARGET
 
 
 def _read_values(given: Mapping[str, str]) -> TargetSpec:

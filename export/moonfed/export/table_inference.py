@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.bundle.manifest import CLASSIFICATION
-from moonfed.bundle.target import TargetSpec, class_target
+from moonfed.bundle.target import NO_TARGET, TargetSpec, class_target
 from moonfed.data.bad_cells import UnusableTable
 from moonfed.data.formats import TABLES, kind_of
 from moonfed.data.source import report
@@ -140,7 +140,7 @@ def _target(path: Path, seen: Mapping[str, _Seen], choices: ColumnChoices) -> Ta
         shape = (choices.horizon, len(names)) if choices.horizon else (len(names),)
         return TargetSpec(kind="values", names=names, shape=shape)
     if kind == "none":
-        return TargetSpec(kind="none", shape=(0,))
+        return NO_TARGET
     classes = _classes(path, names[0], seen[names[0]], choices)
     if len(classes) < 2:
         found = ", ".join(map(repr, classes)) or "no value"
