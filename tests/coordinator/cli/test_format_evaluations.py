@@ -45,7 +45,7 @@ def test_a_metric_that_is_better_if_lower_has_its_highest_scores_shown() -> None
         "  highest rmse: b 31234.5 (on 20 samples), a 2.5000 (on 20 samples)",
     ]
     assert evaluation_lines([Evaluation(run="r", round=3, score=RMSE)])[1:] == [
-        "test set test, model 3: rmse 55000.0, mae 40000.0, r2 -0.5000, loss 3025000000.0, 6 samples"
+        "test set test, model 3: rmse 55000.0, mae 40000.0, r2 -0.5000, loss 3.02e+09, 6 samples"
     ]
 
 
