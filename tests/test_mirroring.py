@@ -22,7 +22,7 @@ SMALL = 60  # lines
 # Why a module has no test file of its own.
 ELSEWHERE = {
     "their programs run in tests/release, tests/serving and tests/federation": (
-        "cli/classify.py",
+        "cli/predict.py",
         "cli/release.py",
         "cli/serve.py",
         "experiments/cli.py",

@@ -57,7 +57,7 @@ def test_program_help_has_examples() -> None:
         "follow",
         "roll-back",
         "serve",
-        "classify",
+        "predict",
     ],
 )
 def test_every_command_help_has_an_example(command: str) -> None:

@@ -82,7 +82,7 @@ def test_a_table_is_trained_and_its_model_served(fleet: ChildProcesses, environm
     changes = {"8000": str(free_port()), "8001": str(free_port()), "moonfed-export serve": serve}
     printed = follow(TUTORIALS / "table.md", fleet, changes)
     assert last_accuracy(printed_by(printed, "evaluate")) > 0.9
-    assert len(printed_by(printed, "classify parts/test.csv --server").splitlines()) == 36
+    assert len(printed_by(printed, "predict parts/test.csv --server").splitlines()) == 36
 
 
 @by_hand

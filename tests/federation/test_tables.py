@@ -91,7 +91,7 @@ def test_a_table_goes_through_every_command_and_a_bad_cell_through_none(
     run("moonfed-export", "repository", "churn", *published, *operator)
     card = (tmp_path / "models" / "churn" / "3" / "MODEL_CARD.md").read_text()
     assert f"{accuracy:.4f}" in card
-    classified = run("moonfed-export", "classify", test, "--file", model, "--top", "1").splitlines()
+    classified = run("moonfed-export", "predict", test, "--file", model, "--top", "1").splitlines()
     with Path(test).open(newline="") as file:
         answers = [row["churn"] for row in csv.DictReader(file)]
     correct = sum(line.split()[-2] == answer for line, answer in zip(classified, answers, strict=True))
@@ -117,7 +117,7 @@ def test_a_table_goes_through_every_command_and_a_bad_cell_through_none(
         ("moonfed-export", "repository", "churn", "--data", bad, "--name", "new", "--output", models, *operator),
         ("moonfed-export", "release", "create", "churn", "--data", bad, "--name", "new", *operator),
         ("moonfed-export", "follow", "churn", "--data", bad, "--name", "new", "--repository", models, *operator),
-        ("moonfed-export", "classify", bad, "--file", model),
+        ("moonfed-export", "predict", bad, "--file", model),
         ("moonfed-client", "predict", bad, *predicting),
     ):  # fmt: skip
         said = fail(*command)

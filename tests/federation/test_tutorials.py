@@ -45,9 +45,7 @@ def test_the_tutorial_on_tables(fleet: ChildProcesses, tmp_path: Path) -> None:
     assert "strength                      categories light, strong" in text
     accuracy = last_accuracy(printed_by(printed, "evaluate"))
     assert accuracy > 0.9
-    by_file, predicted, by_server = (
-        printed[command].splitlines() for command in printed if "classify" in command or "predict" in command
-    )
+    by_file, predicted, by_server = (printed[command].splitlines() for command in printed if "predict" in command)
     assert [line.rsplit(" ", 1)[0] for line in by_file] == [line.rsplit(" ", 1)[0] for line in by_server]
     assert len(by_file) == 36
     assert by_file[0].startswith("test.csv, row 2  class_0")
@@ -84,7 +82,7 @@ def test_the_tutorial_on_a_model(fleet: ChildProcesses) -> None:
     assert "eligible  yes" in printed_by(printed, "check")
     assert last_accuracy(printed_by(printed, "evaluate")) > 0.5
     assert "own.onnx holds the global model of round 3" in printed_by(printed, "onnx own")
-    assert re.match(r"digit\.png  \d [01]\.\d{4}, ", printed_by(printed, "classify"))
+    assert re.match(r"digit\.png  \d [01]\.\d{4}, ", printed_by(printed, "export predict"))
 
 
 @pytest.mark.timeout(500)

@@ -62,7 +62,7 @@ def test_a_mobilenet_goes_from_a_bundle_to_an_answer(federation: Federation, tmp
         pictures = [tmp_path / f"{number}.png" for number in range(3)]
         for picture, pixels in zip(pictures, arrays["inputs"], strict=False):
             Image.fromarray(pixels[:, :, 0]).save(picture)
-    asked = ("moonfed-export", "classify", *map(str, pictures), "--top", "10", "--json")
+    asked = ("moonfed-export", "predict", *map(str, pictures), "--top", "10", "--json")
     with served(models, tmp_path / "log") as server:
         answered = run(*asked, "--server", server.grpc, "--model", "mobilenet")
     alone = run(*asked, "--file", str(models / "mobilenet" / "1" / "model.onnx"))

@@ -31,12 +31,12 @@ def command_lines(name: str) -> list[list[str]]:
     [
         (
             "../README.md",
-            {"onnx", "repository", "serve", "classify", "follow", "roll-back", "bundle", "inspect", "evaluate"}
+            {"onnx", "repository", "serve", "predict", "follow", "roll-back", "bundle", "inspect", "evaluate"}
             | {"release create"},
         ),
         ("export.md", {"onnx"}),
         ("deployment.md", {"release create"}),
-        ("release.md", {"repository", "serve", "classify", "follow", "roll-back", "sign-release"}),
+        ("release.md", {"repository", "serve", "predict", "follow", "roll-back", "sign-release"}),
         ("serving.md", {"serve", "api-key"}),
     ],
 )

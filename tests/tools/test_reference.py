@@ -23,7 +23,7 @@ def test_the_reference_is_up_to_date() -> None:
         ("moonfed-coordinator.md", "- `--rounds N`: Rounds to commit. Default: `10`."),
         ("moonfed-client.md", "- `--data FOLDER|FILE|module:callable`: The same as for `run`. Required."),
         ("moonfed-coordinator.md", "Default: 20; with --json, all. At least 1."),
-        ("moonfed-export.md", "moonfed-export classify [OPTIONS] PATH...\n"),
+        ("moonfed-export.md", "moonfed-export predict [OPTIONS] PATH...\n"),
         ("moonfed-export.md", "- `--version N`: The version to sign. Default: all."),
         ("moonfed-client.md", "```text\npictures/            one folder of images per class"),
         (

@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 
 from moonfed.cli.bundle import bundle, inspect, methods
-from moonfed.cli.classify import classify
 from moonfed.cli.columns import columns
 from moonfed.cli.evaluate import evaluate
 from moonfed.cli.keys import keys_app, sign
 from moonfed.cli.onnx import onnx
 from moonfed.cli.options import PROGRAM
+from moonfed.cli.predict import predict
 from moonfed.cli.release import follow, repository, roll_back, sign_release
 from moonfed.cli.release_create import release_app
 from moonfed.cli.serve import api_key, serve
@@ -45,7 +45,7 @@ for command in (
     sign_release,
     serve,
     api_key,
-    classify,
+    predict,
 ):
     app.command()(command)
 app.add_typer(keys_app, name="keys")

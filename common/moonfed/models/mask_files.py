@@ -8,13 +8,13 @@ from __future__ import annotations
 import colorsys
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from moonfed.data.data_set import DataSet
 from moonfed.data.images import require_pillow
 
 ENDING = ".mask.png"
@@ -22,15 +22,15 @@ _GOLDEN = 0.618034  # of the circle of hues: neighbouring classes differ most
 _COLOURS = 256
 
 
-def mask_files(directory: Path, samples: DataSet) -> list[Path]:
+def mask_files(directory: Path, names: Sequence[str], files: Sequence[Path] = ()) -> list[Path]:
     """Return the file of each sample's mask, no two of them the same.
 
-    Of images it has their path below the folder that all share; of other samples, the sample's name.
+    Of images (`files`) it has their path below the folder that all share; of other samples, the sample's name.
     """
-    if not samples.files:
-        return [directory / f"{Path(name).name}{ENDING}" for name in samples.names()]
-    shared = os.path.commonpath([file.absolute().parent for file in samples.files])
-    found = [file.absolute().relative_to(shared) for file in samples.files]
+    if not files:
+        return [directory / f"{Path(name).name}{ENDING}" for name in names]
+    shared = os.path.commonpath([file.absolute().parent for file in files])
+    found = [file.absolute().relative_to(shared) for file in files]
     times = Counter(file.with_suffix("") for file in found)
     return [
         directory / file.with_name(f"{file.stem if times[file.with_suffix('')] == 1 else file.name}{ENDING}")

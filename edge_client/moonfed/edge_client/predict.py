@@ -72,7 +72,7 @@ def predict(paths: Sequence[Path], predictor: Predictor, column: str = "", masks
     rows, shown = zip(samples.names(), outputs, samples.inputs, strict=True), (target, predictor.input)
     documents = [output_document(name, *shown, output, sample, predictor.threshold) for name, output, sample in rows]
     if masks:
-        files = mask_files(masks, samples)
+        files = mask_files(masks, samples.names(), samples.files)
         for document, file, output in zip(documents, files, outputs, strict=True):
             write_mask(file, output)
             document["mask"] = str(file)

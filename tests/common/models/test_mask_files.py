@@ -8,17 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from moonfed.bundle.target import TargetSpec
-from moonfed.data.data_set import DataSet
 from moonfed.data.images import decode_mask
 from moonfed.models.mask_files import mask_files, write_mask
-
-CROPS = TargetSpec(kind="mask", names=("crop", "weed"), shape=(2, 2))
-
-
-def samples(count: int, **fields: object) -> DataSet:
-    inputs = np.zeros((count, 2, 2, 3), np.uint8)
-    return DataSet(inputs=inputs, targets=None, target=CROPS, **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("classes", [2, 3, 255])
@@ -46,10 +37,10 @@ def test_a_written_mask_is_read_as_the_same_classes(classes: int, tmp_path: Path
     ids=["one", "folder", "endings", "folders", "nested"],
 )
 def test_masks_of_images_keep_their_paths(files: list[str], expected: list[str]) -> None:
-    found = mask_files(Path("masks"), samples(len(files), files=tuple(map(Path, files))))
+    found = mask_files(Path("masks"), files, tuple(map(Path, files)))
     assert found == [Path("masks") / name for name in expected]
 
 
 def test_masks_of_arrays_have_the_samples_names() -> None:
-    found = mask_files(Path("masks"), samples(2, file=Path("parts/test.npz")))
+    found = mask_files(Path("masks"), ["test.npz[0]", "test.npz[1]"])
     assert found == [Path("masks/test.npz[0].mask.png"), Path("masks/test.npz[1].mask.png")]

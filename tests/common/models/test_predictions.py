@@ -1,4 +1,4 @@
-"""Predictions as JSON, in the form that `predict` and `classify` share."""
+"""Predictions as JSON, in the form that both `predict` commands share."""
 
 from __future__ import annotations
 

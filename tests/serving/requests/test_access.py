@@ -149,7 +149,7 @@ def test_a_revoked_key_is_rejected_while_the_server_runs(server: Server, keys: K
     assert get(server.http, "/v2", **bearer(keys.admin))[0] == 200
 
 
-def test_classify_and_triton_clients_send_keys(server: Server, keys: Keys) -> None:
+def test_predict_and_triton_clients_send_keys(server: Server, keys: Keys) -> None:
     with triton_http.InferenceServerClient(server.http) as client:
         client.load_model("linear", headers=bearer(keys.admin))
         infer(client, triton_http, bearer(keys.user))

@@ -1,19 +1,20 @@
-"""Classification of images and tables by a served model, over the Open Inference Protocol, or by an ONNX file."""
+"""Predictions for images and tables by a served model, over the Open Inference Protocol, or by an ONNX file."""
 
 from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from moonfed.bundle.manifest import INPUT_PARAMETER, InputSpec, read_input
-from moonfed.bundle.target import NO_TARGET, OUTPUTS
+from moonfed.bundle.target import NO_TARGET, OUTPUTS, TARGET_PARAMETER, THRESHOLD_PARAMETER, TargetSpec, read_target
 from moonfed.data.data_set import Inputs
 from moonfed.data.formats import find_kind
 from moonfed.data.images import decode_image, require_pillow
@@ -21,6 +22,8 @@ from moonfed.data.open_source import open_source
 from moonfed.data.source import IGNORED
 from moonfed.errors import Denied, InvalidInput, MoonfedError, NotFound, Unavailable, Untrusted, UntrustedRelease
 from moonfed.files import require_file
+from moonfed.models.mask_files import mask_files, write_mask
+from moonfed.models.predictions import output_document, output_text, prediction_document
 from moonfed.transport.client import parse_address
 from moonfed.validate import require_whole
 
@@ -42,78 +45,105 @@ SECONDS = 60.0  # to wait for a response
 CONNECT_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """A class with the model's confidence in it."""
-
-    index: int
-    label: str  # empty if the model does not name its classes
-    confidence: float
-
-
-class Classifier(Protocol):
-    """A model that classifies raw samples."""
+class Model(Protocol):
+    """A model that predicts for raw samples."""
 
     sample: InputSpec
 
-    def classify(self, sample: Inputs, top: int) -> list[Prediction]:
-        """Return the most probable classes of one sample, in the form that `sample` describes, best first."""
+    @property
+    def target(self) -> TargetSpec | None:
+        """What it predicts; None: classes, whose names a server may know."""
+
+    def predict(self, name: str, sample: Inputs, top: int) -> Prediction:
+        """Predict for one sample of that name, in the form that `sample` describes; `top`: classes to return."""
 
 
-def classify_paths(classifier: Classifier, paths: Sequence[str], top: int) -> Iterator[tuple[str, list[Prediction]]]:
-    """Yield each sample's name with its classes: of images, or of the samples of one file, folder or function.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What a model returns for a sample."""
 
-    Images are fitted to the model's input, and rows of tables are encoded as for training. Raises NotFound or
-    InvalidInput.
+    document: dict[str, Any]  # see `output_document`
+    output: npt.NDArray[np.float32] | None = None  # None: a server has sent the best classes only
+
+    def text(self, target: TargetSpec | None) -> str:
+        """Return it in words, with the sample's name."""
+        return f"{self.document['name']}  {_classes_text(self.document, target)}"
+
+
+def predict_paths(model: Model, paths: Sequence[str], top: int, masks: Path | None = None) -> Iterator[Prediction]:
+    """Yield the prediction of each sample: of images, or of the samples of one file, folder or function.
+
+    Images are fitted to the model's input, and rows of tables are encoded as for training. `masks`: a folder for the
+    masks of a segmentation, one PNG for each sample. Raises NotFound or InvalidInput.
     """
     require_whole("top", top, 1)
+    if masks and (model.target is None or model.target.kind != "mask"):
+        raise InvalidInput(field="masks", value=masks, rest="; the model predicts no masks")
     sources = [path for path in paths if find_kind(path) is not None]
     if sources and len(paths) > 1:
         raise InvalidInput(f"PATH is {sources[0]!r} and others; it must be the only PATH, unless all are images")
-    if not sources:
-        yield from _classify_images(classifier, [Path(path) for path in paths], top)
-        return
-    data = open_source(sources[0], option="PATH").read(classifier.sample, NO_TARGET, labels=IGNORED)
-    for name, sample in zip(data.names(), data.inputs, strict=True):
-        yield name, classifier.classify(sample, top)
+    if sources:
+        data = open_source(sources[0], option="PATH").read(model.sample, NO_TARGET, labels=IGNORED)
+        names, inputs, images = data.names(), iter(data.inputs), data.files
+    else:
+        names, images = list(paths), tuple(map(Path, paths))
+        inputs = _decoded(images, model.sample)
+    files = mask_files(masks, names, images) if masks else [None] * len(names)
+    for name, sample, file in zip(names, inputs, files, strict=True):
+        found = model.predict(name, sample, top)
+        if file and found.output is not None:
+            write_mask(file, found.output)
+            found.document["mask"] = str(file)
+        yield found
 
 
-def _classify_images(
-    classifier: Classifier, images: Sequence[Path], top: int
-) -> Iterator[tuple[str, list[Prediction]]]:
+def _decoded(images: Sequence[Path], spec: InputSpec) -> Iterator[Inputs]:
     require_pillow()
     for image in images:
         if not image.exists():
             raise NotFound(f"there is no file {str(image)!r}", field="file", value=image)
-        decoded = decode_image(image, classifier.sample)
+        decoded = decode_image(image, spec)
         for flaw in decoded.flaws:
             _log.warning("%s %s", image, flaw.one)
-        yield str(image), classifier.classify(decoded.pixels, top)
+        yield decoded.pixels
 
 
-class FileClassifier:
-    """A classifier in an ONNX file written by `moonfed-export onnx`."""
+def _classes_text(document: dict[str, Any], target: TargetSpec | None) -> str:
+    if target and target.kind != "class":
+        drawn = f"  → {document['mask']}" if "mask" in document else ""
+        return f"{output_text(document, target)}{drawn}"
+    best = ((each["label"] or f"class {each['index']}", each["confidence"]) for each in document["classes"])
+    return ", ".join(f"{label} {confidence:.4f}" for label, confidence in best)
+
+
+class FileModel:
+    """A model in an ONNX file written by `moonfed-export onnx`."""
 
     def __init__(self, path: Path, verify_keys: Sequence[Path] = ()) -> None:
         """Read the file; if keys are given, one of them must have signed the version that the file belongs to."""
         from moonfed.export.binding import read_metadata
         from moonfed.export.scoring import Predictor
-        from moonfed.release.model_facts import input_spec, target_spec
+        from moonfed.release.model_facts import input_spec
 
         require_file("file", path)
         graph = _verified(path, verify_keys) if verify_keys else path.read_bytes()
         metadata = read_metadata(graph, str(path))
-        self.sample, target = input_spec(metadata, str(path)), target_spec(metadata, str(path))
-        if target.kind != "class":
-            raise InvalidInput(f"{path} predicts {target.describe()}; `classify` takes models of classes", field="file")
-        self._names = target.names
+        self.sample = input_spec(metadata, str(path))
+        self.target = read_target(metadata.get("target", "{}"), str(path))
+        self._threshold = _number(metadata.get("threshold"))
         self._predictor = Predictor(graph)
 
-    def classify(self, sample: Inputs, top: int) -> list[Prediction]:
-        """Return the most probable classes, best first."""
-        (confidences,) = self._predictor.predict(sample[None])
-        best = np.argsort(-confidences, kind="stable")[:top]
-        return [Prediction(index=int(i), label=self._names[i], confidence=float(confidences[i])) for i in best]
+    def predict(self, name: str, sample: Inputs, top: int) -> Prediction:
+        """Run the file."""
+        (output,) = self._predictor.predict(sample[None])
+        document = output_document(name, self.target, self.sample, output, sample, self._threshold)
+        if "classes" in document:
+            document["classes"] = document["classes"][:top]
+        return Prediction(document=document, output=output)
+
+
+def _number(text: str | None) -> float | None:
+    return float(text) if text else None
 
 
 def _verified(path: Path, verify_keys: Sequence[Path]) -> bytes:
@@ -159,8 +189,8 @@ class ClientCredentials:
         return {"authorization": f"Bearer {self.api_key.read_text().strip()}"} if self.api_key else {}
 
 
-class ServedClassifier:
-    """A classifier on a server that speaks the protocol on gRPC, with Triton's classification extension."""
+class ServedModel:
+    """A model on a server that speaks the protocol on gRPC, for classes with Triton's classification extension."""
 
     def __init__(self, address: str, model: str, credentials: ClientCredentials = ClientCredentials()) -> None:
         """Connect to the server."""
@@ -175,35 +205,59 @@ class ServedClassifier:
         self._client = InferenceServerClient(
             address, ssl=ca is not None, root_certificates=ca, private_key=key, certificate_chain=certificate
         )
-        self._model, self._headers = model, credentials.headers()
+        self._address, self._model, self._headers = address, model, credentials.headers()
         with _translate_errors(address):
             metadata = self._client.get_model_metadata(model, headers=self._headers, client_timeout=SECONDS)
-            self._datatype, self.sample = _read_input(model, metadata.inputs)
-            if self.sample.kind == "features":  # which may come from tables; other servers may have no configurations
-                config = self._client.get_model_config(model, headers=self._headers, client_timeout=SECONDS).config
-                self.sample = _read_columns(config, model) or self.sample
-        self._address, self._input = address, metadata.inputs[0].name
+            parameters = self._parameters(_is_image(metadata.inputs))
+        self._datatype, self.sample = _read_input(model, metadata.inputs, parameters)
+        described, self._threshold = parameters.get(TARGET_PARAMETER), _number(parameters.get(THRESHOLD_PARAMETER))
+        self.target = read_target(described, f"model {model!r}") if described else None
+        self._input = metadata.inputs[0].name
         names = [output.name for output in metadata.outputs]
         self._output = next((name for name in names if name in OUTPUTS), names[0])
 
-    def classify(self, sample: Inputs, top: int) -> list[Prediction]:
-        """Return the most probable classes, best first."""
+    def _parameters(self, image: bool) -> dict[str, str]:
+        """Read how a model's configuration describes it; nothing if a server that takes images has none."""
+        from tritonclient.utils import InferenceServerException
+
+        try:
+            found = self._client.get_model_config(self._model, headers=self._headers, client_timeout=SECONDS).config
+        except InferenceServerException:
+            if not image:
+                raise
+            return {}
+        return {key: value.string_value for key, value in found.parameters.items()}
+
+    def predict(self, name: str, sample: Inputs, top: int) -> Prediction:
+        """Ask the server."""
         from tritonclient.grpc import InferInput, InferRequestedOutput
 
         batch = sample[None]
         batch_input = InferInput(self._input, list(batch.shape), self._datatype)
         batch_input.set_data_from_numpy(batch)
-        requested = InferRequestedOutput(self._output, class_count=top)
+        requested = InferRequestedOutput(self._output, class_count=0 if self.target else top)
         with _translate_errors(self._address):
             result = self._client.infer(
                 self._model, [batch_input], outputs=[requested], headers=self._headers, client_timeout=SECONDS
             )
-        return [_parse_prediction(entry.decode()) for entry in result.as_numpy(self._output).reshape(-1)]
+        found = result.as_numpy(self._output)
+        if self.target:
+            (output,) = found
+            document = output_document(name, self.target, self.sample, output, sample, self._threshold)
+            return Prediction(document=document, output=output)
+        best = [_parse_class(entry.decode()) for entry in found.reshape(-1)]
+        return Prediction(document=prediction_document(name, best))
 
 
-def _read_input(model: str, inputs: Sequence[Any]) -> tuple[str, InputSpec]:
+def _is_image(inputs: Sequence[Any]) -> bool:
+    return [(each.datatype, len(each.shape)) for each in inputs] == [("UINT8", 4)]
+
+
+def _read_input(model: str, inputs: Sequence[Any], parameters: Mapping[str, str]) -> tuple[str, InputSpec]:
     """Return the datatype of a served model's input, and one sample; InvalidInput for models with other inputs."""
     datatype, shape = inputs[0].datatype, tuple(inputs[0].shape)  # with the batch dimension
+    if INPUT_PARAMETER in parameters:
+        return datatype, read_input(parameters[INPUT_PARAMETER], f"model {model!r}")
     kind = _KINDS.get((datatype, len(shape)))
     if len(inputs) != 1 or kind is None:
         raise InvalidInput(
@@ -215,16 +269,10 @@ def _read_input(model: str, inputs: Sequence[Any]) -> tuple[str, InputSpec]:
     return datatype, InputSpec(kind=kind, shape=shape[1:])
 
 
-def _read_columns(config: Any, model: str) -> InputSpec | None:  # noqa: ANN401 - tritonclient has no types
-    """Return one sample as the model's configuration describes it; None if it does not."""
-    text = config.parameters[INPUT_PARAMETER].string_value if INPUT_PARAMETER in config.parameters else ""
-    return read_input(text, f"model {model!r}") if text else None
-
-
-def _parse_prediction(text: str) -> Prediction:
+def _parse_class(text: str) -> tuple[int, str, float]:
     """Parse "confidence:index:label"; the label may contain colons, and may be missing."""
     confidence, index, *label = text.split(":", 2)
-    return Prediction(index=int(index), label="".join(label), confidence=float(confidence))
+    return int(index), "".join(label), float(confidence)
 
 
 @contextmanager

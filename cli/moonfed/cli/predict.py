@@ -1,21 +1,20 @@
-"""The command that classifies images and rows of tables with a served model or an ONNX file."""
+"""The command that predicts for images and rows of tables with a served model or an ONNX file."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from moonfed.command_line.programs import print_json
-from moonfed.models.predictions import prediction_document
 from moonfed.transport.operator_options import JsonOption
 
 if TYPE_CHECKING:
-    from moonfed.release.classifiers import Classifier, ClientCredentials, Prediction
+    from moonfed.release.predict import ClientCredentials, Model
 
 
-def classify(
+def predict(
     paths: Annotated[
         list[str],
         typer.Argument(metavar="PATH", help="Images, or one folder or .npz, .csv or .parquet file."),
@@ -50,32 +49,36 @@ def classify(
         ),
     ] = None,
     top: Annotated[int, typer.Option(help="Number of classes to print.", min=1)] = 3,
+    masks: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="For segmentation: write each mask as DIR/NAME.mask.png."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Classify images or rows of a table with a served model or an ONNX file.
+    """Predict for images or rows of a table with a served model or an ONNX file.
 
     Images are decoded and resized to the model's input, and tables are encoded, as for training. --json uses the same
     format as `moonfed-client predict`.
 
-    Example: moonfed-export classify cat.jpg --server 127.0.0.1:8001 --model animals
+    Example: moonfed-export predict cat.jpg --server 127.0.0.1:8001 --model animals
     """
-    from moonfed.release.classifiers import ClientCredentials, classify_paths
+    from moonfed.release.predict import ClientCredentials, predict_paths
 
     credentials = ClientCredentials(tls_ca=tls_ca, tls_certificate=tls_certificate, tls_key=tls_key, api_key=api_key)
-    classifier = _classifier(server, model, credentials, file, verify_key or [])
-    found = classify_paths(classifier, paths, top)
+    chosen = _model(server, model, credentials, file, verify_key or [])
+    predictions = predict_paths(chosen, paths, top, masks)
     if as_json:
-        print_json({"predictions": [_document(name, predictions) for name, predictions in found]})
+        print_json({"predictions": [each.document for each in predictions]})
         return
-    for name, predictions in found:
-        print(f"{name}  {', '.join(map(_format, predictions))}", flush=True)
+    for each in predictions:
+        print(each.text(chosen.target), flush=True)
 
 
-def _classifier(
+def _model(
     server: str | None, model: str | None, credentials: ClientCredentials, file: Path | None, verify_keys: list[Path]
-) -> Classifier:
+) -> Model:
     from moonfed.errors import InvalidInput
-    from moonfed.release.classifiers import ClientCredentials, FileClassifier, ServedClassifier
+    from moonfed.release.predict import ClientCredentials, FileModel, ServedModel
 
     needed = "a model is needed: --server HOST:PORT with --model NAME, or --file MODEL.onnx"
     if file is not None:
@@ -84,17 +87,9 @@ def _classifier(
                 "file is given together with options for a server; give either --file MODEL.onnx, or --server "
                 "HOST:PORT with --model NAME"
             )
-        return FileClassifier(file, verify_keys)
+        return FileModel(file, verify_keys)
     if verify_keys:
         raise InvalidInput("verify-key is given without file; a server verifies its models, with `serve --verify-key`")
     if server is None or model is None:
         raise InvalidInput(needed)
-    return ServedClassifier(server, model, credentials)
-
-
-def _document(name: str, predictions: list[Prediction]) -> dict[str, Any]:
-    return prediction_document(name, ((found.index, found.label, found.confidence) for found in predictions))
-
-
-def _format(prediction: Prediction) -> str:
-    return f"{prediction.label or f'class {prediction.index}'} {prediction.confidence:.4f}"
+    return ServedModel(server, model, credentials)
