@@ -373,7 +373,7 @@ TESTS: dict[int, list[str]] = {
     ],
     50: [
         "release.test_follow::test_with_a_key_rounds_are_compared_only_with_a_version_as_it_was_signed",
-        "release.test_classifiers::test_a_file_is_verified_with_the_version_that_it_belongs_to",
+        "release.test_predict::test_a_file_is_verified_with_the_version_that_it_belongs_to",
         "release.test_repository::test_a_version_is_verified_with_its_configuration_and_labels",
         "serving.models.test_version_files::test_a_server_with_a_key_serves_only_signed_versions",
         "serving.models.test_version_files::test_a_version_that_is_changed_while_it_is_served_stays_as_it_was",
