@@ -11,6 +11,7 @@ import numpy.typing as npt
 import onnxruntime
 import pytest
 from PIL import Image
+from sklearn.metrics import roc_auc_score
 
 from moonfed.experiments.child_processes import run
 from moonfed.models.repository import MODEL_FILE
@@ -149,6 +150,9 @@ def bearings_are_judged(federation: Federation, created: dict[str, Any], data: P
     told = json.loads(predict(federation, "cam-3", data, "--json"))["predictions"]
     assert [one["threshold"] for one in told] == pytest.approx([threshold] * len(scores), rel=1e-4)
     assert [one["anomalous"] for one in told] == [score > told[0]["threshold"] for score in scores]
-    line = predict(federation, "cam-3", data).splitlines()[-1].split()
+    *_, line_, last = predict(federation, "cam-3", data).splitlines()
+    anomalous = np.repeat([0, 1], SAMPLES)
+    assert last == f"auroc {roc_auc_score(anomalous, scores):.4f} on {2 * SAMPLES} samples"
+    line = line_.split()
     assert line[0] == f"bearing-test.npz[{2 * SAMPLES - 1}]"
     assert line[1:] == ["anomaly", "score", f"{scores[-1]:.4g}", "(threshold", f"{told[0]['threshold']:.4g})"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,13 @@ from moonfed.data.image_folder import ImageFolder
 from moonfed.data.images import decode_image, require_images, require_pillow
 from moonfed.data.open_source import open_source
 from moonfed.data.source import IF_PRESENT, report
+from moonfed.edge_client.inference.model import Outputs
 from moonfed.edge_client.predictor import Predictor
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.formatting import count
 from moonfed.models.mask_files import mask_files, write_mask
 from moonfed.models.predictions import output_document, output_text
+from moonfed.tasks.anomaly_detection import AnomalyScorer
 from moonfed.tasks.figure import FIGURES, figure
 from moonfed.tasks.sample_errors import sample_errors
 
@@ -41,16 +43,15 @@ class Predictions:
     version: int
     target: TargetSpec
     documents: list[dict[str, Any]]  # N: see `output_document`
-    score: float | None  # see `figure`; None: the samples have no targets
+    scores: Mapping[str, float]  # how good they are, by name; empty: the samples have no targets
 
     def to_document(self) -> dict[str, object]:
         """Return JSON values."""
-        figure_ = FIGURES[self.target.kind].replace(" ", "_")
         return {
             "model": self.model,
             "version": self.version,
             "predictions": self.documents,
-            **({} if self.score is None else {figure_: self.score}),
+            **{name.replace(" ", "_"): value for name, value in self.scores.items()},
         }
 
 
@@ -65,10 +66,6 @@ def predict(paths: Sequence[Path], predictor: Predictor, column: str = "", masks
         raise InvalidInput(field="masks", value=masks, rest=f"; the model predicts {target.describe()}")
     samples = _read(paths, predictor.input, target, column)
     version, outputs = predictor.answer(samples.inputs)
-    score = None
-    if samples.targets is not None and target.kind != "none":
-        errors = sample_errors(target.kind, outputs, samples.targets, samples.inputs)
-        score = figure(target.kind, float(errors.mean(dtype=np.float64)))
     rows, shown = zip(samples.names(), outputs, samples.inputs, strict=True), (target, predictor.input)
     documents = [output_document(name, *shown, output, sample, predictor.threshold) for name, output, sample in rows]
     if masks:
@@ -76,7 +73,20 @@ def predict(paths: Sequence[Path], predictor: Predictor, column: str = "", masks
         for document, file, output in zip(documents, files, outputs, strict=True):
             write_mask(file, output)
             document["mask"] = str(file)
-    return Predictions(model=predictor.name, version=version, target=target, documents=documents, score=score)
+    scores = _scores(target, outputs, samples)
+    return Predictions(model=predictor.name, version=version, target=target, documents=documents, scores=scores)
+
+
+def _scores(target: TargetSpec, outputs: Outputs, samples: DataSet) -> dict[str, float]:
+    """Return how good outputs are: the figure of their errors, or how well scores tell anomalies."""
+    if target.kind == "none":
+        scorer = AnomalyScorer()
+        scorer.add(outputs, samples.known_targets(), samples.inputs)
+        return {name: value for name, value in scorer.metrics().items() if name == "auroc"}
+    if samples.targets is None and target.kind != "next":
+        return {}
+    errors = sample_errors(target.kind, outputs, samples.known_targets(), samples.inputs)
+    return {FIGURES[target.kind]: figure(target.kind, float(errors.mean(dtype=np.float64)))}
 
 
 def print_predictions(predictions: Predictions) -> None:
@@ -90,8 +100,8 @@ def print_predictions(predictions: Predictions) -> None:
         if "mask" in found:
             text += f"  → {found['mask']}"
         print(f"{found['name']:{width}}  {text}")
-    if predictions.score is not None:
-        print(f"{FIGURES[target.kind]} {predictions.score:.4f} on {count(len(documents), 'sample')}")
+    for name, value in predictions.scores.items():
+        print(f"{name} {value:.4f} on {count(len(documents), 'sample')}")
 
 
 def _read(paths: Sequence[Path], spec: InputSpec, wanted: TargetSpec, target: str) -> DataSet:
