@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 
 from moonfed.errors import InvalidInput
@@ -106,6 +106,11 @@ class TargetSpec:
     def is_input(self) -> bool:
         """True if the target follows from the input, so that data need none."""
         return self.kind in ("none", "next")
+
+    @property
+    def unscaled(self) -> TargetSpec:
+        """The target without the scales of its values, which differ between bundles that predict the same."""
+        return replace(self, mean=(), deviation=())
 
     def describe(self) -> str:
         """Return the targets in words, such as "3 classes"."""

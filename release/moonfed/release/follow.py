@@ -166,7 +166,8 @@ class ReleaseFollower:
             graph = self._directory.model(version)
         where = f"version {version} in {self._directory.path}"
         metadata = read_metadata(graph, where)
-        if input_spec(metadata, where) != manifest.input or target_spec(metadata, where) != manifest.target:
+        target = target_spec(metadata, where).unscaled
+        if input_spec(metadata, where) != manifest.input or target != manifest.target.unscaled:
             raise InvalidInput(
                 f"{where} has other inputs or classes than run {self._run!r}; choose another --name",
                 field="inputs or classes",

@@ -7,7 +7,7 @@ timeout_action REJECT, an instance kind chosen by the hardware, no wait for a fu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from google.protobuf import text_format
@@ -213,7 +213,7 @@ def _parameters(metadata: Mapping[str, str], where: str) -> dict[str, str]:
         if spec.table or spec.kind not in ("image", "features"):
             found[INPUT_PARAMETER] = text
     if text := metadata.get(TARGET_PARAMETER, ""):
-        target = replace(read_target(text, where), mean=(), deviation=())  # which differ from bundle to bundle
+        target = read_target(text, where).unscaled
         if target.kind != "class":
             found[TARGET_PARAMETER] = target.to_text()
     if THRESHOLD_PARAMETER in metadata:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec
-from moonfed.bundle.target import class_target
+from moonfed.bundle.target import TargetSpec, class_target
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound
 from moonfed.models.release_manifest import WEIGHTS_FILE
@@ -62,6 +64,14 @@ def test_all_versions_of_a_name_have_one_interface(store: Store) -> None:
     with refused(InvalidInput, "labels", "dog, cat", "cat, dog"):
         store.releases.add(release_record(2, target=class_target(("dog", "cat"))))
     store.releases.add(release_record(1, name="other", target=class_target(("dog", "cat"))))
+
+
+def test_versions_of_values_may_differ_in_their_scales_only(store: Store) -> None:
+    load = TargetSpec(kind="values", names=("load",), shape=(24, 1), units=("kW",), mean=(21.5,), deviation=(4.0,))
+    store.releases.add(release_record(1, target=load))
+    store.releases.add(release_record(2, target=replace(load, mean=(20.75,))))
+    with refused(InvalidInput, "values", "load (W) of shape 24x1", "load (kW) of shape 24x1"):
+        store.releases.add(release_record(3, target=replace(load, units=("W",))))
 
 
 def test_a_release_has_the_weights_and_the_bundle_of_its_run(store: Store) -> None:

@@ -119,8 +119,8 @@ def _require_next(manifest: ReleaseManifest, before: ReleaseManifest | None) -> 
             value=_input(manifest),
             allowed=_input(before),
         )
-    if before and manifest.target != before.target:
-        value, allowed = (", ".join(one.classes) or one.target.describe() for one in (manifest, before))
+    if before and manifest.target.unscaled != before.target.unscaled:
+        value, allowed = _target(manifest), _target(before)
         raise InvalidInput(
             f"{manifest.target.noun} are {value}; they must be {allowed}, as in version {before.version} of "
             f"{manifest.name!r}; give the release another name",
@@ -168,6 +168,14 @@ def _not_next(manifest: ReleaseManifest, following: int) -> AlreadyExists:
 
 def _input(manifest: ReleaseManifest) -> str:
     return f"{manifest.input.kind} {'x'.join(map(str, manifest.input.shape))}"
+
+
+def _target(manifest: ReleaseManifest) -> str:
+    target = manifest.target
+    units = target.units or [""] * len(target.names)
+    named = [f"{name} ({unit})" if unit else name for name, unit in zip(target.names, units, strict=True)]
+    shape = f" of shape {'x'.join(map(str, target.shape))}" if len(target.shape) > 1 else ""
+    return (", ".join(named) or target.describe()) + shape
 
 
 def _row(record: ReleaseRecord) -> dict[str, object]:
