@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from moonfed.bundle.files import read_bundle
@@ -216,3 +218,17 @@ def test_the_columns_say_the_task(
     CliRunner().invoke(app, arguments, catch_exceptions=False)
     samples = read_samples(tmp_path / "c.json", {})
     assert (samples.task, samples.target.shape) == (task, shape)
+
+
+def test_a_bundle_starts_from_weights_whose_options_belong_together(tmp_path: Path) -> None:
+    save_file({"0.weight": torch.ones(64, 4), "0.bias": torch.ones(64)}, tmp_path / "w.safetensors")
+    options = ("bundle", "--input", "features:4", "--classes", "2", "--model", "mlp", "--output", str(tmp_path / "b"))
+    failed = program(*options, "--keep-head")
+    assert failed.returncode == 1
+    assert "--weights" in failed.stderr
+    failed = program(*options, "--weights", str(tmp_path / "w.safetensors"), "--weights-rename", "0")
+    assert failed.returncode == 1
+    assert "--weights-rename" in failed.stderr
+    failed = program(*options, "--weights", "run:digits", "--server", "127.0.0.1:1")
+    assert failed.returncode == 1
+    assert not (tmp_path / "b").exists()

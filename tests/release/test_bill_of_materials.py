@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import replace
 from importlib import metadata, resources
 from typing import Any
 
@@ -13,8 +14,9 @@ import torch
 from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 
-from moonfed.bundle.manifest import FILES
+from moonfed.bundle.manifest import FILES, Pretrained
 from moonfed.release.bill_of_materials import bill_of_materials
+from moonfed.release.model_card import model_card
 from moonfed.release.model_facts import ModelFacts
 from moonfed.release.model_file import CheckedModel
 from moonfed.release.publish import Candidate, gather_facts
@@ -81,3 +83,19 @@ def test_the_bill_of_a_file_without_a_run_is_valid(checked: CheckedModel) -> Non
     document = json.loads(bill_of_materials(facts))
     assert schema_errors(document) == []
     assert re.fullmatch(r"urn:uuid:[0-9a-f-]{36}", document["serialNumber"])
+
+
+def test_pretrained_weights_are_an_ancestor_of_the_model_and_stand_in_its_card(facts: ModelFacts) -> None:
+    assert facts.history is not None
+    start = Pretrained(
+        source="torchvision resnet18", sha256="ab" * 32, tensors=5, licence="BSD-3-Clause", url="https://example.org/w"
+    )
+    manifest = replace(facts.history.manifest, pretrained=start)
+    from_weights = replace(facts, history=replace(facts.history, manifest=manifest))
+    document = json.loads(bill_of_materials(from_weights))
+    assert schema_errors(document) == []
+    (ancestor,) = document["metadata"]["component"]["pedigree"]["ancestors"]
+    assert (ancestor["name"], ancestor["hashes"][0]["content"]) == (start.source, start.sha256)
+    assert ancestor["licenses"] == [{"license": {"name": start.licence}}]
+    assert ancestor["externalReferences"] == [{"type": "distribution", "url": start.url}]
+    assert f"| starts from | {start.describe(len(manifest.tensors))} |" in model_card(from_weights)

@@ -10,18 +10,22 @@ import typer
 from moonfed.cli.options import BundleVersionOption, ExpiresOption, SignersOption, print_step
 from moonfed.command_line.programs import print_json
 from moonfed.data.formats import HELP, METAVAR
+from moonfed.errors import InvalidInput
 from moonfed.export.methods import LOCAL_ONLY, METHODS
 from moonfed.registry import read_pairs
 from moonfed.server_rules import SERVER_RULES, read_server_rule
 from moonfed.tasks import TASKS
-from moonfed.transport.operator_options import JsonOption
+from moonfed.transport.operator_options import FindEndpoint, JsonOption, TrustOption, operator_options
 
 if TYPE_CHECKING:
     from moonfed.export.bundle_recipe import BundleRecipe
     from moonfed.export.bundle_signing import SigningOptions
+    from moonfed.export.weights.pretrained import PretrainedWeights
 
 
+@operator_options
 def bundle(
+    endpoint: FindEndpoint,
     output: Annotated[Path, typer.Option(metavar="DIR|FILE.zip", help="The bundle to write.")],
     input_text: Annotated[
         str | None,
@@ -73,6 +77,24 @@ def bundle(
             help="A network of docs/tasks.md, such as cnn, mlp, gru or unet; torchvision:NAME; or your MODULE:CALLABLE."
         ),
     ] = "cnn",
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE",
+            help="Weights to start from: a .safetensors, .pth or .onnx file, torchvision:default, hf:DIRECTORY or "
+            "run:NAME[@ROUND]. Default: random ones.",
+        ),
+    ] = None,
+    weights_rename: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PREFIX=PREFIX", help="Rename tensors of --weights: features.=encoder.; repeatable."),
+    ] = None,
+    weights_licence: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The licence of --weights, if they do not state it: MIT.")
+    ] = None,
+    keep_head: Annotated[
+        bool, typer.Option("--keep-head", help="Load the last layers of --weights, too; by default, they are new.")
+    ] = False,
     projection: Annotated[
         str | None,
         typer.Option(
@@ -124,6 +146,7 @@ def bundle(
     signers: SignersOption = None,
     expires_days: ExpiresOption = 365.0,
     version: BundleVersionOption = None,
+    trust: TrustOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Build and sign a bundle: a training plan, an ONNX graph, initial weights and a manifest.
@@ -133,6 +156,8 @@ def bundle(
     sides under 16 pixels resized to 32.
 
     With --task regression, --data with values gives their mean and deviation, unless options do.
+
+    With --weights, tensors are matched by name. Options for the coordinator belong to run:NAME.
 
     Example: moonfed-export bundle --model cnn --input 32x32x3 --classes 10 --method moon --set mu=5 --output my-bundle
     """
@@ -178,8 +203,43 @@ def bundle(
         deviation=samples.deviation,
         seed=seed,
         examples=examples,
+    ).starting_from(
+        _read_weights(weights, model, endpoint, trust, weights_rename, weights_licence, keep_head=keep_head)
     )
     _write_bundle(recipe, output, signers or [], options, as_json=as_json)
+
+
+def _read_weights(
+    source: str | None,
+    model: str,
+    endpoint: FindEndpoint,
+    trust: Path | None,
+    renames: list[str] | None,
+    licence: str | None,
+    *,
+    keep_head: bool,
+) -> PretrainedWeights | None:
+    if source is None:
+        given = [("weights-rename", renames), ("weights-licence", licence), ("keep-head", keep_head)]
+        for name, value in given:
+            if value:
+                raise InvalidInput(f"{name} is given without weights; it belongs to --weights", field=name, value=value)
+        return None
+    from moonfed.export.coordinator_client import connect
+    from moonfed.export.weights.source import WeightsOptions, of_run, read_weights
+
+    def fetch_run(run: str, round_number: int | None) -> PretrainedWeights:
+        with connect(endpoint(), trust=trust) as runs:
+            return of_run(runs, run, round_number)
+
+    print_step(f"reading weights {source}")
+    options = WeightsOptions(
+        source=source,
+        renames={key: str(value) for key, value in read_pairs("--weights-rename", renames or []).items()},
+        licence=licence or "",
+        keep_head=keep_head,
+    )
+    return read_weights(options, model, fetch_run)
 
 
 def methods(as_json: JsonOption = False) -> None:

@@ -31,6 +31,7 @@ FORMAT = "moonfed-bundle/4"
 RANKS = {"image": 3, "features": 1, "series": 2, "tokens": 1}  # of a sample, by kind
 PADDING = 0  # position in a vocabulary
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)  # of a metric, or an optimiser
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _OPERATOR = re.compile(r"\w{1,100}::\w{1,100}", re.ASCII)
 MANIFEST_FILE = "manifest.json"
 MANIFEST_BYTES = 16 << 20  # at most
@@ -194,6 +195,29 @@ class Metric:
         require(math.isfinite(value) and (not self.share or 0 <= value <= 1), field, value, allowed)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pretrained:
+    """Where initial weights come from that are not random."""
+
+    source: str  # in words: "resnet18.pth", "torchvision resnet18 IMAGENET1K_V1"
+    sha256: str  # of the source's file
+    tensors: int  # of the model that start from it
+    licence: str = ""  # empty: not stated
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        require(bool(self.source), "pretrained.source", self.source, "a name that is not empty")
+        for key in ("source", "licence", "url"):
+            require_line(f"pretrained.{key}", getattr(self, key))
+        require(bool(_SHA256.fullmatch(self.sha256)), "pretrained.sha256", self.sha256[:100], "64 hexadecimal digits")
+        require_whole("pretrained.tensors", self.tensors, 1)
+
+    def describe(self, of: int) -> str:
+        """Return the origin in words; `of`: the number of the model's tensors."""
+        licence = self.licence or "licence not stated"
+        return f"{self.source} (sha256 {self.sha256[:12]}), {licence}; {self.tensors} of {of} tensors"
+
+
 ACCURACY = Metric(name="accuracy", maximise=True, share=True)
 CLASSIFICATION = Selection("classification")
 
@@ -223,6 +247,7 @@ class Manifest:
     uplink: Roles = field(default_factory=dict)  # what an update contains besides the model
     device_state: Roles = field(default_factory=dict)  # state that a device keeps from a round that counted its update
     augmentation: str = "none"  # its name, for people; the plan implements it
+    pretrained: Pretrained | None = None  # None: the initial weights are random
 
     def __post_init__(self) -> None:
         require(self.format == FORMAT, "format", self.format, repr(FORMAT))
@@ -295,6 +320,7 @@ class Manifest:
                 **({"operators": list(self.plan.operators)} if self.plan.operators else {}),
             },
             "files": {name: {"sha256": ref.sha256, "size": ref.size} for name, ref in self.files.items()},
+            **({"pretrained": asdict(self.pretrained)} if self.pretrained else {}),
         }
         return _canonical(document)
 
@@ -356,6 +382,7 @@ def _from_document(document: dict[str, Any]) -> Manifest:
             operators=tuple(str(name) for name in document["plan"].get("operators", ())),
         ),
         files={str(name): BlobRef(str(f["sha256"]), int(f["size"])) for name, f in document["files"].items()},
+        pretrained=Pretrained(**document["pretrained"]) if "pretrained" in document else None,
     )
 
 

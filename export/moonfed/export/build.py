@@ -21,6 +21,8 @@ from moonfed.export.models.parts import Parts
 from moonfed.export.network import DenseNetwork, First, Network, NoRepresentation, Undivided
 from moonfed.export.preprocessing import build_preprocessing
 from moonfed.export.self_checks import check_samples
+from moonfed.export.weights.pretrained import PretrainedWeights
+from moonfed.export.weights.source import WeightsOptions, read_weights
 from moonfed.server_rules import read_server_rule
 from moonfed.signing.key_files import open_signer
 from moonfed.tasks import TASKS
@@ -49,6 +51,10 @@ def build_bundle(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     projection: Projection = "default",
+    weights: str | Path | None = None,
+    weights_rename: Mapping[str, str] | None = None,
+    weights_licence: str = "",
+    keep_head: bool = False,
     seed: int = 0,
     replace: bool = False,
     sign: Sequence[Path] = (),
@@ -68,6 +74,9 @@ def build_bundle(
     them.
     `schedules`: of hyperparameters over rounds, such as {"learning_rate": "warmup:5,cosine:100"}.
     `mean`, `std`: one per channel (of pixels in 0 to 1) or feature. `projection`, `seed`: of a named model only.
+    `weights`: what the model starts from: a .safetensors, .pth or .onnx file, `torchvision:default` or `hf:DIRECTORY`,
+    whose tensors are matched by name, after `weights_rename` has replaced prefixes; the last layers stay new unless
+    `keep_head`. `weights_licence`: if they do not state theirs.
     `sign`: private keys; by default your own, which is created if there is none. `replace`: overwrite a
     bundle that exists at `output`.
 
@@ -97,12 +106,26 @@ def build_bundle(
         deviation=None if std is None else tuple(std),
         projection=projection,
         seed=seed,
-    )
+    ).starting_from(_weights(weights, model, weights_rename, weights_licence, keep_head=keep_head))
     network = None if isinstance(model, str) else _network(model, recipe)
     signed = sign_new(bundle_builder.build_bundle(recipe, network), signer, options).bundle
     if output is not None:
         write_bundle(Path(output), signed)
     return signed
+
+
+def _weights(
+    source: str | Path | None,
+    model: str | nn.Module | Parts,
+    renames: Mapping[str, str] | None,
+    licence: str,
+    *,
+    keep_head: bool,
+) -> PretrainedWeights | None:
+    if source is None:
+        return None
+    options = WeightsOptions(source=str(source), renames=renames or {}, licence=licence, keep_head=keep_head)
+    return read_weights(options, model if isinstance(model, str) else "a module")
 
 
 def _input(shape: int | Sequence[int] | InputSpec) -> InputSpec:

@@ -12,7 +12,16 @@ import torch
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import TensorSpec, Vector, write_model
 from moonfed.bundle.files import Bundle
-from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, PlanSpec, Schedule
+from moonfed.bundle.manifest import (
+    GRAPH_FILE,
+    MANIFEST_FILE,
+    PLAN_FILE,
+    WEIGHTS_FILE,
+    Manifest,
+    PlanSpec,
+    Pretrained,
+    Schedule,
+)
 from moonfed.errors import InvalidInput
 from moonfed.export.activation_memory import MORE, activation_bytes
 from moonfed.export.augmentation import build_augmentation
@@ -34,6 +43,7 @@ from moonfed.export.self_checks import (
     minimum_samples,
     require_classifier,
 )
+from moonfed.export.weights.matching import load_pretrained
 from moonfed.export.written_state import require_exchanged_state
 from moonfed.plan.inspection.older_torch import requirements
 from moonfed.plan.interface import Plan, load_plan
@@ -70,6 +80,7 @@ def build_bundle(
     if (given or has_own_head(recipe.model)) and recipe.target.kind == "class":
         require_classifier(recipe)
     network = given or _network(recipe)
+    pretrained = _load_weights(network, recipe, on_step)
     least = minimum_samples(network)
     if settings.training.batch_size < least:
         raise InvalidInput(
@@ -112,7 +123,7 @@ def build_bundle(
         # The manifest, which describes them.
         activations = activation_bytes(network, torch.from_numpy(check_samples(recipe, MORE)))
         plan = _plan_spec(settings, files[PLAN_FILE], least, activations, width)
-        manifest = _manifest(recipe, settings, schedules, specs, plan, files)
+        manifest = _manifest(recipe, settings, schedules, specs, plan, files, pretrained)
 
         # The trial: train a few steps with the plan as devices load it, and compare the graph with it.
         on_step("training a few steps, and comparing graph and plan")
@@ -148,6 +159,25 @@ def _require_combinations(recipe: BundleRecipe, settings: MethodSettings) -> Non
         )
 
 
+def _load_weights(network: Network, recipe: BundleRecipe, on_step: Callable[[str], None]) -> Pretrained | None:
+    weights = recipe.weights
+    if weights is None:
+        return None
+    match = load_pretrained(network, weights)
+    on_step(match.describe(weights.source))
+    if weights.normalisation:
+        on_step(f"normalising with {weights.normalisation}, as {weights.source} expects")
+    if not weights.licence:
+        on_step(f"the licence of {weights.source} is not stated; state it with --weights-licence")
+    return Pretrained(
+        source=weights.source,
+        sha256=weights.sha256,
+        tensors=len(match.loaded),
+        licence=weights.licence,
+        url=weights.url,
+    )
+
+
 def _network(recipe: BundleRecipe) -> Network:
     return build_network(
         recipe.model,
@@ -174,6 +204,7 @@ def _manifest(
     specs: tuple[TensorSpec, ...],
     plan: PlanSpec,
     files: dict[str, bytes],
+    pretrained: Pretrained | None,
 ) -> Manifest:
     method = settings.method
     parameters = tuple(spec for spec in specs if spec.kind == "parameter")
@@ -198,6 +229,7 @@ def _manifest(
         tensors=specs,
         plan=plan,
         files={name: ref_of_bytes(content) for name, content in files.items()},
+        pretrained=pretrained,
     )
 
 

@@ -21,6 +21,7 @@ from moonfed.export.methods.method import Method
 from moonfed.export.model_zoo import PROJECTION, has_own_head
 from moonfed.export.optimiser import Optimiser, read_optimiser
 from moonfed.export.table_description import read_description, rounded_scale
+from moonfed.export.weights.pretrained import PretrainedWeights, common_normalisation
 from moonfed.files import require_file
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import Value, read_value, setting_types
@@ -71,6 +72,7 @@ class BundleRecipe:
     projection: Projection = "default"
     server_rule: ServerRule = field(default_factory=MeanRule)
     seed: int = 0
+    weights: PretrainedWeights | None = None  # that the model starts from; None: random ones
     examples: Inputs | None = None  # raw samples, for the checks; None: random ones
 
     def __post_init__(self) -> None:
@@ -96,6 +98,16 @@ class BundleRecipe:
     def head(self) -> int | None:
         """The projection head's output; None: no head."""
         return default_projection(self.model, self.method) if self.projection == "default" else self.projection
+
+    def starting_from(self, weights: PretrainedWeights | None) -> BundleRecipe:
+        """Return the recipe with these weights and the normalisation that they expect.
+
+        Raises InvalidInput if the recipe has another one.
+        """
+        if weights is None:
+            return self
+        mean, deviation = common_normalisation(weights, self.mean, self.deviation)
+        return replace(self, weights=weights, mean=mean, deviation=deviation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

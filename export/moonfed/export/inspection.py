@@ -95,8 +95,10 @@ def _targets(target: TargetSpec) -> list[tuple[str, str]]:
 
 
 def method_rows(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return the method with its settings, local training and the server rule as names and values."""
+    """Return where training starts, the method with its settings, local training and the server rule."""
+    start = manifest.pretrained
     return [
+        *([("starts from", start.describe(len(manifest.tensors)))] if start else []),
         ("method", _method(manifest)),
         ("optimiser", manifest.plan.optimiser),
         *(("", _hyperparameter(manifest, name)) for name in sorted(manifest.training.hyperparameters)),

@@ -12,15 +12,16 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
-from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
 from cyclonedx.model.bom import Bom
-from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.model.component import Component, ComponentType, Pedigree
+from cyclonedx.model.license import DisjunctiveLicense
 from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
 from moonfed.blobs.store import BlobRef
-from moonfed.bundle.manifest import CLASSIFICATION, GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
+from moonfed.bundle.manifest import CLASSIFICATION, GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, Pretrained
 from moonfed.release.model_facts import EvaluationResults, ModelFacts
 from moonfed.version import RELEASE
 
@@ -56,7 +57,25 @@ def _model(facts: ModelFacts) -> Component:
         version=str(facts.version),
         hashes=_sha256(facts.sha256),
         properties=[Property(name=f"moonfed:{key}", value=value) for key, value in sorted(facts.metadata.items())],
+        pedigree=_pedigree(facts.history.manifest.pretrained if facts.history else None),
     )
+
+
+def _pedigree(start: Pretrained | None) -> Pedigree | None:
+    """Return the weights that training started from as the model's ancestor; None if they were random."""
+    if start is None:
+        return None
+    ancestor = Component(
+        type=ComponentType.MACHINE_LEARNING_MODEL,
+        bom_ref=f"pretrained:{start.sha256}",
+        name=start.source,
+        hashes=_sha256(start.sha256),
+        licenses=[DisjunctiveLicense(name=start.licence)] if start.licence else [],
+        external_references=[ExternalReference(type=ExternalReferenceType.DISTRIBUTION, url=XsUri(start.url))]
+        if start.url
+        else [],
+    )
+    return Pedigree(ancestors=[ancestor])
 
 
 def _parts(facts: ModelFacts) -> Iterable[Component]:

@@ -1,0 +1,252 @@
+"""Reading of pretrained weights by the text that names them, and of what their source states about them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+
+from moonfed.blobs.tensors import open_model, split
+from moonfed.bundle.manifest import GRAPH_FILE
+from moonfed.errors import InvalidInput, TrainingFailed, Unavailable
+from moonfed.export.binding import bind, read_metadata
+from moonfed.export.coordinator_client import CoordinatorClient, global_model
+from moonfed.export.torchvision_import import import_torchvision
+from moonfed.export.weights.pretrained import Normalisation, PretrainedWeights, file_digest, float_tensors
+from moonfed.export.weights.state_dict_task import FILE
+from moonfed.files import require_file
+from moonfed.sandbox.messages import encode
+from moonfed.sandbox.plan_process import SECONDS, plan_process
+from moonfed.sandbox.sandboxed_process import shared_file
+
+CONVERT = "moonfed.export.weights.state_dict_task"
+PICKLED = (".pth", ".pt", ".bin")
+ALLOWED = "a .safetensors, .pth or .onnx file, torchvision:default, hf:DIRECTORY or run:NAME[@ROUND]"
+TORCHVISION_LICENCE = "BSD-3-Clause"  # where weights state no other
+LICENCE_LINES = 100  # of a README.md, within which its licence is looked for
+FetchRun = Callable[[str, int | None], PretrainedWeights]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsOptions:
+    """Where weights come from, and what of them is taken."""
+
+    source: str
+    renames: Mapping[str, str]
+    keep_head: bool = False
+    licence: str = ""  # in place of the source's
+
+
+def _no_run(name: str, round_number: int | None) -> PretrainedWeights:
+    raise InvalidInput(field="weights", value=f"run:{name}", rest="; runs are for `moonfed-export bundle --weights`")
+
+
+def read_weights(options: WeightsOptions, model: str, fetch_run: FetchRun = _no_run) -> PretrainedWeights:
+    """Read what `options.source` names; raise InvalidInput for what it does not hold.
+
+    `model`: the network's name, whose weights `torchvision:` selects. `fetch_run`: fetches a run's global model.
+    """
+    kind, separator, rest = options.source.partition(":")
+    if kind == "run" and separator:
+        found = fetch_run(*_run(options.source, rest))
+    elif kind == "torchvision" and separator:
+        found = _torchvision(rest, model)
+    elif kind == "hf" and separator:
+        found = _hugging_face(Path(rest))
+    else:
+        found = read_file(Path(options.source))
+    licence = options.licence or found.licence
+    return replace(found, renames=options.renames, keep_head=options.keep_head, licence=licence)
+
+
+def read_file(path: Path) -> PretrainedWeights:
+    """Read a .safetensors, .pth or .onnx file."""
+    suffix = path.suffix.lower()
+    if suffix not in (".safetensors", ".onnx", *PICKLED):
+        raise InvalidInput(field="weights", value=str(path), allowed=ALLOWED)
+    require_file("weights", path)
+    content = path.read_bytes()
+    if suffix == ".onnx":
+        return _of_graph(content, path.name)
+    read = _safetensors if suffix == ".safetensors" else _state_dict
+    return PretrainedWeights(source=path.name, sha256=file_digest(content), tensors=read(content, path.name))
+
+
+def _of_graph(content: bytes, name: str) -> PretrainedWeights:
+    """Read moonfed's own ONNX graph, whose initialisers have the names of the network's tensors."""
+    entries = read_metadata(content, name)
+    if "model" not in entries:
+        raise InvalidInput(field="weights", value=name, rest=", which `moonfed-export onnx` did not write")
+    tensors = {
+        each.name: torch.from_numpy(onnx.numpy_helper.to_array(each).copy())
+        for each in onnx.ModelProto.FromString(content).graph.initializer
+        if "." in each.name and not each.name.startswith("preprocessing.")
+    }
+    return PretrainedWeights(
+        source=name,
+        sha256=file_digest(content),
+        tensors=float_tensors(tensors, name),
+        normalisation=_of_preprocessing(entries),
+        whole=True,  # layers may be folded into others, whose own values then make no sense
+    )
+
+
+def of_run(runs: CoordinatorClient, run: str, round_number: int | None) -> PretrainedWeights:
+    """Fetch a run's global model, by default the newest; its bundle's graph tells the normalisation."""
+    found = runs.run(run)
+    manifest, chosen = runs.manifest(found), global_model(found, runs.rounds(run), round_number)
+    vector = np.array(open_model(runs.fetch(chosen.ref), manifest.tensors))
+    graph = bind(runs.fetch(manifest.files[GRAPH_FILE]).read_bytes(), vector, manifest)
+    tensors = {name: torch.from_numpy(values) for name, values in split(vector, manifest.tensors).items()}
+    return PretrainedWeights(
+        source=f"run {run}, round {chosen.round}",
+        sha256=chosen.ref.sha256,
+        tensors=float_tensors(tensors, f"run {run}"),
+        normalisation=_of_preprocessing(read_metadata(graph)),
+    )
+
+
+def _of_preprocessing(entries: Mapping[str, str]) -> Normalisation | None:
+    """Return the normalisation that a graph applies, see `binding`; None if it changes nothing."""
+    steps = json.loads(entries.get("preprocessing", "{}"))
+    if "factor" in steps:
+        deviation = [1 / (255 * value) for value in steps["factor"]]
+        mean = [-shift * each for shift, each in zip(steps["shift"], deviation, strict=True)]
+    else:
+        mean, deviation = steps.get("mean", []), steps.get("deviation", [])
+    found = Normalisation(mean=_rounded(mean), deviation=_rounded(deviation))
+    return found if any(found.mean) or set(found.deviation) - {1.0} else None
+
+
+def _rounded(values: list[float]) -> tuple[float, ...]:
+    return tuple(float(f"{value:.6g}") for value in values)
+
+
+def _run(source: str, text: str) -> tuple[str, int | None]:
+    name, _, round_ = text.partition("@")
+    if not name or (round_ and not round_.isdecimal()) or ("@" in text and not round_):
+        raise InvalidInput(field="weights", value=source, allowed="run:NAME or run:NAME@ROUND")
+    return name, int(round_) if round_ else None
+
+
+def _safetensors(content: bytes, name: str) -> dict[str, torch.Tensor]:
+    try:
+        return float_tensors(load(content), name)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise InvalidInput(field="weights", value=name, rest=f", which is no safetensors file: {error}") from error
+
+
+def _state_dict(content: bytes, name: str) -> dict[str, torch.Tensor]:
+    results, converted = shared_file()
+    try:
+        settings = {"name": name, "results": results}
+        with plan_process(CONVERT, {FILE: content}, settings, (results,), 4 * len(content) + (1 << 20)) as child:
+            child.answer(encode("convert"), "converted", seconds=SECONDS)
+        size = os.fstat(converted).st_size
+        return _safetensors(os.pread(converted, size, 0), name)
+    except TrainingFailed as error:
+        raise InvalidInput(field="weights", value=name, rest=f", which cannot be read: {error}") from error
+    finally:
+        os.close(results)
+        os.close(converted)
+
+
+def _torchvision(name: str, model: str) -> PretrainedWeights:
+    kind, _, network = model.partition(":")
+    if kind != "torchvision" or not network:
+        raise InvalidInput(
+            f"weights is 'torchvision:{name}' and model {model!r}; with it the model must be torchvision:NAME",
+            field="weights",
+            value=f"torchvision:{name}",
+        )
+    models = import_torchvision().models
+    known = models.get_model_weights(network)
+    wanted = "DEFAULT" if name == "default" else name
+    if wanted not in known.__members__:
+        names = ", ".join(each.name for each in known) or "none"
+        raise InvalidInput(
+            f"weights is 'torchvision:{name}'; for {network} it must be torchvision: and one of default, {names}",
+            field="weights",
+            value=f"torchvision:{name}",
+        )
+    weights = known[wanted]
+    content = _downloaded(weights.url).read_bytes()
+    transforms = weights.transforms()
+    title = f"torchvision {network} {weights.name}"
+    return PretrainedWeights(
+        source=title,
+        sha256=file_digest(content),
+        tensors=_state_dict(content, title),
+        licence=weights.meta.get("license", TORCHVISION_LICENCE),
+        url=weights.url,
+        normalisation=Normalisation(mean=tuple(transforms.mean), deviation=tuple(transforms.std)),
+    )
+
+
+def _downloaded(url: str) -> Path:
+    """Return the file that torch keeps of a URL, downloading it unless it is there."""
+    name = url.rpartition("/")[2]
+    path = Path(torch.hub.get_dir(), "checkpoints", name)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        prefix = name.rpartition("-")[2].partition(".")[0]
+        try:
+            torch.hub.download_url_to_file(url, str(path), hash_prefix=prefix)
+        except (OSError, RuntimeError) as error:
+            raise Unavailable(f"{url} could not be downloaded: {error}; fetch it, and name the file") from error
+    return path
+
+
+def _hugging_face(directory: Path) -> PretrainedWeights:
+    """Read a directory in the layout of Hugging Face: weights, and what it states of preprocessing and licence."""
+    files = sorted(directory.glob("*.safetensors")) or sorted(directory.glob("pytorch_model*.bin"))
+    if not files:
+        raise InvalidInput(
+            field="weights",
+            value=f"hf:{directory}",
+            rest="; the directory must hold *.safetensors or pytorch_model.bin",
+        )
+    read = [read_file(path) for path in files]
+    name = directory.resolve().name
+    return PretrainedWeights(
+        source=name,
+        sha256=read[0].sha256 if len(read) == 1 else file_digest(*(path.read_bytes() for path in files)),
+        tensors={key: tensor for each in read for key, tensor in each.tensors.items()},
+        licence=_stated_licence(directory / "README.md"),
+        normalisation=_stated_normalisation(directory / "preprocessor_config.json"),
+    )
+
+
+def _stated_licence(readme: Path) -> str:
+    """Return the licence in the first lines of a README.md, between two lines of dashes; empty if there is none."""
+    if not readme.is_file():
+        return ""
+    first, *lines = readme.read_text("utf-8", errors="replace").splitlines()[:LICENCE_LINES] or [""]
+    for line in lines if first.strip() == "---" else []:
+        if line.strip() == "---":
+            break
+        key, _, value = line.partition(":")
+        if key == "license":
+            return value.strip().strip("\"'")
+    return ""
+
+
+def _stated_normalisation(config: Path) -> Normalisation | None:
+    if not config.is_file():
+        return None
+    try:
+        document = json.loads(config.read_text("utf-8"))
+        if not document.get("do_normalize", True):
+            return None
+        mean, deviation = (tuple(map(float, document[key])) for key in ("image_mean", "image_std"))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None  # of samples that are no images, or in a layout of somebody else's
+    return Normalisation(mean=mean, deviation=deviation)
