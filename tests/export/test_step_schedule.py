@@ -150,4 +150,4 @@ def test_a_bundle_states_its_schedule_and_is_refused_where_steps_must_be_of_one_
     assert build_bundle(recipe).manifest.plan.step_schedule == "cosine"
     for change in ({"method": "scaffold"}, {"server_rule": FedNova()}):
         with refused(InvalidInput, "step_schedule", "cosine"):
-            build_bundle(replace(recipe, **change))  # type: ignore[arg-type]
+            build_bundle(replace(recipe, **change))
