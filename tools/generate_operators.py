@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.manifest import CONSTANT, InputSpec
 from moonfed.bundle.target import class_target
 from moonfed.export.augmentation import AUGMENTATIONS, build_augmentation
 from moonfed.export.bundle_recipe import read_settings
@@ -28,22 +28,26 @@ NETWORKS = (
     ("lstm", SERIES),
 )
 
+SCHEDULES = ("cosine", "warmup:5,step:5:0.5", CONSTANT)
+
 
 def plans() -> Iterator[bytes]:
-    """Compile every method and optimiser for a small network, every network for one method, and every augmentation."""
+    """Compile plans of every method, optimiser, kind of schedule, network and augmentation."""
     for method in METHODS:
         yield compiled("mlp", ROW, method, "none")
-    for optimiser in OPTIMISERS:
-        yield compiled("mlp", ROW, "fedavg", "none", optimiser)
+    for optimiser, schedule in zip(OPTIMISERS, SCHEDULES, strict=True):
+        yield compiled("mlp", ROW, "fedavg", "none", optimiser, schedule)
     for model, sample in NETWORKS:
         yield compiled(model, sample, "moon", "none")
     for augmentation in AUGMENTATIONS:
         yield compiled("cnn", IMAGE, "moon", augmentation)
 
 
-def compiled(model: str, sample: InputSpec, method: str, augmentation: str, optimiser: str = "sgd") -> bytes:
+def compiled(
+    model: str, sample: InputSpec, method: str, augmentation: str, optimiser: str = "sgd", schedule: str = CONSTANT
+) -> bytes:
     """Compile one plan as a bundle has it."""
-    settings = read_settings(method, {}, optimiser)
+    settings = read_settings(method, {"step_schedule": schedule}, optimiser)
     network = build_network(model, sample, class_target(3), mean=None, deviation=None, seed=0)
     chosen = build_augmentation(augmentation, sample)
     return plan_bytes(

@@ -224,11 +224,11 @@ def test_a_bundle_starts_from_weights_whose_options_belong_together(tmp_path: Pa
     save_file({"0.weight": torch.ones(64, 4), "0.bias": torch.ones(64)}, tmp_path / "w.safetensors")
     options = ("bundle", "--input", "features:4", "--classes", "2", "--model", "mlp", "--output", str(tmp_path / "b"))
     failed = program(*options, "--keep-head")
-    assert failed.returncode == 1
+    assert failed.returncode != 0
     assert "--weights" in failed.stderr
     failed = program(*options, "--weights", str(tmp_path / "w.safetensors"), "--weights-rename", "0")
-    assert failed.returncode == 1
+    assert failed.returncode != 0
     assert "--weights-rename" in failed.stderr
     failed = program(*options, "--weights", "run:digits", "--server", "127.0.0.1:1")
-    assert failed.returncode == 1
+    assert failed.returncode != 0
     assert not (tmp_path / "b").exists()

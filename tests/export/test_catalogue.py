@@ -32,6 +32,7 @@ def test_methods_lists_every_method_and_rule_with_all_settings() -> None:
         "weight_decay": 1e-5,
         "gradient_clip_value": 0.0,
         "gradient_clip_norm": 0.0,
+        "step_schedule": "constant",
         "epochs": 10,
         "batch_size": 64,
         "views": 0,

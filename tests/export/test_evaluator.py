@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from moonfed.blobs.store import BlobRef, ref_of_file
 from moonfed.blobs.tensors import Vector
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import PLAN_FILE
+from moonfed.bundle.target import TargetSpec
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.data.data_set import DataSet
 from moonfed.data.npz import NpzSource
@@ -27,6 +29,8 @@ from moonfed.export.evaluator import Evaluator, RoundScore, open_evaluator
 from moonfed.export.parity import load_model
 from moonfed.export.scoring import HeldOutData
 from moonfed.plan.interface import load_plan
+from moonfed.tasks.added_metric import AddedMetric
+from moonfed.tasks.task import Array
 from moonfed.transport import client as transport
 from moonfed.transport.operator_connection import Endpoint
 from moonfed.v1 import control_pb2
@@ -61,6 +65,7 @@ def evaluate(
     data: DataSet,
     *,
     name: str = "test",
+    added: Sequence[AddedMetric] = (),
     again: bool = False,
     follow: bool = False,
     on_score: Callable[[RoundScore], None] = lambda score: None,
@@ -77,6 +82,7 @@ def evaluate(
             "r",
             runs.manifest(runs.run("r")),
             HeldOutData(name=name, sha256="a" * 64, samples=data),
+            added=added,
             again=again,
             on_score=told,
             on_unavailable=lambda problem: None,
@@ -106,6 +112,32 @@ def test_every_model_without_a_score_is_scored_including_the_initial_weights(
     found = dict(control.rounds[0].metrics)
     assert found == pytest.approx({**expected_metrics(bundle, models[0], data, tmp_path), "train_loss": 0.5}, rel=1e-5)
     assert evaluate(control, data) == []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissedError(AddedMetric):
+    name: ClassVar[str] = "missed_error"
+    maximise: ClassVar[bool] = False
+
+    def compute(self, outputs: Array, targets: Array, target: TargetSpec) -> float:
+        return float((outputs.argmax(axis=1) != targets).mean())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy(MissedError):
+    name: ClassVar[str] = "accuracy"
+
+
+def test_a_packages_metric_is_recorded_with_the_tasks_and_asked_of_models_that_lack_it(
+    control: Control, data: DataSet
+) -> None:
+    assert len(evaluate(control, data)) == 1
+    (again,) = evaluate(control, data, added=[MissedError()])
+    assert again.score.metrics["missed_error"] == pytest.approx(1 - again.score.score)
+    assert control.run.initial_metrics["missed_error"] == again.score.metrics["missed_error"]
+    assert evaluate(control, data, added=[MissedError()]) == evaluate(control, data) == []
+    with refused(InvalidInput, "metric", "accuracy"):
+        evaluate(control, data, added=[Accuracy()], again=True)
 
 
 def test_a_run_with_its_own_initial_weights_is_scored_from_those(

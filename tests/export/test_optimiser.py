@@ -88,7 +88,7 @@ def test_a_gradient_may_have_another_memory_format_than_its_weights(
         expected.grad = pull.clone()
         plain.step()
         given: list[torch.Tensor | None] = [pull.clone(memory_format=gradients)]
-        optimiser.step([weight], given, {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.01}, None)
+        optimiser.step([weight], given, {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.01}, None, None)
     torch.testing.assert_close(weight, expected.detach())
 
 

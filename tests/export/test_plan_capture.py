@@ -18,6 +18,7 @@ from moonfed.errors import TrainingFailed
 from moonfed.export.augmentation import AUGMENTATIONS, NoAugmentation, build_augmentation
 from moonfed.export.methods import METHODS
 from moonfed.export.network import Network
+from moonfed.export.optimiser import Sgd
 from moonfed.export.plan_builder import compile_plan, save_plan
 from moonfed.plan.interface import MEMORY_FORMATS, TorchScriptPlan, allocate, quiet_torchscript
 from tests.export.conftest import SMALL_IMAGE, batches, hyperparameters
@@ -54,16 +55,24 @@ class OnlyOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def fused_sgd_on_meta() -> Iterator[None]:
     """Stand in for the meta kernel that torch lacks; it computes nothing."""
     library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-    library.impl("_fused_sgd_", lambda *args, **kwargs: None, "Meta")  # type: ignore[no-untyped-call]
+    for overload in ("_fused_sgd_", "_fused_sgd_.tensor_lr"):
+        library.impl(overload, lambda *args, **kwargs: None, "Meta")  # type: ignore[no-untyped-call]
     yield
     library._destroy()  # type: ignore[no-untyped-call]
 
 
-def plan_on_meta(network: Network, method: str, augmentation: str, directory: Path, scale: float) -> TorchScriptPlan:
+def plan_on_meta(
+    network: Network, method: str, augmentation: str, directory: Path, scale: float, schedule: str = "constant"
+) -> TorchScriptPlan:
     chosen = METHODS[method]()
     names = hyperparameters(**chosen.hyperparameters())
     compiled = compile_plan(
-        network, chosen, names, augmentation=build_augmentation(augmentation, SMALL_IMAGE), model="tested"
+        network,
+        chosen,
+        names,
+        optimiser=Sgd(step_schedule=schedule),
+        augmentation=build_augmentation(augmentation, SMALL_IMAGE),
+        model="tested",
     )
     save_plan(directory / "plan.pt", compiled)
     with quiet_torchscript():
@@ -104,6 +113,12 @@ def test_augmentation_and_references_stay_on_the_device(
     augmentation: str, cached: bool, resnet: Network, tmp_path: Path
 ) -> None:
     assert strangers_in_a_step(plan_on_meta(resnet, "moon", augmentation, tmp_path, 0.0), cached) == []
+
+
+@pytest.mark.usefixtures("fused_sgd_on_meta")
+def test_rates_that_change_by_the_step_stay_on_the_device(resnet: Network, tmp_path: Path) -> None:
+    plan = plan_on_meta(resnet, "fedavg", "none", tmp_path, 0.0, "warmup:5,step:5:0.5")
+    assert strangers_in_a_step(plan) == []
 
 
 class Waits(NoAugmentation):

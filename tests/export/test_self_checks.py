@@ -56,8 +56,9 @@ def recorded(bundle: Bundle, plan: TorchScriptPlan) -> list[Recorded]:
             previous_models: Sequence[Tensors],
             received: Mapping[str, Tensors],
             hyperparameters: Mapping[str, float],
+            steps: int = 1,
         ) -> None:
-            super().begin_round(model, previous_models, received, hyperparameters)
+            super().begin_round(model, previous_models, received, hyperparameters, steps)
             rounds.append(Recorded(len(previous_models), dict(received), dict(hyperparameters)))
 
         def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:

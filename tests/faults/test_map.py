@@ -530,6 +530,11 @@ TESTS: dict[int, list[str]] = {
         "edge_client.agent.test_releases::test_a_version_that_is_worse_on_the_holdout_is_declined",
         "edge_client.agent.test_releases::test_an_unsuitable_release_is_declined_with_the_reason",
     ],
+    74: [
+        "common.tasks.test_added_metric::test_a_failure_or_anything_but_a_finite_number_is_refused",
+        "common.tasks.test_added_metric::test_a_metric_gets_all_outputs_and_targets_and_cannot_change_them",
+        "export.test_evaluator::test_a_packages_metric_is_recorded_with_the_tasks_and_asked_of_models_that_lack_it",
+    ],
     69: [
         "edge_client.agent.test_releases::test_a_version_that_is_found_damaged_gives_way_to_the_one_before",
         "edge_client.test_predictor::test_the_previous_version_answers_where_the_current_one_cannot_be_loaded",

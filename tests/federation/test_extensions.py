@@ -54,7 +54,7 @@ byzantine = 1
 def install_examples(directory: Path) -> Path:
     """Build the package that the pages describe, and install it into a folder for PYTHONPATH."""
     source, target, project = directory / "source", directory / "installed", PROJECT
-    for page in ("objectives", "tasks", "server-rules", "reducers", "encodings"):
+    for page in ("objectives", "tasks", "metrics", "server-rules", "reducers", "encodings"):
         text = (PAGES / f"{page}.md").read_text()
         for file, code in CODE.findall(text):
             (source / file).parent.mkdir(parents=True, exist_ok=True)
@@ -72,21 +72,25 @@ import numpy as np
 from moonfed.bundle.target import TargetSpec
 from moonfed.export import build_bundle
 from moonfed.tasks import TASKS
+from moonfed.tasks.added_metric import compute_added, read_added_metrics
 target = TargetSpec(kind="values", names=("visits",), shape=(1,))
 bundle = build_bundle(model="mlp", shape=3, target=target, task="counts", output="visits")
 scorer = TASKS[bundle.manifest.task.name]().scorer(target)
 scorer.add(np.array([[1.0], [2.0]]), np.array([[1], [4]]), np.zeros((2, 3)))
 print(bundle.manifest.metric.name, round(scorer.metrics()["deviance"], 6))
+(top2,) = read_added_metrics(["top2_accuracy"])
+outputs = np.array([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5]])
+print(*compute_added([top2], [outputs[:2], outputs[2:]], np.array([1, 2, 2]), target).items())
 """
 
 
-def test_a_task_of_the_package_becomes_a_bundle(tmp_path: Path) -> None:
+def test_a_task_of_the_package_becomes_a_bundle_and_its_metric_measures(tmp_path: Path) -> None:
     path = os.pathsep.join([str(install_examples(tmp_path)), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "HOME": str(tmp_path)}
     command = [sys.executable, "-c", BUILD]
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.split() == ["deviance", "0.772589"]
+    assert ended.stdout.splitlines() == ["deviance 0.772589", "('top2_accuracy', 0.6666666666666666)"]
 
 
 @pytest.mark.usefixtures("forked_programs")

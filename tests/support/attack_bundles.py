@@ -34,6 +34,7 @@ class HarmlessPlan(torch.nn.Module):
         previous_models: list[list[torch.Tensor]],
         received: dict[str, list[torch.Tensor]],
         hyperparameters: dict[str, float],
+        steps: int,
     ) -> None:
         """Keep the model."""
         self.model = model

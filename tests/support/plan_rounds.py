@@ -41,7 +41,7 @@ def run_round(
     data: Sequence[Batch] = (),
 ) -> Round:
     """References once per batch, then a step; `data` is what surveys see, by default the steps' batches."""
-    plan.begin_round(model, previous, received or {}, settings)
+    plan.begin_round(model, previous, received or {}, settings, len(steps))
     _survey(plan, data or steps, 0)
     losses = []
     for inputs, labels in steps:

@@ -33,6 +33,7 @@ class RecordingPlan:
         previous_models: Sequence[Sequence[torch.Tensor]],
         received: Mapping[str, Sequence[torch.Tensor]],
         hyperparameters: Mapping[str, float],
+        steps: int = 1,
     ) -> None:
         self.calls.append("begin")
         self.began = (model, previous_models, received, hyperparameters)

@@ -37,6 +37,14 @@ def evaluate(
         str,
         typer.Option("--test-set", metavar="NAME", help="Name of the test set; models can be scored on several."),
     ] = "test",
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME",
+            help="Also compute this metric of an installed package; repeatable.",
+        ),
+    ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Also score models that already have a score on this set.")
     ] = False,
@@ -52,8 +60,8 @@ def evaluate(
     """Score a run's global models on a test set, and record the results with the run.
 
     Records the task's metrics and the loss; for classes, also precision, recall, the confusion matrix and, unless they
-    are of pixels, the calibration error. Models that already have a score on a test set of this name are skipped. With
-    --json, prints one line per model.
+    are of pixels, the calibration error. Models that already have these figures on a test set of this name are skipped.
+    With --json, prints one line per model.
 
     Example: moonfed-export evaluate my-run --data night.npz --test-set night --follow
     """
@@ -73,6 +81,7 @@ def evaluate(
             run,
             source,
             test_set=test_set,
+            metrics=metrics or [],
             again=again,
             on_score=printer,
             on_unavailable=print_unavailable,

@@ -55,6 +55,7 @@ DEVICE_STATE = (DEVICE_VARIATE,)
 
 Roles = Mapping[str, tuple[TensorSpec, ...]]  # the tensors of each role's file
 SGD = "sgd"  # the optimiser of a plan that names none
+CONSTANT = "constant"  # the learning rate over the steps of a round, of a plan that names no schedule
 Schedule = tuple[tuple[int, float], ...]  # (round, value): linear between these points, constant outside
 
 
@@ -156,6 +157,7 @@ class PlanSpec:
     frozen_encoders: int = 0  # copies of encoder and projection head in the plan besides the model
     representation: int = 0  # its width, which methods that keep representations need memory for; 0: none
     optimiser: str = SGD  # its settings are hyperparameters
+    step_schedule: str = CONSTANT  # of the learning rate over a round's steps; the plan implements it
     operators: tuple[str, ...] = ()  # torch's that it calls, without overloads: `aten::add`; empty: an older bundle
 
     def __post_init__(self) -> None:
@@ -168,6 +170,7 @@ class PlanSpec:
             require_whole(f"plan.{name}", getattr(self, name), least)
         is_name = bool(_NAME.fullmatch(self.optimiser))
         require(is_name, "plan.optimiser", self.optimiser[:100], "a name such as adam")
+        require_line("plan.step_schedule", self.step_schedule)
         for name in self.operators:
             require(bool(_OPERATOR.fullmatch(name)), "plan.operators", name[:100], "names such as aten::add")
 
@@ -317,6 +320,7 @@ class Manifest:
                 "frozen_encoders": self.plan.frozen_encoders,
                 "representation": self.plan.representation,
                 **({"optimiser": self.plan.optimiser} if self.plan.optimiser != SGD else {}),
+                **({"step_schedule": self.plan.step_schedule} if self.plan.step_schedule != CONSTANT else {}),
                 **({"operators": list(self.plan.operators)} if self.plan.operators else {}),
             },
             "files": {name: {"sha256": ref.sha256, "size": ref.size} for name, ref in self.files.items()},
@@ -379,6 +383,7 @@ def _from_document(document: dict[str, Any]) -> Manifest:
             frozen_encoders=int(document["plan"]["frozen_encoders"]),
             representation=int(document["plan"]["representation"]),
             optimiser=str(document["plan"].get("optimiser", SGD)),
+            step_schedule=str(document["plan"].get("step_schedule", CONSTANT)),
             operators=tuple(str(name) for name in document["plan"].get("operators", ())),
         ),
         files={str(name): BlobRef(str(f["sha256"]), int(f["size"])) for name, f in document["files"].items()},

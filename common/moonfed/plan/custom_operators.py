@@ -15,12 +15,12 @@ import torch
 _library = torch.library.Library("moonfed", "DEF")  # type: ignore[no-untyped-call]
 _library.define(  # type: ignore[no-untyped-call]
     "sgd_(Tensor(a!)[] parameters, Tensor?[] gradients, Tensor(b!)[] momenta, *, float learning_rate, float momentum, "
-    "float weight_decay, Tensor? skip) -> ()"
+    "float weight_decay, Tensor? rate, Tensor? skip) -> ()"
 )
 _library.define(  # type: ignore[no-untyped-call]
     "adam_(Tensor(a!)[] parameters, Tensor?[] gradients, Tensor(b!)[] means, Tensor(c!)[] squares, "
     "Tensor(d!)[] steps, *, float learning_rate, float beta1, float beta2, float epsilon, float weight_decay, "
-    "bool decoupled, Tensor? skip) -> ()"
+    "bool decoupled, Tensor? rate, Tensor? skip) -> ()"
 )
 _library.define(  # type: ignore[no-untyped-call]
     "lstm(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
@@ -36,25 +36,28 @@ def sgd_(
     learning_rate: float,
     momentum: float,
     weight_decay: float,
+    rate: torch.Tensor | None,
     skip: torch.Tensor | None,
 ) -> None:
     """Take a step of torch.optim.SGD in place, for the parameters that have a gradient.
 
-    `momenta`: one per parameter. `skip`: a scalar that is 1 to leave everything unchanged, including the momenta.
-    Raises ValueError for tensors that the kernel would read or write beyond.
+    `momenta`: one per parameter. `rate`: a scalar in place of `learning_rate`, so that a CUDA graph can vary it.
+    `skip`: a scalar that is 1 to leave everything unchanged, including the momenta. Raises ValueError for tensors that
+    the kernel would read or write beyond.
     """
     used, used_gradients, (used_momenta,) = _checked(parameters, gradients, [momenta])
     if not used:
         return
-    if skip is not None:
-        _require_scalar("skip", skip, used[0])
+    for name, scalar in (("rate", rate), ("skip", skip)):
+        if scalar is not None:
+            _require_scalar(name, scalar, used[0])
     torch.ops.aten._fused_sgd_(
         used,
         used_gradients,
         used_momenta if momentum > 0.0 else [],  # without momentum, the kernel requires an empty list
         weight_decay=weight_decay,
         momentum=momentum,
-        lr=learning_rate,
+        lr=learning_rate if rate is None else rate,
         dampening=0.0,
         nesterov=False,
         maximize=False,
@@ -76,13 +79,14 @@ def adam_(
     epsilon: float,
     weight_decay: float,
     decoupled: bool,
+    rate: torch.Tensor | None,
     skip: torch.Tensor | None,
 ) -> None:
     """Take a step of torch.optim.Adam in place, or AdamW if `decoupled`, for the parameters that have a gradient.
 
-    `means`, `squares`: of the gradients, one per parameter; `steps`: scalars that count each parameter's. `skip`: a
-    scalar that is 1 to leave everything unchanged. Raises ValueError for tensors that the kernel would read or write
-    beyond.
+    `means`, `squares`: of the gradients, one per parameter; `steps`: scalars that count each parameter's. `rate`: as
+    of `sgd_`. `skip`: a scalar that is 1 to leave everything unchanged. Raises ValueError for tensors that the kernel
+    would read or write beyond.
     """
     used, used_gradients, (used_means, used_squares) = _checked(parameters, gradients, [means, squares])
     if len(steps) != len(parameters):
@@ -92,8 +96,9 @@ def adam_(
         return
     for parameter, step in zip(used, used_steps, strict=True):
         _require_scalar("each of steps", step, parameter)
-    if skip is not None:
-        _require_scalar("skip", skip, used[0])
+    for name, scalar in (("rate", rate), ("skip", skip)):
+        if scalar is not None:
+            _require_scalar(name, scalar, used[0])
     torch._foreach_add_(used_steps, 1.0)
     kernel = torch.ops.aten._fused_adamw_ if decoupled else torch.ops.aten._fused_adam_
     kernel(
@@ -103,7 +108,7 @@ def adam_(
         used_squares,
         [],  # of AMSGrad
         used_steps,
-        lr=learning_rate,
+        lr=learning_rate if rate is None else rate,
         beta1=beta1,
         beta2=beta2,
         weight_decay=weight_decay,

@@ -59,11 +59,13 @@ class Plan(Protocol):
         previous_models: Sequence[Tensors],
         received: Mapping[str, Tensors],
         hyperparameters: Mapping[str, float],
+        steps: int = 1,
     ) -> None:
         """Start from the global model; momentum is zero. Tensors are in the manifest's order.
 
         `previous_models`: this device's previous local models, newest first; those beyond the method's k are ignored.
         `received`: the manifest's `downlink` and `device_state` by role; one that is absent counts as zeros.
+        `steps`: that the round is to take, which the learning rate may depend on.
         """
 
     def draws_per_sample(self) -> int:
@@ -135,6 +137,7 @@ class TorchScriptPlan:
         previous_models: Sequence[Tensors],
         received: Mapping[str, Tensors],
         hyperparameters: Mapping[str, float],
+        steps: int = 1,
     ) -> None:
         """See `Plan`; also fails if a model's tensors or a hyperparameter do not match the plan's."""
         with _executing("begin a round"):
@@ -143,6 +146,7 @@ class TorchScriptPlan:
                 [list(previous) for previous in previous_models],
                 {role: list(tensors) for role, tensors in received.items()},
                 dict(hyperparameters),
+                steps,
             )
 
     def draws_per_sample(self) -> int:

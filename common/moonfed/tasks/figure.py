@@ -15,6 +15,7 @@ FIGURES: dict[Kind, str] = {
     "none": "reconstruction error",
     "next": "perplexity",
 }
+LOWER_IS_BETTER = ("loss", "error", "rmse", "mae", "perplexity")  # ends of the names of metrics that are no task's
 MOST_NATS = 700.0  # whose exponential a float still holds
 
 
@@ -25,6 +26,11 @@ def figure(kind: Kind, error: float) -> float:
     if kind == "next":
         return exp(min(error, MOST_NATS))
     return sqrt(error) if kind == "values" else error
+
+
+def is_lower_better(name: str) -> bool:
+    """Tell the direction of a metric that is no task's primary one by its name."""
+    return name.endswith(LOWER_IS_BETTER)
 
 
 def drop(score: float, reference: float, *, maximise: bool, share: bool) -> float:

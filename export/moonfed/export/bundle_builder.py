@@ -13,6 +13,7 @@ from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import TensorSpec, Vector, write_model
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import (
+    CONSTANT,
     GRAPH_FILE,
     MANIFEST_FILE,
     PLAN_FILE,
@@ -138,6 +139,12 @@ def _require_combinations(recipe: BundleRecipe, settings: MethodSettings) -> Non
             value=recipe.optimiser,
             rest=f"; with server_rule {recipe.server_rule.name!r}, which counts steps of SGD, it must be 'sgd'",
         )
+    if recipe.server_rule.counts_steps and settings.optimiser.step_schedule != CONSTANT:
+        raise InvalidInput(
+            field="step_schedule",
+            value=settings.optimiser.step_schedule,
+            rest=f"; with server_rule {recipe.server_rule.name!r}, which counts equal steps, it must be {CONSTANT!r}",
+        )
     if METHODS[recipe.method].needs_classes and recipe.target.kind != "class":
         raise InvalidInput(
             f"method is {recipe.method!r}, whose prototypes are means by class, and task {recipe.task!r}; with it "
@@ -244,6 +251,7 @@ def _plan_spec(settings: MethodSettings, plan: bytes, least: int, activations: i
         frozen_encoders=settings.method.frozen_encoders,
         representation=width,
         optimiser=settings.optimiser.name,
+        step_schedule=settings.optimiser.step_schedule,
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from moonfed.bundle.manifest import CLASSIFICATION, RANKS, InputSpec
+from moonfed.bundle.manifest import CLASSIFICATION, CONSTANT, RANKS, InputSpec
 from moonfed.bundle.target import NO_TARGET, TargetSpec, class_target
 from moonfed.data.data_set import Inputs, Targets
 from moonfed.data.open_source import open_source
@@ -158,6 +158,13 @@ def read_settings(
             field="optimiser",
             value=optimiser,
             rest=f"; with method {method!r}, whose results follow from steps of SGD, it must be 'sgd'",
+        )
+    step_schedule = settings.get("step_schedule", CONSTANT)
+    if METHODS[method].assumes_sgd and step_schedule != CONSTANT:
+        raise InvalidInput(
+            field="step_schedule",
+            value=step_schedule,
+            rest=f"; with method {method!r}, whose results follow from equal steps, it must be {CONSTANT!r}",
         )
     owners: dict[str, type[Any]] = {
         item.name: owner

@@ -7,7 +7,7 @@ every model that has no score on the test set, including the run's initial weigh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from moonfed.export.coordinator_client import CoordinatorClient, GlobalModel, gl
 from moonfed.export.run_watcher import WAIT_LIMIT, watch_run
 from moonfed.export.scoring import HeldOutData, Predictor
 from moonfed.tasks import TASKS
+from moonfed.tasks.added_metric import AddedMetric, read_added_metrics
 from moonfed.transport.client import Backoff
 
 
@@ -33,9 +34,11 @@ class RoundScore:
     seconds: float  # including fetching the model
 
 
-def score_model(graph: bytes, model: Path, manifest: Manifest, data: HeldOutData) -> HeldOutScore:
+def score_model(
+    graph: bytes, model: Path, manifest: Manifest, data: HeldOutData, added: Sequence[AddedMetric] = ()
+) -> HeldOutScore:
     """Return the results of a model file bound into a bundle's graph."""
-    return Predictor(bind_file(graph, model, manifest)).held_out_score(data, manifest)
+    return Predictor(bind_file(graph, model, manifest)).held_out_score(data, manifest, added)
 
 
 def newest_score(scores: Mapping[int, HeldOutScore]) -> RoundScore | None:
@@ -57,6 +60,7 @@ def open_evaluator(
     data: Source,
     *,
     test_set: str = DEFAULT_TEST_SET,
+    metrics: Sequence[str] = (),
     again: bool = False,
     on_score: Callable[[RoundScore], None],
     on_unavailable: Callable[[Unavailable], None],
@@ -64,9 +68,11 @@ def open_evaluator(
 ) -> Evaluator:
     """Create an evaluator of a run on test data; with `wait`, retry until the coordinator is available.
 
-    Raises InvalidInput if the data do not fit the run, or differ from those that models were scored on before.
+    `metrics`: names of packages', besides the task's. Raises InvalidInput if the data do not fit the run, or differ
+    from those that models were scored on before.
     """
     require_test_set(test_set)
+    added = read_added_metrics(metrics)
     backoff = Backoff(limit=WAIT_LIMIT)
     while True:
         try:
@@ -76,7 +82,14 @@ def open_evaluator(
             if not again:
                 _require_same_data(runs, run, held_out)
             return Evaluator(
-                runs, run, manifest, held_out, again=again, on_score=on_score, on_unavailable=on_unavailable
+                runs,
+                run,
+                manifest,
+                held_out,
+                added=added,
+                again=again,
+                on_score=on_score,
+                on_unavailable=on_unavailable,
             )
         except Unavailable as error:
             if not wait:
@@ -120,11 +133,13 @@ class Evaluator:
         manifest: Manifest,
         data: HeldOutData,
         *,
+        added: Sequence[AddedMetric] = (),
         again: bool = False,
         on_score: Callable[[RoundScore], None],
         on_unavailable: Callable[[Unavailable], None],
     ) -> None:
-        """`again`: whether to score models that have a score already, once."""
+        """`again`: whether to score models that have a score already, once. `added`: metrics besides the task's."""
+        self._added, self._wanted = added, {metric.name for metric in added}
         self._again, self._done = again, set[int]()
         self._unconfirmed: dict[int, RoundScore] = {}  # a lost connection may have cut the receipt of the last one
         self._runs = runs
@@ -135,9 +150,10 @@ class Evaluator:
         self._graph = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
 
     def catch_up(self) -> bool:
-        """Score every global model that has no score yet; return False once the run has ended."""
+        """Score every global model without a score that has all metrics; return False once the run has ended."""
         run = self._runs.run(self._run)
-        done = self._done if self._again else {*self._runs.scores(self._run, self._data.name)}
+        scores = {} if self._again else self._runs.scores(self._run, self._data.name)
+        done = self._done | {round_ for round_, score in scores.items() if self._wanted <= score.metrics.keys()}
         for model in self._models(run):
             if model.round in done:
                 self._confirm(model.round)
@@ -163,7 +179,7 @@ class Evaluator:
     def _evaluate(self, model: GlobalModel) -> None:
         started = time.monotonic()
         path = self._runs.fetch(model.ref)
-        score = score_model(self._graph, path, self._manifest, self._data)
+        score = score_model(self._graph, path, self._manifest, self._data, self._added)
         seconds = time.monotonic() - started
         self._unconfirmed[model.round] = RoundScore(round=model.round, score=score, seconds=seconds)
         self._runs.record_score(self._run, model.round, score)

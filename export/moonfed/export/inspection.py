@@ -7,7 +7,7 @@ from typing import Any
 
 from moonfed.blobs.tensors import TensorSpec, model_size
 from moonfed.bundle.files import Bundle
-from moonfed.bundle.manifest import PROTOTYPES, InputSpec, Manifest
+from moonfed.bundle.manifest import CONSTANT, PROTOTYPES, InputSpec, Manifest
 from moonfed.bundle.target import TargetSpec
 from moonfed.formatting import count, iso_time
 from moonfed.signing.bundle_signature import BundleSignature, moment
@@ -101,6 +101,7 @@ def method_rows(manifest: Manifest) -> list[tuple[str, str]]:
         *([("starts from", start.describe(len(manifest.tensors)))] if start else []),
         ("method", _method(manifest)),
         ("optimiser", manifest.plan.optimiser),
+        *([("step schedule", manifest.plan.step_schedule)] if manifest.plan.step_schedule != CONSTANT else []),
         *(("", _hyperparameter(manifest, name)) for name in sorted(manifest.training.hyperparameters)),
         ("training", f"{count(manifest.training.epochs, 'epoch')} a round, batches of {manifest.training.batch_size}"),
         ("augmentation", _augmentation(manifest)),

@@ -12,8 +12,10 @@ from typing import ClassVar, Final
 import torch
 
 import moonfed.plan.custom_operators  # noqa: F401 - defines moonfed::sgd_ and moonfed::adam_
+from moonfed.bundle.manifest import CONSTANT
 from moonfed.errors import InvalidInput
 from moonfed.export.script_utils import present, refilled
+from moonfed.export.step_schedule import read_step_schedule
 from moonfed.validate import require_at_least, require_positive
 
 CLIPPING = ("gradient_clip_value", "gradient_clip_norm")
@@ -21,11 +23,11 @@ CLIPPING = ("gradient_clip_value", "gradient_clip_norm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimiser(ABC):
-    """The settings that all optimisers share, all of them hyperparameters of the plan.
+    """The settings that all optimisers share, all of them but `step_schedule` hyperparameters of the plan.
 
     `gradient_clip_value`: the largest magnitude of an element, `gradient_clip_norm`: the largest L2 norm of all
     gradients together, which are scaled down as by torch.nn.utils.clip_grad_norm_; 0: no limit. Elements are clipped
-    first.
+    first. `step_schedule`: of the learning rate over the steps of a round, see `moonfed.export.step_schedule`.
     """
 
     name: ClassVar[str]
@@ -33,8 +35,10 @@ class Optimiser(ABC):
     weight_decay: float
     gradient_clip_value: float = 0.0
     gradient_clip_norm: float = 0.0
+    step_schedule: str = CONSTANT
 
     def __post_init__(self) -> None:
+        read_step_schedule(self.step_schedule)
         require_positive("learning_rate", self.learning_rate)
         for name in ("weight_decay", *CLIPPING):
             require_at_least(name, getattr(self, name), 0.0)
@@ -45,7 +49,8 @@ class Optimiser(ABC):
 
     def hyperparameters(self) -> dict[str, float]:
         """Return the plan's hyperparameters; limits that are not set are none."""
-        values = {item.name: float(getattr(self, item.name)) for item in fields(self)}
+        names = [item.name for item in fields(self) if item.name != "step_schedule"]
+        values = {name: float(getattr(self, name)) for name in names}
         return {name: value for name, value in values.items() if value or name not in CLIPPING}
 
 
@@ -145,11 +150,13 @@ class SgdOptimiser(torch.nn.Module):
         parameters: list[torch.Tensor],
         gradients: list[torch.Tensor | None],
         hyperparameters: dict[str, float],
+        rate: torch.Tensor | None,
         skip: torch.Tensor | None,
     ) -> None:
         """Update the parameters in place, except those without a gradient, like torch.optim.SGD.
 
-        `skip`: a scalar that is 1 to leave everything unchanged, including the momenta.
+        `rate`: a scalar in place of the hyperparameter `learning_rate`. `skip`: a scalar that is 1 to leave everything
+        unchanged, including the momenta.
         """
         with torch.no_grad():
             torch.ops.moonfed.sgd_(
@@ -159,6 +166,7 @@ class SgdOptimiser(torch.nn.Module):
                 learning_rate=hyperparameters["learning_rate"],
                 momentum=hyperparameters["momentum"],
                 weight_decay=hyperparameters["weight_decay"],
+                rate=rate,
                 skip=skip,
             )
 
@@ -191,11 +199,13 @@ class AdamOptimiser(torch.nn.Module):
         parameters: list[torch.Tensor],
         gradients: list[torch.Tensor | None],
         hyperparameters: dict[str, float],
+        rate: torch.Tensor | None,
         skip: torch.Tensor | None,
     ) -> None:
         """Update the parameters in place, except those without a gradient, like torch.optim.Adam or AdamW.
 
-        `skip`: a scalar that is 1 to leave everything unchanged, including moments and steps.
+        `rate`: a scalar in place of the hyperparameter `learning_rate`. `skip`: a scalar that is 1 to leave everything
+        unchanged, including moments and steps.
         """
         with torch.no_grad():
             torch.ops.moonfed.adam_(
@@ -210,5 +220,6 @@ class AdamOptimiser(torch.nn.Module):
                 epsilon=hyperparameters["epsilon"],
                 weight_decay=hyperparameters["weight_decay"],
                 decoupled=self.decoupled,
+                rate=rate,
                 skip=skip,
             )

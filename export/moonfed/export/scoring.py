@@ -6,7 +6,7 @@ Legend: N samples, B a batch of them, C classes or labels.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from moonfed.errors import InvalidInput
 from moonfed.models.onnx_runtime import ONNX_FORMAT
 from moonfed.plan.inspection.graph import require_self_contained
 from moonfed.tasks import TASKS
+from moonfed.tasks.added_metric import AddedMetric, compute_added
 from moonfed.tasks.figure import drop
 from moonfed.tasks.task import Array, Scorer
 
@@ -98,21 +99,32 @@ class Predictor:
         metrics = self._metrics(kind().scorer(samples.target), samples, kind.metric, observe)
         return Score(metrics=metrics, metric=kind.metric)
 
-    def held_out_score(self, data: HeldOutData, manifest: Manifest) -> HeldOutScore:
+    def held_out_score(self, data: HeldOutData, manifest: Manifest, added: Sequence[AddedMetric] = ()) -> HeldOutScore:
         """Compute all that is recorded of a model's outputs on a test set, batch by batch.
 
-        Raises InvalidInput if no target of the data is known.
+        `added`: metrics of packages, which need all outputs at once. Raises InvalidInput if no target of the data is
+        known, if a metric of a package has the name of one of the task's, and if it fails.
         """
-        target = manifest.target
+        target, outputs = manifest.target, list[Array]()
         scorer = TASKS.build(manifest.task).scorer(target)
         counts = ClassCounts(target) if target.kind in ("class", "mask") else None
-        metrics = self._metrics(scorer, data.samples, manifest.metric, counts.add if counts else None)
+
+        def observe(found: Array, targets: Array) -> None:
+            if counts:
+                counts.add(found, targets)
+            if added:
+                outputs.append(found)
+
+        metrics = self._metrics(scorer, data.samples, manifest.metric, observe)
+        if taken := [metric.name for metric in added if metric.name in metrics]:
+            rest = f", which is the name of one of task {manifest.task.name!r}; rename it in its package"
+            raise InvalidInput(field="metric", value=taken[0], rest=rest)
         return HeldOutScore(
             test_set=data.name,
             sha256=data.sha256,
             samples=len(data.samples),
             metric=manifest.metric,
-            metrics=metrics,
+            metrics={**metrics, **compute_added(added, outputs, data.samples.known_targets(), target)},
             **(counts.fields() if counts else {}),
         )
 

@@ -196,7 +196,7 @@ def _short_round(
     count = len(inputs)
     targets = check_targets(manifest.target, count)
     try:
-        plan.begin_round(model, previous, received, hyperparameters)
+        plan.begin_round(model, previous, received, hyperparameters, 2)
         draws = torch.rand(count, plan.draws_per_sample(), generator=torch.Generator().manual_seed(0))
         if plan.wants_survey(False):
             plan.survey(inputs, targets, 0)

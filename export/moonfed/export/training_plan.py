@@ -17,6 +17,7 @@ from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.optimiser import Optimiser, clipped
 from moonfed.export.reference_encoders import reference_encoders
 from moonfed.export.script_utils import any_channels_last, copy_into
+from moonfed.export.step_schedule import read_step_schedule
 
 
 class TrainingPlan(torch.nn.Module):
@@ -48,6 +49,7 @@ class TrainingPlan(torch.nn.Module):
         self.inference = _eval_twin(network)
         self.criterion = criterion
         self.objective = method.objective()
+        self.schedule = read_step_schedule(optimiser.step_schedule)
         self.optimiser = optimiser.module()
         self.loss_scale = LossScale()
         self.frozen = reference_encoders(network, method.frozen_encoders)
@@ -73,6 +75,7 @@ class TrainingPlan(torch.nn.Module):
         previous_models: list[list[torch.Tensor]],
         received: dict[str, list[torch.Tensor]],
         hyperparameters: dict[str, float],
+        steps: int,
     ) -> None:
         """Copy the weights in, and reset the optimiser."""
         for name in self.hyperparameter_names:
@@ -88,8 +91,10 @@ class TrainingPlan(torch.nn.Module):
             self.frozen.load(0, model)
             for index in range(self.previous):
                 self.frozen.load(1 + index, previous_models[index])
+        device = self.state[0].device
+        self.schedule.begin(steps, device)  # type: ignore[operator]
         self.optimiser.begin(self.trained)  # type: ignore[operator]
-        self.loss_scale.begin(self.state[0].device)
+        self.loss_scale.begin(device)
         self.criterion.begin()
         with torch.no_grad():
             self.objective.begin(self.trained, received, hyperparameters)
@@ -183,7 +188,8 @@ class TrainingPlan(torch.nn.Module):
             )
             skip = self.loss_scale.skip()
             limited = clipped(gradients, self.hyperparameters)  # type: ignore[arg-type]
-            self.optimiser.step(self.trained, limited, self.hyperparameters, skip)  # type: ignore[operator]
+            rate = self.schedule.rate(self.hyperparameters["learning_rate"])  # type: ignore[operator]
+            self.optimiser.step(self.trained, limited, self.hyperparameters, rate, skip)  # type: ignore[operator]
             self.objective.after_step(self.trained, self.hyperparameters, skip)
             self.loss_scale.update()
         return loss

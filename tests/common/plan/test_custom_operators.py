@@ -21,9 +21,9 @@ def lists(*shapes: tuple[int, ...]) -> Lists:
     return parameters, list(gradients), [torch.zeros(shape) for shape in shapes]
 
 
-def step(given: Lists, skip: torch.Tensor | None = None, **values: float) -> None:
+def step(given: Lists, skip: torch.Tensor | None = None, rate: torch.Tensor | None = None, **values: float) -> None:
     chosen: dict[str, Any] = {**VALUES, **values}
-    sgd_(*given, skip=skip, **chosen)
+    sgd_(*given, rate=rate, skip=skip, **chosen)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -76,7 +76,14 @@ def changed(place: int, tensor: torch.Tensor) -> Lists:
 
 
 ONE = torch.zeros(1).expand(4, 3)
-BESIDES: dict[str, Any] = {"learning_rate": 0.01, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "skip": None}
+BESIDES: dict[str, Any] = {
+    "learning_rate": 0.01,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "epsilon": 1e-8,
+    "rate": None,
+    "skip": None,
+}
 Moments = tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]  # means, squares and steps
 
 
@@ -172,15 +179,19 @@ def test_tensors_that_the_kernel_would_read_beyond_are_rejected(name: str) -> No
 @pytest.mark.parametrize(
     "skip", [torch.zeros(0), torch.zeros(2), torch.zeros([], dtype=torch.uint8), torch.zeros([], device="meta")]
 )
-def test_a_flag_that_is_no_number_is_rejected(skip: torch.Tensor) -> None:
+def test_a_flag_or_a_rate_that_is_no_number_is_rejected(skip: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="skip must be one float32 on the parameters' device"):
         step(lists((4,)), skip)
+    with pytest.raises(ValueError, match="rate must be one float32 on the parameters' device"):
+        step(lists((4,)), rate=skip)
 
 
 @torch.jit.script
 def scripted(parameters: list[torch.Tensor], gradients: list[torch.Tensor | None], momenta: list[torch.Tensor]) -> None:
     """Call the operator as a plan does."""
-    torch.ops.moonfed.sgd_(parameters, gradients, momenta, learning_rate=0.1, momentum=0.9, weight_decay=0.0, skip=None)
+    torch.ops.moonfed.sgd_(
+        parameters, gradients, momenta, learning_rate=0.1, momentum=0.9, weight_decay=0.0, rate=None, skip=None
+    )
 
 
 def test_a_plan_cannot_avoid_the_checks() -> None:

@@ -40,6 +40,10 @@ def with_rule(name: str, **settings: Value) -> Manifest:
             make_manifest(server_rule=FedNova(), plan=replace(make_manifest().plan, optimiser="adam")),
             "optimiser is 'adam'",
         ),
+        (
+            make_manifest(server_rule=FedNova(), plan=replace(make_manifest().plan, step_schedule="cosine")),
+            "step_schedule is 'cosine'",
+        ),
         (with_rule("median"), f"server_rule is 'median'; it must be one of {', '.join(SERVER_RULES)}"),
         (with_rule("fedavgm", server_momentum=1.5), "server_momentum is 1.5"),
         (with_rule("fedavgm", speed=2), r"server_rule setting 'speed' \(= 2\) is unknown"),

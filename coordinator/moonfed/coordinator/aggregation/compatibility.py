@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from moonfed.blobs.schema import TensorSpec
-from moonfed.bundle.manifest import CLASS_MEANS, PROTOTYPES, SGD, VARIATE, VARIATE_CHANGE, Manifest
+from moonfed.bundle.manifest import CLASS_MEANS, CONSTANT, PROTOTYPES, SGD, VARIATE, VARIATE_CHANGE, Manifest
 from moonfed.control.run_settings import MEAN, RunSettings
 from moonfed.coordinator.aggregation.prototypes import MASK, MEANS, PRESENT
 from moonfed.coordinator.aggregation.robust.config import DEFAULT_CLIP_FACTOR, DEFAULT_WEIGHT_CAP, build_reducer
@@ -37,6 +37,12 @@ def require_consistent(manifest: Manifest) -> None:
             field="plan.optimiser",
             value=manifest.plan.optimiser,
             rest=f"; with server_rule {rule.name!r}, which counts steps of SGD, it must be {SGD!r}",
+        )
+    if rule.counts_steps and manifest.plan.step_schedule != CONSTANT:
+        raise InvalidInput(
+            field="plan.step_schedule",
+            value=manifest.plan.step_schedule,
+            rest=f"; with server_rule {rule.name!r}, which counts equal steps, it must be {CONSTANT!r}",
         )
     for _, momentum in (
         (0, manifest.training.hyperparameters.get("momentum", 0.0)),

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from moonfed.bundle.manifest import Metric
 from moonfed.control.run_settings import RunSettings
 from moonfed.registry import Value
-
-LOWER_IS_BETTER = ("loss", "error", "rmse", "mae", "perplexity")  # ends of metrics' names
+from moonfed.tasks.figure import is_lower_better
 
 
 def is_done(settings: RunSettings, metric: Metric, metrics: Mapping[int, Mapping[str, float]]) -> str:
@@ -35,7 +34,7 @@ def _is_maximised(name: str, metric: Metric) -> bool:
     """Tell the direction of a metric by its name, which may follow that of what it was measured on."""
     if name in (metric.name, f"holdout_{metric.name}"):
         return metric.maximise
-    return not name.endswith(LOWER_IS_BETTER)
+    return not is_lower_better(name)
 
 
 def _stalled(patience: int, metric: Metric, metrics: Mapping[int, Mapping[str, float]]) -> str:

@@ -87,7 +87,7 @@ def train_round(
 
     with own_stream(accelerator):
         # Before the first step: score and survey the global model.
-        plan.begin_round(model, previous_models, received, spec.hyperparameters)
+        plan.begin_round(model, previous_models, received, spec.hyperparameters, budget.steps)
         score = evaluate(plan, holdout, spec.batch_size, heartbeat) if holdout else None
         if plan.wants_survey(False):
             survey(plan, data, spec.batch_size, budget.taken, heartbeat)
