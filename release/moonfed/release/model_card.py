@@ -1,7 +1,7 @@
 """The model card in Markdown: facts to know before using a model.
 
 After Mitchell et al., Model Cards for Model Reporting (FAT* 2019): details, training, measured quality, limits, use.
-The same facts give the same bytes: it holds no time and no path.
+The same facts give the same bytes: it holds no time and no path. Pictures are files of their own, next to it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from moonfed.release.model_facts import (
     TrainingHistory,
     target_spec,
 )
+from moonfed.release.quality import f1, iou
 from moonfed.release.triton_config import ANY, GraphTensor
 
 CARD_FILE = "MODEL_CARD.md"
@@ -150,6 +151,7 @@ def _quality(results: EvaluationResults) -> list[str]:
         f"On {results.samples:,} samples (sha256 `{results.data_sha256}`): "
         + ", ".join(f"{name} {measured(value)}" for name, value in results.score.metrics.items())
         + ".",
+        *(f"![{picture.caption}]({picture.name})" for picture in results.pictures),
         *([_by_class(results.classes, results.kind)] if results.classes else []),
         *([results.table.caption, _table(results.table.head, _escaped(results.table.rows))] if results.table else []),
     ]
@@ -157,7 +159,7 @@ def _quality(results: EvaluationResults) -> list[str]:
 
 def _by_class(classes: Iterable[ClassScore], kind: Kind) -> str:
     """Write precision and recall, and what the metric is a mean of: the IoU of classes of pixels, the F1 of labels."""
-    mean = {"mask": ("IoU", _iou), "labels": ("F1", _f1)}.get(kind)
+    mean = {"mask": ("IoU", iou), "labels": ("F1", f1)}.get(kind)
     rows = [
         (
             *(_cell(entry.name), _number(entry.precision), _number(entry.recall)),
@@ -168,20 +170,6 @@ def _by_class(classes: Iterable[ClassScore], kind: Kind) -> str:
     ]
     head = ("label" if kind == "labels" else "class", "precision", "recall", *((mean[0],) if mean else ()))
     return _table((*head, "pixels" if kind == "mask" else "samples"), rows)
-
-
-def _iou(entry: ClassScore) -> float | None:
-    """Return what is correct, divided by what belongs to the class or is predicted as it."""
-    if not entry.precision or not entry.recall:
-        return None if entry.precision is None and entry.recall is None else 0.0
-    return 1 / (1 / entry.precision + 1 / entry.recall - 1)
-
-
-def _f1(entry: ClassScore) -> float:
-    """Return the harmonic mean of precision and recall; 0, as for macro F1, if the label neither occurs nor is told."""
-    if not entry.precision or not entry.recall:
-        return 0.0
-    return 2 * entry.precision * entry.recall / (entry.precision + entry.recall)
 
 
 def _evaluations(history: TrainingHistory, results: EvaluationResults | None) -> list[str]:

@@ -11,6 +11,7 @@ export async function show(root, name, version) {
   const { rows } = await get(`/api/runs/${encodeURIComponent(release.run)}/evaluations`, { round: release.round }).catch(() => ({ rows: [] }));
   const files = Object.entries(release.files);
   const [, float32] = files.find(([variant]) => variant === "float32") ?? files[0];
+  const pictures = Object.fromEntries(float32.pictures.map((file) => [file, `/api/models/${encodeURIComponent(name)}/${version}/float32/${encodeURIComponent(file)}`]));
   const sets = rows.map((row) => row.score).filter((score) => score?.confusion.length);
   replace(root,
     h("div", { class: "title" }, h("h1", {}, link(path("models", name), name), ` v${release.version}`)),
@@ -25,7 +26,7 @@ export async function show(root, name, version) {
       sets.length > 0 && float32.evaluation?.classes && card("By class", classTable(float32.evaluation.classes))),
       sets.length ? card(`Confusion matrix, test set ${sets[0].test_set}`, confusion(sets[0].classes.map((one) => one.name), sets[0].confusion))
         : float32.evaluation?.classes?.length > 0 && card("By class", classTable(float32.evaluation.classes))),
-    card("Model card", h("div", { class: "markdown" }, markdown(float32.card))));
+    card("Model card", h("div", { class: "markdown" }, markdown(float32.card, pictures))));
 }
 
 function variants(files, metric) {
