@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,7 @@ class Predictor:
         """
         kind = TASKS.select(task)
         metrics = self._metrics(kind().scorer(samples.target), samples, kind.metric, observe)
-        return Score(metrics=metrics, metric=kind.metric)
+        return Score(metrics=metrics, metric=replace(kind.metric, unit=samples.target.unit))
 
     def held_out_score(self, data: HeldOutData, manifest: Manifest) -> HeldOutScore:
         """Compute all that is recorded of a model's outputs on a test set, batch by batch.

@@ -103,7 +103,6 @@ def _summary(facts: ModelFacts) -> str:
 
 def _model(facts: ModelFacts) -> str:
     target = target_spec(facts.metadata, "the model")
-    nouns = target.noun if target.kind in ("labels", "values") else "classes"
     units = target.units or ("",) * len(target.names)
     names = [_cell(f"{name} ({unit})" if unit else name) for name, unit in zip(target.names, units, strict=True)]
     rows = [
@@ -111,7 +110,7 @@ def _model(facts: ModelFacts) -> str:
         ("sha256", f"`{facts.sha256}`"),
         *((f"input `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.inputs),
         *((f"output `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.outputs),
-        *(((nouns, ", ".join(names)),) if names else ()),
+        *(((target.named, ", ".join(names)),) if names else ()),
         *sorted((_LABELS.get(key, key.replace("_", " ")), f"`{_cell(value)}`") for key, value in facts.metadata.items()
                 if key not in ("target", "input")),
     ]  # fmt: skip
@@ -134,7 +133,8 @@ def _training(history: TrainingHistory) -> list[str]:
         )
         for point in _selected(history.curve)
     ]
-    head = ("round", "devices", metric.name, "loss", *(("",) if metric.share else ()))
+    unit = f" ({_cell(metric.unit)})" if metric.unit else ""
+    head = ("round", "devices", f"{metric.name}{unit}", "loss", *(("",) if metric.share else ()))
     return [
         "## Training",
         _table(("", ""), rows),
@@ -149,7 +149,9 @@ def _quality(results: EvaluationResults) -> list[str]:
     return [
         "## Quality",
         f"On {results.samples:,} samples (sha256 `{results.data_sha256}`): "
-        + ", ".join(f"{name} {measured(value)}" for name, value in results.score.metrics.items())
+        + ", ".join(
+            f"{name} {_with_unit(results.score.metric, name, value)}" for name, value in results.score.metrics.items()
+        )
         + ".",
         *(f"![{picture.caption}]({picture.name})" for picture in results.pictures),
         *([_by_class(results.classes, results.kind)] if results.classes else []),
@@ -191,7 +193,11 @@ def _test_set(score: HeldOutScore) -> list[str]:
 
 
 def _measured(score: HeldOutScore) -> str:
-    found = [f"{name} {measured(value)}" for name, value in score.described().items() if name in score.metrics]
+    found = [
+        f"{name} {_with_unit(score.metric, name, value)}"
+        for name, value in score.described().items()
+        if name in score.metrics
+    ]
     if score.calibration_error is not None:
         bins = f"in {score.calibration_bins} bins of equal width"
         found.append(f"expected calibration error {measured(score.calibration_error)} {bins}")
@@ -224,8 +230,9 @@ def _on_devices(results: DeviceResults, metric: Metric) -> str:
     others = f" {count(results.others, 'other device')} declined or did not answer." * bool(results.others)
     return (
         f"Measured by {count(results.devices, 'device')} on data that they had held out: "
-        f"{metric.label} {measured(results.median)} in the median, {measured(results.worst_decile)} in the "
-        "worst decile. It is worse than the device's own latest model on "
+        f"{metric.label} {measured(results.median, metric.unit)} in the median, "
+        f"{measured(results.worst_decile, metric.unit)} in the worst decile. "
+        "It is worse than the device's own latest model on "
         f"{results.worse:,} of {count(results.compared, 'device')}.{others}"
     )
 
@@ -278,6 +285,10 @@ def _selected(curve: Sequence[CurvePoint]) -> list[CurvePoint]:
 
 def _bar(share: float | None) -> str:
     return "" if share is None else "█" * round(share * WIDTH)
+
+
+def _with_unit(metric: Metric, name: str, value: float) -> str:
+    return measured(value, metric.unit_of(name))
 
 
 def _number(value: float | None) -> str:
