@@ -52,9 +52,8 @@ def iso_time(seconds: float) -> str | None:
     return iso(moment(seconds)) if seconds else None
 
 
-def measured(value: float) -> str:
+def measured(value: float, unit: str = "") -> str:
     """Format a measured number, such as an error in the unit of its values, with about four digits that matter."""
     size = abs(value)
-    if size >= LARGE:
-        return f"{value:.3g}"
-    return f"{value:.1f}" if size >= 1000 else f"{value:.4f}" if size >= 0.001 or not size else f"{value:.3g}"
+    places = ".1f" if 1000 <= size < LARGE else ".4f" if 0.001 <= size < LARGE or not size else ".3g"
+    return f"{value:{places}} {unit}".rstrip()

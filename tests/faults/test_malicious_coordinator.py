@@ -162,6 +162,7 @@ def listed(release: Signed, **fields: Any) -> control_pb2.Release:
         "manifest": to_message(release.ref),
         "signature": to_message(release.signature),
         "metric": ACCURACY,
+        "target": control_pb2.TargetSpec(kind="class", names=["cat", "dog"]),
     }
     return control_pb2.Release(**(usual | fields))
 

@@ -95,6 +95,8 @@ def test_a_release_is_complete_signed_and_predicts_like_the_model(
     assert (found.name, found.version, found.run, found.round) == ("digits", 1, "r", 0)
     manifest = downloaded(client, found, tmp_path)
     assert set(manifest.files("float32")) == {*VARIANT_FILES, LABELS_FILE, "evaluation.json"}
+    assert {name: set(files) for name, files in manifest.pictures.items()} == {"float32": {"confusion.svg"}}
+    assert client.fetch(manifest.pictures["float32"]["confusion.svg"]).read_bytes().startswith(b"<svg ")
     assert manifest.classes == CLASSES
     files = ModelDirectory(tmp_path, "digits").require_verified(1, [release_key(key(1))])
     predicted = Predictor(files["model.onnx"]).predict(trained.test.inputs)

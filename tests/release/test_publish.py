@@ -29,7 +29,7 @@ from tests.support.trained_model import CLASSES, Trained
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_programs")]
 
-VERSION_FILES = {"model.onnx", "MODEL_CARD.md", "bom.cdx.json"}
+VERSION_FILES = {"model.onnx", "MODEL_CARD.md", "bom.cdx.json", "confusion.svg"}
 
 
 def program(*arguments: object, without: str = "") -> subprocess.CompletedProcess[str]:
@@ -241,7 +241,8 @@ def test_a_version_is_signed_on_request(
     (tmp_path / "digits.onnx").write_bytes(checked.graph)
     words = ("repository", tmp_path / "digits.onnx", "--name", "digits", "--output", tmp_path / "models")
     assert program(*words, "--sign", key).returncode == 0
-    assert names(tmp_path / "models" / "digits" / "1") == VERSION_FILES | {"model.sig", "config.pbtxt", "labels.txt"}
+    signed = {"model.sig", "config.pbtxt", "labels.txt"}
+    assert names(tmp_path / "models" / "digits" / "1") == VERSION_FILES - {"confusion.svg"} | signed
     assert verifies(tmp_path / "models" / "digits" / "1", tmp_path / "key.pub")
     assert program(*words, "--sign", key).returncode == 0  # there, and signed
     assert program(*words, "--version", 2).returncode == 0

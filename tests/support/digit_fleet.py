@@ -33,6 +33,7 @@ from moonfed.models.release_manifest import (
     Evaluation,
 )
 from moonfed.plan.training_spec import TrainingSpec
+from moonfed.release.pictures import Picture, confusion
 from moonfed.signing.statement import RELEASE
 from moonfed.transport import client as transport
 from moonfed.v1 import control_pb2, fleet_pb2
@@ -282,6 +283,7 @@ def card_of(name: str, version: int, run: str, round_: int, found: HeldOutScore,
         f"On {found.samples:,} samples (sha256 `{found.sha256}`): accuracy {found.score:.4f}, "
         f"loss {found.metrics['loss']:.4f}, expected calibration error {found.calibration_error:.4f} in 15 bins of "
         "equal width.",
+        f"![{drawn(found).caption}]({drawn(found).name})",
         "| class | precision | recall | samples |\n| --- | --- | --- | --- |\n" + "\n".join(by_class),
         "Samples by class (rows) and predicted class (columns):",
         "\n".join((head, rule, *rows)),
@@ -295,6 +297,10 @@ def card_of(name: str, version: int, run: str, round_: int, found: HeldOutScore,
         '    (probabilities,) = session.run(["probabilities"], {"inputs": batch})',
     ]
     return ("\n\n".join(parts) + "\n").encode()
+
+
+def drawn(found: HeldOutScore) -> Picture:
+    return confusion(found.classes, np.array(found.rows()), "samples")
 
 
 def evaluation_of(found: HeldOutScore) -> bytes:
@@ -316,7 +322,7 @@ def digits_release(calls: OperatorCalls, run: str, bundle: Bundle, version: int,
     weights = next(one.model for one in calls.rounds(run) if one.round == round_ and one.HasField("model"))
     model = model_values(calls.model(weights), DIGITS)
     found = score(model)
-    variants = {}
+    variants, pictures = {}, {}
     for variant, stored in (("float16", np.float16), ("float32", np.float32)):
         graph, own = digits_graph(model, stored), score(model.astype(stored).astype("<f4"))
         variants[variant] = {name: f"{variant} {version} {name}".encode() for name in VARIANT_FILES} | {
@@ -324,6 +330,7 @@ def digits_release(calls: OperatorCalls, run: str, bundle: Bundle, version: int,
             CARD_FILE: card_of("digits", version, run, round_, own, len(graph)),
             EVALUATION_FILE: evaluation_of(own),
         }
+        pictures[variant] = {drawn(own).name: drawn(own).content}
     manifest = release_manifest(
         version,
         name="digits",
@@ -341,10 +348,15 @@ def digits_release(calls: OperatorCalls, run: str, bundle: Bundle, version: int,
             variant: {name: ref_of_bytes(content) for name, content in files.items()}
             for variant, files in variants.items()
         },
+        pictures={
+            variant: {name: ref_of_bytes(content) for name, content in files.items()}
+            for variant, files in pictures.items()
+        },
         evaluation=Evaluation(score=found.score, samples=found.samples, data_sha256=found.sha256),
     )
     written = manifest.to_bytes()
     signature_bytes = signature(written, name="digits", version=version, kind=RELEASE).to_bytes()
-    contents = {ref_of_bytes(content): content for files in variants.values() for content in files.values()}
+    stored_files = (*variants.values(), *pictures.values())
+    contents = {ref_of_bytes(content): content for files in stored_files for content in files.values()}
     contents |= {ref_of_bytes(written): written, ref_of_bytes(signature_bytes): signature_bytes}
     return Signed(manifest, ref_of_bytes(signature_bytes), contents)

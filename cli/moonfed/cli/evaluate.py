@@ -110,5 +110,6 @@ class _ScorePrinter:
         if self._as_json:
             print_json({"round": result.round, **result.score.to_json(), "seconds": round(result.seconds, 3)})
         else:
-            values = "  ".join(f"{name} {measured(value)}" for name, value in result.score.described().items())
+            unit_of, shown = result.score.metric.unit_of, result.score.described().items()
+            values = "  ".join(f"{name} {measured(value, unit_of(name))}" for name, value in shown)
             print(f"round {result.round:3d}  {values}  ({result.seconds:.1f} s)", flush=True)

@@ -126,7 +126,7 @@ def _print(created: CreatedRelease, *, as_json: bool) -> None:
         return
     print(
         f"created version {release.version} of {release.name} from round {release.round} of run {release.run}; "
-        f"{release.metric.name} {measured(release.score or 0.0)} on {release.samples:,} samples"
+        f"{release.metric.name} {measured(release.score or 0.0, release.metric.unit)} on {release.samples:,} samples"
     )
     print(f"variants: {', '.join(release.variants)}")
     for variant, reason in created.dropped.items():

@@ -182,10 +182,17 @@ class Metric:
     name: str  # such as accuracy
     maximise: bool  # whether more is better
     share: bool  # whether it is from 0 to 1, so that differences are points
+    unit: str = ""  # of it and of `mae`, such as EUR; empty: it has none, or values have several
 
     def __post_init__(self) -> None:
         good = bool(_NAME.fullmatch(self.name))
         require(good, "metric.name", self.name[:100], "lower-case letters, digits and _, the first a letter")
+        require(self.unit == "" or self.unit.isprintable(), "metric.unit", self.unit, "printable")
+
+    def unit_of(self, name: str) -> str:
+        """Return the unit of a recorded metric, such as `rmse`, `mae@night` or `holdout_rmse`."""
+        own = name.partition("@")[0].removeprefix("holdout_")
+        return self.unit if own in (self.name, "mae") else ""
 
     @property
     def label(self) -> str:

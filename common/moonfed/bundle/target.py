@@ -103,6 +103,16 @@ class TargetSpec:
         return {"class": "labels", "labels": "labels", "values": "values", "mask": "masks"}.get(self.kind, "targets")
 
     @property
+    def unit(self) -> str:
+        """The unit that all values have; empty if they have none, or several."""
+        return self.units[0] if len(set(self.units)) == 1 else ""
+
+    @property
+    def named(self) -> str:
+        """The word for its names."""
+        return {"labels": "labels", "values": "values"}.get(self.kind, "classes")
+
+    @property
     def is_input(self) -> bool:
         """True if the target follows from the input, so that data need none."""
         return self.kind in ("none", "next")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from moonfed.blobs.store import BlobRef, ref_of_bytes
@@ -69,6 +69,7 @@ class ReleaseManifest:
     metric: Metric = ACCURACY  # by which versions are compared
     evaluation: Evaluation | None = None
     threshold: float | None = None  # the score above which a sample is unusual, where the model gives scores
+    pictures: Mapping[str, Mapping[str, BlobRef]] = field(default_factory=dict)  # that cards show, which devices lack
     format: str = FORMAT
 
     def __post_init__(self) -> None:
@@ -85,6 +86,9 @@ class ReleaseManifest:
             _check_files(f"files of variant {variant!r}", files, VARIANT_FILES)
         _check_files("plan", self.plan, PLAN_FILES)
         require(set(self.plan) == set(PLAN_FILES), "plan", sorted(self.plan), ", ".join(sorted(PLAN_FILES)))
+        for variant, files in self.pictures.items():
+            require(variant in self.variants, "variant of pictures", variant, "one of the release's")
+            _check_files(f"pictures of variant {variant!r}", files, ())
         if self.evaluation:
             self.metric.require_possible(self.metric.name, self.evaluation.score)
             require_whole("samples", self.evaluation.samples, 1)
@@ -100,7 +104,7 @@ class ReleaseManifest:
     @property
     def blobs(self) -> frozenset[BlobRef]:
         """All files of the release, without this manifest and its signature."""
-        every = [self.plan, *self.variants.values()]
+        every = [self.plan, *self.variants.values(), *self.pictures.values()]
         return frozenset(ref for files in every for ref in files.values())
 
     def files(self, variant: str) -> dict[str, BlobRef]:
@@ -126,6 +130,7 @@ class ReleaseManifest:
                 "plan": _document(self.plan),
                 "evaluation": _evaluation_document(self.evaluation),
                 **({} if self.threshold is None else {"threshold": float(self.threshold)}),
+                "pictures": {variant: _document(files) for variant, files in self.pictures.items()},
             }
         )
 
@@ -191,6 +196,7 @@ def _from_document(document: dict[str, Any]) -> ReleaseManifest:
             data_sha256=str(evaluation["data_sha256"]),
         ),
         threshold=float(document["threshold"]) if "threshold" in document else None,
+        pictures={str(variant): _refs(files) for variant, files in document["pictures"].items()},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -232,7 +233,7 @@ def _manifest(
         input=recipe.input,
         target=recipe.target,
         task=selection_of(settings.task),
-        metric=settings.task.metric,
+        metric=replace(settings.task.metric, unit=recipe.target.unit),
         tensors=specs,
         plan=plan,
         files={name: ref_of_bytes(content) for name, content in files.items()},

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from moonfed.bundle.manifest import GRAPH_FILE, Manifest
@@ -101,7 +101,7 @@ def open_evaluator(
 def _require_task(manifest: Manifest) -> None:
     """Raise InvalidInput unless the task's package is installed here, and is the one that the bundle was built with."""
     task = TASKS.build(manifest.task)
-    if task.metric != manifest.metric:
+    if task.metric != replace(manifest.metric, unit=""):
         raise InvalidInput(
             f"task {manifest.task.name!r} has the metric {task.metric.name} here, but the bundle "
             f"{manifest.metric.name}; install the release of its package that the bundle was built with",

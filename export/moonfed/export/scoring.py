@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ BATCH = 256  # samples at once
 _BATCH_VALUES = 1 << 24  # outputs at once
 CALIBRATION_BINS = 15  # of equal width, as in Guo et al., On Calibration of Modern Neural Networks (2017)
 _ERRORS_ONLY = 3
-Observer = Callable[[Array, Array], object]  # of the outputs [B, …] and targets [B, …] of a batch
+Observer = Callable[[Array, Array, Array], object]  # of the outputs, targets and raw inputs [B, …] of a batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +93,11 @@ class Predictor:
     def score(self, samples: DataSet, task: str = CLASSIFICATION.name, observe: Observer | None = None) -> Score:
         """Compute a task's metrics over all samples, batch by batch; InvalidInput if no target is known.
 
-        `observe` gets the outputs and the targets of each batch.
+        `observe` gets the outputs, targets and inputs of each batch.
         """
         kind = TASKS.select(task)
         metrics = self._metrics(kind().scorer(samples.target), samples, kind.metric, observe)
-        return Score(metrics=metrics, metric=kind.metric)
+        return Score(metrics=metrics, metric=replace(kind.metric, unit=samples.target.unit))
 
     def held_out_score(self, data: HeldOutData, manifest: Manifest, added: Sequence[AddedMetric] = ()) -> HeldOutScore:
         """Compute all that is recorded of a model's outputs on a test set, batch by batch.
@@ -136,7 +136,7 @@ class Predictor:
             outputs = self.predict(samples.inputs[batch])
             scorer.add(outputs, targets[batch], samples.inputs[batch])
             if observe:
-                observe(outputs, targets[batch])
+                observe(outputs, targets[batch], samples.inputs[batch])
         found = scorer.metrics()
         if metric.name not in found:
             noun = samples.target.noun
@@ -154,7 +154,7 @@ class ClassCounts:
         self._confusion = np.zeros(classes**2 if self._matrix else 0, np.int64)
         self._bins = np.zeros((3, CALIBRATION_BINS))
 
-    def add(self, outputs: Array, targets: Array) -> None:
+    def add(self, outputs: Array, targets: Array, inputs: Array) -> None:
         """Add probabilities [B, C, …] and classes [B, …], or labels [B, C]."""
         if self._target.kind == "labels":
             applies, found = targets == 1, (outputs >= LIKELY) & (targets != UNKNOWN)
@@ -171,6 +171,12 @@ class ClassCounts:
         if self._matrix:
             self._confusion += _counted(true * self._classes + predicted, self._classes**2)
         self._bins += _by_confidence(outputs.max(axis=1)[known], predicted == true)
+
+    @property
+    def matrix(self) -> Array | None:
+        """The confusion matrix [C, C], by class and by prediction; None of labels and of too many classes."""
+        known = self._matrix and self._target.kind != "labels"
+        return self._confusion.reshape(self._classes, self._classes) if known else None
 
     def scores(self) -> tuple[ClassScore, ...]:
         """Return precision and recall of each class or label."""

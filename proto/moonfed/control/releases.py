@@ -9,6 +9,7 @@ from typing import Literal
 
 from moonfed.blobs.store import BlobRef
 from moonfed.bundle.manifest import ACCURACY, Metric
+from moonfed.bundle.target import NO_TARGET, TargetSpec
 
 DeploymentStatus = Literal["active", "paused", "rolled-back"]
 DeployedState = Literal[
@@ -29,7 +30,7 @@ class Release:
     metric: Metric = ACCURACY  # by which versions are compared
     score: float | None = None  # of its evaluation
     samples: int = 0  # of its evaluation
-    classes: tuple[str, ...] = ()
+    target: TargetSpec = NO_TARGET  # what it predicts
     variants: Mapping[str, BlobRef] = field(default_factory=dict)  # ONNX files, by name such as "float32"
     manifest: BlobRef
     signature: BlobRef

@@ -1110,11 +1110,11 @@ class Release(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
-    CLASSES_FIELD_NUMBER: _builtins.int
     VARIANTS_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
     METRIC_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.int
     created: _builtins.float
@@ -1128,11 +1128,11 @@ class Release(_message.Message):
     @_builtins.property
     def signature(self) -> _blob_pb2.Blob: ...
     @_builtins.property
-    def classes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
-    @_builtins.property
     def variants(self) -> _containers.MessageMap[_builtins.str, _blob_pb2.Blob]: ...
     @_builtins.property
     def metric(self) -> Global___Metric: ...
+    @_builtins.property
+    def target(self) -> Global___TargetSpec: ...
     def __init__(
         self,
         *,
@@ -1144,15 +1144,15 @@ class Release(_message.Message):
         round: _builtins.int = ...,
         manifest: _blob_pb2.Blob | None = ...,
         signature: _blob_pb2.Blob | None = ...,
-        classes: _abc.Iterable[_builtins.str] | None = ...,
         variants: _abc.Mapping[_builtins.str, _blob_pb2.Blob] | None = ...,
         score: _builtins.float | None = ...,
         samples: _builtins.int = ...,
         metric: Global___Metric | None = ...,
+        target: Global___TargetSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "manifest", b"manifest", "metric", b"metric", "score", b"score", "signature", b"signature"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "manifest", b"manifest", "metric", b"metric", "score", b"score", "signature", b"signature", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "classes", b"classes", "created", b"created", "manifest", b"manifest", "metric", b"metric", "name", b"name", "operator", b"operator", "round", b"round", "run", b"run", "samples", b"samples", "score", b"score", "signature", b"signature", "variants", b"variants", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "created", b"created", "manifest", b"manifest", "metric", b"metric", "name", b"name", "operator", b"operator", "round", b"round", "run", b"run", "samples", b"samples", "score", b"score", "signature", b"signature", "target", b"target", "variants", b"variants", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__score: _TypeAlias = _typing.Literal["score"]  # noqa: Y015
     _WhichOneofArgType__score: _TypeAlias = _typing.Literal["_score", b"_score"]  # noqa: Y015
@@ -2477,25 +2477,70 @@ class Metric(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     MAXIMISE_FIELD_NUMBER: _builtins.int
     SHARE_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     maximise: _builtins.bool
     """whether more is better"""
     share: _builtins.bool
     """whether it is from 0 to 1"""
+    unit: _builtins.str
+    """empty: it has none, or values have several"""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         maximise: _builtins.bool = ...,
         share: _builtins.bool = ...,
+        unit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["maximise", b"maximise", "name", b"name", "share", b"share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["maximise", b"maximise", "name", b"name", "share", b"share", "unit", b"unit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Metric: _TypeAlias = Metric  # noqa: Y015
+
+@_typing.final
+class TargetSpec(_message.Message):
+    """What a model predicts; see moonfed.bundle.target."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    SHAPE_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    MEAN_FIELD_NUMBER: _builtins.int
+    DEVIATION_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def units(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def deviation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        shape: _abc.Iterable[_builtins.int] | None = ...,
+        units: _abc.Iterable[_builtins.str] | None = ...,
+        mean: _abc.Iterable[_builtins.float] | None = ...,
+        deviation: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deviation", b"deviation", "kind", b"kind", "mean", b"mean", "names", b"names", "shape", b"shape", "units", b"units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TargetSpec: _TypeAlias = TargetSpec  # noqa: Y015
 
 @_typing.final
 class HeldOutScore(_message.Message):

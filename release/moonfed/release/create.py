@@ -234,13 +234,19 @@ def _upload(
             for variant, files in contents.items()
         },
         plan={name: ref for name, (ref, _) in plan.items()},
+        pictures={
+            variant: {name: ref_of_bytes(content) for name, content in found.pictures.items()}
+            for variant, found in facts.items()
+        },
         evaluation=_evaluation(facts[FLOAT32].results),
         threshold=threshold,
     )
     signed, signature = manifest.to_bytes(), _signature(manifest, options, signer)
     with TemporaryDirectory(prefix="moonfed-") as directory:
         files = dict(plan.values())
-        for content in (signed, signature, *(one for found in contents.values() for one in found.values())):
+        shown = (found.pictures for found in facts.values())
+        every = (one for found in (*contents.values(), *shown) for one in found.values())
+        for content in (signed, signature, *every):
             ref = ref_of_bytes(content)
             files[ref] = Path(directory) / ref.sha256
             files[ref].write_bytes(content)
@@ -251,7 +257,8 @@ def _upload(
 def version_files(facts: ModelFacts, graph: bytes, signer: Signer) -> dict[str, bytes]:
     """Return the files of a version's directory in a model repository, signed with the first key.
 
-    The configuration has no version policy, which each repository has its own, and which signatures do not cover.
+    Its card's pictures are not among them, so that devices, which fetch these, need not fetch those. The configuration
+    has no version policy, which each repository has its own, and which signatures do not cover.
     """
     config = new_config(
         facts.name,

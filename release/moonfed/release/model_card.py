@@ -1,7 +1,7 @@
 """The model card in Markdown: facts to know before using a model.
 
 After Mitchell et al., Model Cards for Model Reporting (FAT* 2019): details, training, measured quality, limits, use.
-The same facts give the same bytes: it holds no time and no path.
+The same facts give the same bytes: it holds no time and no path. Pictures are files of their own, next to it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from moonfed.release.model_facts import (
     TrainingHistory,
     target_spec,
 )
+from moonfed.release.quality import f1, iou
 from moonfed.release.triton_config import ANY, GraphTensor
 
 CARD_FILE = "MODEL_CARD.md"
@@ -102,7 +103,6 @@ def _summary(facts: ModelFacts) -> str:
 
 def _model(facts: ModelFacts) -> str:
     target = target_spec(facts.metadata, "the model")
-    nouns = target.noun if target.kind in ("labels", "values") else "classes"
     units = target.units or ("",) * len(target.names)
     names = [_cell(f"{name} ({unit})" if unit else name) for name, unit in zip(target.names, units, strict=True)]
     rows = [
@@ -110,7 +110,7 @@ def _model(facts: ModelFacts) -> str:
         ("sha256", f"`{facts.sha256}`"),
         *((f"input `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.inputs),
         *((f"output `{tensor.name}`", _tensor(tensor)) for tensor in facts.interface.outputs),
-        *(((nouns, ", ".join(names)),) if names else ()),
+        *(((target.named, ", ".join(names)),) if names else ()),
         *sorted((_LABELS.get(key, key.replace("_", " ")), f"`{_cell(value)}`") for key, value in facts.metadata.items()
                 if key not in ("target", "input")),
     ]  # fmt: skip
@@ -133,7 +133,8 @@ def _training(history: TrainingHistory) -> list[str]:
         )
         for point in _selected(history.curve)
     ]
-    head = ("round", "devices", metric.name, "loss", *(("",) if metric.share else ()))
+    unit = f" ({_cell(metric.unit)})" if metric.unit else ""
+    head = ("round", "devices", f"{metric.name}{unit}", "loss", *(("",) if metric.share else ()))
     return [
         "## Training",
         _table(("", ""), rows),
@@ -148,8 +149,11 @@ def _quality(results: EvaluationResults) -> list[str]:
     return [
         "## Quality",
         f"On {results.samples:,} samples (sha256 `{results.data_sha256}`): "
-        + ", ".join(f"{name} {measured(value)}" for name, value in results.score.metrics.items())
+        + ", ".join(
+            f"{name} {_with_unit(results.score.metric, name, value)}" for name, value in results.score.metrics.items()
+        )
         + ".",
+        *(f"![{picture.caption}]({picture.name})" for picture in results.pictures),
         *([_by_class(results.classes, results.kind)] if results.classes else []),
         *([results.table.caption, _table(results.table.head, _escaped(results.table.rows))] if results.table else []),
     ]
@@ -157,7 +161,7 @@ def _quality(results: EvaluationResults) -> list[str]:
 
 def _by_class(classes: Iterable[ClassScore], kind: Kind) -> str:
     """Write precision and recall, and what the metric is a mean of: the IoU of classes of pixels, the F1 of labels."""
-    mean = {"mask": ("IoU", _iou), "labels": ("F1", _f1)}.get(kind)
+    mean = {"mask": ("IoU", iou), "labels": ("F1", f1)}.get(kind)
     rows = [
         (
             *(_cell(entry.name), _number(entry.precision), _number(entry.recall)),
@@ -168,20 +172,6 @@ def _by_class(classes: Iterable[ClassScore], kind: Kind) -> str:
     ]
     head = ("label" if kind == "labels" else "class", "precision", "recall", *((mean[0],) if mean else ()))
     return _table((*head, "pixels" if kind == "mask" else "samples"), rows)
-
-
-def _iou(entry: ClassScore) -> float | None:
-    """Return what is correct, divided by what belongs to the class or is predicted as it."""
-    if not entry.precision or not entry.recall:
-        return None if entry.precision is None and entry.recall is None else 0.0
-    return 1 / (1 / entry.precision + 1 / entry.recall - 1)
-
-
-def _f1(entry: ClassScore) -> float:
-    """Return the harmonic mean of precision and recall; 0, as for macro F1, if the label neither occurs nor is told."""
-    if not entry.precision or not entry.recall:
-        return 0.0
-    return 2 * entry.precision * entry.recall / (entry.precision + entry.recall)
 
 
 def _evaluations(history: TrainingHistory, results: EvaluationResults | None) -> list[str]:
@@ -203,7 +193,11 @@ def _test_set(score: HeldOutScore) -> list[str]:
 
 
 def _measured(score: HeldOutScore) -> str:
-    found = [f"{name} {measured(value)}" for name, value in score.described().items() if name in score.metrics]
+    found = [
+        f"{name} {_with_unit(score.metric, name, value)}"
+        for name, value in score.described().items()
+        if name in score.metrics
+    ]
     if score.calibration_error is not None:
         bins = f"in {score.calibration_bins} bins of equal width"
         found.append(f"expected calibration error {measured(score.calibration_error)} {bins}")
@@ -236,8 +230,9 @@ def _on_devices(results: DeviceResults, metric: Metric) -> str:
     others = f" {count(results.others, 'other device')} declined or did not answer." * bool(results.others)
     return (
         f"Measured by {count(results.devices, 'device')} on data that they had held out: "
-        f"{metric.label} {measured(results.median)} in the median, {measured(results.worst_decile)} in the "
-        "worst decile. It is worse than the device's own latest model on "
+        f"{metric.label} {measured(results.median, metric.unit)} in the median, "
+        f"{measured(results.worst_decile, metric.unit)} in the worst decile. "
+        "It is worse than the device's own latest model on "
         f"{results.worse:,} of {count(results.compared, 'device')}.{others}"
     )
 
@@ -290,6 +285,10 @@ def _selected(curve: Sequence[CurvePoint]) -> list[CurvePoint]:
 
 def _bar(share: float | None) -> str:
     return "" if share is None else "█" * round(share * WIDTH)
+
+
+def _with_unit(metric: Metric, name: str, value: float) -> str:
+    return measured(value, metric.unit_of(name))
 
 
 def _number(value: float | None) -> str:

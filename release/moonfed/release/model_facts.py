@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from moonfed.bundle.manifest import CLASSIFICATION, InputSpec, Manifest, read_input
 from moonfed.bundle.target import NO_TARGET, Kind, TargetSpec, read_target
 from moonfed.client import DeviceEvaluation, Run
@@ -14,10 +12,10 @@ from moonfed.control.held_out_score import ClassScore, HeldOutScore
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import IF_PRESENT, Source
 from moonfed.export.coordinator_client import CoordinatorClient
-from moonfed.export.scoring import ClassCounts, Predictor, Score
-from moonfed.release.quality import ResultTable, result_table
+from moonfed.export.scoring import Predictor, Score
+from moonfed.release.pictures import Picture
+from moonfed.release.quality import ResultTable, details_of
 from moonfed.release.triton_config import GraphInterface
-from moonfed.tasks.task import Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +61,7 @@ class EvaluationResults:
     kind: Kind = "class"  # of the target
     classes: tuple[ClassScore, ...] = ()
     table: ResultTable | None = None  # that suits the task
+    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +81,11 @@ class ModelFacts:
     def classes(self) -> tuple[str, ...]:
         """The class names in the order of the probabilities; empty if the file has none."""
         return target_spec(self.metadata, "the model").names
+
+    @property
+    def pictures(self) -> dict[str, bytes]:
+        """The files that the model card shows, by name."""
+        return {picture.name: picture.content for picture in self.results.pictures} if self.results else {}
 
     @property
     def labelled(self) -> bool:
@@ -143,24 +147,17 @@ def evaluate_on(graph: bytes, metadata: Mapping[str, str], data: Source) -> Eval
 def evaluate(graph: bytes, metadata: Mapping[str, str], samples: DataSet) -> EvaluationResults:
     """Evaluate the model on samples with targets; raise InvalidInput if there are none."""
     samples.require_samples()
-    kind, limit = samples.target.kind, metadata.get("threshold")
-    counts = ClassCounts(samples.target) if kind in ("class", "labels", "mask") else None
-    outputs = list[Array]()  # of targets that are a few numbers
-
-    def observe(found: Array, targets: Array) -> None:
-        if counts:
-            counts.add(found, targets)
-        elif kind in ("values", "none"):
-            outputs.append(found)
-
-    score = Predictor(graph).score(samples, metadata.get("task", CLASSIFICATION.name), observe)
+    limit = metadata.get("threshold")
+    details = details_of(samples, float(limit) if limit else None)
+    score = Predictor(graph).score(samples, metadata.get("task", CLASSIFICATION.name), details.add)
     return EvaluationResults(
         samples=len(samples),
         data_sha256=samples.sha256(),
         score=score,
-        kind=kind,
-        classes=counts.scores() if counts else (),
-        table=result_table(np.concatenate(outputs), samples, float(limit) if limit else None) if outputs else None,
+        kind=samples.target.kind,
+        classes=details.classes(),
+        table=details.table(),
+        pictures=details.pictures(),
     )
 
 

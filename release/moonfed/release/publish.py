@@ -92,6 +92,7 @@ def publish(
         MODEL_FILE: candidate.graph,
         CARD_FILE: model_card(facts).encode(),
         BILL_FILE: bill_of_materials(facts),
+        **facts.pictures,
     }
     release = ModelRelease(interface=facts.interface, classes=facts.classes if facts.labelled else (), files=files)
     published = directory.publish(

@@ -44,6 +44,7 @@ TOWNS = InputSpec(kind="features", shape=(5000,), table=TableSpec(columns=(WIDE,
         release_manifest(input=INPUT),
         release_manifest(input=TOWNS),
         release_manifest(target=NO_TARGET, metric=ERROR, threshold=0.41),
+        release_manifest(pictures={"int8": {"confusion.svg": ref("drawn")}}),
     ],
 )
 def test_a_manifest_survives_its_bytes(manifest: ReleaseManifest) -> None:
@@ -53,6 +54,7 @@ def test_a_manifest_survives_its_bytes(manifest: ReleaseManifest) -> None:
 def test_a_manifest_names_all_files() -> None:
     assert MANIFEST.files("int8") == dict(MANIFEST.variants["int8"])
     assert {*MANIFEST.files("float32").values(), *MANIFEST.plan.values()} <= MANIFEST.blobs
+    assert ref("drawn") in release_manifest(pictures={"int8": {"confusion.svg": ref("drawn")}}).blobs
     with refused(InvalidInput, "variant", "float16"):
         MANIFEST.files("float16")
 
@@ -78,6 +80,8 @@ VARIANT = dict(MANIFEST.variants["float32"])
         ({"plan": {}}, "plan is"),
         ({"evaluation": Evaluation(score=1.5, samples=1, data_sha256="")}, "accuracy is 1.5"),
         ({"evaluation": Evaluation(score=float("nan"), samples=1, data_sha256="")}, "accuracy is nan"),
+        ({"pictures": {"float16": {}}}, "variant of pictures is 'float16'"),
+        ({"pictures": {"int8": {"../a.svg": ref("x")}}}, "name in pictures of variant 'int8' is"),
         ({"threshold": 0.5}, "threshold is 0.5"),
         ({"target": NO_TARGET, "threshold": float("nan")}, "threshold is nan"),
     ],

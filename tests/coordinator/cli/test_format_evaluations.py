@@ -41,11 +41,12 @@ def test_a_metric_that_is_better_if_lower_has_its_highest_scores_shown() -> None
     scores = (DeviceScore(device="a", samples=20, score=2.5), DeviceScore(device="b", samples=20, score=31234.5))
     found = replace(FOUND, metric=RMSE.metric, scores=scores, median=15618.5, worst_decile=31234.5)
     assert device_evaluation_lines(found)[:2] == [
-        "model 3 on 2 devices: rmse median 15618.5, worst decile 31234.5; worse than the device's own model on 1 of 1",
-        "  highest rmse: b 31234.5 (on 20 samples), a 2.5000 (on 20 samples)",
+        "model 3 on 2 devices: rmse median 15618.5 EUR, worst decile 31234.5 EUR; "
+        "worse than the device's own model on 1 of 1",
+        "  highest rmse: b 31234.5 EUR (on 20 samples), a 2.5000 EUR (on 20 samples)",
     ]
     assert evaluation_lines([Evaluation(run="r", round=3, score=RMSE)])[1:] == [
-        "test set test, model 3: rmse 55000.0, mae 40000.0, r2 -0.5000, loss 3.02e+09, 6 samples"
+        "test set test, model 3: rmse 55000.0 EUR, mae 40000.0 EUR, r2 -0.5000, loss 3.02e+09, 6 samples"
     ]
 
 

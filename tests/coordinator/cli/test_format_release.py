@@ -8,6 +8,8 @@ from typing import get_args
 
 import pytest
 
+from moonfed.bundle.manifest import Metric
+from moonfed.bundle.target import NO_TARGET, TargetSpec, class_target
 from moonfed.control.releases import DeployedDevice, DeployedState, Deployment, Release
 from moonfed.coordinator.cli.format_release import (
     STATES,
@@ -34,7 +36,7 @@ def release(version: int = 3) -> Release:
         round=40,
         manifest=BLOB,
         signature=BLOB,
-        classes=("cat", "dog"),
+        target=class_target(("cat", "dog")),
         variants={"float32": BLOB},
         score=0.9312,
         samples=1000,
@@ -158,3 +160,24 @@ def test_a_thousand_devices_fit_into_a_terminal(devices: int) -> None:
     everything = status_lines(history, fleet)
     assert sum("camera" in line for line in everything) == devices
     assert sum(line.startswith("deployment") for line in everything) == 29
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        (class_target(("cat", "dog")), {"predicts": "2 classes", "classes": "cat, dog", "score": "0.9312"}),
+        (TargetSpec(kind="labels", names=("red",), shape=(1,)), {"predicts": "1 label", "labels": "red"}),
+        (TargetSpec(kind="mask", names=("soil", "crop"), shape=(4, 4)), {"classes": "soil, crop"}),
+        (TargetSpec(kind="values", names=("price",), shape=(1,), units=("EUR",)),
+         {"predicts": "1 value", "values": "price (EUR)", "score": "0.9312 EUR"}),
+        (TargetSpec(kind="values", names=("price", "area"), shape=(2,), units=("EUR", "m²")),
+         {"values": "price (EUR), area (m²)", "score": "0.9312"}),
+        (NO_TARGET, {"predicts": "no targets"}),
+    ],
+)  # fmt: skip
+def test_a_release_says_what_it_predicts_in_which_units(target: TargetSpec, shown: dict[str, str]) -> None:
+    metric = Metric(name="score", maximise=False, share=False, unit=target.unit)
+    lines = release_details(replace(release(), target=target, metric=metric))
+    found = dict(line.split(maxsplit=1) for line in lines)
+    assert {name: found[name].removesuffix(" on 1,000 samples") for name in shown} == shown
+    assert ("classes" in found) == (target.kind in ("class", "mask"))

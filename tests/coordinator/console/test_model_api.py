@@ -39,6 +39,14 @@ def test_a_version_has_cards_and_evaluations(page: Page) -> None:
     assert page.client.get("/api/models/digits/9").status_code == 404
 
 
+def test_a_cards_picture_runs_no_script(page: Page) -> None:
+    assert page.get("/api/models/digits/2")["files"]["float16"]["pictures"] == ["confusion.svg"]
+    shown = page.client.get("/api/models/digits/2/float16/confusion.svg")
+    assert (shown.status_code, shown.headers["content-type"]) == (200, "image/svg+xml")
+    assert "sandbox" in shown.headers["content-security-policy"].split("; ")
+    assert page.client.get("/api/models/digits/2/float16/model.onnx").status_code == 404
+
+
 def test_only_small_genuine_files_are_shown(federation: Federation) -> None:
     async def fetch(ref: BlobRef) -> bytes:
         (operator,) = load_operators(ConsoleSettings(identities=(Path(federation.identity),))).values()

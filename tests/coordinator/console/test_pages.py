@@ -147,6 +147,8 @@ def test_a_version_is_deployed_and_rolled_back(federation: Federation, shown: tu
     browser.click("v2", "td a")
     browser.shows("digits, version 2", ".markdown")
     browser.shows("Confusion matrix", "main")
+    browser.run("document.querySelector('.markdown img').scrollIntoView()")
+    browser.until(lambda: bool(browser.run("return document.querySelector('.markdown img').naturalWidth > 300")))
 
 
 def test_a_device_is_revoked_and_the_trail_shows_it(

@@ -27,6 +27,10 @@ PLACES = ["data/clinic b.npz", "/var/lib/moonfed"]
         ("cannot open /home/joe/a.csv, nor ~/b.csv nor ../c.csv", "cannot open PATH, nor PATH nor PATH"),
         ('he said "a/b c"; file:///home/joe/x is away', 'he said "PATH"; PATH is away'),
         ("ValueError:/home/joe/x", "PATH"),
+        (
+            "'moonfed-data/7/a', 'moonfed-x/7b', 'images/7' and \"my moonfed-bundle/4\" are there",
+            "'PATH', 'PATH', 'PATH' and \"PATH\" are there",
+        ),
     ],
 )  # fmt: skip
 def test_paths_stay_on_the_device(reason: str, message: str) -> None:
@@ -38,6 +42,7 @@ def test_paths_stay_on_the_device(reason: str, message: str) -> None:
     [
         "the plan's interface is torchscript/9; this device runs torchscript/4",
         "the plan's torchscript/9 isn't this device's",
+        "manifest.json has format 'moonfed-bundle/9'; this release reads 'moonfed-bundle/4' and \"torchscript/4\"",
         "the process was killed",
         "this device has 1 samples",
         "have shape [4, 5]; the model takes [N, 6]",

@@ -50,7 +50,7 @@ def test_a_regression_of_diabetes_is_within_5_percent_of_pooled_ridge(tmp_path: 
     found = summary(result)
     assert found["rmse"] == result.score
     assert found["best_rmse"] == min(entry.score for entry in result.rounds)
-    assert found["metric"] == {"name": "rmse", "maximise": False, "share": False}
+    assert found["metric"] == {"name": "rmse", "maximise": False, "share": False, "unit": ""}
     assert result.rounds[-1].other_scores.keys() == {"mae", "r2"}
     assert result.counts.shape == (3, 10), "tenths of the values"
 

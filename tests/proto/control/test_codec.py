@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from moonfed.blobs.store import BlobRef
 from moonfed.bundle.manifest import Metric
+from moonfed.bundle.target import NO_TARGET, TargetSpec
 from moonfed.control import codec
 from moonfed.control.codec import RECORDS, from_message, read_event, to_message
 from moonfed.control.document import document
@@ -27,6 +28,9 @@ from moonfed.v1 import control_pb2
 from tests.proto.control.test_held_out_score import PIXELS, RMSE, SCORE
 from tests.support.refusals import refused
 
+PRICES = TargetSpec(
+    kind="values", names=("price", "area"), shape=(3, 2), units=("EUR", ""), mean=(1.0, 2.0), deviation=(0.5, 3.0)
+)
 TIMES = st.datetimes(datetime(1970, 1, 2), datetime(2100, 1, 1), timezones=st.just(timezone.utc))
 SIMPLE: Mapping[Any, st.SearchStrategy[Any]] = {
     str: st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
@@ -37,6 +41,7 @@ SIMPLE: Mapping[Any, st.SearchStrategy[Any]] = {
     BlobRef: st.builds(BlobRef, st.from_regex("[0-9a-f]{64}", fullmatch=True), st.integers(0, 2**63)),
     HeldOutScore: st.sampled_from([SCORE, RMSE, PIXELS]),
     Metric: st.sampled_from([SCORE.metric, RMSE.metric]),
+    TargetSpec: st.sampled_from([NO_TARGET, PRICES]),
     RunSettings: st.builds(
         RunSettings, rounds=st.integers(1, 1000), cohort=st.sampled_from([Amount(count=3), Amount(fraction=0.5)])
     ),

@@ -55,7 +55,7 @@ RMSE = HeldOutScore(
     test_set="test",
     sha256="a" * 64,
     samples=6,
-    metric=Metric(name="rmse", maximise=False, share=False),
+    metric=Metric(name="rmse", maximise=False, share=False, unit="EUR"),
     metrics={"rmse": 55000.0, "r2": -0.5, "mae": 40000.0, "loss": 3.025e9},
 )
 PIXELS = replace(

@@ -126,10 +126,10 @@ def test_text_for_people_becomes_one_printable_line(sequence: str) -> None:
     assert found.clipped["b"] == 2
     assert list(found.initial_metrics.values()) == [1.0]
     assert len(found.clipped) == 2
-    release = read(control_pb2.Release(name="r", classes=["Grüße, 世界", sequence]))
+    release = read(control_pb2.Release(name="r", target=control_pb2.TargetSpec(names=["Grüße, 世界", sequence])))
     assert isinstance(release, control_pb2.Release)
-    assert release.classes[0] == "Grüße, 世界"
-    assert release.classes[1].isprintable()
+    assert release.target.names[0] == "Grüße, 世界"
+    assert release.target.names[1].isprintable()
 
 
 @pytest.mark.parametrize("content", [b"\xff\xff", b"\x0a\x05abc", b"\x0a\x02\xff\xfe"])

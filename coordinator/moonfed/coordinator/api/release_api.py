@@ -144,7 +144,7 @@ def shown_release(record: ReleaseRecord) -> shown.Release:
         metric=manifest.metric,
         score=evaluation.score if evaluation else None,
         samples=evaluation.samples if evaluation else 0,
-        classes=tuple(manifest.classes),
+        target=manifest.target,
         variants={name: files[MODEL_FILE] for name, files in sorted(manifest.variants.items())},
         manifest=record.ref,
         signature=record.signature,

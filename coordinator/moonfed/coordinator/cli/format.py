@@ -34,9 +34,9 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:,.0f} d"
 
 
-def metric(name: str, value: float) -> str:
+def metric(name: str, value: float, unit: str = "") -> str:
     """Format the value of a metric."""
-    return f"{value:.0f}" if name.endswith("_samples") else measured(value)
+    return f"{value:.0f}" if name.endswith("_samples") else measured(value, unit)
 
 
 def metrics_text(metrics: Mapping[str, float]) -> str:

@@ -9,7 +9,7 @@ from moonfed.control.evaluations import DeviceEvaluation, DeviceScore, Evaluatio
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.coordinator.cli.format import metric
 from moonfed.coordinator.cli.layout import listed, wrap
-from moonfed.formatting import count
+from moonfed.formatting import count, measured
 
 TEST_SETS, CLASSES, GROUPS, NAMES, LOWEST = 3, 3, 4, 4, 5  # shown at most
 WRAPPED = 3  # lines at most, of one that is too long for the terminal
@@ -35,16 +35,17 @@ def evaluation_lines(evaluations: Sequence[Evaluation], width: int | None = None
 def _score_line(round_: int, score: HeldOutScore) -> str:
     lowest = sorted((found.recall, found.name) for found in score.by_class() if found.recall is not None)[:CLASSES]
     classes = ", ".join(f"{name} {recall:.2f}" for recall, name in lowest)
-    values = ", ".join(f"{name} {metric(name, value)}" for name, value in score.described().items())
+    unit_of = score.metric.unit_of
+    values = ", ".join(f"{name} {metric(name, value, unit_of(name))}" for name, value in score.described().items())
     return (
         f"test set {score.test_set}, model {round_}: {values}, {count(score.samples, 'sample')}"
         f"{f'; lowest recall {classes}' if classes else ''}"
     )
 
 
-def _device_score(found: DeviceScore, name: str) -> str:
-    own = "" if found.local_score is None else f", {metric(name, found.local_score)} with its own"
-    return f"{found.device} {metric(name, found.score)}{own} (on {count(found.samples, 'sample')})"
+def _device_score(found: DeviceScore, unit: str) -> str:
+    own = "" if found.local_score is None else f", {measured(found.local_score, unit)} with its own"
+    return f"{found.device} {measured(found.score, unit)}{own} (on {count(found.samples, 'sample')})"
 
 
 def device_evaluation_lines(found: DeviceEvaluation, *, whole: bool = False) -> list[str]:
@@ -52,16 +53,16 @@ def device_evaluation_lines(found: DeviceEvaluation, *, whole: bool = False) -> 
 
     The devices that are not in it follow, all of them if `whole`.
     """
-    state, name = "" if found.closed else ", under way", found.metric.name
+    state, name, unit = "" if found.closed else ", under way", found.metric.name, found.metric.unit
     result = "no device has scored it"
     if found.median is not None and found.worst_decile is not None:
         result = (
-            f"{name} median {metric(name, found.median)}, worst decile {metric(name, found.worst_decile)}; worse than "
-            f"the device's own model on {found.worse:,} of {found.compared:,}"
+            f"{name} median {measured(found.median, unit)}, worst decile {measured(found.worst_decile, unit)}; worse "
+            f"than the device's own model on {found.worse:,} of {found.compared:,}"
         )
     lines = [f"model {found.round} on {count(len(found.scores), 'device')}{state}: {result}"]
     if found.scores:
-        worst = ", ".join(_device_score(one, name) for one in found.worst(LOWEST))
+        worst = ", ".join(_device_score(one, unit) for one in found.worst(LOWEST))
         lines += [f"  {'lowest' if found.metric.maximise else 'highest'} {name}: {worst}"]
     names = sys.maxsize if whole else NAMES
     groups = list(found.skipped)[: None if whole else GROUPS]

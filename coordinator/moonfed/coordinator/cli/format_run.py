@@ -63,7 +63,7 @@ def _rounds(run: Run, rounds: Sequence[Round], most: int, width: int | None, ran
     retried = any(round_.attempt > 1 for round_ in rounds)
     names = [*(name for name in ranked if name in found), *sorted(found.difference(ranked))]
     if width is not None:
-        names = _fitting(names, rounds, width - 9 * retried)
+        names = _fitting(run, names, rounds, width - 9 * retried)
     initial = run.initial_metrics if not rounds or rounds[0].round == 1 else {}
     if not (rounds or initial):
         return []
@@ -72,16 +72,22 @@ def _rounds(run: Run, rounds: Sequence[Round], most: int, width: int | None, ran
         attempt = [""] if retried else []
         rows.insert(0, ["0", *attempt, "", "", *_cells(initial, names), "start"])
     heads = ["round", *(["attempt"] if retried else []), "updates", "seconds", *names, "outcome"]
-    return ["", *table(heads, rows[-most:], width)]
+    return ["", *table([_headed(run, head) for head in heads], rows[-most:], width)]
 
 
-def _fitting(known: Iterable[str], rounds: Sequence[Round], width: int) -> list[str]:
+def _headed(run: Run, name: str) -> str:
+    """Return a metric's name with its unit."""
+    unit = run.metric.unit_of(name)
+    return f"{name} ({unit})" if unit else name
+
+
+def _fitting(run: Run, known: Iterable[str], rounds: Sequence[Round], width: int) -> list[str]:
     """Return the first metrics, as many as fit next to the other columns."""
     names = []
     updates = max((len(_updates(round_)) for round_ in rounds), default=0)
     left = width - len("round") - max(updates, len("updates")) - len("seconds") - 3 * 2 - OUTCOME_COLUMNS
     for name in known:
-        needed = max(len(name), 6) + 2
+        needed = max(len(_headed(run, name)), 6) + 2
         if needed <= left:
             left -= needed
             names.append(name)

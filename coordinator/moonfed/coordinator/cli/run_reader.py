@@ -193,6 +193,7 @@ class RunReader:
             manifest = self._verified_release(max(own, key=lambda release: release.created))
             wanted = (MODEL_FILE, CARD_FILE, EVALUATION_FILE)
             refs = {name: ref for name, ref in manifest.files(FLOAT32).items() if name in wanted}
+            refs |= manifest.pictures.get(FLOAT32, {})
             return self._named(f"release/{manifest.name}-{manifest.version}", refs)
         bundle = self._bundle()
         if bundle is None:

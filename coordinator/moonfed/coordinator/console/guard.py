@@ -91,7 +91,7 @@ class Guard:
 
     def _add_headers(self, headers: MutableHeaders, path: str) -> None:
         for name, value in HEADERS.items():
-            headers[name] = value
+            headers.setdefault(name, value)
         headers["Cache-Control"] = "no-store" if path.startswith("/api/") else "no-cache"
         if self._secure:
             headers["Strict-Transport-Security"] = "max-age=31536000"

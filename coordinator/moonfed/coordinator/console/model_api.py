@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -11,15 +10,17 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from moonfed.blobs.store import BlobRef
-from moonfed.client import AsyncCoordinator, DeployedDevice
+from moonfed.client import AsyncCoordinator, DeployedDevice, Release
 from moonfed.control.document import document
 from moonfed.coordinator.console.access import Access
+from moonfed.coordinator.console.assets import TYPES
 from moonfed.coordinator.console.responses import rows_response
-from moonfed.errors import ResourceExhausted
+from moonfed.errors import NotFound, ResourceExhausted
 from moonfed.models.release_manifest import CARD_FILE, EVALUATION_FILE, ReleaseManifest
 from moonfed.v1 import control_pb2
 
-MOST_BYTES = 1 << 20  # of a manifest, card or evaluation that the console shows
+MOST_BYTES = 1 << 20  # of a manifest, card, picture or evaluation that the console shows
+_PICTURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"  # an engineer's SVG runs no script
 
 
 class ModelApi:
@@ -35,6 +36,7 @@ class ModelApi:
             Route("/api/models/{name}", self.model),
             Route("/api/models/{name}/devices", self.devices),
             Route("/api/models/{name}/{version:number}", self.version),
+            Route("/api/models/{name}/{version:number}/{variant}/{picture}", self.picture),
         ]
 
     async def models(self, request: Request) -> Response:
@@ -56,10 +58,24 @@ class ModelApi:
     async def version(self, request: Request) -> Response:
         """Return one version with the card and the evaluation of each variant."""
         client = self._access.operator(request).client
-        release = await client.release(request.path_params["name"], version=request.path_params["version"])
-        manifest = ReleaseManifest.from_bytes(await fetch_small(client, release.manifest))
-        variants = {name: await _variant(client, files) for name, files in sorted(manifest.variants.items())}
+        release, manifest = await self._manifest(request)
+        variants = {name: await _variant(client, manifest, name) for name in sorted(manifest.variants)}
         return JSONResponse(document(release) | {"files": variants})
+
+    async def picture(self, request: Request) -> Response:
+        """Return a picture of a variant's card."""
+        _, manifest = await self._manifest(request)
+        asked = request.path_params
+        ref = manifest.pictures.get(asked["variant"], {}).get(asked["picture"])
+        if ref is None:
+            raise NotFound(f"the release has no picture {asked['picture']!r}", field="picture", value=asked["picture"])
+        content = await fetch_small(self._access.operator(request).client, ref)
+        return Response(content, media_type=TYPES[".svg"], headers={"Content-Security-Policy": _PICTURE_POLICY})
+
+    async def _manifest(self, request: Request) -> tuple[Release, ReleaseManifest]:
+        client = self._access.operator(request).client
+        release = await client.release(request.path_params["name"], version=request.path_params["version"])
+        return release, ReleaseManifest.from_bytes(await fetch_small(client, release.manifest))
 
 
 async def _models(client: AsyncCoordinator, name: str) -> Response:
@@ -78,8 +94,9 @@ async def fetch_small(client: AsyncCoordinator, ref: BlobRef) -> bytes:
     return await client.connection.fetch(ref)
 
 
-async def _variant(client: AsyncCoordinator, files: Mapping[str, BlobRef]) -> dict[str, Any]:
-    """Return a variant's card and evaluation, with its files' sizes."""
+async def _variant(client: AsyncCoordinator, manifest: ReleaseManifest, variant: str) -> dict[str, Any]:
+    """Return a variant's card and evaluation, with its files' sizes and its pictures' names."""
+    files = manifest.files(variant)
     card = await fetch_small(client, files[CARD_FILE])
     evaluation = None
     if EVALUATION_FILE in files:
@@ -87,6 +104,7 @@ async def _variant(client: AsyncCoordinator, files: Mapping[str, BlobRef]) -> di
     return {
         "card": card.decode("utf-8", "replace"),
         "evaluation": evaluation,
+        "pictures": sorted(manifest.pictures.get(variant, {})),
         "files": [{"name": name, "bytes": ref.size, "sha256": ref.sha256} for name, ref in sorted(files.items())],
     }
 

@@ -8,7 +8,10 @@ from pathlib import Path
 
 HIDDEN = "PATH"
 _CALLABLE = re.compile(r"[\w.]+:\w+")  # data from the user's code, not a path
-_QUOTED = re.compile(r"(?<!\w)b?(?:'[^'\n]*/[^'\n]*'|\"[^\"\n]*/[^\"\n]*\")")  # an apostrophe opens nothing
+_FORMAT = r"(?:moonfed-[a-z]+|torchscript)/\d+"
+_QUOTED = re.compile(  # an apostrophe opens nothing
+    rf"(?<!\w)b?(?:'(?!{_FORMAT}')[^'\n]*/[^'\n]*'|\"(?!{_FORMAT}\")[^\"\n]*/[^\"\n]*\")"
+)
 _BARE = re.compile(r"(?<![\w.])(?:\w+:)?(?:~\w*|\.{1,2})?/+[^\s'\",;/][^\s'\",;]*")
 
 _FINAL = re.compile(rf": ['\"]?{HIDDEN}['\"]?$")  # which only named the path
@@ -17,8 +20,8 @@ _FINAL = re.compile(rf": ['\"]?{HIDDEN}['\"]?$")  # which only named the path
 def without_paths(reason: str, paths_to_hide: Sequence[str]) -> str:
     """Replace every path in a reason by PATH: those of `paths_to_hide`, what is below them, and any other.
 
-    A path is quoted text with a slash, or text that begins with one; names such as `torchscript/4` are left alone. One
-    that only follows the reason, after a colon, is left out.
+    A path is quoted text with a slash, or text that begins with one; names of formats such as 'moonfed-bundle/4' are
+    left alone. One that only follows the reason, after a colon, is left out.
     """
     reason = _QUOTED.sub(lambda found: f"{found[0][-1]}{HIDDEN}{found[0][-1]}", reason)
     for path in sorted(_spellings(paths_to_hide), key=len, reverse=True):

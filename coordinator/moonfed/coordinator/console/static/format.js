@@ -22,9 +22,18 @@ export function measured(value, metric, digits = 2) {
   return size >= 1000 ? whole.format(Math.round(value)) : size >= 0.001 || size === 0 ? fixed(value) : value.toPrecision(3);
 }
 
-export function titled(name) {
-  const words = name.replaceAll("_", " ");
-  return words[0].toUpperCase() + words.slice(1);
+export function withUnit(value, metric, digits) {
+  return metric.unit ? `${measured(value, metric, digits)} ${metric.unit}` : measured(value, metric, digits);
+}
+
+// A metric's name, with its unit.
+export function named({ name, unit }) {
+  return unit ? `${name} (${unit})` : name;
+}
+
+export function titled(metric) {
+  const words = metric.name.replaceAll("_", " ");
+  return named({ name: words[0].toUpperCase() + words.slice(1), unit: metric.unit });
 }
 
 export function bytes(value) {

@@ -1,8 +1,9 @@
 // The part of Markdown that model cards use, as elements. Anything else is text.
+// pictures: the address of each picture by its name; others are text, too.
 
 import { h } from "./dom.js";
 
-export function markdown(source) {
+export function markdown(source, pictures = {}) {
   const lines = source.replaceAll("\r", "").split("\n");
   const found = [];
   let place = 0;
@@ -14,9 +15,13 @@ export function markdown(source) {
   while (place < lines.length) {
     const line = lines[place];
     const heading = line.match(/^(#{1,4}) (.+)$/);
+    const picture = line.match(/^!\[([^\]]*)\]\(([\w.-]+)\)$/);
     if (!line.trim()) place++;
     else if (heading) {
       found.push(h(`h${Math.min(heading[1].length + 2, 6)}`, {}, inline(heading[2])));
+      place++;
+    } else if (picture && Object.hasOwn(pictures, picture[2])) {
+      found.push(h("figure", {}, h("img", { src: pictures[picture[2]], alt: picture[1], loading: "lazy" }), h("figcaption", { class: "quiet" }, picture[1])));
       place++;
     } else if (line.startsWith("    ")) {
       found.push(h("pre", { tabindex: "0" }, take((one) => one.startsWith("    ") || !one.trim()).map((one) => one.slice(4)).join("\n").trimEnd()));

@@ -15,7 +15,7 @@ export async function show(root) {
         const newest = rows.findLast((row) => row.name === name);
         const deployment = deployments.find((one) => one.name === name);
         return h("section", { class: "card model" }, h("h2", {}, link(path("models", name), name), " ", h("span", { class: "quiet" }, `v${newest.version}`)),
-          h("div", { class: "tiles" }, h("div", { class: "tile" }, h("span", { class: "name" }, titled(newest.metric.name)), h("strong", {}, measured(newest.score, newest.metric)), h("span", { class: "note" }, newest.samples ? count(newest.samples, "sample") : "not evaluated")),
+          h("div", { class: "tiles" }, h("div", { class: "tile" }, h("span", { class: "name" }, titled(newest.metric)), h("strong", {}, measured(newest.score, newest.metric)), h("span", { class: "note" }, newest.samples ? count(newest.samples, "sample") : "not evaluated")),
             h("div", { class: "tile" }, h("span", { class: "name" }, "Variants"), h("strong", {}, Object.keys(newest.variants).length), h("span", { class: "note" }, Object.keys(newest.variants).join(", "))),
             h("div", { class: "tile" }, h("span", { class: "name" }, "From"), h("strong", {}, `round ${newest.round}`), h("span", { class: "note" }, link(path("runs", newest.run), newest.run)))),
           deployment ? h("div", {}, h("p", {}, deploymentBadge(deployment), ` v${deployment.version} on ${count(deployment.chosen)} of ${count(deployment.matching, "device")}, ${ago(deployment.created)} by ${deployment.operator}`), stateBar(deployment.states))

@@ -5,7 +5,7 @@ import { chartGrid, lineChart, stackChart } from "./charts.js";
 import { confusion, classTable } from "./confusion.js";
 import { action, confirm, notice } from "./dialog.js";
 import { badge, card, facts, h, link, path, replace } from "./dom.js";
-import { ago, bytes, count, duration, fixed, measured, moment, titled } from "./format.js";
+import { ago, bytes, count, duration, fixed, measured, moment, titled, withUnit } from "./format.js";
 import { OpenRound } from "./open_round.js";
 import { status } from "./runs.js";
 import { OUTCOMES, PHASES, curves, newestScore, score, stacked } from "./series.js";
@@ -26,7 +26,7 @@ export async function show(root, name) {
   const evaluations = h("div", {});
   const open = new OpenRound();
   const { metric } = run;
-  const quality = lineChart(`${titled(metric.name)} by round, ${metric.maximise ? "higher" : "lower"} is better`, (value) => measured(value, metric));
+  const quality = lineChart(`${titled(metric)} by round, ${metric.maximise ? "higher" : "lower"} is better`, (value) => measured(value, metric));
   const loss = lineChart("Loss by round", (value) => fixed(value, 3));
   const label = (place) => (rows[place - 1] ? String(rows[place - 1].round) : "");
   const phases = stackChart("Seconds by phase", duration, label);
@@ -52,7 +52,7 @@ export async function show(root, name) {
     const sum = (field) => rows.reduce((total, row) => total + row[field], 0);
     replace(summary, h("div", { class: "tiles" },
       tile("Rounds", `${count(run.round)} of ${count(run.settings.rounds)}`, h("progress", { max: run.settings.rounds, value: run.round, "aria-label": "Rounds" })),
-      tile(titled(metric.name), measured(metrics.value, metric, 1), metrics.where), tile("Loss", fixed(metrics.loss, 3), metrics.where),
+      tile(titled(metric), measured(metrics.value, metric, 1), metrics.where), tile("Loss", fixed(metrics.loss, 3), metrics.where),
       tile("Eligible online", count(run.eligible), run.checking ? `${count(run.checking)} still checking` : ""),
       tile("Last round", newest ? duration(newest.seconds) : "–"),
       tile("Received", bytes(sum("received_bytes")), `${bytes(sum("sent_bytes"))} sent`)),
@@ -180,7 +180,7 @@ function roundTable(run, metric) {
     { name: "round", label: "Round", width: "92px", kind: "number", sort: (row) => row.round * 1000 + row.attempt,
       cell: (row) => (row.attempt > 1 || row.status !== "committed" ? `${row.round} (${row.attempt})` : row.round) },
     { name: "status", label: "Status", width: "112px", cell: (row) => badge(row.status === "committed" ? "good" : "bad", row.status), sort: (row) => row.status },
-    { name: "value", label: titled(metric.name), width: "112px", kind: "number", cell: (row) => scored(row, "value", (value) => measured(value, metric)), sort: (row) => score(row.metrics, metric).value ?? null },
+    { name: "value", label: titled(metric), width: "112px", kind: "number", cell: (row) => scored(row, "value", (value) => measured(value, metric)), sort: (row) => score(row.metrics, metric).value ?? null },
     { name: "loss", label: "Loss", width: "88px", kind: "number", wide: true, cell: (row) => scored(row, "loss", fixed), sort: (row) => score(row.metrics, metric).loss ?? null },
     { name: "updates", label: "Updates", width: "92px", kind: "number", cell: (row) => `${row.updates} of ${row.counted + row.missing}`, sort: (row) => row.updates },
     { name: "incidents", label: "Incidents", width: "96px", kind: "number", wide: true, cell: (row) => row.incidents || "–", sort: (row) => row.incidents },
@@ -215,8 +215,8 @@ async function showRound(run, row) {
 
 function scoreFacts({ metric, metrics, calibration_error: error }) {
   const others = Object.keys(metrics).filter((name) => name !== metric.name && name !== "loss").sort();
-  const shown = [[metric.name, measured(metrics[metric.name], metric)], ...[...others, "loss"].filter((name) => name in metrics && name !== metric.name)
-    .map((name) => [name, measured(metrics[name], {})])];
+  const shown = [[metric.name, withUnit(metrics[metric.name], metric)], ...[...others, "loss"].filter((name) => name in metrics && name !== metric.name)
+    .map((name) => [name, withUnit(metrics[name], { unit: name === "mae" ? metric.unit : "" })])];
   return (error === null ? shown : [...shown, ["calibration error", fixed(error)]]).map(([name, value]) => [name.replaceAll("_", " "), value]);
 }
 
@@ -229,7 +229,7 @@ function testSet({ round, score: found }) {
 }
 
 function onDevices(found) {
-  const shown = (value) => measured(value, found.metric, 1), word = found.metric.name.replaceAll("_", " ");
+  const shown = (value) => withUnit(value, found.metric, 1), word = found.metric.name.replaceAll("_", " ");
   return card(`Evaluation on devices, model of round ${found.round}`,
     found.scores > 0 ? facts([["devices", count(found.scores)], [`median ${word}`, shown(found.median)], ["worst decile", shown(found.worst_decile)],
       ["worse than the device's own", `${count(found.worse)} of ${count(found.compared)}`]]) : h("p", { class: "quiet" }, "No device has scored it yet."),
