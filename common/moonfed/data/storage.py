@@ -162,7 +162,7 @@ def map_file(file: Path | IO[bytes], dtype: npt.DTypeLike, shape: tuple[int, ...
     """Map an array in a file for reading; raise ValueError or OSError if the file is too short."""
     if not prod(shape):
         return np.empty(shape, dtype)
-    return np.memmap(file, dtype, "r", offset, shape)  # type: ignore[call-overload, no-any-return]
+    return np.memmap(file, dtype, "r", offset, shape)
 
 
 def place_of(array: Array) -> tuple[Path, int] | None:

@@ -25,8 +25,9 @@ def test_samples_are_as_the_data_source_gave_them() -> None:
     for count, holdout in ((7, 0.3), (30, 0.0), (1, 0.0), (0, 0.0)):
         inputs = generator.integers(0, 256, (count, 3, 5, 1), dtype=np.uint8)
         samples = DataSet(inputs=inputs, targets=np.arange(count), target=CLASSES)
-        *counts, classes, _ = write_samples(written, samples, spec, holdout)
-        assert counts == [count - round(count * holdout), round(count * holdout)]
+        trained_on, kept, classes, _ = write_samples(written, samples, spec, holdout)
+        counts = trained_on, kept
+        assert counts == (count - round(count * holdout), round(count * holdout))
         trained, held_out = map_samples(readable, spec, CLASSES, *counts)
         assert sorted([*trained.targets, *held_out.targets]) == list(range(count))
         assert classes == sorted(trained.targets), "those that are only held out do not count"
@@ -45,14 +46,14 @@ def test_samples_without_room_in_memory_stay_in_their_files(tmp_path: Path) -> N
     mapped = replace(samples, inputs=storage.keep("inputs", inputs), targets=storage.keep("targets", masks))
     written, readable = shared_file()
     for some, names in ((mapped, {"inputs", "targets"}), (replace(mapped, targets=masks), {"inputs"})):
-        *counts, _, none = write_samples(written, some, spec, 0.2, room=900)
+        *_, none = write_samples(written, some, spec, 0.2, room=900)
         assert none == {}, "there is room for both"
-        expected = map_samples(readable, spec, target, *counts)
+        expected = map_samples(readable, spec, target, 24, 6)
         wanted = [(part.inputs.copy(), part.targets.copy()) for part in expected]
         *_, files = write_samples(written, some, spec, 0.2, room=899)
         assert files.keys() == names
         opened = {name: (os.open(path, os.O_RDONLY), begin) for name, (path, begin) in files.items()}
-        parts = map_samples(readable, spec, target, *counts, opened)
+        parts = map_samples(readable, spec, target, 24, 6, opened)
         for part, (some_inputs, some_targets) in zip(parts, wanted, strict=True):
             part.expect(range(2))
             found = part.chunk(slice(None))

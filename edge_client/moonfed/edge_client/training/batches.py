@@ -69,7 +69,7 @@ class BatchFeed:
             resident.begin([pair for pair in filled if pair[0].device == pair[1].device], positions)
             fetched.begin([pair for pair in filled if pair[0].device != pair[1].device], positions)
         if self._data.expect:
-            self._ahead = expected(parts[0][1], self._data.expect)
+            self._ahead = expected(parts[0][1].unbind(0), self._data.expect)
 
     def fill(self) -> None:
         """Copy the epoch's next batch into the buffers."""

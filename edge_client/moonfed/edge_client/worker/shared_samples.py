@@ -137,7 +137,7 @@ def map_samples(
     *parts, end = _parts(spec, target, samples, held_out)
     memory = mmap.mmap(file, end[0], access=mmap.ACCESS_COPY) if end[0] else mmap.mmap(-1, 1, access=mmap.ACCESS_COPY)
     arrays = [_array(memory, part) for part in parts]
-    return MappedSamples(*arrays[:2]), MappedSamples(*arrays[2:4])
+    return MappedSamples(arrays[0], arrays[1]), MappedSamples(arrays[2], arrays[3])
 
 
 def _map_files(
