@@ -14,6 +14,7 @@ import numpy.typing as npt
 from moonfed.blobs.store import ref_of_file
 from moonfed.bundle.manifest import InputSpec
 from moonfed.bundle.target import UNKNOWN, TargetSpec
+from moonfed.data.storage import Storage, chunks, is_mapped
 from moonfed.data.table_spec import TableSpec
 from moonfed.errors import InvalidInput
 
@@ -107,12 +108,14 @@ def check_data_set(
     file: Path | None = None,
     files: Sequence[Path] = (),
     notes: tuple[str, ...] = (),
+    storage: Storage | None = None,
 ) -> DataSet:
     """Convert a user's arrays to samples; InvalidInput names the field, what was found and what is allowed.
 
     `targets`: None if the source has none. `origin`: the file or function that they came from, for the message.
+    Mapped arrays stay where they are, if need be converted in `storage`.
     """
-    raw = check_inputs(inputs, spec, origin)
+    raw = check_inputs(inputs, spec, origin, storage)
     return DataSet(
         inputs=raw,
         targets=None if targets is None else check_targets(targets, len(raw), target, origin),
@@ -143,15 +146,16 @@ def check_targets(values: object, count: int, target: TargetSpec, origin: str) -
     if target.kind == "values":
         return _check_values(found, origin)
     most = len(target.names) - 1 if target.kind == "mask" else 1
-    whole = found.dtype.kind in "iub" or (found.dtype.kind == "f" and bool((found == np.floor(found)).all()))
-    bad = found[(found != UNKNOWN) & ((found < 0) | (found > most))] if whole else found.reshape(-1)[:1]
-    if bad.size:
-        raise InvalidInput(
-            f"targets of {origin} hold {bad[0]}; the task takes 0 to {most}, or {UNKNOWN} for what is unknown",
-            field="targets",
-            value=str(bad[0]),
-        )
-    return np.ascontiguousarray(found.astype(np.uint8))
+    for part in chunks(found):
+        whole = part.dtype.kind in "iub" or (part.dtype.kind == "f" and bool((part == np.floor(part)).all()))
+        bad = part[(part != UNKNOWN) & ((part < 0) | (part > most))] if whole else part.reshape(-1)[:1]
+        if bad.size:
+            raise InvalidInput(
+                f"targets of {origin} hold {bad[0]}; the task takes 0 to {most}, or {UNKNOWN} for what is unknown",
+                field="targets",
+                value=str(bad[0]),
+            )
+    return np.ascontiguousarray(found.astype(np.uint8, copy=False))
 
 
 def _check_values(found: Targets, origin: str) -> Targets:
@@ -162,8 +166,8 @@ def _check_values(found: Targets, origin: str) -> Targets:
             value=str(found.dtype),
         )
     with np.errstate(over="ignore"):  # becomes infinite, which is rejected below
-        values = found.astype(np.float32)
-    if not np.isfinite(values).all():
+        values = found.astype(np.float32, copy=False)
+    if not _finite(values):
         raise InvalidInput(f"targets of {origin} hold NaN or infinite values; all must be finite", field="targets")
     return np.ascontiguousarray(values)
 
@@ -222,17 +226,15 @@ def _meaning(targets: npt.NDArray[Any]) -> str:
     return ", with several ones in a row, which need task 'multilabel'" if (ones > 1).any() else ""
 
 
-def check_inputs(inputs: object, spec: InputSpec, origin: str) -> Inputs:
+def check_inputs(inputs: object, spec: InputSpec, origin: str, storage: Storage | None = None) -> Inputs:
     """Convert a user's array to contiguous inputs, with the same errors.
 
     Features of other floating-point types are converted; pixels must be uint8, since the range of others is ambiguous.
+    Mapped inputs stay mapped.
     """
     raw = np.asarray(inputs)
-    if spec.kind == "tokens" and raw.dtype.kind in "iu":
-        raw = raw.astype(spec.dtype, copy=False)
-    if spec.dtype == "float32" and raw.dtype.kind == "f":
-        with np.errstate(over="ignore"):  # becomes infinite, which is rejected below
-            raw = raw.astype(spec.dtype, copy=False)
+    if spec.dtype != raw.dtype and raw.dtype.kind in ("iu" if spec.kind == "tokens" else "f"):
+        raw = _converted(raw, spec, storage)
     if raw.dtype != np.dtype(spec.dtype):
         raise InvalidInput(
             f"inputs of {origin} have dtype {raw.dtype}; the model takes {spec.dtype}",
@@ -252,6 +254,22 @@ def check_inputs(inputs: object, spec: InputSpec, origin: str) -> Inputs:
             f"{len(spec.vocabulary)} tokens, 0 to {len(spec.vocabulary) - 1}",
             field="token",
         )
-    if raw.dtype.kind == "f" and not np.isfinite(raw).all():
+    if raw.dtype.kind == "f" and not _finite(raw):
         raise InvalidInput(f"inputs of {origin} hold NaN or infinite values; all must be finite")
-    return np.require(raw, requirements=["C", "W"])
+    return np.require(raw, requirements=["C"] if is_mapped(raw) else ["C", "W"])
+
+
+def _converted(raw: Inputs, spec: InputSpec, storage: Storage | None) -> Inputs:
+    if spec.dtype == "uint8":
+        return raw
+    with np.errstate(over="ignore"):  # becomes infinite, which is rejected later
+        if not is_mapped(raw) or raw.ndim == 0:
+            return raw.astype(spec.dtype)
+        rows = (storage or Storage()).rows("inputs", raw.shape[1:], spec.dtype, len(raw))
+        for part in chunks(raw):
+            rows.append(part.astype(spec.dtype))
+    return rows.array()
+
+
+def _finite(values: Inputs) -> bool:
+    return all(bool(np.isfinite(part).all()) for part in chunks(values))

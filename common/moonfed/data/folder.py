@@ -26,11 +26,12 @@ from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import DataSet, check_data_set
 from moonfed.data.fingerprint import folder_fingerprint
 from moonfed.data.flaws import Flaw, Flaws, UnusableImage
-from moonfed.data.folder_targets import IMAGES, anomalies, listed_targets, mask_files, read_masks
+from moonfed.data.folder_targets import IMAGES, anomalies, listed_targets, mask_files, read_mask
 from moonfed.data.image_folder import ImageFolder
 from moonfed.data.images import decode_image, require_images, require_pillow
 from moonfed.data.source import IGNORED, REQUIRED, HeartbeatCallback, LabelUse, report
 from moonfed.data.spelling import NUMBER, Names
+from moonfed.data.storage import Storage
 from moonfed.data.texts import holds_texts, read_texts
 from moonfed.errors import InvalidInput, NotFound
 
@@ -77,25 +78,25 @@ class FolderSource:
         target: TargetSpec,
         heartbeat: HeartbeatCallback = lambda: None,
         labels: LabelUse = REQUIRED,
+        storage: Storage | None = None,
     ) -> DataSet:
         """Read all images that can be used; count what is left out, and log it if it has changed.
 
         Images whose labels are ignored may be anywhere in the folder.
         """
         self._require_folder()
-        images = ImageFolder(self.path, self._ignored)
+        images, storage = ImageFolder(self.path, self._ignored), storage or Storage()
         if target.kind == "next":
-            return self._noted(read_texts(images, spec, target, heartbeat), images)
+            return self._noted(read_texts(images, spec, target, heartbeat, storage), images)
         require_pillow()
         require_images(spec)
         labelled = labels != IGNORED
         found = _targets_of(images, target) if labelled else dict.fromkeys(_unlabelled(images, target))
-        read = read_images(list(found), spec, images.flaws, heartbeat)
+        masks = Masks(found, target, storage) if labelled and target.kind == "mask" else None
+        read = read_images(list(found), spec, images.flaws, heartbeat, storage, masks)
         inputs, files, targets = read.inputs, read.files, None
-        if labelled and target.kind == "mask":
-            usable, targets = read_masks(files, found, target, images.flaws, heartbeat)
-            if len(usable) < len(files):
-                inputs, files = inputs[usable], tuple(files[place] for place in usable)
+        if masks:
+            targets = masks.rows.array()
         elif labelled and all(value is not None for value in found.values()):
             targets = np.array([found[file] for file in files])
         if not files:
@@ -227,20 +228,41 @@ class ReadImages:
     files: tuple[Path, ...]  # N
 
 
+class Masks:
+    """The masks of images, by their file."""
+
+    def __init__(self, files: Mapping[Path, Any], target: TargetSpec, storage: Storage) -> None:
+        self.files, self._target = files, target
+        self.rows = storage.rows("targets", target.shape, np.uint8, len(files))
+
+    def read(self, image: Path) -> npt.NDArray[np.uint8]:
+        """Return an image's mask; raise UnusableImage for one that is damaged, UnusableData for one that is wrong."""
+        return read_mask(self.files[image], image, self._target)
+
+
 def read_images(
-    files: Sequence[Path], spec: InputSpec, flaws: Flaws, heartbeat: HeartbeatCallback = lambda: None
+    files: Sequence[Path],
+    spec: InputSpec,
+    flaws: Flaws,
+    heartbeat: HeartbeatCallback = lambda: None,
+    storage: Storage | None = None,
+    masks: Masks | None = None,
 ) -> ReadImages:
-    """Decode files, leaving out and counting those that cannot be used. The images are in memory only once."""
-    pixels, readable = np.empty((len(files), *spec.shape), np.uint8), list[Path]()
+    """Decode files, leaving out and counting those that cannot be used, themselves or their masks."""
+    rows, readable = (storage or Storage()).rows("inputs", spec.shape, np.uint8, len(files)), list[Path]()
     for file in files:
         heartbeat()
+        read = file
         try:
             image = decode_image(file, spec)
+            if masks:
+                read = masks.files[file]
+                masks.rows.append(masks.read(file)[None])
         except UnusableImage as error:
-            flaws.add(error.flaw, file, error.detail)
+            flaws.add(error.flaw, read, error.detail)
             continue
         for flaw in image.flaws:
             flaws.add(flaw, file)
-        pixels[len(readable)] = image.pixels
+        rows.append(image.pixels[None])
         readable.append(file)
-    return ReadImages(inputs=pixels[: len(readable)], files=tuple(readable))
+    return ReadImages(inputs=rows.array(), files=tuple(readable))

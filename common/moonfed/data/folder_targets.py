@@ -11,11 +11,9 @@ import numpy.typing as npt
 
 from moonfed.bundle.target import UNKNOWN, TargetSpec
 from moonfed.data.bad_cells import BadCells, Cell, UnusableData
-from moonfed.data.data_set import Rows, Targets
-from moonfed.data.flaws import Flaw, Flaws, UnusableImage
+from moonfed.data.flaws import Flaw
 from moonfed.data.image_folder import ImageFolder
 from moonfed.data.images import decode_mask
-from moonfed.data.source import HeartbeatCallback
 from moonfed.data.spelling import composed
 from moonfed.data.table import require_columns
 from moonfed.data.table_cells import as_text, read_flags, read_numbers
@@ -60,23 +58,11 @@ def _stem(file: Path, folder: Path) -> str:
     return composed(str(file.relative_to(folder).with_suffix("")))
 
 
-def read_masks(
-    files: Sequence[Path], masks: Mapping[Path, Any], target: TargetSpec, flaws: Flaws, heartbeat: HeartbeatCallback
-) -> tuple[Rows, Targets]:
-    """Return the positions of the images whose mask can be read, and the masks."""
-    found: npt.NDArray[np.uint8] = np.empty((len(files), *target.shape), np.uint8)
-    usable = list[int]()
-    for place, file in enumerate(files):
-        heartbeat()
-        try:
-            mask = decode_mask(masks[file], file, target.shape)
-        except UnusableImage as error:
-            flaws.add(error.flaw, masks[file], error.detail)
-            continue
-        _require_classes(mask, masks[file], target)
-        found[len(usable)] = mask
-        usable.append(place)
-    return np.array(usable, np.intp), found[: len(usable)]
+def read_mask(mask: Path, image: Path, target: TargetSpec) -> npt.NDArray[np.uint8]:
+    """Return the mask of an image; raise UnusableImage for one that is damaged, UnusableData for one that is wrong."""
+    found = decode_mask(mask, image, target.shape)
+    _require_classes(found, mask, target)
+    return found
 
 
 def _require_classes(mask: npt.NDArray[np.uint8], file: Path, target: TargetSpec) -> None:

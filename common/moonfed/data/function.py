@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from moonfed.bundle.manifest import InputSpec
 from moonfed.bundle.target import TargetSpec
-from moonfed.data.data_set import DataSet, check_data_set
+from moonfed.data.data_set import DataSet, Inputs, check_data_set
 from moonfed.data.source import IGNORED, REQUIRED, HeartbeatCallback, LabelUse
+from moonfed.data.storage import Storage, place_of
 from moonfed.errors import InvalidInput
 from moonfed.user_code import call_user_function, load_callable
 
@@ -37,6 +40,7 @@ class FunctionSource:
         target: TargetSpec,
         heartbeat: HeartbeatCallback = lambda: None,
         labels: LabelUse = REQUIRED,
+        storage: Storage | None = None,
     ) -> DataSet:
         """Call the function and check its result."""
         heartbeat()
@@ -48,4 +52,16 @@ class FunctionSource:
                 field=self.text,
                 value=type(result).__name__,
             )
-        return check_data_set(result[0], None if labels == IGNORED else result[1], spec, target, self.text)
+        targets = None if labels == IGNORED else result[1]
+        samples = check_data_set(result[0], targets, spec, target, self.text, storage=storage)
+        return _stored(samples, storage or Storage())
+
+
+def _stored(samples: DataSet, storage: Storage) -> DataSet:
+    """Move what is too large for memory, in which it may be needed twice, to files."""
+
+    def stored(name: str, array: Inputs) -> Inputs:
+        return array if place_of(array) or storage.reserve(array.nbytes) else storage.keep(name, array)
+
+    targets = None if samples.targets is None else stored("targets", samples.targets)
+    return replace(samples, inputs=stored("inputs", samples.inputs), targets=targets)

@@ -1,11 +1,17 @@
-"""An .npz file with `inputs` [N, …] and `targets` [N, …], which for classes may also be called `labels`."""
+"""An .npz file with `inputs` [N, …] and `targets` [N, …], which for classes may also be called `labels`.
+
+Arrays that are too large for memory stay in the file, which is mapped. Compressed ones are unpacked to another file.
+"""
 
 from __future__ import annotations
 
+import struct
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
-from typing import Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -14,8 +20,11 @@ from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import DataSet, Targets, check_data_set
 from moonfed.data.fingerprint import file_fingerprint
 from moonfed.data.source import IF_PRESENT, IGNORED, REQUIRED, HeartbeatCallback, LabelUse, wants_labels
+from moonfed.data.storage import CHUNK_BYTES, Storage, map_file
 from moonfed.errors import InvalidInput
 from moonfed.files import require_file
+
+LOCAL_HEADER, NAME_LENGTHS = 30, 26  # bytes of a zip file's header of a member, and where it has its names' lengths
 
 
 class NpzSource:
@@ -42,17 +51,19 @@ class NpzSource:
         target: TargetSpec,
         heartbeat: HeartbeatCallback = lambda: None,
         labels: LabelUse = REQUIRED,
+        storage: Storage | None = None,
     ) -> DataSet:
         """Return the file's samples."""
         heartbeat()
         self.check()
+        storage = storage or Storage()
         with _opened(self.path) as archive:
-            inputs = _array(archive, "inputs", self.path)
+            inputs = _samples(archive, "inputs", self.path, storage, heartbeat)
             field = "targets" if "targets" in archive.files or target.kind != "class" else "labels"
             needed = labels if not target.is_input or labels == IGNORED else IF_PRESENT
             used = wants_labels(needed, field in archive.files)
-            targets = _array(archive, field, self.path) if used else None
-        return check_data_set(inputs, targets, spec, target, str(self.path), self.path)
+            targets = _samples(archive, field, self.path, storage, heartbeat) if used else None
+        return check_data_set(inputs, targets, spec, target, str(self.path), self.path, storage=storage)
 
 
 def infer_input(path: Path) -> tuple[InputSpec, int]:
@@ -106,9 +117,61 @@ def _opened(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
 
 
 def _array(archive: np.lib.npyio.NpzFile, field: str, path: Path) -> object:
+    _require_field(archive, field, path)
+    with _reading(field, path):
+        return archive[field]
+
+
+def _samples(
+    archive: np.lib.npyio.NpzFile, field: str, path: Path, storage: Storage, heartbeat: HeartbeatCallback
+) -> object:
+    """Return an array in memory or, if it is too large, mapped."""
+    _require_field(archive, field, path)
+    with _reading(field, path):
+        files = archive.zip
+        assert files is not None  # noqa: S101 - the archive is open
+        member = files.open(f"{field}.npy")
+        shape, is_transposed, dtype = _header(member)
+        if is_transposed or dtype.hasobject or not shape or storage.reserve(prod(shape) * dtype.itemsize):
+            return archive[field]
+        info = files.getinfo(f"{field}.npy")
+        begin = _begin(path, info) + member.tell()
+        if info.compress_type == zipfile.ZIP_STORED and begin % dtype.itemsize == 0:
+            return map_file(path, dtype, shape, begin)
+    rows = storage.rows(field, shape[1:], dtype, shape[0])
+    step = max(1, CHUNK_BYTES // max(1, prod(shape[1:]) * dtype.itemsize))
+    for start in range(0, shape[0], step):
+        heartbeat()
+        part = (min(step, shape[0] - start), *shape[1:])
+        with _reading(field, path):
+            read = np.frombuffer(member.read(prod(part) * dtype.itemsize), dtype).reshape(part)
+        rows.append(read)
+    return rows.array()
+
+
+def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read a .npy file's header: shape, whether the first axis varies fastest, dtype."""
+    if np.lib.format.read_magic(member) == (1, 0):
+        return np.lib.format.read_array_header_1_0(member)
+    return np.lib.format.read_array_header_2_0(member)
+
+
+def _begin(path: Path, member: zipfile.ZipInfo) -> int:
+    """Return where the content of a member of a zip file begins."""
+    with path.open("rb") as file:
+        file.seek(member.header_offset + NAME_LENGTHS)
+        name, extra = struct.unpack("<HH", file.read(LOCAL_HEADER - NAME_LENGTHS))
+        return int(member.header_offset + LOCAL_HEADER + name + extra)
+
+
+def _require_field(archive: np.lib.npyio.NpzFile, field: str, path: Path) -> None:
     if field not in archive.files:
         raise InvalidInput(f"{path} has no field {field!r}, which is needed; found {archive.files}", field=field)
+
+
+@contextmanager
+def _reading(field: str, path: Path) -> Iterator[None]:
     try:
-        return archive[field]
+        yield
     except Exception as error:  # pickled objects or damage, reported as many kinds of errors
         raise InvalidInput(f"{field} of {path} cannot be read: they are objects, such as lists, or damaged") from error

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from moonfed.bundle.manifest import InputSpec
 from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import DataSet
+from moonfed.data.storage import Storage
 
 HeartbeatCallback = Callable[[], None]  # called regularly while reading, as a heartbeat
 LabelUse = Literal["required", "if present", "ignored"]
@@ -36,8 +37,12 @@ class Source(Protocol):
         target: TargetSpec,
         heartbeat: HeartbeatCallback = lambda: None,
         labels: LabelUse = REQUIRED,
+        storage: Storage | None = None,
     ) -> DataSet:
-        """Return the samples in the bundle's form; InvalidInput names what does not fit."""
+        """Return the samples in the bundle's form; InvalidInput names what does not fit.
+
+        `storage`: where they go; None: to memory or, if they are too large, to temporary files.
+        """
 
 
 def wants_labels(use: LabelUse, present: bool) -> bool:

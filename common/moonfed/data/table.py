@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +19,13 @@ from moonfed.data.data_set import DataSet, Inputs, Targets
 from moonfed.data.fingerprint import file_fingerprint
 from moonfed.data.source import IF_PRESENT, REQUIRED, HeartbeatCallback, LabelUse, report, wants_labels
 from moonfed.data.spelling import composed
+from moonfed.data.storage import Storage
 from moonfed.data.table_cells import as_text, read_flags, read_numbers, read_positions
 from moonfed.data.table_reader import Batch, read_batches, read_header, require_pyarrow
 from moonfed.data.table_spec import TableSpec
 from moonfed.data.windows import find_windows
 from moonfed.errors import InvalidInput
 from moonfed.files import require_file
-
-Item = TypeVar("Item", bound=np.generic)
-GROWTH = 1.25  # of the memory for rows, when it is full
 
 
 class TableSource:
@@ -60,6 +57,7 @@ class TableSource:
         target: TargetSpec,
         heartbeat: HeartbeatCallback = lambda: None,
         labels: LabelUse = REQUIRED,
+        storage: Storage | None = None,
     ) -> DataSet:
         """Read all rows; UnusableTable reports cells by row and column."""
         heartbeat()
@@ -71,8 +69,10 @@ class TableSource:
         used = wants_labels(IF_PRESENT if target.is_input and labels == REQUIRED else labels, present)
         rows = TableRows(self.path, table, columns if used else (), target)
         require_columns(self.path, header, rows.names, ", which the model takes")
-        features, targets = _Growing((table.width,), np.float32), _Growing(rows.target_shape, rows.target_dtype)
-        numbers, groups = _Growing((), np.int64), list[str]()
+        storage, is_series = storage or Storage(), spec.kind == "series"
+        features = storage.rows("rows" if is_series else "inputs", (table.width,), np.float32)
+        targets = storage.rows("answers" if is_series else "targets", rows.target_shape, rows.target_dtype)
+        numbers, groups = storage.rows("numbers", (), np.int64), list[str]()
         for batch in rows.read(heartbeat):
             features.append(batch.features)
             numbers.append(batch.rows)
@@ -84,13 +84,14 @@ class TableSource:
             raise InvalidInput(f"{self.path} has no rows; at least one is needed")
         found, inputs = targets.array() if used else None, features.array()
         positions = numbers.array()
-        if spec.kind == "series":
+        if is_series:
             forecast = used and target.kind == "values" and len(target.shape) == 2
             windows = find_windows(groups, len(inputs), spec.shape[0], target.shape[0] if forecast else 0)
             windows.require_some(str(self.path))
             notes += windows.notes(str(self.path))
-            inputs, positions = windows.of(inputs), positions[windows.lasts]
-            found = None if found is None else windows.after(found) if forecast else found[windows.lasts]
+            inputs, positions = windows.of(inputs, storage), positions[windows.lasts]
+            if found is not None:
+                found = windows.after(found, storage) if forecast else found[windows.lasts]
         if notes != self._reported:
             report(notes)
         self._reported = notes
@@ -223,29 +224,3 @@ def require_columns(path: Path, header: Sequence[str], names: Sequence[str], rea
         columns = f"column{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}"
         sentence = f"{path} lacks the {columns}{reason}"  # without a header, its first row is data
         raise UnusableTable(f"{sentence}; its columns are {', '.join(header)}", sentence)
-
-
-class _Growing(Generic[Item]):
-    """An array that grows in place, so that large tables are in memory only once."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: type[Item]) -> None:
-        self._array: npt.NDArray[Item] = np.empty((0, *shape), dtype)
-        self._length = 0
-
-    def __len__(self) -> int:
-        return self._length
-
-    def append(self, rows: npt.NDArray[Item]) -> None:
-        end = self._length + len(rows)
-        if end > len(self._array):
-            self._resize(max(end, int(GROWTH * len(self._array))))
-        self._array[self._length : end] = rows
-        self._length = end
-
-    def array(self) -> npt.NDArray[Item]:
-        """Return the rows; nothing can be appended afterwards."""
-        self._resize(self._length)
-        return self._array
-
-    def _resize(self, length: int) -> None:
-        self._array.resize((length, *self._array.shape[1:]), refcheck=False)

@@ -17,6 +17,7 @@ from moonfed.data.data_set import DataSet, check_data_set
 from moonfed.data.flaws import Flaw
 from moonfed.data.image_folder import ImageFolder
 from moonfed.data.source import HeartbeatCallback
+from moonfed.data.storage import Storage
 from moonfed.errors import InvalidInput
 
 TEXT = ".txt"
@@ -34,7 +35,9 @@ def holds_texts(folder: Path) -> bool:
         return False
 
 
-def read_texts(images: ImageFolder, spec: InputSpec, target: TargetSpec, heartbeat: HeartbeatCallback) -> DataSet:
+def read_texts(
+    images: ImageFolder, spec: InputSpec, target: TargetSpec, heartbeat: HeartbeatCallback, storage: Storage
+) -> DataSet:
     """Read all texts, at any depth; UnusableData names the place of a character that no token begins with."""
     if spec.kind != "tokens":
         raise InvalidInput(f"{str(images.path)!r} holds texts; the model takes {spec.describe()}", field="data")
@@ -43,7 +46,7 @@ def read_texts(images: ImageFolder, spec: InputSpec, target: TargetSpec, heartbe
     except OSError as error:
         raise InvalidInput(f"{str(images.path)!r} cannot be read: {error.strerror}") from error
     tokens, length = Tokens(spec.vocabulary), spec.shape[0]
-    windows, sources = [np.zeros((0, length), np.int64)], list[Path]()
+    windows, sources = storage.rows("inputs", (length,), np.int64), list[Path]()
     for file in files:
         heartbeat()
         text = _read(file, images)
@@ -56,7 +59,7 @@ def read_texts(images: ImageFolder, spec: InputSpec, target: TargetSpec, heartbe
     if not sources:
         raise InvalidInput(f"{str(images.path)!r} has no readable texts; it needs files whose names end in {TEXT}")
     notes = tuple(images.flaws.sentences(len(files), str(images.path)))
-    return check_data_set(np.concatenate(windows), None, spec, target, str(images.path), files=sources, notes=notes)
+    return check_data_set(windows.array(), None, spec, target, str(images.path), files=sources, notes=notes)
 
 
 def _read(file: Path, images: ImageFolder) -> str:

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.data.data_set import Rows
+from moonfed.data.storage import CHUNK_BYTES, Storage
+from moonfed.data.storage import Rows as StoredRows
 from moonfed.errors import InvalidInput
 from moonfed.formatting import count
 
@@ -42,13 +44,14 @@ class Windows:
         """The last row of each window."""
         return self.order[self.starts + self.length - 1]
 
-    def of(self, rows: Array) -> Array:
+    def of(self, rows: Array, storage: Storage) -> Array:
         """Return the windows [N, L, …] of rows [R, …]."""
-        return self._cut(rows, 0, self.length)
+        return self._cut(rows, 0, storage.rows("inputs", (self.length, *rows.shape[1:]), rows.dtype, len(self.starts)))
 
-    def after(self, rows: Array) -> Array:
+    def after(self, rows: Array, storage: Storage) -> Array:
         """Return what follows each window, [N, H, …]."""
-        return self._cut(rows, self.length, self.horizon)
+        shape = (self.horizon, *rows.shape[1:])
+        return self._cut(rows, self.length, storage.rows("targets", shape, rows.dtype, len(self.starts)))
 
     def require_some(self, origin: str) -> None:
         """Raise InvalidInput if every series is too short."""
@@ -68,10 +71,13 @@ class Windows:
         few = f"have fewer than {self.needed} rows and are ignored"
         return [f"{self.short} of {count(self.groups, 'group')} in {origin} {few}"]
 
-    def _cut(self, rows: Array, first: int, length: int) -> Array:
-        places = self.starts[:, None] + np.arange(first, first + length)
-        cut: Array = rows[self.order[places]]
-        return cut
+    def _cut(self, rows: Array, first: int, cut: StoredRows) -> Array:
+        length = cut.shape[0]
+        step = max(1, CHUNK_BYTES // max(1, length * rows[:1].nbytes))
+        for start in range(0, len(self.starts), step):
+            places = self.starts[start : start + step, None] + np.arange(first, first + length)
+            cut.append(rows[self.order[places]])
+        return cut.array()
 
 
 def find_windows(groups: Sequence[str], rows: int, length: int, horizon: int) -> Windows:

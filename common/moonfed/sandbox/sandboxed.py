@@ -39,6 +39,7 @@ class SandboxSpec:
     output: str  # the directory that it may write to, which is also its working directory
     private: tuple[str, ...] = ()  # directories that it must not read, wherever libraries are
     memory: int | None = None  # bytes beyond those of the libraries and of threads; None: unlimited
+    mapped: int = 0  # bytes of inherited files, which only take addresses
     file_size: int | None = None  # bytes of each file
     cuda: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)  # the task's
@@ -57,7 +58,9 @@ class SandboxSpec:
             private=tuple(map(Path, self.private)),
             data=None if memory is None else held_memory(ROOT, "VmData") + cores * THREAD_BYTES + memory,
             # Twice as much, because files that are mapped take addresses, too.
-            addresses=None if memory is None else held_memory(ROOT, "VmSize") + cores * THREAD_ADDRESSES + 2 * memory,
+            addresses=None
+            if memory is None
+            else held_memory(ROOT, "VmSize") + cores * THREAD_ADDRESSES + 2 * memory + self.mapped,
             file_size=self.file_size,
             cuda=self.cuda,
         )

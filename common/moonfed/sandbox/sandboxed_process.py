@@ -90,6 +90,7 @@ class Sandbox:
     max_memory: int | None = None  # None: what the machine has available
     file_size: int = 1 << 20
     files: int = SPARE_FILES  # that it may create
+    mapped: int = 0  # bytes of files that it maps, which are not in its private memory
 
     @property
     def memory(self) -> int | None:
@@ -119,6 +120,7 @@ def sandboxed_process(
         output=str(directory.output),
         private=tuple(map(str, directory.private)),
         memory=sandbox.memory,
+        mapped=sandbox.mapped,
         file_size=sandbox.file_size,
         cuda=sandbox.accelerator == "cuda",
         settings=settings,
@@ -163,6 +165,11 @@ def shared_file() -> tuple[int, int]:
             written, read = os.dup(file.fileno()), os.open(file.name, os.O_RDONLY)
     os.fchmod(written, stat.S_IRUSR)
     return written, read
+
+
+def mapped_size(files: Iterable[int]) -> int:
+    """Return the bytes of open files that a process may map."""
+    return sum(os.fstat(file).st_size for file in files)
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from moonfed.available_memory import Available, memory_capacity
+from moonfed.available_memory import Available, host_available, memory_capacity
 from moonfed.bundle.files import read_bundle
 from moonfed.bundle.manifest import Manifest
 from moonfed.command_line.programs import print_json
@@ -17,7 +17,7 @@ from moonfed.edge_client.data.class_counts import ClassCounts, count_samples
 from moonfed.edge_client.requirements import require_samples
 from moonfed.edge_client.resources import trainer_runtime
 from moonfed.edge_client.resources.accelerator import require_accelerator
-from moonfed.edge_client.resources.memory_estimate import Need, require_fits, round_bytes
+from moonfed.edge_client.resources.memory_estimate import Need, require_fits, round_bytes, samples_room, stay_on_disk
 from moonfed.edge_client.settings import require_choices, require_holdout
 from moonfed.edge_client.state.trust import bundle_check
 from moonfed.errors import MoonfedError
@@ -93,17 +93,24 @@ def _with_memory(found: CheckResult, settings: CheckSettings) -> CheckResult:
     assert samples is not None  # noqa: S101 - just counted
     require_accelerator(settings.accelerator)
     capacity = memory_capacity(settings.accelerator)
-    need = round_bytes(
-        manifest,
-        samples=samples.trained,
-        held_out=samples.held_out,
-        batch_size=manifest.training.batch_size,
-        epochs=manifest.training.epochs,
-        views=manifest.training.views,
-        precision=settings.precision,
-        accelerator=settings.accelerator,
-        runtime=trainer_runtime.trainer_memory(),
-    )
+    runtime, training = trainer_runtime.trainer_memory(), manifest.training
+
+    def need_of(trained: int, held_out: int, room: int | None) -> Need:
+        return round_bytes(
+            manifest,
+            samples=trained,
+            held_out=held_out,
+            batch_size=training.batch_size,
+            epochs=training.epochs,
+            views=training.views,
+            precision=settings.precision,
+            accelerator=settings.accelerator,
+            runtime=runtime,
+            mapped=stay_on_disk(manifest, trained + held_out, room),
+        )
+
+    room = samples_room(need_of(training.batch_size, 0, None), host_available(), settings.max_memory)
+    need = need_of(samples.trained, samples.held_out, room)
     found = replace(found, need=need.placed(capacity), capacity=capacity)
     try:
         require_samples(manifest, samples.trained)

@@ -103,6 +103,27 @@ def test_a_round_is_trained_and_stored(
     tensors.require_finite(vector, bundle.manifest.tensors)
 
 
+def test_samples_without_room_in_memory_train_the_same_model(
+    new_worker: NewWorker,
+    new_job: Callable[..., Job],
+    bundle: Bundle,
+    samples: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    models = []
+    for run, room in (("memory", 10**9), ("mapped", 0)):
+        monkeypatch.setattr(WorkerProcess, "_room", lambda *_, room=room: room)
+        worker = new_worker(samples, holdout=0.1)
+        for number in (1, 2):  # the samples are read once
+            assert worker.train(new_job(run=run, round=number), always)
+        assert bool(worker._files) == (room == 0)
+        stored = run_state(tmp_path, bundle, run).find(2, 1, TASK)
+        assert stored is not None
+        models.append(stored.model_file.read_bytes())
+    assert models[0] == models[1]
+
+
 @pytest.mark.parametrize("name", sorted(known_encodings()))
 def test_a_process_that_cannot_create_files_trains_in_every_encoding(
     new_worker: NewWorker, new_job: Callable[..., Job], bundle: Bundle, samples: Path, tmp_path: Path, name: str

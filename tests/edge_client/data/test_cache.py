@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,13 +16,15 @@ from moonfed.data.folder import FolderSource
 from moonfed.data.function import FunctionSource
 from moonfed.data.images import DECODING
 from moonfed.data.npz import NpzSource
+from moonfed.data.storage import place_of
 from moonfed.edge_client.data.cache import Reader
-from moonfed.errors import MoonfedError
+from moonfed.errors import MoonfedError, ResourceExhausted
 from tests.support.device_samples import CLASSES, COLOUR, FEATURES, GREY, draw, good_arrays, module
+from tests.support.refusals import refused
 
 
-def read_again(reader: Reader, spec: InputSpec = COLOUR) -> DataSet | None:
-    return reader.read_if_changed(spec, class_target(CLASSES), lambda: None)
+def read_again(reader: Reader, spec: InputSpec = COLOUR, room: int | None = None) -> DataSet | None:
+    return reader.read_if_changed(spec, class_target(CLASSES), lambda: None, room)
 
 
 def test_decoded_images_are_kept_until_a_file_changes(
@@ -87,7 +90,7 @@ def test_a_different_input_spec_is_decoded_again(pictures: Path, tmp_path: Path)
 
 def test_a_damaged_cache_is_rebuilt(pictures: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     read_again(Reader(FolderSource(pictures), tmp_path / "cache"))
-    (cached,) = (tmp_path / "cache").iterdir()
+    cached = next((tmp_path / "cache").glob("*/inputs"))
     cached.write_bytes(cached.read_bytes()[:-30])
     samples = read_again(Reader(FolderSource(pictures), tmp_path / "cache"))
     assert samples is not None
@@ -110,3 +113,56 @@ def test_a_function_is_called_for_every_round(tmp_path: Path, monkeypatch: pytes
     reader = Reader(FunctionSource(module(tmp_path, monkeypatch, body)), tmp_path / "cache")
     found = [read_again(reader, FEATURES) for _ in range(3)]
     assert [len(samples) for samples in found if samples is not None] == [1, 2, 3]
+
+
+def test_images_that_are_too_large_for_memory_are_decoded_to_a_file_once(pictures: Path, tmp_path: Path) -> None:
+    expected = read_again(Reader(FolderSource(pictures), tmp_path / "small"))
+    assert expected is not None
+    cache = tmp_path / "cache"
+    first = read_again(Reader(FolderSource(pictures), cache), room=100)
+    again = read_again(Reader(FolderSource(pictures), cache), room=100)
+    for samples in (first, again):
+        assert samples is not None
+        (file,) = cache.glob("*/inputs")
+        assert place_of(samples.inputs) == (file, 0)
+        assert np.array_equal(samples.inputs, expected.inputs)
+        assert np.array_equal(samples.labels, expected.labels)
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_an_interrupted_decoding_leaves_nothing_that_is_used(pictures: Path, tmp_path: Path) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    reader, building = Reader(FolderSource(pictures), tmp_path / "cache"), tmp_path / "cache" / "building"
+    with pytest.raises(KeyboardInterrupt):
+        reader.read_if_changed(COLOUR, class_target(CLASSES), stop, 0)
+    assert not building.exists()
+    building.mkdir(parents=True)  # as a killed process leaves it
+    (building / "inputs").write_bytes(b"half")
+    samples = read_again(reader, room=0)
+    assert samples is not None
+    assert len(samples) == 3
+    assert [entry.name for entry in (tmp_path / "cache").iterdir()] != ["building"]
+
+
+def test_a_cache_goes_when_the_data_fit_elsewhere(pictures: Path, npz: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    read_again(Reader(FolderSource(pictures), cache), room=0)
+    np.savez(npz, **good_arrays())
+    samples = read_again(Reader(NpzSource(npz), cache), FEATURES, room=0)
+    assert samples is not None
+    assert place_of(samples.inputs) is not None
+    assert list(cache.iterdir()) == []
+
+
+def test_too_small_a_disk_is_found_before_decoding(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    read_again(Reader(FolderSource(pictures), cache), GREY, room=0)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=100))
+    with refused(ResourceExhausted, "free disk", 100) as error:
+        read_again(Reader(FolderSource(pictures), cache), room=0)
+    assert "216 bytes" in str(error.value)
+    assert list(cache.iterdir()) == [], "what was cached is deleted first"

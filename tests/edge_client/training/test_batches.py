@@ -43,6 +43,27 @@ def test_a_batch_holds_its_samples_labels_references_and_draws() -> None:
             torch.testing.assert_close(batch.references, expected)
 
 
+def test_batches_and_references_of_mapped_samples_are_those_of_their_rows() -> None:
+    rows, told = torch.tensor([3, 11, 4, 9, 0, 7, 8, 2, 10, 6]), list[int]()
+    everything = torch.arange(12.0).view(-1, 1)
+    data = Samples(
+        inputs=everything, targets=torch.arange(12) + 100, rows=rows, expect=lambda some: told.extend(some.tolist())
+    )
+    copied = Samples(inputs=everything[rows], targets=rows + 100)
+    batches = epoch_batches(10, settings(views=1), 1)
+    expected = taken(feed(RecordingPlan(references=2, draws=3), copied, views=1), 1, batches)
+    made = feed(RecordingPlan(references=2, draws=3), data, views=1)
+    made.begin(1, batches)
+    told.clear()
+    found = taken(made, 1, batches)
+    for batch, wanted in zip(found, expected, strict=True):
+        assert all(map(torch.equal, batch, wanted))
+    assert told == rows[batches.flatten()].tolist(), "each batch is read ahead once"
+    moved = data.to("cpu")
+    assert torch.equal(moved.inputs, copied.inputs)
+    assert moved.nbytes == data.nbytes == copied.bytes_on(CPU)
+
+
 REFERENCES = 10 * 2 * 3 * 4  # bytes: of ten samples, two of width three
 
 

@@ -7,7 +7,7 @@ from math import prod
 from moonfed.edge_client.state.model_files import CHUNK, ModelFiles
 from moonfed.sandbox.child_process import SILENCE_SECONDS, ChildProcess
 from moonfed.sandbox.policy import Level
-from moonfed.sandbox.sandboxed_process import JobDirectory, Sandbox, sandboxed_process
+from moonfed.sandbox.sandboxed_process import JobDirectory, Sandbox, mapped_size, sandboxed_process
 
 
 def model_process(
@@ -16,6 +16,7 @@ def model_process(
     samples: int,
     results: int | None = None,
     *,
+    mapped: tuple[int, ...] = (),
     accelerator: str,
     threads: int | None,
     level: Level,
@@ -25,7 +26,8 @@ def model_process(
     """Return a process for the commands of `inference.task`; it loads the model for the first of them.
 
     `samples`: the descriptor of the file with the inputs, which the process inherits. `results`: that of the file which
-    the command `predict` writes, in memory, because a file on disk costs milliseconds.
+    the command `predict` writes, in memory, because a file on disk costs milliseconds. `mapped`: those of files in
+    which large samples stay.
     """
     directory.renew()
     for name, file in model.files.items():
@@ -35,8 +37,9 @@ def model_process(
         accelerator=accelerator,
         max_memory=max_memory,
         file_size=4 * CHUNK * prod(model.shape) + 1,
+        mapped=mapped_size(mapped),
     )
     settings = {"directory": str(directory.input), "file": samples, "accelerator": accelerator, "threads": threads}
     settings |= {"results": results, **model.settings()}
-    files = (samples,) if results is None else (samples, results)
+    files = (samples, *mapped) if results is None else (samples, results)
     return sandboxed_process(model.task, settings, sandbox, directory, files, silence_seconds)

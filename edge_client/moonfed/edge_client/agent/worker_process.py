@@ -1,6 +1,7 @@
 """Local training in two children: the reader, which runs the device's data source, and the trainer in its sandbox.
 
-The reader writes samples to memory that the trainer maps. The trainer reads the job's files and writes results in
+The reader writes samples to memory that the trainer maps; those that are too large stay in files, which it maps, too.
+The trainer reads the job's files and writes results in
 STATE/job; everything else of the state, the identity and the network are the agent's. A release is tried on the same
 samples, in a sandboxed process of its own.
 """
@@ -37,6 +38,7 @@ from moonfed.sandbox.sandboxed_process import (
     SPARE_FILES,
     JobDirectory,
     Sandbox,
+    mapped_size,
     sandboxed_process,
     shared_file,
 )
@@ -85,6 +87,7 @@ class WorkerProcess:
         self._directory = JobDirectory(Path(settings.state, "job").absolute())
         samples, self._readable_samples = shared_file()
         self._version = 0  # of the samples
+        self._files: dict[str, tuple[int, int]] = {}  # of samples that are not in memory: descriptor, beginning
         command = [sys.executable, "-c", START_READER, json.dumps(asdict(settings)), str(samples)]
         reader = Program(name="the process that reads the data", command=command, files=(samples,))
         self._reader = ChildProcess(reader, silence_seconds)
@@ -118,7 +121,7 @@ class WorkerProcess:
 
         manifest = Manifest.from_bytes(Path(manifest_file).read_bytes())
         try:
-            read = self._reader.answer(_read(manifest), "read")
+            read = self._reader.answer(self._read(manifest), "read")
             assert read is not None  # noqa: S101 - nobody stops it
             counts = self._counts(read)
             require_samples(manifest, counts.samples)
@@ -137,6 +140,7 @@ class WorkerProcess:
                 precision=self._settings.precision,
                 accelerator=self._settings.accelerator,
                 runtime=self._memory.runtime,
+                mapped=bool(counts.files),
             )
             require_fits(need, self._memory.capacity, self._settings.max_memory)
         except BaseException:
@@ -162,12 +166,13 @@ class WorkerProcess:
         trainer = self._trainer_of(job.manifest_file, manifest)
         self._directory.clear()
         try:
-            self._directory.create(written_files(manifest, job.encodings))
             trainer.start()  # imports torch while the data are read
-            read = self._reader.answer(_read(manifest), "read", on_progress)
+            read = self._reader.answer(self._read(manifest), "read", on_progress)
             if read is None:
                 return False
             counts = self._counts(read)
+            trainer = self._trainer_of(job.manifest_file, manifest)  # another one, if it must inherit other files
+            self._directory.create(written_files(manifest, job.encodings))
             staged = self._staged(with_kept_files(job, state, manifest))
             command = encode("train", job=staged.to_document(), samples=asdict(counts), other_work=read["other_work"])
             trained = trainer.answer(command, "trained", on_progress, self._seconds(job))
@@ -190,7 +195,7 @@ class WorkerProcess:
             return should_continue()
 
         manifest = Manifest.from_bytes(Path(job.manifest_file).read_bytes())
-        read = self._reader.answer(_read(manifest), "read", on_progress)
+        read = self._reader.answer(self._read(manifest), "read", on_progress)
         if read is None:
             return None
         counts = self._counts(read)
@@ -217,7 +222,8 @@ class WorkerProcess:
         if not self._settings.data:
             return SampleCounts(samples=0, held_out=0, version=0)
         try:
-            read = self._reader.answer(encode("read", **wanted_samples(spec, target)), "read")
+            room = None if self._settings.max_memory is None else self._settings.max_memory // 2
+            read = self._reader.answer(encode("read", **wanted_samples(spec, target, room)), "read")
         except BaseException:
             self.end()
             raise
@@ -236,6 +242,7 @@ class WorkerProcess:
             model,
             directory,
             self._readable_samples,
+            mapped=self._descriptors,
             accelerator=settings.accelerator,
             threads=settings.threads,
             level=settings.sandbox,
@@ -249,7 +256,7 @@ class WorkerProcess:
             return len(packed) <= ERROR_BYTES * counts.held_out
 
         try:
-            command = encode("score", samples=counts.samples, held_out=counts.held_out)
+            command = encode("score", samples=counts.samples, held_out=counts.held_out, files=counts.files)
             self._model.answer(command, "scored", on_progress)
         finally:
             self._model.end()
@@ -287,9 +294,10 @@ class WorkerProcess:
                 max_memory=settings.max_memory or self._free_memory(),
                 file_size=file_size,
                 files=files + SPARE_FILES,
+                mapped=mapped_size(self._descriptors),
             ),
             self._directory,
-            (samples,),
+            (samples, *self._descriptors),
             self._silence_seconds,
         )
 
@@ -298,11 +306,54 @@ class WorkerProcess:
         free = host_available()
         return None if free is None else free + os.fstat(self._readable_samples).st_size
 
-    def _counts(self, read: Fields) -> SampleCounts:
-        self._version += read["changed"]
-        return SampleCounts(
-            samples=read["samples"], held_out=read["held_out"], version=self._version, classes=read["classes"]
+    def _read(self, manifest: Manifest) -> bytes:
+        return encode("read", **wanted_samples(manifest.input, manifest.target, self._room(manifest)))
+
+    def _room(self, manifest: Manifest) -> int | None:
+        """Return the bytes of memory that a round leaves for samples; None: unknown."""
+        from moonfed.edge_client.resources.memory_estimate import round_bytes, samples_room  # seldom needed
+
+        training = manifest.training
+        need = round_bytes(
+            manifest,
+            samples=training.batch_size,
+            batch_size=training.batch_size,
+            epochs=1,
+            precision=self._settings.precision,
+            accelerator=self._settings.accelerator,
+            runtime=self._memory.runtime if self._memory else 0,
         )
+        return samples_room(need, self._free_memory(), self._settings.max_memory)
+
+    def _counts(self, read: Fields) -> SampleCounts:
+        if read["changed"]:
+            self._version += 1
+            self._open_files(read["files"])
+        return SampleCounts(
+            samples=read["samples"],
+            held_out=read["held_out"],
+            version=self._version,
+            classes=read["classes"],
+            files=self._files,
+        )
+
+    def _open_files(self, files: Mapping[str, tuple[str, int]]) -> None:
+        """Open the files in which samples stay, for the trainer to inherit; it ends if it has inherited others."""
+        if self._trainer is not None and (files or self._files):
+            self._trainer.end()
+            self._trainer = None
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._files = {}
+        try:
+            for name, (path, begin) in files.items():
+                self._files[name] = os.open(path, os.O_RDONLY), begin
+        except OSError as error:
+            raise TrainingFailed(f"samples on disk cannot be opened: {error.strerror}") from error
+
+    @property
+    def _descriptors(self) -> tuple[int, ...]:
+        return tuple(descriptor for descriptor, _ in self._files.values())
 
     def _staged(self, job: Job) -> Job:
         """Return the job with its files in the job directory."""
@@ -342,10 +393,6 @@ class WorkerProcess:
         return RoundResults(
             directory=self._directory.output, samples=counts.samples, steps=steps, metrics=dict(metrics)
         )
-
-
-def _read(manifest: Manifest) -> bytes:
-    return encode("read", **wanted_samples(manifest.input, manifest.target))
 
 
 def _file_size(manifest: Manifest) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from moonfed.bundle.manifest import Manifest
 from moonfed.data.data_set import Targets
 from moonfed.data.open_source import open_source
+from moonfed.data.storage import chunks
 from moonfed.edge_client.data.split import split_rows
 
 
@@ -49,5 +50,6 @@ def _counts(targets: Targets, kind: str, names: int) -> tuple[int, ...]:
     if kind == "labels":
         return tuple(map(int, (targets == 1).sum(axis=0)))
     if kind == "mask":
-        return tuple(int((targets == place).any(axis=(1, 2)).sum()) for place in range(names))
+        found = [[(part == place).any(axis=(1, 2)).sum() for place in range(names)] for part in chunks(targets)]
+        return tuple(map(int, np.sum(found, axis=0)))
     return ()

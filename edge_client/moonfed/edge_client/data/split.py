@@ -25,7 +25,8 @@ def split_rows(samples: DataSet, fraction: float) -> tuple[Rows | None, Rows]:
     if count == 0:
         return None, np.zeros(0, dtype=np.intp)
     rows = np.ascontiguousarray(samples.inputs)
-    ranks = np.array([int.from_bytes(hashlib.blake2b(row.data, digest_size=8).digest(), "little") for row in rows],
-                     dtype=np.uint64)  # fmt: skip
+    ranks = np.fromiter(
+        (int.from_bytes(hashlib.blake2b(row.data, digest_size=8).digest(), "little") for row in rows), np.uint64
+    )
     order = np.argsort(ranks, kind="stable")
     return np.sort(order[count:]), np.sort(order[:count])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,15 +32,15 @@ def model_task(load: Callable[[], Model], settings: Mapping[str, Any], parent: P
     def predict(samples: int) -> dict[str, Any]:
         return answer(model().predict, spec, file, settings["results"], samples)
 
-    def score(samples: int, held_out: int) -> dict[str, Any]:
+    def score(samples: int, held_out: int, files: Mapping[str, Sequence[int]]) -> dict[str, Any]:
         """Send the error on each sample of the holdout; without one compute any answer."""
-        holdout = map_samples(file, spec, target, samples, held_out)[1]
+        holdout = map_samples(file, spec, target, samples, held_out, files)[1]
         if not held_out:
             model().predict(np.zeros((1, *spec.shape), spec.dtype))
         for start in range(0, held_out, CHUNK):
             chunk = slice(start, start + CHUNK)
-            inputs, outputs = holdout.inputs[chunk], model().predict(holdout.inputs[chunk])
-            errors = sample_errors(target.kind, outputs, holdout.targets[chunk], inputs)
+            inputs, targets = holdout.chunk(chunk)
+            errors = sample_errors(target.kind, model().predict(inputs), targets, inputs)
             parent.send("progress", errors=errors.astype("<f4").tobytes().hex())
         return {"kind": "scored"}
 

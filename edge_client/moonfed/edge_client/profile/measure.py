@@ -22,7 +22,7 @@ from moonfed.edge_client.data.class_counts import count_samples
 from moonfed.edge_client.profile.task import MeasureSettings, Times
 from moonfed.edge_client.resources import trainer_runtime
 from moonfed.edge_client.resources.accelerator import require_accelerator
-from moonfed.edge_client.resources.memory_estimate import Need, require_fits, round_bytes
+from moonfed.edge_client.resources.memory_estimate import Need, require_fits, round_bytes, samples_room, stay_on_disk
 from moonfed.edge_client.settings import require_choices
 from moonfed.edge_client.state.trust import bundle_check
 from moonfed.edge_client.training.rng import steps_per_epoch
@@ -143,10 +143,9 @@ def profile(
             )
             found = replace(found, samples=counts.total)
         require_enough_samples(bundle.manifest, found.samples)
-        need, available = (
-            _need(found, settings, found.samples, trainer_runtime.trainer_memory()),
-            available_memory(settings.accelerator),
-        )
+        runtime, available = trainer_runtime.trainer_memory(), available_memory(settings.accelerator)
+        room = samples_room(_need(found, settings, found.batch_size, runtime), available.host, settings.max_memory)
+        need = _need(found, settings, found.samples, runtime, room)
         found = replace(found, need=need.placed(available), available=available)
         require_fits(need, available, settings.max_memory)
         measured = min(found.samples, BATCHES * found.batch_size)
@@ -213,7 +212,7 @@ def _requested(settings: ProfileSettings, manifest: Manifest) -> Profile:
     )
 
 
-def _need(found: Profile, settings: ProfileSettings, samples: int, runtime: int) -> Need:
+def _need(found: Profile, settings: ProfileSettings, samples: int, runtime: int, room: int | None = None) -> Need:
     return round_bytes(
         found.manifest,
         samples=samples,
@@ -223,6 +222,7 @@ def _need(found: Profile, settings: ProfileSettings, samples: int, runtime: int)
         precision=settings.precision,
         accelerator=settings.accelerator,
         runtime=runtime,
+        mapped=stay_on_disk(found.manifest, samples, room),
     )
 
 

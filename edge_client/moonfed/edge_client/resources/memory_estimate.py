@@ -36,6 +36,7 @@ OPTIMISERS = {  # their hyperparameters
     "learning_rate", "weight_decay", "gradient_clip_value", "gradient_clip_norm",
     "momentum", "beta1", "beta2", "epsilon",
 }  # fmt: skip
+MAPPED_BATCHES = 3  # of mapped samples: the present one, and two that are read ahead
 TORCH = "torch and plan"
 SAMPLES = "samples"
 REFERENCES = "references"
@@ -97,12 +98,14 @@ def round_bytes(
     precision: str = "float32",
     accelerator: str = "cpu",
     runtime: int = 0,
+    mapped: bool = False,
 ) -> Need:
     """Return an upper bound of a round's memory, seldom more than twice the actual use.
 
     `batch_size`, `epochs`, `views`: the assignment's. `held_out`: samples that only evaluate. `precision`: of
     moonfed.plan.interface.PRECISIONS; the lower two keep copies of the weights next to the float32 ones. `runtime`:
-    bytes that the process holds with torch loaded, without plan and data.
+    bytes that the process holds with torch loaded, without plan and data. `mapped`: whether the samples stay in files,
+    of which only some batches are in memory at a time.
     """
     model, trained = _bytes(manifest.tensors), _bytes(manifest.parameters)
     received, kept = _roles_bytes(manifest.downlink), _roles_bytes(manifest.device_state)
@@ -120,16 +123,37 @@ def round_bytes(
         "results": model + _roles_bytes(manifest.uplink) + kept,
     }
     program = PROGRAM_BYTES + (MIXED_BYTES if mixed else 0) + (CUDA_HOST_BYTES if cuda else 0)
+    everything = (samples + held_out) * sample_bytes(manifest)
     files = {
         TORCH: runtime + program + min(HEAP_MODEL * model, HEAP_MODEL_AT_MOST),
         "received": model * (1 + manifest.previous_models) + received + kept,
-        SAMPLES: (samples + held_out) * sample_bytes(manifest),
+        SAMPLES: _mapped_bytes(manifest, samples + held_out, batch) if mapped else everything,
         REFERENCES: _copies(manifest, epochs, views) * samples * reference_bytes(manifest),
     }
     if not cuda:
         return Need(host={**files, **training})
-    there = {TORCH: CUDA_BYTES, **training, **{name: files[name] for name in (SAMPLES, REFERENCES)}}
+    there = {TORCH: CUDA_BYTES, **training, SAMPLES: everything, REFERENCES: files[REFERENCES]}
     return Need(host=files | {"results": training["results"], REFERENCES: 0}, accelerator=there)
+
+
+def samples_room(need: Need, available: int | None, limit: int | None) -> int | None:
+    """Return the bytes of host memory that samples may take; those that need more are mapped. None: any number.
+
+    `need`: of a round without samples. `available`, `limit`: of host memory; None: unknown. At most half, because the
+    samples are in memory twice while they are handed to the trainer.
+    """
+    bounds = [bound for bound in (available, limit) if bound is not None]
+    return max(0, min(min(bounds) // 2, min(bounds) - need.host_bytes)) if bounds else None
+
+
+def stay_on_disk(manifest: Manifest, samples: int, room: int | None) -> bool:
+    """Return whether so many samples are mapped, because there is no room for them in memory."""
+    return room is not None and samples * sample_bytes(manifest) > room
+
+
+def _mapped_bytes(manifest: Manifest, samples: int, batch: int) -> int:
+    """Return the bytes of the batches that are on their way, and of each sample's row, with its class if it has one."""
+    return MAPPED_BATCHES * batch * sample_bytes(manifest) + samples * 2 * ITEM_SIZES["int64"]
 
 
 def sample_bytes(manifest: Manifest) -> int:

@@ -6,12 +6,12 @@ representation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 
-from moonfed.edge_client.training.data_placement import Memory, Placement, Samples
+from moonfed.edge_client.training.data_placement import Memory, Placement, Samples, expected
 from moonfed.edge_client.training.rng import RoundSettings, sample_draws, steps_in_round, steps_per_epoch
 from moonfed.edge_client.training.row_gather import FetchedRows, ResidentRows, uploaded
 from moonfed.plan.interface import Plan
@@ -45,7 +45,8 @@ class BatchFeed:
         """
         self._data, self._device = data, device
         self._copies = _AugmentedCopies(plan, data, settings, device, memory, heartbeat, in_time)
-        self._resident, self._fetched = ResidentRows(device), FetchedRows(device)
+        self._gathers = [(ResidentRows(device), FetchedRows(device)) for _ in range(1 if data.rows is None else 2)]
+        self._ahead: Iterator[torch.Tensor] = iter(())
         self._batch: Batch | None = None
 
     @property
@@ -61,14 +62,21 @@ class BatchFeed:
         if self._batch is None:
             width = batches.shape[1]
             self._batch = Batch(*(s.new_empty((width, *s.shape[1:]), device=self._device) for s in sources))
-        pairs = [(source, buffer) for source, buffer in zip(sources, self._batch, strict=True) if buffer.numel()]
-        self._resident.begin([pair for pair in pairs if pair[0].device == pair[1].device], batches)
-        self._fetched.begin([pair for pair in pairs if pair[0].device != pair[1].device], batches)
+        pairs, rows = list(zip(sources, self._batch, strict=True)), self._data.rows
+        parts = [(pairs, batches)] if rows is None else [(pairs[:2], rows[batches]), (pairs[2:], batches)]
+        for (resident, fetched), (some, positions) in zip(self._gathers, parts, strict=True):
+            filled = [(source, buffer) for source, buffer in some if buffer.numel()]
+            resident.begin([pair for pair in filled if pair[0].device == pair[1].device], positions)
+            fetched.begin([pair for pair in filled if pair[0].device != pair[1].device], positions)
+        if self._data.expect:
+            self._ahead = expected(parts[0][1].unbind(0), self._data.expect)
 
     def fill(self) -> None:
         """Copy the epoch's next batch into the buffers."""
-        self._resident.fill()
-        self._fetched.fill()
+        next(self._ahead, None)
+        for resident, fetched in self._gathers:
+            resident.fill()
+            fetched.fill()
 
 
 class _AugmentedCopies:
@@ -146,10 +154,10 @@ def compute_references(
     kept = nothing = torch.empty(len(data), 0)
     if plan.reference_count() == 0:
         return nothing
-    for start in range(0, len(data), batch_size):
+    for start, (inputs, _) in zip(range(0, len(data), batch_size), data.batches(batch_size), strict=True):
         rows = slice(start, start + batch_size)
         with torch.no_grad():
-            found = plan.references(data.inputs[rows], draws[rows])
+            found = plan.references(inputs, draws[rows])
         if start == 0:
             device = home(len(data) * found[0].nbytes)
             if device is None:

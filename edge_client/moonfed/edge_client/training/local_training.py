@@ -6,7 +6,7 @@ Legend: N samples, B a batch's samples.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -134,7 +134,7 @@ def survey(
     plan: Plan, data: Samples, batch_size: int, steps: int, heartbeat: Callable[[], None] = lambda: None
 ) -> None:
     """Show all samples to the plan once, in order, after `steps` steps of the round."""
-    for inputs, targets in _batches(data, batch_size):
+    for inputs, targets in data.batches(batch_size):
         plan.survey(inputs, targets, steps)
         heartbeat()
 
@@ -142,12 +142,8 @@ def survey(
 def evaluate(plan: Plan, data: Samples, batch_size: int, heartbeat: Callable[[], None] = lambda: None) -> Evaluation:
     """Score the plan's present model; `data` must not be empty."""
     sums = []
-    for inputs, targets in _batches(data, batch_size):
+    for inputs, targets in data.batches(batch_size):
         sums.append(plan.evaluate(inputs, targets))
         heartbeat()
     total = torch.stack(sums).sum(0, dtype=torch.float64)
     return Evaluation(loss=float(total[0]) / len(data), score=plan.metric(total, len(data)), samples=len(data))
-
-
-def _batches(data: Samples, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    return zip(torch.split(data.inputs, size), torch.split(data.targets, size), strict=True)

@@ -1,10 +1,10 @@
 """Messages between the agent and its reader and trainer: one JSON object per line.
 
 To both:         check (to the trainer with operators, which torch must have), stop
-To the reader:   read (spec, target)
+To the reader:   read (spec, target, room)
 To the trainer:  train (job, samples: SampleCounts, other_work), score (the same)
 To the agent:    ready, progress (fraction, epoch, loss), log (level, text), stopped, failed (error, reason)
-From the reader: read (samples, held_out, classes, changed, other_work)
+From the reader: read (samples, held_out, classes, files, changed, other_work)
 From the trainer: ready (runtime, capacity), trained (samples, steps, metrics), scored (scores)
 """
 
@@ -54,8 +54,9 @@ class SampleCounts:
     held_out: int
     version: int
     classes: Sequence[int] = ()  # those of the samples to train on
+    files: Mapping[str, Sequence[int]] = field(default_factory=dict)  # see `map_samples`; none: all are in memory
 
 
-def wanted_samples(spec: InputSpec, target: TargetSpec) -> dict[str, Any]:
-    """Return the fields of `read`: the form of the samples and of their targets."""
-    return {"spec": spec.to_document(), "target": target.to_document()}
+def wanted_samples(spec: InputSpec, target: TargetSpec, room: int | None = None) -> dict[str, Any]:
+    """Return the fields of `read`: the form of the samples and of their targets, and the memory that they may take."""
+    return {"spec": spec.to_document(), "target": target.to_document(), "room": room}

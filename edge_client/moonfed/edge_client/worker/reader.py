@@ -18,6 +18,7 @@ from moonfed.bundle.target import TargetSpec
 from moonfed.data.bad_cells import UnusableData
 from moonfed.data.open_source import open_source
 from moonfed.data.source import Source
+from moonfed.data.storage import default_room
 from moonfed.edge_client.data.cache import Reader
 from moonfed.edge_client.worker.heartbeat import Heartbeats
 from moonfed.edge_client.worker.messages import WorkerSettings
@@ -37,7 +38,7 @@ class SampleReader:
         self._file = file
         self._parent = parent
         self._reader: Reader | None = None
-        self._written = WrittenSamples(0, 0, ())
+        self._written = WrittenSamples(0, 0, (), {})
 
     def execute(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Execute the agent's command, `check` or `read`; return its answer."""
@@ -49,24 +50,30 @@ class SampleReader:
     def _source(self) -> Source:
         return open_source(self._settings.data, self._settings.target, ignored_folders=self._settings.ignored_folders)
 
-    def read(self, spec: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any]:
-        """Write the samples in this form, unless they are already written; return their numbers."""
+    def read(self, spec: Mapping[str, Any], target: Mapping[str, Any], room: int | None = None) -> dict[str, Any]:
+        """Write the samples in this form, unless they are already written; return their numbers.
+
+        `room`: the bytes of memory for them; what needs more is mapped. None: a part of what is available.
+        """
         form, heartbeats = InputSpec.from_document(spec), Heartbeats(self._parent)
+        room = default_room() if room is None else room
         source = self._reader or Reader(self._source(), Path(self._settings.state, "cache"))
         self._reader = None  # after a failure the source is read again
         try:
-            raw = source.read_if_changed(form, TargetSpec.from_document(target), heartbeats.work)
+            raw = source.read_if_changed(form, TargetSpec.from_document(target), heartbeats.work, room)
         except UnusableData as error:  # the coordinator is told the reason, which must not quote data
             _log.warning("%s", error)
             raise InvalidInput(error.public) from error
         if raw is not None:
-            self._written = write_samples(self._file, raw, form, self._settings.holdout)
-            _log.info("%d samples to train on, %d held out", self._written.trained, self._written.held_out)
+            self._written = write_samples(self._file, raw, form, self._settings.holdout, room)
+            mapped = "; they stay on disk, because they are large for this memory" if self._written.files else ""
+            _log.info("%d samples to train on, %d held out%s", self._written.trained, self._written.held_out, mapped)
         self._reader = source
         return {
             "samples": self._written.trained,
             "held_out": self._written.held_out,
             "classes": self._written.classes,
+            "files": self._written.files,
             "changed": raw is not None,
             "other_work": heartbeats.other_work,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -78,9 +79,9 @@ class Trainer:
         if self._samples is None or self._counts != counts:
             self._samples, self._placement = None, DataPlacement(self._accelerator)  # never both the old and the new
             trained, held_out = map_samples(
-                self._file, manifest.input, manifest.target, counts.samples, counts.held_out
+                self._file, manifest.input, manifest.target, counts.samples, counts.held_out, counts.files
             )
-            self._samples, self._counts = (_in_torch(trained), _in_torch(held_out)), counts
+            self._samples, self._counts = (in_torch(trained), in_torch(held_out)), counts
         return self._samples
 
     def _require_memory(self, manifest: Manifest, training: TrainingSpec, data: Samples, holdout: Samples) -> None:
@@ -96,6 +97,7 @@ class Trainer:
             precision=settings.precision,
             accelerator=settings.accelerator,
             runtime=self.runtime,
+            mapped=data.rows is not None,
         )
         shared = sum(part.bytes_on(torch.device("cpu")) for part in (data, holdout))
         require_fits(need, _with(available_memory(settings.accelerator), shared), settings.max_memory)
@@ -142,5 +144,14 @@ def _with(available: Available, shared: int) -> Available:
     return available if available.host is None else replace(available, host=available.host + shared)
 
 
-def _in_torch(mapped: MappedSamples) -> Samples:
-    return Samples(inputs=torch.from_numpy(mapped.inputs), targets=torch.from_numpy(mapped.targets))
+def in_torch(mapped: MappedSamples) -> Samples:
+    """Return the samples as tensors. Those of mapped files cannot be written to."""
+    with warnings.catch_warnings(action="ignore"):  # about that
+        inputs, targets = torch.from_numpy(mapped.inputs), torch.from_numpy(mapped.targets)
+    if mapped.rows is None:
+        return Samples(inputs=inputs, targets=targets)
+
+    def expect(rows: torch.Tensor) -> None:
+        mapped.expect(rows.tolist())
+
+    return Samples(inputs=inputs, targets=targets, rows=torch.from_numpy(mapped.rows), expect=expect)
