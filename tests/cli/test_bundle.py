@@ -107,13 +107,13 @@ def test_inspect_describes_a_bundle(tmp_path: Path) -> None:
         (["--task", "translation"], "task is 'translation'; it must be one of classification, multilabel"),
         (
             ["--task", "multilabel"],
-            "classes is 'no,yes'; it must not be given with task 'multilabel', which takes --labels",
+            "classes is 'no,yes'; it must not be given with task 'multilabel', which takes --input and --labels",
         ),
-        (["--task", "anomaly-detection"], "classes is 'no,yes'; it must not .* which takes none of these options"),
-        (["--values", "price"], "values is 'price'; it must not be given with task 'classification', which takes --c"),
+        (["--task", "anomaly-detection"], "classes is 'no,yes'; it must not .* which takes --input$"),
+        (["--values", "price"], "values is 'price'; it must not .* which takes --input and --classes"),
         (["--target-mean", "1"], "target-mean is '1'; it must not be given"),
         (["--task", "segmentation"], "task is 'segmentation' and input.kind 'features'; it must be image"),
-        (["--task", "next-token"], "classes is 'no,yes'; it must not be given with task 'next-token'"),
+        (["--task", "next-token"], "classes is 'no,yes'; it must not .* takes --input and --vocabulary"),
         (["--set", "delta=2"], "setting 'delta' .* is unknown"),
         (["--input", "0x8x3"], r"input.shape is \(0, 8, 3\)"),
         (["--mean", "half"], "mean is 'half'"),
@@ -142,6 +142,7 @@ REGRESSION = ("bundle", "--model", "mlp", "--input", "features:4", "--task", "re
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--task", "next-token"], "vocabulary is missing; with task 'next-token', give --input and --vocabulary$"),
         ([], "values is missing; with task 'regression', give --input and --values, or for tables --columns"),
         (["--values", "a,a"], "names that all differ"),
         (["--values", ":EUR"], "values is ':EUR'; it must be names, such as price:EUR,area"),

@@ -93,6 +93,10 @@ def test_other_targets_are_described(tmp_path: Path, text: str, options: list[st
         (["--target", "price"], "give --task regression to predict the number"),
         (["--target", "city", "--task", "regression"], "row 2, column city: 'a' is not a number"),
         (["--target", "price", "--task", "multilabel"], "row [0-9]+, column price"),
+        (
+            ["--target", "city", "--task", "regression", "--window", "4", "--horizon", "2"],
+            "target is 'city'; it must be a column of numbers",
+        ),
         (["--task", "regression"], "target is missing"),
         (["--target", "price", "--task", "segmentation"], "task is 'segmentation', whose samples are no rows"),
         (["--target", "price", "--horizon", "2"], "horizon is 2; it must not be given without --window"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from moonfed.bundle.manifest import InputSpec
+from moonfed.bundle.target import NO_TARGET
 from moonfed.errors import InvalidInput, UnsafePlan
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import MethodSettings, read_classes
@@ -25,6 +26,7 @@ from tests.support.refusals import refused
 pytestmark = pytest.mark.slow
 
 FAULTY = "tests.support.faulty_networks"
+TOKENS = InputSpec(kind="tokens", shape=(8,), vocabulary=("", "a"))
 
 
 @pytest.mark.parametrize(
@@ -85,6 +87,10 @@ FAULTY = "tests.support.faulty_networks"
         ({"mean": (0.1, 0.2)}, "mean holds 2 values; it must hold 1 or 3, one for each of the channels"),
         ({"deviation": (0.0,)}, "std holds 0.0; every standard deviation must be positive"),
         ({"input": InputSpec(kind="image", shape=(16, 16, 1)), "model": "torchvision:resnet18"}, "classifiers need 3"),
+        (
+            {"task": "anomaly-detection", "target": NO_TARGET, "input": TOKENS},
+            "input.kind 'tokens'; it must be image or features or series",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")

@@ -599,6 +599,7 @@ TESTS: dict[int, list[str]] = {
         "common.data.test_table::test_a_quote_that_swallows_lines_is_reported_when_it_changes",
     ],
     131: ["common.data.test_table::test_a_row_with_any_cell_counts_although_the_models_columns_are_empty"],
+    182: ["edge_client.data.test_split::test_known_anomalies_are_neither_trained_on_nor_held_out"],
     150: [
         "serving.models.test_batch_probe::test_a_model_whose_rows_depend_on_each_other_is_not_batched",
         "serving.models.test_batch_probe::test_answers_under_load_are_those_of_each_request_alone",

@@ -28,6 +28,13 @@ NO_IMAGE = Flaw("belongs to no image and is ignored", "belong to no image and ar
 NO_ROW = Flaw("is in no row of the table and is ignored", "are in no row of the table and are ignored", "image")
 
 
+def holds_targets(folder: Path, target: TargetSpec) -> bool:
+    """Return whether a folder says more than which images there are: masks, a table, or which are `good`."""
+    table = (IMAGES, f"{target.noun}.csv")
+    parts = {"mask": (IMAGES, MASKS), "labels": table, "values": table, "none": (GOOD,)}.get(target.kind, ())
+    return bool(parts) and all((folder / part).exists() for part in parts)
+
+
 def anomalies(images: ImageFolder, files: Sequence[Path]) -> Mapping[Path, int | None]:
     """Return 0 for files in `good`, 1 for those in other folders, UNKNOWN for others; None each without `good`."""
     tops = {file: file.relative_to(images.path).parts[:-1] for file in files}

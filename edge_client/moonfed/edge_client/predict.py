@@ -15,6 +15,7 @@ from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import DataSet, check_data_set
 from moonfed.data.flaws import UnusableImage
 from moonfed.data.folder import ReadImages, all_files, read_images
+from moonfed.data.folder_targets import holds_targets
 from moonfed.data.formats import FOLDER, find_kind
 from moonfed.data.image_folder import ImageFolder
 from moonfed.data.images import decode_image, require_images, require_pillow
@@ -105,13 +106,15 @@ def print_predictions(predictions: Predictions) -> None:
 
 
 def _read(paths: Sequence[Path], spec: InputSpec, wanted: TargetSpec, target: str) -> DataSet:
-    """Read the samples, with their labels if a file has them."""
+    """Read the samples, with their targets if a file or a folder has them."""
     if not paths:
         raise InvalidInput(f"PATH is missing; give images, folders of images, or {FILES}")
     files = [path for path in paths if find_kind(str(path)) not in (None, FOLDER)]
     if not files:
         if target:
             raise InvalidInput(field="target", value=target, rest="; it names a column of a table, and PATH is images")
+        if len(paths) == 1 and holds_targets(paths[0], wanted):
+            return open_source(str(paths[0])).read(spec, wanted)
         return _read_images(paths, spec, wanted)
     if len(paths) > 1:
         raise InvalidInput(f"PATH is {str(files[0])!r} and others; {FILES} must be the only PATH")

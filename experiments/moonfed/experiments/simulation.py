@@ -208,7 +208,7 @@ class Simulation:
         """Return the same simulation of another number of parties, which a round waits for as it did."""
         run = self.run
         if run.minimum_devices == self.trained_parties:
-            run = replace(run, minimum_devices=parties)
+            run = replace(run, minimum_devices=1 if self.method == POOLED else parties)
         return replace(self, parties=parties, run=run)
 
     def run_settings(self, manifest: Manifest) -> RunSettings:

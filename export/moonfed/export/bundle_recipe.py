@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +31,7 @@ from moonfed.tasks import TASKS
 from moonfed.tasks.task import Task
 
 INPUTS = ("image", "features", "series", "tokens")
+INPUTS_OF: Mapping[str, tuple[str, ...]] = {"mask": ("image",), "none": INPUTS[:-1], "next": ("tokens",)}
 TARGETS: Mapping[str, str] = {  # in words
     "class": "classes",
     "labels": "labels",
@@ -240,7 +241,7 @@ def read_samples(columns: Path | None, options: Mapping[str, str | None], task: 
         )
     task = task or CLASSIFICATION.name
     kind = TASKS.select(task).target
-    _require_options_of(task, TARGET_OPTIONS[kind], given)
+    _require_options_of(task, given)
     sample = read_input(given["input"], given.get("vocabulary"))
     _require_input(task, sample)
     return SampleRecipe(
@@ -252,24 +253,25 @@ def read_samples(columns: Path | None, options: Mapping[str, str | None], task: 
     )
 
 
-def _require_options_of(task: str, options: Sequence[str], given: Mapping[str, str]) -> None:
+def _require_options_of(task: str, given: Mapping[str, str]) -> None:
     """Raise InvalidInput for an option of another task's targets, and for one that is missing."""
-    takes = " and ".join(f"--{name}" for name in options[:1]) or "none of these options"
+    kind = TASKS.select(task).target
+    options = TARGET_OPTIONS[kind]
+    needed = ("input", *options[:1], *(("vocabulary",) if kind == "next" else ()))
+    named = " and ".join(f"--{name}" for name in needed)
     for name in {name: None for each in TARGET_OPTIONS.values() for name in each}:
         if name in given and name not in options:
             raise InvalidInput(
-                field=name, value=given[name], rest=f"; it must not be given with task {task!r}, which takes {takes}"
+                field=name, value=given[name], rest=f"; it must not be given with task {task!r}, which takes {named}"
             )
-    for name in ("input", *options[:1]):
+    for name in needed:
         if name not in given:
-            needed = " and ".join(f"--{name}" for name in ("input", *options[:1]))
-            raise InvalidInput(
-                f"{name} is missing; with task {task!r}, give {needed}, or for tables --columns", field=name
-            )
+            tables = "" if kind in ("mask", "next") else ", or for tables --columns"
+            raise InvalidInput(f"{name} is missing; with task {task!r}, give {named}{tables}", field=name)
 
 
 def _require_input(task: str, sample: InputSpec) -> None:
-    needed = {"mask": ("image",), "next": ("tokens",)}.get(TASKS.select(task).target, INPUTS)
+    needed = INPUTS_OF.get(TASKS.select(task).target, INPUTS)
     if sample.kind not in needed:
         raise InvalidInput(
             f"task is {task!r} and input.kind {sample.kind!r}; it must be {' or '.join(needed)}",

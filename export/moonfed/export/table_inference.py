@@ -40,6 +40,7 @@ from moonfed.tasks import TASKS
 MAX_CATEGORIES = 256  # of a column; each becomes a feature
 MAX_CLASSES = 1000
 REGRESSION = "regression"
+OF_TABLES = ("class", "labels", "values", "none")  # kinds of targets
 _VALUE = "value of "  # before a target, which may also be a column
 _REMEDY = "give `moonfed-export columns` --numeric, --categorical or --ignore with its name"
 
@@ -63,8 +64,10 @@ class ColumnChoices:
         if both := {*self.categorical, *targets} & set(self.numeric):
             raise InvalidInput(field="numeric", value=min(both), allowed="no target, and not categorical as well")
         kind = TASKS.select(self.task).target
-        if kind not in ("class", "labels", "values", "none"):
-            raise InvalidInput(field="task", value=self.task, rest=", whose samples are no rows of tables")
+        if kind not in OF_TABLES:
+            known = ", ".join(name for name in TASKS if TASKS[name].target in OF_TABLES)
+            rest = f", whose samples are no rows of tables; it must be one of {known}"
+            raise InvalidInput(field="task", value=self.task, rest=rest)
         if self.horizon and (kind != "values" or not self.window):
             rest = "; it must not be given without --window and --task regression"
             raise InvalidInput(field="horizon", value=self.horizon, rest=rest)
@@ -137,6 +140,8 @@ def _target(path: Path, seen: Mapping[str, _Seen], choices: ColumnChoices) -> Ta
     if kind == "labels":
         return TargetSpec(kind="labels", names=names, shape=(len(names),))
     if kind == "values":
+        if texts := [name for name in names if name in seen and not seen[name].numeric]:
+            raise InvalidInput(field="target", value=texts[0], allowed="a column of numbers, which a forecast predicts")
         shape = (choices.horizon, len(names)) if choices.horizon else (len(names),)
         return TargetSpec(kind="values", names=names, shape=shape)
     if kind == "none":

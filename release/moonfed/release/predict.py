@@ -83,7 +83,7 @@ def predict_paths(model: Model, paths: Sequence[str], top: int, masks: Path | No
     if sources and len(paths) > 1:
         raise InvalidInput(f"PATH is {sources[0]!r} and others; it must be the only PATH, unless all are images")
     if sources:
-        data = open_source(sources[0], option="PATH").read(model.sample, NO_TARGET, labels=IGNORED)
+        data = open_source(sources[0], option="PATH").read(model.sample, model.target or NO_TARGET, labels=IGNORED)
         names, inputs, images = data.names(), iter(data.inputs), data.files
     else:
         names, images = list(paths), tuple(map(Path, paths))

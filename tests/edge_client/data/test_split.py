@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
 
-from moonfed.bundle.target import NO_TARGET
+import numpy as np
+import pytest
+
+from moonfed.bundle.target import NO_TARGET, UNKNOWN, class_target
 from moonfed.data.data_set import DataSet
 from moonfed.edge_client.data.split import split
 
@@ -12,7 +15,7 @@ from moonfed.edge_client.data.split import split
 def many(count: int) -> DataSet:
     generator = np.random.default_rng(1)
     inputs = generator.normal(size=(count, 3)).astype(np.float32)
-    return DataSet(inputs=inputs, targets=np.arange(count), target=NO_TARGET)
+    return DataSet(inputs=inputs, targets=np.arange(count), target=class_target(("a", "b")))
 
 
 def test_the_split_is_whole_exact_and_the_same_each_time() -> None:
@@ -36,3 +39,13 @@ def test_nothing_is_held_out_unless_asked() -> None:
     assert training is samples
     assert len(holdout) == 0
     assert holdout.inputs.shape == (0, 3)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.3])
+def test_known_anomalies_are_neither_trained_on_nor_held_out(fraction: float) -> None:
+    targets = np.array([0, 1, UNKNOWN, 0, 0] * 10, np.uint8)
+    training, holdout = split(replace(many(50), targets=targets, target=NO_TARGET), fraction)
+    assert (len(training), len(holdout)) == (40 - round(40 * fraction), round(40 * fraction))
+    assert {*training.labels, *holdout.labels} == {0, UNKNOWN}
+    unknown = replace(many(50), targets=None, target=NO_TARGET)
+    assert sum(map(len, split(unknown, fraction))) == 50

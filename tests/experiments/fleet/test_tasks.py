@@ -145,11 +145,13 @@ def test_splits_by_class_refuse_targets_without_classes(tmp_path: Path, kind: st
         simulate(tmp_path / "a", dataset="digit-pairs", parties=4, partition=kind)
 
 
-def test_a_table_with_values_needs_its_task(tmp_path: Path) -> None:
-    lines = [f"{number},{3 * number}.5" for number in range(60)]
-    (tmp_path / "houses.csv").write_text("\n".join(["rooms,price", *lines]))
-    keys: dict[str, Any] = {"target": "price", "model": "mlp", "parties": 2, "rounds": 1, "settings": {"epochs": 1}}
-    result = simulate(tmp_path / "a", tmp_path / "houses.csv", task="regression", **keys)
+def test_a_table_with_values_needs_its_task_and_is_pooled_whatever_its_parties(tmp_path: Path) -> None:
+    lines = [f"{number},{number % 2},{3 * number}.5" for number in range(60)]
+    (tmp_path / "houses.csv").write_text("\n".join(["rooms,site,price", *lines]))
+    keys: dict[str, Any] = {"target": "price", "model": "mlp", "rounds": 1, "settings": {"epochs": 1}}
+    pooled = make_simulation(task="regression", method="pooled", by="site", **keys).with_parties(2)
+    result = run_simulation(pooled, tmp_path / "a", data=tmp_path / "houses.csv", engine=TWO)
     assert result.metric.name == "rmse"
+    assert result.counts.sum(axis=1).tolist() == [48]
     with refused(InvalidInput, "task"):
         make_simulation(dataset="diabetes", task="multilabel", model="mlp")

@@ -16,7 +16,7 @@ from moonfed.edge_client.data.split import split_rows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassCounts:
-    """The number of samples, in all and with each class or label, in the bundle's order."""
+    """The number of samples to train on or held out, in all and with each class or label, in the bundle's order."""
 
     total: int
     held_out: int
@@ -35,9 +35,10 @@ def count_samples(
     """Read the samples of `--data` for a bundle; InvalidInput names what does not fit."""
     samples = open_source(data, target, ignored_folders=ignored_folders).read(manifest.input, manifest.target)
     counts = _counts(samples.known_targets(), manifest.target.kind, len(manifest.classes))
+    trained, held_out = split_rows(samples, holdout)
     return ClassCounts(
-        total=len(samples),
-        held_out=len(split_rows(samples, holdout)[1]),
+        total=len(samples if trained is None else trained) + len(held_out),
+        held_out=len(held_out),
         names=manifest.classes if counts else (),
         counts=counts,
     )

@@ -18,15 +18,25 @@ def split(samples: DataSet, fraction: float) -> tuple[DataSet, DataSet]:
 def split_rows(samples: DataSet, fraction: float) -> tuple[Rows | None, Rows]:
     """Return the rows to train on, None for all, and the rows held out: `fraction` of all, rounded.
 
+    Samples that are known to be anomalous are neither: a model of what is usual must not learn to reproduce them, nor
+    be judged by how well it does.
     The split depends on each sample's content, not its position: it is stable when others are added, and duplicates
     land on the same side (except at the boundary).
     """
-    count = round(len(samples) * fraction)
+    usual = _usual(samples)
+    count = round(len(usual) * fraction)
     if count == 0:
-        return None, np.zeros(0, dtype=np.intp)
+        return None if len(usual) == len(samples) else usual, np.zeros(0, dtype=np.intp)
     rows = np.ascontiguousarray(samples.inputs)
     ranks = np.fromiter(
-        (int.from_bytes(hashlib.blake2b(row.data, digest_size=8).digest(), "little") for row in rows), np.uint64
+        (int.from_bytes(hashlib.blake2b(rows[row].data, digest_size=8).digest(), "little") for row in usual), np.uint64
     )
-    order = np.argsort(ranks, kind="stable")
+    order = usual[np.argsort(ranks, kind="stable")]
     return np.sort(order[count:]), np.sort(order[:count])
+
+
+def _usual(samples: DataSet) -> Rows:
+    """Return the rows that are not known to be anomalous; all, if that is not what the targets say."""
+    if samples.target.kind != "none" or samples.targets is None or samples.targets.ndim > 1:
+        return np.arange(len(samples))
+    return np.flatnonzero(samples.targets != 1)

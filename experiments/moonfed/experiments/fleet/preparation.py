@@ -21,7 +21,7 @@ from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.group import group_by
 from moonfed.experiments.own_data import OwnData, split_samples
 from moonfed.experiments.partition import MINIMUM_SAMPLES, Indices, split
-from moonfed.experiments.simulation import OWN_DATA, TABLES, Simulation
+from moonfed.experiments.simulation import OWN_DATA, POOLED, TABLES, Simulation
 from moonfed.experiments.subsets import subset
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe, scaled_target
@@ -71,7 +71,7 @@ def prepare(simulation: Simulation, layout: Layout, source: Source, say: Callabl
 
 def _split(simulation: Simulation, data: SplitDataSet) -> list[Indices]:
     """Return the training samples of each party."""
-    if not simulation.by:
+    if not simulation.by or simulation.method == POOLED:
         return split(data.train, simulation.partition_settings)
     if data.train.file is None or data.train.rows is None:
         raise InvalidInput(
