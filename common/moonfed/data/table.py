@@ -83,14 +83,15 @@ class TableSource:
         if len(features) == 0:
             raise InvalidInput(f"{self.path} has no rows; at least one is needed")
         found, inputs = targets.array() if used else None, features.array()
-        positions = numbers.array()
+        positions, windows = numbers.array(), None
         if spec.kind == "series":
             forecast = used and target.kind == "values" and len(target.shape) == 2
             windows = find_windows(groups, len(inputs), spec.shape[0], target.shape[0] if forecast else 0)
             windows.require_some(str(self.path))
             notes += windows.notes(str(self.path))
-            inputs, positions = windows.of(inputs), positions[windows.lasts]
             found = None if found is None else windows.after(found) if forecast else found[windows.lasts]
+            inputs, windows = windows.of(inputs), windows.numbered(positions)
+            positions = windows.lasts
         if notes != self._reported:
             report(notes)
         self._reported = notes
@@ -102,6 +103,7 @@ class TableSource:
             origin=str(self.path),
             file=self.path,
             rows=positions,
+            windows=windows,
             notes=tuple(notes),
         )
 

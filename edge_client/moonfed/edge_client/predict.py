@@ -15,11 +15,11 @@ from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import DataSet, check_data_set
 from moonfed.data.flaws import UnusableImage
 from moonfed.data.folder import ReadImages, all_files, read_images
-from moonfed.data.formats import FOLDER, find_kind
+from moonfed.data.formats import FOLDER, TABLES, find_kind
 from moonfed.data.image_folder import ImageFolder
 from moonfed.data.images import decode_image, require_images, require_pillow
 from moonfed.data.open_source import open_source
-from moonfed.data.source import IF_PRESENT, report
+from moonfed.data.source import IF_PRESENT, IGNORED, report
 from moonfed.edge_client.inference.model import Outputs
 from moonfed.edge_client.predictor import Predictor
 from moonfed.errors import InvalidInput, NotFound
@@ -115,7 +115,9 @@ def _read(paths: Sequence[Path], spec: InputSpec, wanted: TargetSpec, target: st
         return _read_images(paths, spec, wanted)
     if len(paths) > 1:
         raise InvalidInput(f"PATH is {str(files[0])!r} and others; {FILES} must be the only PATH")
-    samples = open_source(str(files[0]), target).read(spec, wanted, labels=IF_PRESENT)
+    tabular = find_kind(str(files[0])) in TABLES
+    labels = IGNORED if tabular and len(wanted.shape) == 2 else IF_PRESENT  # what follows the last window is unknown
+    samples = open_source(str(files[0]), target).read(spec, wanted, labels=labels)
     samples.require_samples()
     return samples
 

@@ -10,7 +10,7 @@ from moonfed.data.data_set import DataSet, Rows
 
 
 def split(samples: DataSet, fraction: float) -> tuple[DataSet, DataSet]:
-    """Split into training and holdout samples; `fraction` of all samples, rounded, are held out."""
+    """Split into training and holdout samples: see `split_rows`."""
     trained, held_out = split_rows(samples, fraction)
     return samples if trained is None else samples.take(trained), samples.take(held_out)
 
@@ -19,8 +19,11 @@ def split_rows(samples: DataSet, fraction: float) -> tuple[Rows | None, Rows]:
     """Return the rows to train on, None for all, and the rows held out: `fraction` of all, rounded.
 
     The split depends on each sample's content, not its position: it is stable when others are added, and duplicates
-    land on the same side (except at the boundary).
+    land on the same side (except at the boundary). Windows of a series overlap, so the last ones are held out, and
+    those that share a row with them are in neither part.
     """
+    if samples.windows is not None and fraction:
+        return samples.windows.split(fraction)
     count = round(len(samples) * fraction)
     if count == 0:
         return None, np.zeros(0, dtype=np.intp)
