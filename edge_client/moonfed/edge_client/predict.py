@@ -20,6 +20,7 @@ from moonfed.data.image_folder import ImageFolder
 from moonfed.data.images import decode_image, require_images, require_pillow
 from moonfed.data.open_source import open_source
 from moonfed.data.source import IF_PRESENT, IGNORED, report
+from moonfed.data.texts import read_text_paths
 from moonfed.edge_client.inference.model import Outputs
 from moonfed.edge_client.predictor import Predictor
 from moonfed.errors import InvalidInput, NotFound
@@ -56,7 +57,7 @@ class Predictions:
 
 
 def predict(paths: Sequence[Path], predictor: Predictor, column: str = "", masks: Path | None = None) -> Predictions:
-    """Predict for images, folders of images, or the samples of one file or function.
+    """Predict for images or texts, folders of them, or the samples of one file or function.
 
     `column`: of a table, with the targets. `masks`: a folder for the masks of a segmentation, one PNG for each sample.
     Raises NotFound if there is no such directory or file, InvalidInput if the samples do not fit the model.
@@ -111,8 +112,8 @@ def _read(paths: Sequence[Path], spec: InputSpec, wanted: TargetSpec, target: st
     files = [path for path in paths if find_kind(str(path)) not in (None, FOLDER)]
     if not files:
         if target:
-            raise InvalidInput(field="target", value=target, rest="; it names a column of a table, and PATH is images")
-        return _read_images(paths, spec, wanted)
+            raise InvalidInput(field="target", value=target, rest="; it names a column of a table, and PATH is none")
+        return read_text_paths(paths, spec, wanted) if spec.kind == "tokens" else _read_images(paths, spec, wanted)
     if len(paths) > 1:
         raise InvalidInput(f"PATH is {str(files[0])!r} and others; {FILES} must be the only PATH")
     tabular = find_kind(str(files[0])) in TABLES
