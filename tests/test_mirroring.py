@@ -45,10 +45,7 @@ ELSEWHERE = {
         "experiments/papers/moon_tables.py",
         "experiments/papers/presets.py",
     ),
-    "test_table_targets.py and test_folder_targets.py read windows and texts": (
-        "common/data/texts.py",
-        "common/data/windows.py",
-    ),
+    "test_folder_targets.py reads texts": ("common/data/texts.py",),
     "test_predictor.py loads the files of models": ("edge_client/state/model_files.py",),
     "test_criteria.py and test_rounds.py test the criteria together": (
         "export/criteria/classification.py",

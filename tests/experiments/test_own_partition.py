@@ -16,7 +16,7 @@ from moonfed.data.table_reader import read_batches
 from moonfed.errors import InvalidInput
 from moonfed.experiments.cli import app
 from moonfed.experiments.group import read_names
-from moonfed.experiments.own_data import OwnData
+from moonfed.experiments.own_data import OwnData, usual_task
 from moonfed.experiments.own_partition import partition_own_data
 from moonfed.experiments.partition import PartitionSettings
 from moonfed.export.table_description import read_description
@@ -72,6 +72,32 @@ def test_rows_of_a_parquet_file_keep_their_types(tmp_path: Path) -> None:
     assert sorted(age for table in tables for age in table["age"].to_pylist()) == list(range(50))
     for table in tables:
         assert table["note"].to_pylist() == [[age] for age in table["age"].to_pylist()]
+
+
+def test_windows_of_rows_stay_with_their_device_and_none_is_also_in_the_test(tmp_path: Path) -> None:
+    rows = [f"{site},{step}" for step in range(60) for site in ("a", "b")]
+    source = write_csv(tmp_path / "load.csv", "site,load\n" + "\n".join(rows) + "\n")
+
+    def described(group: str) -> OwnData:
+        fields = {
+            "window": 4,
+            "columns": [{"name": "load", "mean": 0, "deviation": 1}],
+            **({"group": group} if group else {}),
+        }
+        target = {"columns": ["load"], "kind": "values", "names": ["load"], "shape": [2, 1]}
+        columns = tmp_path / f"columns{group}.json"
+        columns.write_text(json.dumps({"format": "moonfed-columns/2", "target": target, "group": group, **fields}))
+        return OwnData(text=str(source), columns=str(columns), task=usual_task(str(columns)))
+
+    with refused(InvalidInput, "by"):
+        partition_own_data(described("site"), SETTINGS, tmp_path / "torn")
+    with refused(InvalidInput, "group"):
+        partition_own_data(described(""), SETTINGS, tmp_path / "torn", "site")
+    written = partition_own_data(described("site"), SETTINGS, tmp_path / "parts", "site")
+    a, b, test = (path.read_text().split() for path in (*written.devices, written.test))
+    assert a[1:] == [f"a,{step}" for step in range(44)]
+    assert b[1:] == [f"b,{step}" for step in range(44)]
+    assert test[1:] == [f"{site},{step}" for step in range(44, 60) for site in ("a", "b")]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from moonfed.bundle.manifest import InputSpec
 from moonfed.bundle.target import TargetSpec, class_target
-from moonfed.data.data_set import DataSet
-from moonfed.experiments.strata import BINS, held_out, strata, stratum_names
+from moonfed.data.data_set import DataSet, check_data_set
+from moonfed.experiments.strata import BINS, strata, stratum_names, train_and_test
 
 VALUES = TargetSpec(kind="values", names=("a", "b"), shape=(2,))
 FORECAST = TargetSpec(kind="values", names=("a",), shape=(3, 1))
@@ -42,19 +43,21 @@ def test_equal_values_are_in_one_group() -> None:
 def test_other_samples_are_one_group_of_which_every_fifth_is_for_testing(target: TargetSpec, targets: Any) -> None:
     found = samples(target, targets)
     assert not strata(found).any()
-    assert np.flatnonzero(held_out(found)).tolist() == list(range(0, 50, 5))
+    assert train_and_test(found)[1].tolist() == list(range(0, 50, 5))
     assert stratum_names(target) == ("samples",)
 
 
 def test_tests_have_values_of_every_size_and_the_end_of_a_forecast() -> None:
     values = np.random.default_rng(0).permutation(50).astype(np.float32)
-    tested = held_out(samples(VALUES, np.stack([values, values], axis=1)))
+    _, tested = train_and_test(samples(VALUES, np.stack([values, values], axis=1)))
     assert sorted(values[tested].tolist()) == list(range(0, 50, 5))
-    tested = held_out(samples(FORECAST, np.zeros((50, 3, 1), np.float32)))
-    assert np.flatnonzero(tested).tolist() == list(range(40, 50))
+    inputs = np.lib.stride_tricks.sliding_window_view(values, 2)[:47, :, None]  # of the first 48 rows
+    sample = InputSpec(kind="series", shape=(2, 1))
+    trained, tested = train_and_test(check_data_set(inputs, np.zeros((47, 3, 1), np.float32), sample, FORECAST, "load"))
+    assert (trained.tolist(), tested.tolist()) == (list(range(34)), list(range(38, 47)))
 
 
 def test_anomalous_samples_are_for_testing_alone() -> None:
     anomalous = np.arange(50) >= 30
-    tested = held_out(samples(NONE, anomalous.astype(np.uint8)))
-    assert np.flatnonzero(tested).tolist() == [*range(0, 30, 5), *range(30, 50)]
+    _, tested = train_and_test(samples(NONE, anomalous.astype(np.uint8)))
+    assert tested.tolist() == [*range(0, 30, 5), *range(30, 50)]

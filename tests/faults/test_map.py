@@ -540,6 +540,11 @@ TESTS: dict[int, list[str]] = {
         "edge_client.test_predictor::test_the_previous_version_answers_where_the_current_one_cannot_be_loaded",
         "edge_client.state.test_releases::test_a_damaged_version_gives_way_to_the_previous_one",
     ],
+    78: [
+        "common.data.test_windows::test_the_end_of_each_series_is_for_testing_and_shares_no_row",
+        "edge_client.data.test_split::test_the_end_of_a_series_is_held_out",
+        "experiments.test_own_partition::test_windows_of_rows_stay_with_their_device_and_none_is_also_in_the_test",
+    ],
     80: [
         "serving.test_attacks::test_bodies_of_requests_that_fail_are_not_kept",
         "serving.test_attacks::test_bodies_that_wait_for_a_model_count_after_their_clients_have_left",

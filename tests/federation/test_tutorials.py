@@ -54,6 +54,19 @@ def test_the_tutorial_on_tables(fleet: ChildProcesses, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(500)
+def test_the_tutorial_on_forecasts(fleet: ChildProcesses) -> None:
+    printed = follow(TUTORIALS / "forecast.md", fleet, {"--rounds 8": "--rounds 4"}, patient=("client predict",))
+    naive = float(printed_by(printed, "naive.py").split()[1])
+    evaluated = printed_by(printed, "export evaluate").splitlines()[-1].split()
+    assert float(evaluated[evaluated.index("rmse") + 1]) < 0.9 * naive
+    assert "model 4 on 3 devices: rmse median" in printed_by(printed, "run evaluate")
+    version, forecast = printed_by(printed, "client predict").splitlines()
+    assert (version, forecast.split("  ")[0]) == ("version 1 of forecast", "today.csv, row 29")
+    steps = [float(value) for value in forecast.split("temperature ")[1].split(", ")]
+    assert steps == pytest.approx([20.8, 25.5, 22.1, 18.7], abs=3)  # what follows without noise
+
+
+@pytest.mark.timeout(500)
 def test_the_tutorial_on_pictures(fleet: ChildProcesses) -> None:
     printed = follow(TUTORIALS / "pictures.md", fleet, {"--rounds 15": "--rounds 2"})
     assert "120 samples" in printed_by(printed, "partition")

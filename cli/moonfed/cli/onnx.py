@@ -106,7 +106,7 @@ def onnx(
         return
     print(
         f"{output} holds the global model of round {written.round}; "
-        f"its probabilities differ from the plan's by {written.max_abs_diff:.2g} at most"
+        f"its {checked.manifest.target.output} differ from the plan's by {written.max_abs_diff:.2g} at most"
     )
     if report:
         print(table(report))

@@ -16,6 +16,7 @@ from moonfed.bundle.manifest import InputSpec
 from moonfed.bundle.target import UNKNOWN, TargetSpec
 from moonfed.data.storage import Storage, chunks, is_mapped
 from moonfed.data.table_spec import TableSpec
+from moonfed.data.windows import Windows, windows_of_one_series
 from moonfed.errors import InvalidInput
 
 Inputs = npt.NDArray[Any]  # see `InputSpec`
@@ -40,6 +41,7 @@ class DataSet:
     file: Path | None = None  # which holds all samples
     files: tuple[Path, ...] = ()  # one for each sample
     rows: Rows | None = None  # of a table: their numbers in the file
+    windows: Windows | None = None  # of series, if samples overlap
     notes: tuple[str, ...] = ()  # sentences about what the source has left out, or used only in part
 
     def __len__(self) -> int:
@@ -68,7 +70,8 @@ class DataSet:
         targets = None if self.targets is None else self.targets[rows]
         files = tuple(self.files[row] for row in rows) if self.files else ()
         numbers = None if self.rows is None else self.rows[rows]
-        return replace(self, inputs=self.inputs[rows], targets=targets, files=files, rows=numbers)
+        windows = None if self.windows is None else self.windows.take(rows)
+        return replace(self, inputs=self.inputs[rows], targets=targets, files=files, rows=numbers, windows=windows)
 
     def require_samples(self) -> None:
         """Raise InvalidInput unless there is a sample."""
@@ -116,6 +119,7 @@ def check_data_set(
     Mapped arrays stay where they are, if need be converted in `storage`.
     """
     raw = check_inputs(inputs, spec, origin, storage)
+    forecast = spec.kind == "series" and target.kind == "values" and len(target.shape) == 2
     return DataSet(
         inputs=raw,
         targets=None if targets is None else check_targets(targets, len(raw), target, origin),
@@ -124,6 +128,7 @@ def check_data_set(
         origin=origin,
         file=file,
         files=tuple(files),
+        windows=windows_of_one_series(raw, target.shape[0]) if forecast else None,
         notes=notes,
     )
 

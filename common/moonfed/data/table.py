@@ -83,15 +83,16 @@ class TableSource:
         if len(features) == 0:
             raise InvalidInput(f"{self.path} has no rows; at least one is needed")
         found, inputs = targets.array() if used else None, features.array()
-        positions = numbers.array()
+        positions, windows = numbers.array(), None
         if is_series:
             forecast = used and target.kind == "values" and len(target.shape) == 2
             windows = find_windows(groups, len(inputs), spec.shape[0], target.shape[0] if forecast else 0)
             windows.require_some(str(self.path))
             notes += windows.notes(str(self.path))
-            inputs, positions = windows.of(inputs, storage), positions[windows.lasts]
             if found is not None:
                 found = windows.after(found, storage) if forecast else found[windows.lasts]
+            inputs, windows = windows.of(inputs, storage), windows.numbered(positions)
+            positions = windows.lasts
         if notes != self._reported:
             report(notes)
         self._reported = notes
@@ -103,6 +104,7 @@ class TableSource:
             origin=str(self.path),
             file=self.path,
             rows=positions,
+            windows=windows,
             notes=tuple(notes),
         )
 

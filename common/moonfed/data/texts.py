@@ -5,7 +5,7 @@ Windows do not overlap, and none crosses texts; the last one of a text is padded
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +16,9 @@ from moonfed.data.bad_cells import UnusableData
 from moonfed.data.data_set import DataSet, check_data_set
 from moonfed.data.flaws import Flaw
 from moonfed.data.image_folder import ImageFolder
-from moonfed.data.source import HeartbeatCallback
+from moonfed.data.source import HeartbeatCallback, report
 from moonfed.data.storage import Storage
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, NotFound
 
 TEXT = ".txt"
 NOT_UTF8 = Flaw("is not UTF-8 and is ignored", "are not UTF-8 and are ignored")
@@ -45,6 +45,31 @@ def read_texts(
         files = list(images.files(images.path))
     except OSError as error:
         raise InvalidInput(f"{str(images.path)!r} cannot be read: {error.strerror}") from error
+    return _windows(images, files, spec, target, heartbeat, storage)
+
+
+def read_text_paths(paths: Sequence[Path], spec: InputSpec, target: TargetSpec) -> DataSet:
+    """Read texts, and the texts of folders; NotFound and InvalidInput name a path that is neither."""
+    found = list[Path]()
+    for path in paths:
+        if not path.exists():
+            raise NotFound(field="PATH", value=path, rest="; there is no such file or folder")
+        if not path.is_dir() and path.suffix.lower() != TEXT:
+            raise InvalidInput(field="PATH", value=path, allowed=f"a {TEXT} file or a folder of them, or a .npz file")
+        found += ImageFolder(path).files(path) if path.is_dir() else [path]
+    samples = _windows(ImageFolder(paths[0]), found, spec, target, lambda: None, Storage())
+    report(samples.notes)
+    return samples
+
+
+def _windows(
+    images: ImageFolder,
+    files: Sequence[Path],
+    spec: InputSpec,
+    target: TargetSpec,
+    heartbeat: HeartbeatCallback,
+    storage: Storage,
+) -> DataSet:
     tokens, length = Tokens(spec.vocabulary), spec.shape[0]
     windows, sources = storage.rows("inputs", (length,), np.int64), list[Path]()
     for file in files:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,8 @@ def output_text(document: dict[str, Any], target: TargetSpec, width: int = 0) ->
         return ", ".join(f"{label} {document['probabilities'][label]:.3f}" for label in document["labels"]) or "none"
     if target.kind == "values":
         steps = document["values"] if isinstance(document["values"], list) else [document["values"]]
-        return "; ".join(", ".join(_value(name, value, target) for name, value in step.items()) for step in steps)
+        told = (_values(name, [step[name] for step in steps], target) for name in target.names)
+        return ("; " if len(steps) > 1 else ", ").join(told)
     if target.kind == "mask":
         ordered = sorted(document["shares"].items(), key=lambda pair: -pair[1])
         return ", ".join(f"{label} {100 * share:.1f} %" for label, share in ordered if share)
@@ -87,6 +88,6 @@ def output_text(document: dict[str, Any], target: TargetSpec, width: int = 0) ->
     return f"{document['class']:{width}}  {document['confidence']:.3f}"
 
 
-def _value(name: str, value: float, target: TargetSpec) -> str:
+def _values(name: str, values: Sequence[float], target: TargetSpec) -> str:
     unit = target.units[target.names.index(name)] if target.units else ""
-    return f"{name} {value:.6g}{' ' + unit if unit else ''}"
+    return f"{name} {', '.join(f'{value:.6g}' for value in values)}{' ' + unit if unit else ''}"

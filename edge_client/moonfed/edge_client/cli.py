@@ -287,7 +287,7 @@ def doctor_command(
 @app.command("predict")
 def predict_command(
     paths: list[Path] = typer.Argument(
-        None, metavar="PATH", help="Images, folders of images, or one .npz, .csv or .parquet file."
+        None, metavar="PATH", help="Images or texts, folders of them, or one .npz, .csv or .parquet file."
     ),
     target: str = TARGET,
     model: str = typer.Option("", metavar="NAME", help="The release to use. Default: the only one on this device."),

@@ -16,11 +16,12 @@ from moonfed.data.data_set import DataSet, check_data_set
 from moonfed.data.flaws import UnusableImage
 from moonfed.data.folder import ReadImages, all_files, read_images
 from moonfed.data.folder_targets import holds_targets
-from moonfed.data.formats import FOLDER, find_kind
+from moonfed.data.formats import FOLDER, TABLES, find_kind
 from moonfed.data.image_folder import ImageFolder
 from moonfed.data.images import decode_image, require_images, require_pillow
 from moonfed.data.open_source import open_source
-from moonfed.data.source import IF_PRESENT, report
+from moonfed.data.source import IF_PRESENT, IGNORED, report
+from moonfed.data.texts import read_text_paths
 from moonfed.edge_client.inference.model import Outputs
 from moonfed.edge_client.predictor import Predictor
 from moonfed.errors import InvalidInput, NotFound
@@ -57,7 +58,7 @@ class Predictions:
 
 
 def predict(paths: Sequence[Path], predictor: Predictor, column: str = "", masks: Path | None = None) -> Predictions:
-    """Predict for images, folders of images, or the samples of one file or function.
+    """Predict for images or texts, folders of them, or the samples of one file or function.
 
     `column`: of a table, with the targets. `masks`: a folder for the masks of a segmentation, one PNG for each sample.
     Raises NotFound if there is no such directory or file, InvalidInput if the samples do not fit the model.
@@ -112,13 +113,17 @@ def _read(paths: Sequence[Path], spec: InputSpec, wanted: TargetSpec, target: st
     files = [path for path in paths if find_kind(str(path)) not in (None, FOLDER)]
     if not files:
         if target:
-            raise InvalidInput(field="target", value=target, rest="; it names a column of a table, and PATH is images")
+            raise InvalidInput(field="target", value=target, rest="; it names a column of a table, and PATH is none")
+        if spec.kind == "tokens":
+            return read_text_paths(paths, spec, wanted)
         if len(paths) == 1 and holds_targets(paths[0], wanted):
             return open_source(str(paths[0])).read(spec, wanted)
         return _read_images(paths, spec, wanted)
     if len(paths) > 1:
         raise InvalidInput(f"PATH is {str(files[0])!r} and others; {FILES} must be the only PATH")
-    samples = open_source(str(files[0]), target).read(spec, wanted, labels=IF_PRESENT)
+    tabular = find_kind(str(files[0])) in TABLES
+    labels = IGNORED if tabular and len(wanted.shape) == 2 else IF_PRESENT  # what follows the last window is unknown
+    samples = open_source(str(files[0]), target).read(spec, wanted, labels=labels)
     samples.require_samples()
     return samples
 

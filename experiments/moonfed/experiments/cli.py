@@ -37,7 +37,7 @@ def partition_command(
     output: Path = typer.Option(..., "--output", help="Directory for device-1 …, test and partition.json."),
     target: str = typer.Option("", "--target", metavar="COLUMN", help="For a table: the column with the targets."),
     columns: str = typer.Option("", "--columns", metavar="COLUMNS.json", help="For a table: its description."),
-    task: str = typer.Option("classification", "--task", help="Your own data's; .npz files, tables and functions."),
+    task: str = typer.Option("", "--task", help="Your own data's. Default: that of --columns, or classification."),
     input_text: str = typer.Option(
         "", "--input", metavar="HxWxC|features:N|series:LxC|tokens:L",
         help="For module:callable: the shape of one raw sample.",
@@ -80,7 +80,7 @@ def partition_command(
       moonfed-experiments partition patients.csv --target ill --by hospital --output parts
     """  # noqa: D301
     from moonfed.experiments.datasets import LOADERS, load_dataset
-    from moonfed.experiments.own_data import OwnData, require_none
+    from moonfed.experiments.own_data import OwnData, require_none, usual_task
     from moonfed.experiments.own_partition import partition_own_data
     from moonfed.experiments.partition import PartitionSettings, write_partition
 
@@ -93,9 +93,10 @@ def partition_command(
     own = {"target": target, "columns": columns, "input": input_text, "classes": classes}
     own |= {"labels": labels, "values": values, "horizon": horizon, "vocabulary": vocabulary}
     if dataset not in LOADERS and find_kind(dataset) is not None:
-        written = partition_own_data(
-            OwnData(text=dataset, task=task, ignored_folders=tuple(ignore_folder or ()), **own), settings, output, by
+        own_data = OwnData(
+            text=dataset, task=task or usual_task(columns), ignored_folders=tuple(ignore_folder or ()), **own
         )
+        written = partition_own_data(own_data, settings, output, by)
     else:
         require_none({**own, "by": by, "ignore-folder": ", ".join(ignore_folder or ())}, f"data set {dataset!r}")
         written = write_partition(load_dataset(dataset, data, download=download), settings, output)

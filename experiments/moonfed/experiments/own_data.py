@@ -19,7 +19,7 @@ from moonfed.data.npz import infer_input, read_arrays
 from moonfed.data.open_source import open_source
 from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import SplitDataSet
-from moonfed.experiments.strata import held_out, is_anomalous
+from moonfed.experiments.strata import is_anomalous, train_and_test
 from moonfed.export.bundle_recipe import read_classes, read_input, read_names, read_samples
 from moonfed.export.table_description import TableDescription, read_description
 from moonfed.export.table_inference import ColumnChoices, infer_description
@@ -96,7 +96,7 @@ class OwnData:
         return self._read(*self._form())
 
     def read_split(self, name: str) -> SplitDataSet:
-        """Read all samples; some of them are for testing, see `held_out`."""
+        """Read all samples; some of them are for testing, see `train_and_test`."""
         spec, target = self._form()
         return split_samples(name, self._read(spec, target), spec)
 
@@ -140,20 +140,27 @@ class OwnData:
 
 def _require_task(target: TargetSpec, task: str, text: str) -> None:
     if TASKS.select(task).target != target.kind:
-        fitting = next(name for name in TASKS if TASKS[name].target == target.kind)
         raise InvalidInput(
-            f"task is {task!r}, but the target of {text} is {target.describe()}; it must be {fitting!r}",
+            f"task is {task!r}, but the target of {text} is {target.describe()}; it must be {_task_of(target)!r}",
             field="task",
             value=task,
         )
 
 
+def usual_task(columns: str) -> str:
+    """Return the task that a table's description, if there is one, has a target for; or else classification."""
+    return _task_of(read_description(Path(columns)).target) if columns else CLASSIFICATION.name
+
+
+def _task_of(target: TargetSpec) -> str:
+    return next(name for name in TASKS if TASKS[name].target == target.kind)
+
+
 def split_samples(name: str, samples: DataSet, spec: InputSpec | None = None) -> SplitDataSet:
-    """Split samples in two: see `held_out`. Training samples of an anomaly detection have no targets."""
+    """Split samples in two: see `train_and_test`. Training samples of an anomaly detection have no targets."""
     if samples.file and samples.rows is None:  # of an .npz file, for `by`
         samples = replace(samples, rows=np.arange(len(samples)))
-    test = held_out(samples)
-    train, tested = (samples.take(np.flatnonzero(rows)) for rows in (~test, test))
+    train, tested = (samples.take(rows) for rows in train_and_test(samples))
     if samples.target.is_input:
         train = replace(train, targets=None)
         tested = tested if is_anomalous(tested).any() else replace(tested, targets=None)

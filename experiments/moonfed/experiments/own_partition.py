@@ -33,7 +33,7 @@ from moonfed.experiments.partition import (
     save_npz,
     split,
 )
-from moonfed.experiments.strata import every_fifth, held_out, stratum_names, stratum_word
+from moonfed.experiments.strata import every_fifth, stratum_names, stratum_word, train_and_test
 from moonfed.export.table_description import write_description
 
 COLUMNS_FILE = "columns.json"
@@ -56,11 +56,17 @@ def partition_own_data(data: OwnData, settings: PartitionSettings, directory: Pa
         classes = data.class_names()
         files = _images(data, classes)
         labels = np.array([label for _, label in files], np.int64)
-        samples, test = None, every_fifth(labels)
+        samples, test = None, np.flatnonzero(every_fifth(labels))
+        train = np.setdiff1d(np.arange(len(labels)), test)
     else:
         samples = data.read()
-        classes, test = stratum_names(samples.target), held_out(samples)
-    train = np.flatnonzero(~test)
+        classes, (train, test) = stratum_names(samples.target), train_and_test(samples)
+        if samples.windows is not None and samples.rows is not None and not by:
+            raise InvalidInput(
+                f"by is missing; samples of {data.text} are windows of rows, which stay together: it must name a "
+                "column, each value of which is a device",
+                field="by",
+            )
     if samples is None:
         by_device = partition(labels[train], settings)
     elif by:
@@ -71,7 +77,7 @@ def partition_own_data(data: OwnData, settings: PartitionSettings, directory: Pa
     suffix = SUFFIXES.get(data.kind, ".npz")
     devices = tuple(directory / f"device-{number}{suffix}" for number in range(1, len(parts) + 1))
     _require_ours(directory, [*devices, directory / f"test{suffix}"])
-    destinations = dict(zip([*devices, directory / f"test{suffix}"], [*parts, np.flatnonzero(test)], strict=True))
+    destinations = dict(zip([*devices, directory / f"test{suffix}"], [*parts, test], strict=True))
     directory.mkdir(parents=True, exist_ok=True)
     if samples is None:
         _copy_images(Path(data.text), [file for file, _ in files], destinations)
@@ -82,7 +88,7 @@ def partition_own_data(data: OwnData, settings: PartitionSettings, directory: Pa
         counts=class_counts(labels, parts, len(classes)) if samples is None else count_samples(samples, parts),
         devices=devices,
         test=directory / f"test{suffix}",
-        tested=int(test.sum()),
+        tested=len(test),
         groups="class" if samples is None else stratum_word(samples.target),
     )
     _describe(directory, data, {"by": by, "values": list(names)} if by else asdict(settings), written)
@@ -130,10 +136,17 @@ def _write_samples(data: OwnData, samples: DataSet, destinations: _Destinations)
         for path, indices in destinations.items():
             save_npz(path, samples.take(indices))
         return
-    owner = np.empty(int(samples.rows.max()) + 1, np.int64)  # the part of each row, by its number
-    owner.fill(-1)
+    last = samples.rows.max() if samples.windows is None else samples.windows.order.max()
+    owner = np.full(int(last) + 1, -1, np.int64)  # the part of each row, by its number
     for part, indices in enumerate(destinations.values()):
-        owner[samples.rows[indices]] = part
+        rows = samples.rows[indices] if samples.windows is None else samples.windows.take(indices).covered
+        if (owner[rows] >= 0).any():
+            raise InvalidInput(
+                f"windows of {data.text} have rows of several devices; name the column of the devices, or one within "
+                "each device, with `moonfed-export columns --group`",
+                field="group",
+            )
+        owner[rows] = part
     write = _write_csv if data.kind == CSV else _write_parquet
     write(Path(data.text), owner, list(destinations))
 

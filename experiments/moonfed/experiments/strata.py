@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from moonfed.bundle.target import TargetSpec
-from moonfed.data.data_set import DataSet, Labels
+from moonfed.data.data_set import DataSet, Labels, Rows
 
 BINS = 10  # of values: as many as the classes of most of the papers' data sets
 
@@ -56,15 +56,19 @@ def is_anomalous(samples: DataSet) -> npt.NDArray[np.bool_]:
     return found
 
 
-def held_out(samples: DataSet) -> npt.NDArray[np.bool_]:
-    """Return which samples are for testing: every fifth of every class, or in order of the first value.
+def train_and_test(samples: DataSet) -> tuple[Rows, Rows]:
+    """Return which samples are for training, and for testing: every fifth of each class, or by the first value.
 
-    Of a forecast, the last fifth, since its windows overlap. Samples that are known to be anomalous are all for
-    testing, with every fifth of the others.
+    Of series, whose windows overlap, the last fifth; no training sample shares a row with it. Samples that are known
+    to be anomalous are all for testing, with every fifth of the others.
     """
-    count = len(samples)
-    if samples.target.kind == "values" and len(samples.target.shape) == 2:
-        return np.arange(count) >= count - count // 5
+    if samples.windows is not None:
+        return samples.windows.split(1 / 5)
+    test = _held_out(samples)
+    return np.flatnonzero(~test), np.flatnonzero(test)
+
+
+def _held_out(samples: DataSet) -> npt.NDArray[np.bool_]:
     if samples.target.kind == "values":
         return every_fifth(first_value(samples))
     anomalous = is_anomalous(samples)

@@ -16,10 +16,11 @@ import numpy.typing as npt
 from moonfed.bundle.manifest import INPUT_PARAMETER, InputSpec, read_input
 from moonfed.bundle.target import NO_TARGET, OUTPUTS, TARGET_PARAMETER, THRESHOLD_PARAMETER, TargetSpec, read_target
 from moonfed.data.data_set import Inputs
-from moonfed.data.formats import find_kind
+from moonfed.data.formats import FOLDER, find_kind
 from moonfed.data.images import decode_image, require_pillow
 from moonfed.data.open_source import open_source
 from moonfed.data.source import IGNORED
+from moonfed.data.texts import read_text_paths
 from moonfed.errors import Denied, InvalidInput, MoonfedError, NotFound, Unavailable, Untrusted, UntrustedRelease
 from moonfed.files import require_file
 from moonfed.models.mask_files import mask_files, write_mask
@@ -79,11 +80,17 @@ def predict_paths(model: Model, paths: Sequence[str], top: int, masks: Path | No
     require_whole("top", top, 1)
     if masks and (model.target is None or model.target.kind != "mask"):
         raise InvalidInput(field="masks", value=masks, rest="; the model predicts no masks")
-    sources = [path for path in paths if find_kind(path) is not None]
+    texts = model.sample.kind == "tokens" and all(find_kind(path) in (None, FOLDER) for path in paths)
+    sources = [path for path in paths if find_kind(path) is not None and not texts]
     if sources and len(paths) > 1:
         raise InvalidInput(f"PATH is {sources[0]!r} and others; it must be the only PATH, unless all are images")
-    if sources:
-        data = open_source(sources[0], option="PATH").read(model.sample, model.target or NO_TARGET, labels=IGNORED)
+    if sources or texts:
+        wanted = model.target or NO_TARGET
+        data = (
+            read_text_paths(list(map(Path, paths)), model.sample, NO_TARGET)
+            if texts
+            else open_source(sources[0], option="PATH").read(model.sample, wanted, labels=IGNORED)
+        )
         names, inputs, images = data.names(), iter(data.inputs), data.files
     else:
         names, images = list(paths), tuple(map(Path, paths))

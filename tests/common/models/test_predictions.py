@@ -15,6 +15,7 @@ ROWS = InputSpec(kind="features", shape=(2,))
 TOKENS = InputSpec(kind="tokens", shape=(4,), vocabulary=("", "a", "b"))
 PRICE = TargetSpec(kind="values", names=("price", "area"), shape=(2,), units=("EUR", ""))
 STEPS = TargetSpec(kind="values", names=("load",), shape=(2, 1))
+POWER = TargetSpec(kind="values", names=("load", "sun"), shape=(2, 2), units=("kW", ""))
 TAGS = TargetSpec(kind="labels", names=("cat", "dog"), shape=(2,))
 CROPS = TargetSpec(kind="mask", names=("crop", "weed"), shape=(2, 2))
 NEXT = TargetSpec(kind="next", shape=(0,))
@@ -43,12 +44,13 @@ def test_a_class_without_a_name_is_its_index() -> None:
         (TAGS, [0.75, 0.25], {"labels": ["cat"], "probabilities": {"cat": 0.75, "dog": 0.25}}, "cat 0.750"),
         (TAGS, [0.25, 0.25], {"labels": []}, "none"),
         (PRICE, [312000.0, 81.5], {"values": {"price": 312000.0, "area": 81.5}}, "price 312000 EUR, area 81.5"),
-        (STEPS, [[1.5], [2.0]], {"values": [{"load": 1.5}, {"load": 2.0}]}, "load 1.5; load 2"),
+        (STEPS, [[1.5], [2.0]], {"values": [{"load": 1.5}, {"load": 2.0}]}, "load 1.5, 2"),
+        (POWER, [[1.5, 3], [2, 4]], {}, "load 1.5, 2 kW; sun 3, 4"),
         (CROPS, [[[0.9, 0.1], [0.2, 0.3]], [[0.1, 0.9], [0.8, 0.7]]], {"shares": {"crop": 0.25, "weed": 0.75}},
          "weed 75.0 %, crop 25.0 %"),
         (NO_TARGET, 0.5, {"score": 0.5}, "score 0.5"),
     ],
-    ids=["class", "labels", "no-label", "values", "forecast", "mask", "anomaly"],
+    ids=["class", "labels", "no-label", "values", "forecast", "forecasts", "mask", "anomaly"],
 )  # fmt: skip
 def test_an_output_is_told_by_the_kind_of_target(
     target: TargetSpec, output: Any, found: dict[str, Any], text: str

@@ -9,6 +9,7 @@ import pytest
 
 from moonfed.bundle.target import NO_TARGET, UNKNOWN, class_target
 from moonfed.data.data_set import DataSet
+from moonfed.data.windows import find_windows
 from moonfed.edge_client.data.split import split
 
 
@@ -31,6 +32,12 @@ def test_samples_that_are_added_do_not_move_the_others() -> None:
     _, before = split(many(200), 0.2)
     _, after = split(many(220), 0.2)
     assert len(set(before.labels) - set(after.labels)) < 15  # a new random split would move about 32 of 40
+
+
+def test_the_end_of_a_series_is_held_out() -> None:
+    windows = find_windows((), 30, 4, 2)
+    training, holdout = split(replace(many(25), windows=windows), 0.2)
+    assert (training.labels.tolist(), holdout.labels.tolist()) == (list(range(15)), list(range(20, 25)))
 
 
 def test_nothing_is_held_out_unless_asked() -> None:

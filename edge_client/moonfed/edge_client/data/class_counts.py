@@ -19,14 +19,10 @@ class ClassCounts:
     """The number of samples to train on or held out, in all and with each class or label, in the bundle's order."""
 
     total: int
+    trained: int  # samples to train on
     held_out: int
     names: tuple[str, ...]  # none, if targets are neither classes nor labels
     counts: tuple[int, ...]
-
-    @property
-    def trained(self) -> int:
-        """Samples to train on."""
-        return self.total - self.held_out
 
 
 def count_samples(
@@ -34,10 +30,11 @@ def count_samples(
 ) -> ClassCounts:
     """Read the samples of `--data` for a bundle; InvalidInput names what does not fit."""
     samples = open_source(data, target, ignored_folders=ignored_folders).read(manifest.input, manifest.target)
-    counts = _counts(samples.known_targets(), manifest.target.kind, len(manifest.classes))
     trained, held_out = split_rows(samples, holdout)
+    counts = _counts(samples.known_targets(), manifest.target.kind, len(manifest.classes))
     return ClassCounts(
-        total=len(samples if trained is None else trained) + len(held_out),
+        total=len(samples),
+        trained=len(samples) if trained is None else len(trained),
         held_out=len(held_out),
         names=manifest.classes if counts else (),
         counts=counts,

@@ -10,7 +10,7 @@ from moonfed.data.data_set import DataSet, Rows
 
 
 def split(samples: DataSet, fraction: float) -> tuple[DataSet, DataSet]:
-    """Split into training and holdout samples; `fraction` of all samples, rounded, are held out."""
+    """Split into training and holdout samples: see `split_rows`."""
     trained, held_out = split_rows(samples, fraction)
     return samples if trained is None else samples.take(trained), samples.take(held_out)
 
@@ -21,8 +21,11 @@ def split_rows(samples: DataSet, fraction: float) -> tuple[Rows | None, Rows]:
     Samples that are known to be anomalous are neither: a model of what is usual must not learn to reproduce them, nor
     be judged by how well it does.
     The split depends on each sample's content, not its position: it is stable when others are added, and duplicates
-    land on the same side (except at the boundary).
+    land on the same side (except at the boundary). Windows of a series overlap, so the last ones are held out, and
+    those that share a row with them are in neither part.
     """
+    if samples.windows is not None and fraction:
+        return samples.windows.split(fraction)
     usual = _usual(samples)
     count = round(len(usual) * fraction)
     if count == 0:
