@@ -80,6 +80,9 @@ def all_replies(text: str) -> dict[str, Any]:
     settings = RunSettings(rounds=1).to_json()
     replies["GetRun"].settings = settings
     replies["ListRuns"].runs[0].settings = settings
+    named = control_pb2.TargetSpec(kind="values", names=[text], shape=[1], units=[text])
+    for release in (replies["GetRelease"], replies["ListReleases"].releases[0]):
+        release.target.CopyFrom(named)
     ended: Any = filled(control_pb2.RunEvent, text)
     ended.run.settings = settings
     ended.kind = "ended"

@@ -160,7 +160,7 @@ def _lines(found: CheckResult) -> Iterator[tuple[str, str]]:
     if samples := found.samples:
         held_out = f", {samples.held_out} held out" if samples.held_out else ""
         if between := samples.total - samples.trained - samples.held_out:
-            held_out += f", {between} left out that overlap those"
+            held_out += f", {between} left out that {'are anomalous' if manifest.target.is_input else 'overlap those'}"
         yield "data", f"{found.data}: {samples.total} samples{held_out}"
         shown = [f"{name}: {count}" for name, count in zip(samples.names, samples.counts, strict=True)]
         more = f" and {len(shown) - CLASSES_SHOWN} more" if len(shown) > CLASSES_SHOWN else ""
