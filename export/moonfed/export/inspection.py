@@ -99,8 +99,8 @@ def method_rows(manifest: Manifest) -> list[tuple[str, str]]:
     return [
         ("method", _method(manifest)),
         ("optimiser", manifest.plan.optimiser),
-        *([("step schedule", manifest.plan.step_schedule)] if manifest.plan.step_schedule != CONSTANT else []),
         *(("", _hyperparameter(manifest, name)) for name in sorted(manifest.training.hyperparameters)),
+        *([("step schedule", manifest.plan.step_schedule)] if manifest.plan.step_schedule != CONSTANT else []),
         ("training", f"{count(manifest.training.epochs, 'epoch')} a round, batches of {manifest.training.batch_size}"),
         ("augmentation", _augmentation(manifest)),
         ("server rule", _server_rule(manifest)),
