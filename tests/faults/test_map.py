@@ -448,6 +448,11 @@ TESTS: dict[int, list[str]] = {
         "test_cohorts_of_two_runs_differ_though_their_seeds_and_devices_are_the_same",
         "federation.test_secret_draw::test_nothing_that_a_device_or_an_operator_can_see_holds_the_secret",
     ],
+    73: [
+        "edge_client.agent.test_worker_process::test_samples_without_room_in_memory_train_the_same_model",
+        "edge_client.data.test_cache::test_an_interrupted_decoding_leaves_nothing_that_is_used",
+        "edge_client.data.test_cache::test_too_small_a_disk_is_found_before_decoding",
+    ],
     72: [
         "edge_client.worker.test_class_means::"
         "test_an_update_shares_means_of_classes_with_ten_samples_and_zeros_for_others",

@@ -30,7 +30,7 @@ from moonfed.models.mask_files import mask_files, write_mask
 from moonfed.models.predictions import output_document, output_text
 from moonfed.tasks.anomaly_detection import AnomalyScorer
 from moonfed.tasks.figure import FIGURES, figure
-from moonfed.tasks.sample_errors import sample_errors
+from moonfed.tasks.sample_errors import Errors, sample_errors
 
 FILES = "a .npz, .csv or .parquet file"
 
@@ -67,28 +67,47 @@ def predict(paths: Sequence[Path], predictor: Predictor, column: str = "", masks
     if masks and target.kind != "mask":
         raise InvalidInput(field="masks", value=masks, rest=f"; the model predicts {target.describe()}")
     samples = _read(paths, predictor.input, target, column)
-    version, outputs = predictor.answer(samples.inputs)
-    rows, shown = zip(samples.names(), outputs, samples.inputs, strict=True), (target, predictor.input)
-    documents = [output_document(name, *shown, output, sample, predictor.threshold) for name, output, sample in rows]
-    if masks:
-        files = mask_files(masks, samples.names(), samples.files)
-        for document, file, output in zip(documents, files, outputs, strict=True):
+    version, parts = predictor.stream(samples.inputs)
+    names, documents, scores = samples.names(), list[dict[str, Any]](), _Scores(target, samples)
+    files = mask_files(masks, names, samples.files) if masks else []
+    for part, outputs in parts:
+        rows, form = zip(names[part], outputs, samples.inputs[part], strict=True), (target, predictor.input)
+        shown = [output_document(name, *form, output, sample, predictor.threshold) for name, output, sample in rows]
+        for document, file, output in zip(shown, files[part], outputs, strict=False):
             write_mask(file, output)
             document["mask"] = str(file)
-    scores = _scores(target, outputs, samples)
-    return Predictions(model=predictor.name, version=version, target=target, documents=documents, scores=scores)
+        documents += shown
+        scores.add(part, outputs)
+    return Predictions(
+        model=predictor.name, version=version, target=target, documents=documents, scores=scores.values()
+    )
 
 
-def _scores(target: TargetSpec, outputs: Outputs, samples: DataSet) -> dict[str, float]:
-    """Return how good outputs are: the figure of their errors, or how well scores tell anomalies."""
-    if target.kind == "none":
-        scorer = AnomalyScorer()
-        scorer.add(outputs, samples.known_targets(), samples.inputs)
-        return {name: value for name, value in scorer.metrics().items() if name == "auroc"}
-    if samples.targets is None and target.kind != "next":
-        return {}
-    errors = sample_errors(target.kind, outputs, samples.known_targets(), samples.inputs)
-    return {FIGURES[target.kind]: figure(target.kind, float(errors.mean(dtype=np.float64)))}
+class _Scores:
+    """How good outputs are: the figure of their errors, or how well scores tell anomalies."""
+
+    def __init__(self, target: TargetSpec, samples: DataSet) -> None:
+        self._kind, self._samples = target.kind, samples
+        self._anomalies, self._errors = AnomalyScorer(), list[Errors]()
+
+    def add(self, part: slice, outputs: Outputs) -> None:
+        """Add the outputs for some samples."""
+        if self._kind != "none" and self._samples.targets is None and self._kind != "next":
+            return
+        targets, inputs = self._samples.known_targets()[part], self._samples.inputs[part]
+        if self._kind == "none":
+            self._anomalies.add(outputs, targets, inputs)
+        else:
+            self._errors.append(sample_errors(self._kind, outputs, targets, inputs))
+
+    def values(self) -> dict[str, float]:
+        """Return the scores by name; none for samples without targets."""
+        if self._kind == "none":
+            return {name: value for name, value in self._anomalies.metrics().items() if name == "auroc"}
+        if not self._errors:
+            return {}
+        mean = float(np.concatenate(self._errors).mean(dtype=np.float64))
+        return {FIGURES[self._kind]: figure(self._kind, mean)}
 
 
 def print_predictions(predictions: Predictions) -> None:
@@ -139,7 +158,7 @@ def _read_images(paths: Sequence[Path], spec: InputSpec, wanted: TargetSpec) -> 
     files = [file for images in read for file in images.files]
     if not files:
         raise InvalidInput(field="PATH", value=paths[0], rest="; there are no readable images in it")
-    inputs = np.concatenate([images.inputs for images in read])
+    inputs = np.concatenate([images.inputs for images in read]) if len(read) > 1 else read[0].inputs
     return check_data_set(inputs, None, spec, wanted, "the images", files=files)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -124,6 +125,16 @@ class Predictor:
             except WrongState:
                 if self._closed or loaded is self._loaded:
                     raise
+
+    def stream(self, inputs: Inputs) -> tuple[int, Iterator[tuple[slice, Outputs]]]:
+        """Return the version that answers, and its outputs for parts of the samples, one after the other.
+
+        Unlike `answer`, this does not look for a new version.
+        """
+        loaded = self._loaded
+        checked = check_inputs(inputs, loaded.input, "the call")
+        parts = [slice(start, start + CHUNK) for start in range(0, len(checked), CHUNK)]
+        return loaded.version, ((part, loaded.model.predict(checked[part])) for part in parts)
 
     def wait(self, seconds: float | None = None) -> None:
         """Wait until a new version that was noticed answers, or has failed to load."""
