@@ -29,8 +29,12 @@ from moonfed.models.mask_files import mask_files, write_mask
 from moonfed.models.predictions import output_document, output_text
 from moonfed.tasks.anomaly_detection import AnomalyScorer
 from moonfed.tasks.figure import FIGURES, figure
+from moonfed.tasks.multilabel import LabelScorer
 from moonfed.tasks.sample_errors import sample_errors
+from moonfed.tasks.segmentation import MaskScorer
+from moonfed.tasks.task import Scorer
 
+MEASURED = ("auroc", "mean_iou", "macro_f1")  # by scorers
 FILES = "a .npz, .csv or .parquet file"
 
 _log = logging.getLogger(__name__)
@@ -79,15 +83,24 @@ def predict(paths: Sequence[Path], predictor: Predictor, column: str = "", masks
 
 
 def _scores(target: TargetSpec, outputs: Outputs, samples: DataSet) -> dict[str, float]:
-    """Return how good outputs are: the figure of their errors, or how well scores tell anomalies."""
-    if target.kind == "none":
-        scorer = AnomalyScorer()
-        scorer.add(outputs, samples.known_targets(), samples.inputs)
-        return {name: value for name, value in scorer.metrics().items() if name == "auroc"}
+    """Return how good outputs are: what their task measures, or the figure of their errors."""
     if samples.targets is None and target.kind != "next":
         return {}
+    scorer = _scorer(target)
+    if scorer is not None:
+        scorer.add(outputs, samples.known_targets(), samples.inputs)
+        return {name: value for name, value in scorer.metrics().items() if name in MEASURED}
     errors = sample_errors(target.kind, outputs, samples.known_targets(), samples.inputs)
     return {FIGURES[target.kind]: figure(target.kind, float(errors.mean(dtype=np.float64)))}
+
+
+def _scorer(target: TargetSpec) -> Scorer | None:
+    """Return the scorer of a kind of target whose metric is no mean over samples."""
+    if target.kind == "none":
+        return AnomalyScorer()
+    if target.kind == "mask":
+        return MaskScorer(len(target.names))
+    return LabelScorer(len(target.names)) if target.kind == "labels" else None
 
 
 def print_predictions(predictions: Predictions) -> None:
