@@ -1,9 +1,9 @@
 """Masks of Fashion-MNIST's garments: a pixel above 0 has its garment's class, any other is background.
 
-    python fashion_masks.py FOLDER SEED    # FOLDER: of torchvision's FashionMNIST; writes masks-SEED.npz
+    python fashion_masks.py FOLDER SEED [SAMPLES PARTIES]    # FOLDER: of torchvision's FashionMNIST
 
-`party` says which of five parties has a sample: Dirichlet draws of the garments with beta 0.5, as in MOON's
-experiments.
+It writes masks-SEED.npz, in which `party` says which of the parties, five by default, has a sample: Dirichlet draws of
+the garments with beta 0.5, as in MOON's experiments.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from torch import Tensor, nn
 from moonfed.experiments.datasets import load_dataset
 from moonfed.experiments.partition import PartitionSettings, partition
 
-SAMPLES = 4000
-PARTIES = 5
+SAMPLES = "4000"
+PARTIES = "5"
 BETA = 0.5
 
 
-def main(folder: str, seed: str) -> None:
+def main(folder: str, seed: str, samples: str = SAMPLES, parties: str = PARTIES) -> None:
     """Write the samples of a seed."""
     generator = np.random.default_rng(int(seed))
     train = load_dataset("fashion-mnist", Path(folder)).train
-    rows = np.sort(generator.permutation(len(train))[:SAMPLES])
+    rows = np.sort(generator.permutation(len(train))[: int(samples)])
     images, garments = train.inputs[rows], train.labels[rows]
     masks = np.where(images[..., 0] > 0, garments[:, None, None] + 1, 0).astype(np.uint8)
-    party = np.zeros(SAMPLES, np.int64)
-    for number, part in enumerate(partition(garments, PartitionSettings(devices=PARTIES, beta=BETA, seed=int(seed)))):
+    party = np.zeros(len(rows), np.int64)
+    settings = PartitionSettings(devices=int(parties), beta=BETA, seed=int(seed))
+    for number, part in enumerate(partition(garments, settings)):
         party[part] = number
     np.savez_compressed(f"masks-{seed}.npz", inputs=images, targets=masks, party=party)
 

@@ -8,7 +8,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
+from sklearn.decomposition import PCA
+from sklearn.metrics import roc_auc_score
 
 from moonfed.experiments.child_processes import ChildProcesses
 from tests.support.ports import free_port
@@ -86,6 +90,44 @@ def test_the_readmes_ten_commands_are_those_of_the_tutorial_on_pictures() -> Non
     assert commands_of(section) == [
         command for command in commands(TUTORIALS / "pictures.md") if command != "python draw.py"
     ]
+
+
+@pytest.mark.timeout(500)
+def test_the_tutorial_on_segmentation(fleet: ChildProcesses) -> None:
+    printed = follow(TUTORIALS / "segmentation.md", fleet, {"--rounds 10": "--rounds 1", "epochs=5": "epochs=1"})
+    assert "1 skipped" in printed_by(printed, "run evaluate")
+    scored, drawn = (printed[command].splitlines() for command in printed if "client predict" in command)
+    last, created = (
+        float(re.search(r"mean_iou (\S+) on 40 samples", text)[1])  # type: ignore[index]
+        for text in (scored[-1], printed_by(printed, "release create"))
+    )
+    assert last == pytest.approx(created, abs=0.002)  # a pixel may be as much of one class as of another
+    assert [line.split("  → ")[0] for line in drawn] == scored[:-1]
+    for name in ("000", "039"):
+        with Image.open(Path("drawn") / f"{name}.mask.png") as mask:
+            assert mask.size == (32, 32)
+            assert max(mask.tobytes()) < 3, "positions of classes"
+    assert len(list(Path("drawn").iterdir())) == 40
+
+
+@pytest.mark.timeout(500)
+def test_the_tutorial_on_anomalies(fleet: ChildProcesses) -> None:
+    """Knocks at any time lie in no plane, so that principal components, of all usual samples, cannot tell defects."""
+    printed = follow(TUTORIALS / "anomalies.md", fleet, {"--rounds 8": "--rounds 3"})
+    parts = [np.load(Path("parts") / f"device-{number}.npz")["inputs"][..., 0] for number in (1, 2, 3)]
+    test = np.load(Path("parts") / "test.npz")
+    usual, tested = np.concatenate(parts), test["inputs"][..., 0]
+    best = 0.0
+    for components in (2, 4, 8, 16, 32):
+        pca = PCA(components).fit(usual)
+        errors = np.square(pca.inverse_transform(pca.transform(tested)) - tested).mean(axis=1)
+        best = max(best, roc_auc_score(test["targets"], errors))
+    version, *answers, last = printed_by(printed, "client predict").splitlines()
+    assert version == "version 1 of knocks"
+    assert float(re.fullmatch(r"auroc (\S+) on 360 samples", last)[1]) > best  # type: ignore[index]
+    judged = [line.split() for line in answers]
+    assert [line[1] == "anomaly" for line in judged] == [float(line[3]) > float(line[5].rstrip(")")) for line in judged]
+    assert sum(line[1] == "anomaly" for line in judged[:180]) == 2
 
 
 @pytest.mark.timeout(500)

@@ -183,6 +183,15 @@ def test_every_kind_of_target_is_predicted_by_a_server_and_by_a_file(tmp_path: P
     assert (refused_.returncode, "masks is" in refused_.stderr) == (2, True)
 
 
+def test_the_masks_of_a_folder_are_no_pictures(tmp_path: Path) -> None:
+    (tmp_path / "masks.onnx").write_bytes(other_model("masks"))
+    for part in ("images", "masks"):
+        (tmp_path / "fields" / part).mkdir(parents=True)
+        other_samples("masks", tmp_path / "fields" / part)
+    found = predict_paths(FileModel(tmp_path / "masks.onnx"), [str(tmp_path / "fields")], 1)
+    assert [each.document["name"] for each in found] == [str(tmp_path / "fields" / "images" / "field.png")]
+
+
 def test_an_unreachable_server_is_unavailable(pictures: list[Path]) -> None:
     done = program("predict", pictures[0], "--server", "127.0.0.1:1", "--model", "digits")
     assert done.returncode == 10

@@ -30,8 +30,12 @@ from moonfed.models.mask_files import mask_files, write_mask
 from moonfed.models.predictions import output_document, output_text
 from moonfed.tasks.anomaly_detection import AnomalyScorer
 from moonfed.tasks.figure import FIGURES, figure
+from moonfed.tasks.multilabel import LabelScorer
 from moonfed.tasks.sample_errors import Errors, sample_errors
+from moonfed.tasks.segmentation import MaskScorer
+from moonfed.tasks.task import Scorer
 
+MEASURED = ("auroc", "mean_iou", "macro_f1")  # by scorers
 FILES = "a .npz, .csv or .parquet file"
 
 _log = logging.getLogger(__name__)
@@ -84,30 +88,40 @@ def predict(paths: Sequence[Path], predictor: Predictor, column: str = "", masks
 
 
 class _Scores:
-    """How good outputs are: the figure of their errors, or how well scores tell anomalies."""
+    """How good outputs are: what their task measures, or the figure of their errors."""
 
     def __init__(self, target: TargetSpec, samples: DataSet) -> None:
-        self._kind, self._samples = target.kind, samples
-        self._anomalies, self._errors = AnomalyScorer(), list[Errors]()
+        self._kind, self._samples, self._known = target.kind, samples, samples.targets is not None
+        self._scorer, self._errors = _scorer(target), list[Errors]()
 
     def add(self, part: slice, outputs: Outputs) -> None:
         """Add the outputs for some samples."""
-        if self._kind != "none" and self._samples.targets is None and self._kind != "next":
+        if not self._known and self._kind != "next":
             return
         targets, inputs = self._samples.known_targets()[part], self._samples.inputs[part]
-        if self._kind == "none":
-            self._anomalies.add(outputs, targets, inputs)
+        if self._scorer is not None:
+            self._scorer.add(outputs, targets, inputs)
         else:
             self._errors.append(sample_errors(self._kind, outputs, targets, inputs))
 
     def values(self) -> dict[str, float]:
         """Return the scores by name; none for samples without targets."""
-        if self._kind == "none":
-            return {name: value for name, value in self._anomalies.metrics().items() if name == "auroc"}
+        if self._scorer is not None:
+            found = self._scorer.metrics() if self._known else {}
+            return {name: value for name, value in found.items() if name in MEASURED}
         if not self._errors:
             return {}
         mean = float(np.concatenate(self._errors).mean(dtype=np.float64))
         return {FIGURES[self._kind]: figure(self._kind, mean)}
+
+
+def _scorer(target: TargetSpec) -> Scorer | None:
+    """Return the scorer of a kind of target whose metric is no mean over samples."""
+    if target.kind == "none":
+        return AnomalyScorer()
+    if target.kind == "mask":
+        return MaskScorer(len(target.names))
+    return LabelScorer(len(target.names)) if target.kind == "labels" else None
 
 
 def print_predictions(predictions: Predictions) -> None:

@@ -13,6 +13,7 @@ from moonfed.bundle.target import NO_TARGET, UNKNOWN, TargetSpec
 from moonfed.data.bad_cells import UnusableData
 from moonfed.data.data_set import DataSet
 from moonfed.data.folder import FolderSource
+from moonfed.data.folder_targets import holds_targets
 from moonfed.data.source import IGNORED
 from moonfed.errors import InvalidInput, NotFound
 from tests.support.device_samples import COLOUR, draw
@@ -181,3 +182,16 @@ def test_texts_need_tokens_and_readable_files(tmp_path: Path) -> None:
     text(tmp_path, "one.csv", "ab")
     with pytest.raises(InvalidInput, match=r"names end in \.txt"):
         FolderSource(tmp_path).read(TOKENS, NEXT)
+
+
+@pytest.mark.parametrize(("target", "part"), [(MASKS, "masks"), (LABELS, "labels.csv"), (VALUES, "values.csv")])
+def test_a_folder_of_images_holds_targets_if_masks_or_a_table_lie_beside_them(
+    tmp_path: Path, target: TargetSpec, part: str
+) -> None:
+    (tmp_path / "images").mkdir()
+    assert not holds_targets(tmp_path, target)
+    (tmp_path / part).mkdir()
+    assert holds_targets(tmp_path, target)
+    assert not holds_targets(tmp_path, NO_TARGET)
+    (tmp_path / "good").mkdir()
+    assert holds_targets(tmp_path, NO_TARGET)

@@ -30,7 +30,7 @@ class Crop(nn.Module):
 
 def autoencoder(name: str, sample: InputSpec, target: TargetSpec, outputs: int) -> Parts:
     """Build an encoder, no head, and a decoder to all numbers of a sample."""
-    code = min(CODE, max(1, outputs // 4))
+    code = min(CODE, max(1, outputs // (4 if sample.kind == "features" else 16)))  # neighbours say much the same
     encoder, decoder = _convolutions(sample, code) if sample.kind == "image" else _layers(outputs, code)
     return encoder, nn.Identity(), decoder
 
