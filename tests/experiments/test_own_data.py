@@ -84,3 +84,14 @@ def test_an_option_of_another_format_is_named(option: str, text: str) -> None:
     name = "ignore-folder" if option == "ignored_folders" else option
     with pytest.raises(InvalidInput, match=f"{name} is 'x', which does not apply to '{text}'; leave it out"):
         OwnData(text=text, **{option: "x"})  # type: ignore[arg-type]
+
+
+def test_a_folder_of_texts_needs_a_vocabulary(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("abab" * 10)
+    (tmp_path / "vocabulary.json").write_text('["", "a", "b"]')
+    text, vocabulary = str(tmp_path / "texts"), str(tmp_path / "vocabulary.json")
+    found = OwnData(text=text, task="next-token", input="tokens:4", vocabulary=vocabulary).read_split("texts")
+    assert (len(found.train), len(found.test)) == (8, 2)
+    with refused(InvalidInput, "vocabulary"):
+        OwnData(text=text, task="next-token", input="tokens:4").read()

@@ -550,6 +550,7 @@ TESTS: dict[int, list[str]] = {
         "edge_client.data.test_split::test_the_end_of_a_series_is_held_out",
         "experiments.test_own_partition::test_windows_of_rows_stay_with_their_device_and_none_is_also_in_the_test",
     ],
+    79: ["coordinator.cli.test_target_metrics::test_a_name_that_is_almost_one_of_the_runs_metrics_is_refused"],
     80: [
         "serving.test_attacks::test_bodies_of_requests_that_fail_are_not_kept",
         "serving.test_attacks::test_bodies_that_wait_for_a_model_count_after_their_clients_have_left",

@@ -72,6 +72,7 @@ class AnomalyDetection(Task):
     name: ClassVar[str] = "anomaly-detection"
     target: ClassVar[Kind] = "none"
     metric: ClassVar[Metric] = Metric(name="reconstruction_error", maximise=False, share=False)
+    others: ClassVar[tuple[str, ...]] = ("auroc",)
     criterion: ClassVar[str] = "moonfed.export.criteria.anomaly_detection:ReconstructionCriterion"
 
     loss: Literal["reconstruction"] = "reconstruction"

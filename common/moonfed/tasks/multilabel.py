@@ -51,6 +51,7 @@ class Multilabel(Task):
     name: ClassVar[str] = "multilabel"
     target: ClassVar[Kind] = "labels"
     metric: ClassVar[Metric] = Metric(name="macro_f1", maximise=True, share=True)
+    others: ClassVar[tuple[str, ...]] = ("micro_f1",)
     criterion: ClassVar[str] = "moonfed.export.criteria.multilabel:LabelCriterion"
 
     loss: Literal["binary-cross-entropy"] = "binary-cross-entropy"

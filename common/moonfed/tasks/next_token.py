@@ -47,6 +47,7 @@ class NextToken(Task):
     name: ClassVar[str] = "next-token"
     target: ClassVar[Kind] = "next"
     metric: ClassVar[Metric] = Metric(name="perplexity", maximise=False, share=False)
+    others: ClassVar[tuple[str, ...]] = ("token_accuracy",)
     criterion: ClassVar[str] = "moonfed.export.criteria.next_token:TokenCriterion"
     dense: ClassVar[bool] = True
 

@@ -59,6 +59,7 @@ class Regression(Task):
     name: ClassVar[str] = "regression"
     target: ClassVar[Kind] = "values"
     metric: ClassVar[Metric] = Metric(name="rmse", maximise=False, share=False)
+    others: ClassVar[tuple[str, ...]] = ("mae", "r2")
     criterion: ClassVar[str] = "moonfed.export.criteria.regression:ValueCriterion"
 
     loss: Literal["squared-error", "huber", "absolute-error", "pinball"] = "squared-error"

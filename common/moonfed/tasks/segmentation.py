@@ -56,6 +56,7 @@ class Segmentation(Task):
     name: ClassVar[str] = "segmentation"
     target: ClassVar[Kind] = "mask"
     metric: ClassVar[Metric] = Metric(name="mean_iou", maximise=True, share=True)
+    others: ClassVar[tuple[str, ...]] = ("dice", "pixel_accuracy")
     criterion: ClassVar[str] = "moonfed.export.criteria.segmentation:MaskCriterion"
     dense: ClassVar[bool] = True
 

@@ -44,6 +44,7 @@ class Task(ABC):
     name: ClassVar[str]  # in the registry, in bundles and on command lines
     target: ClassVar[Kind]  # what data hold, and devices keep
     metric: ClassVar[Metric]  # by which global models are compared
+    others: ClassVar[tuple[str, ...]] = ()  # further metrics that `scorer` may give, besides `loss`
     criterion: ClassVar[str]  # `module:Class`, a subclass of moonfed.export.criteria.criterion:Criterion
     dense: ClassVar[bool] = False  # the outputs follow from the encoder's features rather than from the representation
 

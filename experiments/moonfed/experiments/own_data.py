@@ -53,7 +53,8 @@ class OwnData:
             ("input", self.input, (FOLDER, FUNCTION) if self.has_classes else (FOLDER, FUNCTION, NPZ)),
             ("classes", self.classes, (NPZ, FUNCTION) if self.has_classes else (NPZ, FUNCTION, FOLDER)),
             *((name, getattr(self, name), (NPZ, FUNCTION, FOLDER)) for name in ("labels", "values")),
-            *((name, getattr(self, name), (NPZ, FUNCTION)) for name in ("horizon", "vocabulary")),
+            ("horizon", self.horizon, (NPZ, FUNCTION)),
+            ("vocabulary", self.vocabulary, (NPZ, FUNCTION, FOLDER)),
             ("ignore-folder", ", ".join(self.ignored_folders), (FOLDER,)),
         ):
             if value and self.kind not in kinds:

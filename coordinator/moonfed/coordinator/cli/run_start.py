@@ -64,6 +64,7 @@ def start(
     from moonfed.control.run_settings import RunSettings
     from moonfed.coordinator.cli.format import snapshot_line
     from moonfed.coordinator.cli.initial_model import find_model
+    from moonfed.coordinator.cli.target_metrics import unknown_metrics
     from moonfed.errors import SchemaMismatch
     from moonfed.sandbox.plan_process import require_safe_plan
     from moonfed.signing.bundle_signature import signed_by
@@ -76,6 +77,8 @@ def start(
     given = override(chosen, given_settings(context, settings))
     wanted = RunSettings.read(given)
     opened = read_bundle(bundle, signed_by(None))
+    for name_ in unknown_metrics(wanted.target_metrics, opened.manifest):
+        typer.echo(f"moonfed-coordinator: only a program of your own can record {name_!r}, a --target", err=True)
     require_safe_plan(opened.contents[PLAN_FILE])
     with (
         Coordinator(endpoint()) as client,
