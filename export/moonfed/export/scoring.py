@@ -109,9 +109,9 @@ class Predictor:
         scorer = TASKS.build(manifest.task).scorer(target)
         counts = ClassCounts(target) if target.kind in ("class", "mask") else None
 
-        def observe(found: Array, targets: Array) -> None:
+        def observe(found: Array, targets: Array, inputs: Array) -> None:
             if counts:
-                counts.add(found, targets)
+                counts.add(found, targets, inputs)
             if added:
                 outputs.append(found)
 
