@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.slow
 
 DEVICES, HOLDOUT, ROUNDS = ("cam-1", "cam-2"), 0.3, 40
 PRICE = TargetSpec(kind="values", names=("price",), shape=(1,), units=("kEUR",), mean=(300.0,), deviation=(80.0,))
+FIGURES = re.compile(r"([a-z_0-9]+) [-.0-9]+(?: ([A-Za-z]+))?(?:,|  )")
 Array = npt.NDArray[np.float32]
 
 
@@ -58,7 +60,7 @@ def test_a_regression_ends_at_its_target_and_is_compared_by_its_error(federation
     ended = federation.until_finished("prices")
     assert 0 < ended.round < ROUNDS
     assert (ended.metric.name, ended.metric.maximise, ended.metric.share) == ("rmse", False, False)
-    assert printed.splitlines()[0].split()[2:9:2] == ["rmse", "mae", "r2", "loss"]
+    assert FIGURES.findall(printed.splitlines()[0]) == [("rmse", "kEUR"), ("mae", "kEUR"), ("r2", ""), ("loss", "")]
 
     metrics = {one.round: dict(one.metrics) for one in federation.rounds("prices") if "rmse" in one.metrics}
     reached = min(round_ for round_, found in metrics.items() if found["rmse"] <= 20)
@@ -73,8 +75,16 @@ def test_a_regression_ends_at_its_target_and_is_compared_by_its_error(federation
     assert "rmse" not in {name for one in federation.rounds("prices") for name in one.metrics} - set(metrics[reached])
 
     shown = run("moonfed-coordinator", "run", "show", "prices", *operator, "--all")
-    heads = next(line.split() for line in shown.splitlines() if line.startswith("round "))
-    assert heads[3:10] == ["rmse", "holdout_rmse", "mae", "r2", "loss", "train_loss", "holdout_loss"]
+    heads = next(re.split(" {2,}", line) for line in shown.splitlines() if line.startswith("round "))
+    assert heads[3:10] == [
+        "rmse (kEUR)",
+        "holdout_rmse (kEUR)",
+        "mae (kEUR)",
+        "r2",
+        "loss",
+        "train_loss",
+        "holdout_loss",
+    ]
     assert f"has reached rmse {metrics[reached]['rmse']:.4g}" in federation.log("coordinator")
 
     asked = ("moonfed-coordinator", "run", "evaluate", "prices", *operator, "--round", str(reached))

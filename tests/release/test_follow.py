@@ -116,7 +116,9 @@ def test_only_the_newest_round_that_passes_is_published(
     assert first.score == pytest.approx(accuracy(directory, 2, trained))
     assert second.served_score == pytest.approx(first.score)
     assert second.score < first.score - 0.3
-    assert {entry.name for entry in (directory.path / "5").iterdir()} == {"model.onnx", "MODEL_CARD.md", "bom.cdx.json"}
+    assert {entry.name for entry in (directory.path / "5").iterdir()} == {
+        *("model.onnx", "MODEL_CARD.md", "bom.cdx.json", "confusion.svg")
+    }
 
 
 def share(right: int, samples: int) -> Score:
