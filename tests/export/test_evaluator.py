@@ -19,7 +19,6 @@ from moonfed.blobs.store import BlobRef, ref_of_file
 from moonfed.blobs.tensors import Vector
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import PLAN_FILE
-from moonfed.bundle.target import TargetSpec
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.data.data_set import DataSet
 from moonfed.data.npz import NpzSource
@@ -30,12 +29,12 @@ from moonfed.export.parity import load_model
 from moonfed.export.scoring import HeldOutData
 from moonfed.plan.interface import load_plan
 from moonfed.tasks.added_metric import AddedMetric
-from moonfed.tasks.task import Array
 from moonfed.transport import client as transport
 from moonfed.transport.operator_connection import Endpoint
 from moonfed.v1 import control_pb2
 from tests.export.conftest import another_model, initial_model
 from tests.proto.control.test_held_out_score import SCORE
+from tests.support.added_metrics import MissedError
 from tests.support.control_service import Control
 from tests.support.operator_records import score_message
 from tests.support.refusals import refused
@@ -112,15 +111,6 @@ def test_every_model_without_a_score_is_scored_including_the_initial_weights(
     found = dict(control.rounds[0].metrics)
     assert found == pytest.approx({**expected_metrics(bundle, models[0], data, tmp_path), "train_loss": 0.5}, rel=1e-5)
     assert evaluate(control, data) == []
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissedError(AddedMetric):
-    name: ClassVar[str] = "missed_error"
-    maximise: ClassVar[bool] = False
-
-    def compute(self, outputs: Array, targets: Array, target: TargetSpec) -> float:
-        return float((outputs.argmax(axis=1) != targets).mean())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

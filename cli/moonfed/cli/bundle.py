@@ -235,7 +235,7 @@ def _read_weights(
     print_step(f"reading weights {source}")
     options = WeightsOptions(
         source=source,
-        renames={key: str(value) for key, value in read_pairs("--weights-rename", renames or []).items()},
+        renames=read_pairs("--weights-rename", renames or []),
         licence=licence or "",
         keep_head=keep_head,
     )

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from moonfed.blobs.schema import FLOAT32, TensorSpec
-from moonfed.blobs.store import BlobRef
+from moonfed.blobs.store import DIGEST, BlobRef
 from moonfed.bundle.target import TargetSpec, read_text
 from moonfed.errors import InvalidInput
 from moonfed.plan.training_spec import TrainingSpec
@@ -31,7 +31,6 @@ FORMAT = "moonfed-bundle/4"
 RANKS = {"image": 3, "features": 1, "series": 2, "tokens": 1}  # of a sample, by kind
 PADDING = 0  # position in a vocabulary
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)  # of a metric, or an optimiser
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _OPERATOR = re.compile(r"\w{1,100}::\w{1,100}", re.ASCII)
 MANIFEST_FILE = "manifest.json"
 MANIFEST_BYTES = 16 << 20  # at most
@@ -207,7 +206,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pretrained:
-    """Where initial weights come from that are not random."""
+    """The origin of initial weights that are not random."""
 
     source: str  # in words: "resnet18.pth", "torchvision resnet18 IMAGENET1K_V1"
     sha256: str  # of the source's file
@@ -219,7 +218,7 @@ class Pretrained:
         require(bool(self.source), "pretrained.source", self.source, "a name that is not empty")
         for key in ("source", "licence", "url"):
             require_line(f"pretrained.{key}", getattr(self, key))
-        require(bool(_SHA256.fullmatch(self.sha256)), "pretrained.sha256", self.sha256[:100], "64 hexadecimal digits")
+        require(bool(DIGEST.fullmatch(self.sha256)), "pretrained.sha256", self.sha256[:100], "64 hexadecimal digits")
         require_whole("pretrained.tensors", self.tensors, 1)
 
     def describe(self, of: int) -> str:

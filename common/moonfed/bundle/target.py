@@ -118,6 +118,12 @@ class TargetSpec:
         return self.kind in ("none", "next")
 
     @property
+    def names_with_units(self) -> tuple[str, ...]:
+        """The names, those of values with their units, such as "price (EUR)"."""
+        units = self.units or ("",) * len(self.names)
+        return tuple(f"{name} ({unit})" if unit else name for name, unit in zip(self.names, units, strict=True))
+
+    @property
     def unscaled(self) -> TargetSpec:
         """The target without the scales of its values, which differ between bundles that predict the same."""
         return replace(self, mean=(), deviation=())

@@ -1,4 +1,4 @@
-"""Where the arrays of samples go while they are read: memory or, if they would take too much of it, files.
+"""Storage of the arrays of samples while they are read: memory or, if they would take too much of it, files.
 
 Such files are mapped, so that the kernel reads what is needed, and gives the memory to others when they need it.
 """

@@ -88,7 +88,7 @@ def predict(paths: Sequence[Path], predictor: Predictor, column: str = "", masks
 
 
 class _Scores:
-    """How good outputs are: what their task measures, or the figure of their errors."""
+    """Scores of outputs: what their task measures, or the figure of their errors."""
 
     def __init__(self, target: TargetSpec, samples: DataSet) -> None:
         self._kind, self._samples, self._known = target.kind, samples, samples.targets is not None

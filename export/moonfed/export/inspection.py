@@ -76,12 +76,9 @@ def task_text(manifest: Manifest) -> str:
 def scale_text(target: TargetSpec) -> str:
     """Return the scales of values, such as "price (EUR): mean 312000, standard deviation 81000"."""
     count_ = len(target.names)
-    units, means = target.units or ("",) * count_, target.mean or (0.0,) * count_
-    rows = zip(target.names, units, means, target.deviation or (1.0,) * count_, strict=True)
-    return "; ".join(
-        f"{name}{f' ({unit})' if unit else ''}: mean {mean:g}, standard deviation {deviation:g}"
-        for name, unit, mean, deviation in rows
-    )
+    means, deviations = target.mean or (0.0,) * count_, target.deviation or (1.0,) * count_
+    rows = zip(target.names_with_units, means, deviations, strict=True)
+    return "; ".join(f"{name}: mean {mean:g}, standard deviation {deviation:g}" for name, mean, deviation in rows)
 
 
 def _targets(target: TargetSpec) -> list[tuple[str, str]]:

@@ -103,8 +103,7 @@ def _summary(facts: ModelFacts) -> str:
 
 def _model(facts: ModelFacts) -> str:
     target = target_spec(facts.metadata, "the model")
-    units = target.units or ("",) * len(target.names)
-    names = [_cell(f"{name} ({unit})" if unit else name) for name, unit in zip(target.names, units, strict=True)]
+    names = [_cell(name) for name in target.names_with_units]
     rows = [
         ("file", f"`model.onnx`, {facts.size:,} bytes"),
         ("sha256", f"`{facts.sha256}`"),

@@ -218,9 +218,8 @@ def histogram(groups: Mapping[str, Array], limit: float | None) -> Picture:
 
 def _by_value(found: Array, true: Array, target: TargetSpec) -> Iterator[tuple[str, Array, Array]]:
     """Yield the first values, each with its unit."""
-    units = target.units or ("",) * len(target.names)
-    for place, (name, unit) in enumerate(zip(target.names[:PANELS], units, strict=False)):
-        yield shortened(f"{name} ({unit})" if unit else name, 34), found[..., place], true[..., place]
+    for place, name in enumerate(target.names_with_units[:PANELS]):
+        yield shortened(name, 34), found[..., place], true[..., place]
 
 
 def _first(target: TargetSpec) -> str:

@@ -53,7 +53,7 @@ class Model(Protocol):
 
     @property
     def target(self) -> TargetSpec | None:
-        """What it predicts; None: classes, whose names a server may know."""
+        """Its predictions' target; None: classes, whose names a server may know."""
 
     def predict(self, name: str, sample: Inputs, top: int) -> Prediction:
         """Predict for one sample of that name, in the form that `sample` describes; `top`: classes to return."""
@@ -61,7 +61,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What a model returns for a sample."""
+    """A model's answer for a sample."""
 
     document: dict[str, Any]  # see `output_document`
     output: npt.NDArray[np.float32] | None = None  # None: a server has sent the best classes only

@@ -39,7 +39,7 @@ class ResultTable:
 
 
 class Details:
-    """What is told of a test set besides metrics; of targets without details, nothing."""
+    """Facts of a test set besides metrics; none for targets without details."""
 
     def add(self, outputs: Array, targets: Array, inputs: Array) -> None:
         """Add a batch, as `Scorer.add` takes it."""
@@ -164,10 +164,9 @@ def anomaly_threshold(graph: bytes, samples: DataSet) -> float:
 
 def _against_true(found: Array, true: Array, samples: DataSet) -> ResultTable:
     """Compare predicted and true values [N, …, T] in bins of about as many values each."""
-    names, units = samples.target.names, samples.target.units or ("",) * len(samples.target.names)
     rows = [
-        (f"{name} ({unit})" if unit else name, *row)
-        for place, (name, unit) in enumerate(zip(names, units, strict=True))
+        (name, *row)
+        for place, name in enumerate(samples.target.names_with_units)
         for row in _bins_of(found[..., place].reshape(-1), true[..., place].reshape(-1))
     ]
     return ResultTable(

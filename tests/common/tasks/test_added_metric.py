@@ -14,20 +14,12 @@ from moonfed.bundle.target import TargetSpec, class_target
 from moonfed.errors import InvalidInput
 from moonfed.tasks.added_metric import ADDED_METRICS, GROUP, AddedMetric, compute_added, read_added_metrics
 from moonfed.tasks.task import Array
+from tests.support.added_metrics import MissedError
 from tests.support.refusals import refused
 
 TARGET = class_target(("cat", "dog"))
 OUTPUTS = [np.array([[0.9, 0.1], [0.2, 0.8]], np.float32), np.array([[0.4, 0.6]], np.float32)]
 TARGETS = np.array([0, 1, 0])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissedError(AddedMetric):
-    name: ClassVar[str] = "missed_error"
-    maximise: ClassVar[bool] = False
-
-    def compute(self, outputs: Array, targets: Array, target: TargetSpec) -> float:
-        return float((outputs.argmax(axis=1) != targets).mean())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ STATE = {"stem.weight": torch.arange(6.0).reshape(2, 3), "stem.bias": torch.tens
 
 
 class Touch:
-    """What a hostile file holds: unpickling it would create a file."""
+    """An object in a hostile file: unpickling it would create a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moonfed.bundle.target import TargetSpec
 from moonfed.control.releases import DeployedDevice, Deployment, Release
 from moonfed.coordinator.cli.format import ago, moment
 from moonfed.coordinator.cli.layout import LINES, shorten, table, wrap
@@ -47,7 +46,7 @@ def release_details(release: Release) -> list[str]:
         "predicts": release.target.describe(),
         release.metric.name: _released_score(release)
         + (f" on {count(release.samples, 'sample')}" if release.score is not None else ""),
-        **({release.target.named: ", ".join(_targets(release.target))} if release.target.names else {}),
+        **({release.target.named: ", ".join(release.target.names_with_units)} if release.target.names else {}),
     }
     facts |= {name: f"{model.size / 1e6:.2f} MB" for name, model in release.variants.items()}
     facts |= {"manifest": release.manifest.sha256}
@@ -171,9 +170,3 @@ def _selection(deployment: Deployment) -> str:
 
 def _released_score(release: Release) -> str:
     return UNKNOWN if release.score is None else measured(release.score, release.metric.unit)
-
-
-def _targets(target: TargetSpec) -> list[str]:
-    """Return the names of classes, labels or values, each with its unit."""
-    units = target.units or ("",) * len(target.names)
-    return [f"{name} ({unit})" if unit else name for name, unit in zip(target.names, units, strict=True)]

@@ -172,10 +172,8 @@ def _input(manifest: ReleaseManifest) -> str:
 
 def _target(manifest: ReleaseManifest) -> str:
     target = manifest.target
-    units = target.units or [""] * len(target.names)
-    named = [f"{name} ({unit})" if unit else name for name, unit in zip(target.names, units, strict=True)]
     shape = f" of shape {'x'.join(map(str, target.shape))}" if len(target.shape) > 1 else ""
-    return (", ".join(named) or target.describe()) + shape
+    return (", ".join(target.names_with_units) or target.describe()) + shape
 
 
 def _row(record: ReleaseRecord) -> dict[str, object]:

@@ -23,7 +23,7 @@ FEWEST = 0.5  # of the network's tensors outside its head that must match
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Which tensors of a source a network starts from."""
+    """The tensors of a source that a network starts from."""
 
     loaded: Mapping[str, str]  # names of the network's tensors, and the source's
     new: tuple[str, ...]  # the network's others, which keep their random values

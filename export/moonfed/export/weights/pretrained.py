@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -16,7 +15,7 @@ Values = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalisation:
-    """What weights expect of samples: mean and standard deviation of each channel, of pixels scaled to 0 to 1."""
+    """Mean and standard deviation of each channel that weights expect, of pixels scaled to 0 to 1."""
 
     mean: Values
     deviation: Values
@@ -31,7 +30,7 @@ class PretrainedWeights:
     """Tensors by the names that their source gives them, in float32."""
 
     source: str  # in words, without the directory: "resnet18.pth", "torchvision resnet18 IMAGENET1K_V1"
-    sha256: str  # of the file that holds them
+    sha256: str  # of the file that holds them, or of several, one after the other
     tensors: Tensors
     licence: str = ""  # empty: not stated
     url: str = ""
@@ -76,11 +75,3 @@ def float_tensors(tensors: Tensors, source: str) -> dict[str, torch.Tensor]:
                 field="weights", value=source, rest=f", whose tensor {name!r} holds numbers that are not finite"
             )
     return found
-
-
-def file_digest(*contents: bytes) -> str:
-    """Return the sha256 of one file, or of several, one after the other."""
-    digest = hashlib.sha256()
-    for content in contents:
-        digest.update(content)
-    return digest.hexdigest()

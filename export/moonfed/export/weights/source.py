@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -14,13 +15,14 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 
+from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import open_model, split
 from moonfed.bundle.manifest import GRAPH_FILE
 from moonfed.errors import InvalidInput, TrainingFailed, Unavailable
 from moonfed.export.binding import bind, read_metadata
 from moonfed.export.coordinator_client import CoordinatorClient, global_model
 from moonfed.export.torchvision_import import import_torchvision
-from moonfed.export.weights.pretrained import Normalisation, PretrainedWeights, file_digest, float_tensors
+from moonfed.export.weights.pretrained import Normalisation, PretrainedWeights, float_tensors
 from moonfed.export.weights.state_dict_task import FILE
 from moonfed.files import require_file
 from moonfed.sandbox.messages import encode
@@ -37,7 +39,7 @@ FetchRun = Callable[[str, int | None], PretrainedWeights]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsOptions:
-    """Where weights come from, and what of them is taken."""
+    """The source of weights, and what of them is taken."""
 
     source: str
     renames: Mapping[str, str]
@@ -76,8 +78,16 @@ def read_file(path: Path) -> PretrainedWeights:
     content = path.read_bytes()
     if suffix == ".onnx":
         return _of_graph(content, path.name)
-    read = _safetensors if suffix == ".safetensors" else _state_dict
-    return PretrainedWeights(source=path.name, sha256=file_digest(content), tensors=read(content, path.name))
+    return PretrainedWeights(source=path.name, sha256=_sha256(content), tensors=_tensors(content, path))
+
+
+def _tensors(content: bytes, path: Path) -> dict[str, torch.Tensor]:
+    read = _safetensors if path.suffix.lower() == ".safetensors" else _state_dict
+    return read(content, path.name)
+
+
+def _sha256(content: bytes) -> str:
+    return ref_of_bytes(content).sha256
 
 
 def _of_graph(content: bytes, name: str) -> PretrainedWeights:
@@ -92,7 +102,7 @@ def _of_graph(content: bytes, name: str) -> PretrainedWeights:
     }
     return PretrainedWeights(
         source=name,
-        sha256=file_digest(content),
+        sha256=_sha256(content),
         tensors=float_tensors(tensors, name),
         normalisation=_of_preprocessing(entries),
         whole=True,  # layers may be folded into others, whose own values then make no sense
@@ -183,7 +193,7 @@ def _torchvision(name: str, model: str) -> PretrainedWeights:
     title = f"torchvision {network} {weights.name}"
     return PretrainedWeights(
         source=title,
-        sha256=file_digest(content),
+        sha256=_sha256(content),
         tensors=_state_dict(content, title),
         licence=weights.meta.get("license", TORCHVISION_LICENCE),
         url=weights.url,
@@ -214,12 +224,15 @@ def _hugging_face(directory: Path) -> PretrainedWeights:
             value=f"hf:{directory}",
             rest="; the directory must hold *.safetensors or pytorch_model.bin",
         )
-    read = [read_file(path) for path in files]
-    name = directory.resolve().name
+    digest, tensors = hashlib.sha256(), dict[str, torch.Tensor]()
+    for path in files:
+        content = path.read_bytes()
+        digest.update(content)
+        tensors |= _tensors(content, path)
     return PretrainedWeights(
-        source=name,
-        sha256=read[0].sha256 if len(read) == 1 else file_digest(*(path.read_bytes() for path in files)),
-        tensors={key: tensor for each in read for key, tensor in each.tensors.items()},
+        source=directory.resolve().name,
+        sha256=digest.hexdigest(),
+        tensors=tensors,
         licence=_stated_licence(directory / "README.md"),
         normalisation=_stated_normalisation(directory / "preprocessor_config.json"),
     )

@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import save
 
 from moonfed.errors import InvalidInput
-from moonfed.export.weights.pretrained import float_tensors
 from moonfed.sandbox.ipc import ParentPipe
 
 FILE = "weights.pth"
@@ -51,4 +50,5 @@ def read_state_dict(path: Path, name: str) -> dict[str, torch.Tensor]:
         raise InvalidInput(
             field="weights", value=name, rest=f", which holds a {type(found).__name__}; save a model's state_dict()"
         )
-    return float_tensors({key: value for key, value in found.items() if isinstance(value, torch.Tensor)}, name)
+    tensors = ((key, value) for key, value in found.items() if isinstance(value, torch.Tensor))
+    return {key: tensor for key, tensor in tensors if tensor.is_floating_point()}
