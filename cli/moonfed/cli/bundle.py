@@ -95,6 +95,21 @@ def bundle(
     keep_head: Annotated[
         bool, typer.Option("--keep-head", help="Load the last layers of --weights, too; by default, they are new.")
     ] = False,
+    freeze: Annotated[
+        str,
+        typer.Option(
+            metavar="TENSORS",
+            help="Tensors that are not trained, and that devices fetch once: encoder, all-but-head, batchnorm, or names "
+            "of modules with * and [1-3]; commas between several.",
+        ),
+    ] = "",
+    personal: Annotated[
+        str,
+        typer.Option(
+            metavar="TENSORS",
+            help="Tensors that each device trains and keeps to itself: head, batchnorm, or names, as for --freeze.",
+        ),
+    ] = "",
     projection: Annotated[
         str | None,
         typer.Option(
@@ -199,6 +214,8 @@ def bundle(
         schedules=read_pairs("--schedule", schedules or []),
         server_rule=read_server_rule({**read_pairs("--server-set", server_settings or []), "name": server_rule}),
         augmentation=augmentation,
+        freeze=freeze,
+        personal=personal,
         mean=samples.mean,
         deviation=samples.deviation,
         seed=seed,

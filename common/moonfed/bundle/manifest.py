@@ -37,20 +37,23 @@ MANIFEST_BYTES = 16 << 20  # at most
 PLAN_FILE = "plan.pt"
 GRAPH_FILE = "model.onnx"
 WEIGHTS_FILE = "initial.safetensors"
+FROZEN_FILE = "frozen.safetensors"  # the values of frozen tensors, if there are any
+PERSONAL_FILE = "personal.safetensors"  # the initial values of personal tensors, if there are any
 INPUT_PARAMETER = "moonfed.input"  # an InputSpec in a served model's configuration, and in an ONNX file's metadata
-FILES = (PLAN_FILE, GRAPH_FILE, WEIGHTS_FILE)
+FILES = (PLAN_FILE, GRAPH_FILE, WEIGHTS_FILE)  # of every bundle
 
 # Files exchanged or stored besides the model, by role. Devices treat roles as opaque.
 MODEL = "model"  # down and up: the weights
 VARIATE = "variate"  # down: SCAFFOLD's c
 VARIATE_CHANGE = "variate_change"  # up: c_i⁺ − c_i
 DEVICE_VARIATE = "device_variate"  # kept on the device: c_i
+PERSONAL = "personal"  # kept on the device: the tensors of its own part of the model
 PROTOTYPES = "prototypes"  # down: `prototypes` [C, D], and `present` [C], 1 for each class that has one
 # Up: `means` [C, D] of a device's representations, and `mask` [C], 1 for each class that has one.
 CLASS_MEANS = "class_means"
 DOWNLINK = (VARIATE, PROTOTYPES)
 UPLINK = (VARIATE_CHANGE, CLASS_MEANS)
-DEVICE_STATE = (DEVICE_VARIATE,)
+DEVICE_STATE = (DEVICE_VARIATE, PERSONAL)
 
 Roles = Mapping[str, tuple[TensorSpec, ...]]  # the tensors of each role's file
 SGD = "sgd"  # the optimiser of a plan that names none
@@ -128,6 +131,11 @@ class InputSpec:
         return cls(kind=kind, shape=shape, table=TableSpec.from_document(document["table"]))
 
 
+def required_files(*, frozen: Sequence[object], personal: Sequence[object]) -> tuple[str, ...]:
+    """Return the names of a bundle's files, besides the manifest, from its frozen and its personal tensors."""
+    return (*FILES, *([FROZEN_FILE] if frozen else []), *([PERSONAL_FILE] if personal else []))
+
+
 def output_shape(sample: InputSpec, target: TargetSpec) -> tuple[int, ...]:
     """Return the shape of a model's output for one sample, as its plan and its ONNX graph return it."""
     count = len(target.names)
@@ -155,6 +163,7 @@ class PlanSpec:
     activation_bytes: int  # per sample, kept by a float32 step for the backward pass
     frozen_encoders: int = 0  # copies of encoder and projection head in the plan besides the model
     representation: int = 0  # its width, which methods that keep representations need memory for; 0: none
+    frozen_width: int = 0  # values of a sample after the frozen first layers, kept for a round; 0: none are first
     optimiser: str = SGD  # its settings are hyperparameters
     step_schedule: str = CONSTANT  # of the learning rate over a round's steps; the plan implements it
     operators: tuple[str, ...] = ()  # torch's that it calls, without overloads: `aten::add`; empty: an older bundle
@@ -165,6 +174,7 @@ class PlanSpec:
             ("activation_bytes", 0),
             ("frozen_encoders", 0),
             ("representation", 0),
+            ("frozen_width", 0),
         ):
             require_whole(f"plan.{name}", getattr(self, name), least)
         is_name = bool(_NAME.fullmatch(self.optimiser))
@@ -242,7 +252,7 @@ class Manifest:
     training: TrainingSpec  # its hyperparameters are the first round's, unless `schedules` overrides them
     input: InputSpec
     target: TargetSpec
-    tensors: tuple[TensorSpec, ...]
+    tensors: tuple[TensorSpec, ...]  # the shared ones: they travel in each round, and are aggregated
     plan: PlanSpec
     files: Mapping[str, BlobRef]
     format: str = FORMAT
@@ -257,6 +267,7 @@ class Manifest:
     device_state: Roles = field(default_factory=dict)  # state that a device keeps from a round that counted its update
     augmentation: str = "none"  # its name, for people; the plan implements it
     pretrained: Pretrained | None = None  # None: the initial weights are random
+    frozen: tuple[TensorSpec, ...] = ()  # tensors that are never trained; devices fetch them once
 
     def __post_init__(self) -> None:
         require(self.format == FORMAT, "format", self.format, repr(FORMAT))
@@ -267,6 +278,9 @@ class Manifest:
         require_whole("previous_models", self.previous_models, 0)
         require_whole("prototype_devices", self.prototype_devices, 0)
         _check_tensors("tensors", self.tensors)
+        _check_tensors("frozen", self.frozen)
+        names = [spec.name for part in (self.tensors, self.frozen, self.personal) for spec in part]
+        require(len(set(names)) == len(names), "frozen", names, "tensors that are in one part of the model only")
         for field_, roles, known in (
             ("downlink", self.downlink, DOWNLINK),
             ("uplink", self.uplink, UPLINK),
@@ -280,7 +294,8 @@ class Manifest:
             good = bool(points) and rounds == sorted(set(rounds)) and all(math.isfinite(value) for _, value in points)
             require(good, f"schedule of {key!r}", points, "(round, finite value) in order of the rounds, each once")
             require(key in self.training.hyperparameters, "name of a schedule", key, "a hyperparameter's")
-        require(sorted(self.files) == sorted(FILES), "files", sorted(self.files), str(sorted(FILES)))
+        files = sorted(required_files(frozen=self.frozen, personal=self.personal))
+        require(sorted(self.files) == files, "files", sorted(self.files), str(files))
 
     def training_at(self, round_: int) -> TrainingSpec:
         """Return the training of a round, counted from 1, with its scheduled hyperparameters."""
@@ -292,8 +307,13 @@ class Manifest:
         return self.target.names
 
     @property
+    def personal(self) -> tuple[TensorSpec, ...]:
+        """The tensors that each device keeps to itself."""
+        return self.device_state.get(PERSONAL, ())
+
+    @property
     def parameters(self) -> tuple[TensorSpec, ...]:
-        """The model's tensors that are trained."""
+        """The shared tensors that are trained."""
         return tuple(spec for spec in self.tensors if spec.kind == "parameter")
 
     def to_bytes(self) -> bytes:
@@ -325,12 +345,14 @@ class Manifest:
                 "activation_bytes": self.plan.activation_bytes,
                 "frozen_encoders": self.plan.frozen_encoders,
                 "representation": self.plan.representation,
+                **({"frozen_width": self.plan.frozen_width} if self.plan.frozen_width else {}),
                 **({"optimiser": self.plan.optimiser} if self.plan.optimiser != SGD else {}),
                 **({"step_schedule": self.plan.step_schedule} if self.plan.step_schedule != CONSTANT else {}),
                 **({"operators": list(self.plan.operators)} if self.plan.operators else {}),
             },
             "files": {name: {"sha256": ref.sha256, "size": ref.size} for name, ref in self.files.items()},
             **({"pretrained": asdict(self.pretrained)} if self.pretrained else {}),
+            **({"frozen": _tensors_document(self.frozen)} if self.frozen else {}),
         }
         return _canonical(document)
 
@@ -388,12 +410,14 @@ def _from_document(document: dict[str, Any]) -> Manifest:
             activation_bytes=int(document["plan"]["activation_bytes"]),
             frozen_encoders=int(document["plan"]["frozen_encoders"]),
             representation=int(document["plan"]["representation"]),
+            frozen_width=int(document["plan"].get("frozen_width", 0)),
             optimiser=str(document["plan"].get("optimiser", SGD)),
             step_schedule=str(document["plan"].get("step_schedule", CONSTANT)),
             operators=tuple(str(name) for name in document["plan"].get("operators", ())),
         ),
         files={str(name): BlobRef(str(f["sha256"]), int(f["size"])) for name, f in document["files"].items()},
         pretrained=Pretrained(**document["pretrained"]) if "pretrained" in document else None,
+        frozen=_tensors(document.get("frozen", ())),
     )
 
 

@@ -22,6 +22,7 @@ from moonfed.plan.inspection.operators import load_module
 from moonfed.plan.inspection.torch_registry import require_operators
 
 METHODS = (
+    "load_frozen",
     "begin_round",
     "draws_per_sample",
     "reference_count",
@@ -64,7 +65,8 @@ class Plan(Protocol):
         """Start from the global model; momentum is zero. Tensors are in the manifest's order.
 
         `previous_models`: this device's previous local models, newest first; those beyond the method's k are ignored.
-        `received`: the manifest's `downlink` and `device_state` by role; one that is absent counts as zeros.
+        `received`: the manifest's `downlink` and `device_state` by role; one that is absent counts as zeros, except
+        `personal`, which is needed.
         `steps`: that the round is to take, which the learning rate may depend on.
         """
 
@@ -72,7 +74,10 @@ class Plan(Protocol):
         """Return R, the random numbers that augmenting one sample takes; 0 without augmentation."""
 
     def reference_count(self) -> int:
-        """Return the frozen representations behind a sample's references: 0, or 1 + previous models."""
+        """Return how many frozen results per sample `references` keeps: 0, if there is nothing to keep.
+
+        They are representations, 1 + previous models, or the outputs of frozen first layers.
+        """
 
     def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         """Return the references of augmented inputs, from their frozen representations, [B, …].
@@ -232,14 +237,19 @@ def default_memory_format(device: str, precision: str, shapes: Iterable[Sequence
 
 
 def load_plan(
-    path: Path, device: str, *, precision: str = "float32", memory_format: str | None = None
+    path: Path,
+    device: str,
+    *,
+    precision: str = "float32",
+    memory_format: str | None = None,
+    frozen: Tensors = (),
 ) -> TorchScriptPlan:
-    """Inspect a plan, load it onto `cpu` or `cuda`, and allocate its tensors.
+    """Inspect a plan, load it onto `cpu` or `cuda`, allocate its tensors, and copy the frozen ones in.
 
     Raises UnsafePlan, before any code of the plan runs, if the inspection rejects it, VersionMismatch if this torch
     lacks one of its operators, and TrainingFailed if it cannot be loaded. `precision`: one of PRECISIONS; the lower two
     are mixed precision, in which weights stay float32. `memory_format`: one of MEMORY_FORMATS, by default
-    `default_memory_format`. InvalidInput for another one.
+    `default_memory_format`. InvalidInput for another one. `frozen`: the frozen tensors in the manifest's order.
     """
     chosen = memory_format or CONTIGUOUS
     for name, value, allowed in (("precision", precision, PRECISIONS), ("memory_format", chosen, MEMORY_FORMATS)):
@@ -275,6 +285,8 @@ def load_plan(
         ) from error
     if precision == "float16":
         module.scale_losses(LOSS_SCALE)
+    with _executing("load its frozen tensors"):
+        module.load_frozen(list(frozen))
     return TorchScriptPlan(module, torch.device(device), precision)
 
 

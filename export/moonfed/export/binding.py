@@ -39,17 +39,27 @@ def bind_file(template: bytes, model: Path, manifest: Manifest, origin: ModelOri
 
 
 def bind(
-    template: bytes, model: Vector, manifest: Manifest, origin: ModelOrigin | None = None, *, embeddings: bool = False
+    template: bytes,
+    model: Vector,
+    manifest: Manifest,
+    origin: ModelOrigin | None = None,
+    *,
+    embeddings: bool = False,
+    personal: Vector | None = None,
 ) -> bytes:
     """Return the graph with a model's tensors as its initialisers, and optionally with `embeddings` as second output.
 
-    `model`: the flat vector in the manifest's order. Raises SchemaMismatch if the graph lacks one of its tensors,
-    InvalidInput if it lacks the requested embeddings or refers to another file.
+    `model`: the flat vector of the shared tensors in the manifest's order; `personal`: of a device's own. Frozen ones
+    are in the template. Raises SchemaMismatch if the graph lacks one of its tensors, InvalidInput if it lacks the
+    requested embeddings or refers to another file, or if personal tensors are not given.
     """
     require_self_contained(template)
+    if personal is None:
+        require_complete(manifest)
     proto = onnx.ModelProto.FromString(template)
     initialisers = {initialiser.name: initialiser for initialiser in proto.graph.initializer}
-    for name, tensor in split(model, manifest.tensors).items():
+    own = {} if personal is None else split(personal, manifest.personal)
+    for name, tensor in {**split(model, manifest.tensors), **own}.items():
         if name not in initialisers or tuple(initialisers[name].dims) != tensor.shape:
             raise SchemaMismatch(
                 f"tensor {name!r} of shape {list(tensor.shape)} has no place in the ONNX graph",
@@ -61,6 +71,17 @@ def bind(
     steps = json.dumps(_preprocessing(proto, manifest.input), sort_keys=True)
     _set_metadata(proto, {**metadata(manifest, origin), "preprocessing": steps})
     return proto.SerializeToString(deterministic=True)
+
+
+def require_complete(manifest: Manifest) -> None:
+    """Raise InvalidInput if a run's global model is not a whole model, because devices keep tensors to themselves."""
+    if manifest.personal:
+        raise InvalidInput(
+            f"the personal tensors of {manifest.name!r}, such as {manifest.personal[0].name}, never leave the devices, "
+            "so there is no complete global model; `moonfed-coordinator run evaluate` scores it on the devices",
+            field="personal",
+            value=manifest.name,
+        )
 
 
 def metadata(manifest: Manifest, origin: ModelOrigin | None = None) -> dict[str, str]:

@@ -55,6 +55,8 @@ def build_bundle(
     weights_rename: Mapping[str, str] | None = None,
     weights_licence: str = "",
     keep_head: bool = False,
+    freeze: str = "",
+    personal: str = "",
     seed: int = 0,
     replace: bool = False,
     sign: Sequence[Path] = (),
@@ -77,6 +79,9 @@ def build_bundle(
     `weights`: what the model starts from: a .safetensors, .pth or .onnx file, `torchvision:default` or `hf:DIRECTORY`,
     whose tensors are matched by name, after `weights_rename` has replaced prefixes; the last layers stay new unless
     `keep_head`. `weights_licence`: if they do not state theirs.
+    `freeze`: tensors that are not trained: `encoder`, `all-but-head`, `batchnorm`, or names of modules, with commas
+    between several; parameters that do not require gradients are frozen, too. `personal`: likewise, tensors that each
+    device trains and keeps to itself, such as `head`.
     `sign`: private keys; by default your own, which is created if there is none. `replace`: overwrite a
     bundle that exists at `output`.
 
@@ -105,6 +110,8 @@ def build_bundle(
         mean=None if mean is None else tuple(mean),
         deviation=None if std is None else tuple(std),
         projection=projection,
+        freeze=freeze,
+        personal=personal,
         seed=seed,
     ).starting_from(_weights(weights, model, weights_rename, weights_licence, keep_head=keep_head))
     network = None if isinstance(model, str) else _network(model, recipe)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +15,12 @@ from moonfed.blobs.tensors import TensorSpec, Vector, write_model
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import (
     CONSTANT,
+    FROZEN_FILE,
     GRAPH_FILE,
     MANIFEST_FILE,
+    MODEL,
+    PERSONAL,
+    PERSONAL_FILE,
     PLAN_FILE,
     WEIGHTS_FILE,
     Manifest,
@@ -25,11 +29,12 @@ from moonfed.bundle.manifest import (
     Schedule,
 )
 from moonfed.errors import InvalidInput
-from moonfed.export.activation_memory import MORE, activation_bytes
+from moonfed.export.activation_memory import FEW, MORE, activation_bytes
 from moonfed.export.augmentation import build_augmentation
 from moonfed.export.binding import bind
 from moonfed.export.bundle_recipe import BundleRecipe, MethodSettings, read_settings
 from moonfed.export.criteria.criterion import build_criterion
+from moonfed.export.frozen_prefix import prefix_width, split_prefix
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import ExchangeShapes
 from moonfed.export.model_zoo import build_network, has_own_head
@@ -45,6 +50,7 @@ from moonfed.export.self_checks import (
     minimum_samples,
     require_classifier,
 )
+from moonfed.export.tensor_parts import TensorParts, read_parts
 from moonfed.export.weights.matching import load_pretrained
 from moonfed.export.written_state import require_exchanged_state
 from moonfed.plan.inspection.older_torch import requirements
@@ -83,12 +89,14 @@ def build_bundle(
         require_classifier(recipe)
     network = given or _network(recipe)
     pretrained = _load_weights(network, recipe, on_step)
+    parts = read_parts(network, recipe.freeze, recipe.personal, model=recipe.model)
+    _require_shared_encoder(recipe, parts)
     least = minimum_samples(network)
     if settings.training.batch_size < least:
         raise InvalidInput(
             field="batch_size", value=settings.training.batch_size, rest=f"; with BatchNorm it must be at least {least}"
         )
-    width, specs = check_forward(network, recipe), tensor_specs(network)
+    width, specs = check_forward(network, recipe), {spec.name: spec for spec in tensor_specs(network)}
     if not width and METHODS[recipe.method].compares_representations:
         raise InvalidInput(
             f"method is {recipe.method!r}, which compares representations, and model {recipe.model!r} has none; give "
@@ -108,9 +116,12 @@ def build_bundle(
             criterion=criterion,
             optimiser=settings.optimiser,
             augmentation=augmentation,
+            parts=parts,
             model=recipe.model,
         )
-        require_exchanged_state(scripted.network, network, exchanged_tensors(network), model=recipe.model)
+        prefix, rest = split_prefix(network, () if criterion.compares_samples else parts.frozen)
+        for part, code in ((rest, scripted.network), *([(prefix, scripted.prefix)] if prefix else [])):
+            require_exchanged_state(code, part, exchanged_tensors(part), model=recipe.model)
         plan_file = plan_bytes(scripted)
         plan_path.write_bytes(plan_file)
         require_allowed_operators(scripted, plan_file, recipe.model)
@@ -119,17 +130,19 @@ def build_bundle(
             GRAPH_FILE: export_graph(
                 network, recipe.input, criterion=criterion, output=recipe.target.output, model=recipe.model
             ),
-            WEIGHTS_FILE: _weights(network, specs, Path(directory)),
+            **_weights(network, specs, parts, Path(directory)),
         }
 
         # The manifest, which describes them.
         activations = activation_bytes(network, torch.from_numpy(check_samples(recipe, MORE)))
         plan = _plan_spec(settings, files[PLAN_FILE], least, activations, width)
-        manifest = _manifest(recipe, settings, schedules, specs, plan, files, pretrained)
+        plan = replace(plan, frozen_width=prefix_width(network, prefix, check_samples(recipe, FEW)) if prefix else 0)
+        manifest = _manifest(recipe, settings, schedules, specs, parts, plan, files, pretrained)
 
         # The trial: train a few steps with the plan as devices load it, and compare the graph with it.
         on_step("training a few steps, and comparing graph and plan")
-        _check(load_plan(plan_path, "cpu"), network, manifest, files, recipe)
+        frozen = [exchanged_tensors(network)[name].detach() for name in parts.frozen]
+        _check(load_plan(plan_path, "cpu", frozen=frozen), network, manifest, files, recipe)
     return Bundle(manifest, {**files, MANIFEST_FILE: manifest.to_bytes()})
 
 
@@ -199,23 +212,46 @@ def _network(recipe: BundleRecipe) -> Network:
     )
 
 
-def _weights(network: Network, specs: tuple[TensorSpec, ...], directory: Path) -> bytes:
-    path = directory / WEIGHTS_FILE
-    write_model(path, specs, (_flat(tensor) for tensor in exchanged_tensors(network).values()))
-    return path.read_bytes()
+def _require_shared_encoder(recipe: BundleRecipe, parts: TensorParts) -> None:
+    """Raise InvalidInput for representations that a device would compare with those of other tensors."""
+    own = [name for name in parts.personal if not name.startswith("output_layer.")]
+    if own and METHODS[recipe.method].compares_representations:
+        raise InvalidInput(
+            f"method is {recipe.method!r}, which compares representations with those of earlier models, and personal "
+            f"{recipe.personal!r}, which has {own[0]!r}; with it only output_layer can be personal",
+            field="personal",
+            value=recipe.personal,
+        )
+
+
+def _weights(
+    network: Network, specs: Mapping[str, TensorSpec], parts: TensorParts, directory: Path
+) -> dict[str, bytes]:
+    """Return the files of the initial weights, by part."""
+    tensors, files = exchanged_tensors(network), dict[str, bytes]()
+    for file, names in ((WEIGHTS_FILE, parts.shared), (FROZEN_FILE, parts.frozen), (PERSONAL_FILE, parts.personal)):
+        if names or file == WEIGHTS_FILE:
+            path = directory / file
+            write_model(path, [specs[name] for name in names], (_flat(tensors[name]) for name in names))
+            files[file] = path.read_bytes()
+    return files
 
 
 def _manifest(
     recipe: BundleRecipe,
     settings: MethodSettings,
     schedules: Mapping[str, Schedule],
-    specs: tuple[TensorSpec, ...],
+    specs: Mapping[str, TensorSpec],
+    parts: TensorParts,
     plan: PlanSpec,
     files: dict[str, bytes],
     pretrained: Pretrained | None,
 ) -> Manifest:
     method = settings.method
-    parameters = tuple(spec for spec in specs if spec.kind == "parameter")
+    shared, frozen, personal = (
+        tuple(specs[name] for name in names) for names in (parts.shared, parts.frozen, parts.personal)
+    )
+    parameters = tuple(spec for spec in shared if spec.kind == "parameter")
     shapes = ExchangeShapes(parameters=parameters, classes=len(recipe.classes), width=plan.representation)
     return Manifest(
         name=recipe.name,
@@ -226,7 +262,7 @@ def _manifest(
         prototype_devices=method.prototype_devices,
         downlink=method.downlink(shapes),
         uplink=method.uplink(shapes),
-        device_state=method.device_state(shapes),
+        device_state={**method.device_state(shapes), **({PERSONAL: personal} if personal else {})},
         server_rule=selection_of(recipe.server_rule),
         training=settings.training.with_hyperparameters(settings.hyperparameters),
         augmentation=recipe.augmentation,
@@ -234,7 +270,8 @@ def _manifest(
         target=recipe.target,
         task=selection_of(settings.task),
         metric=replace(settings.task.metric, unit=recipe.target.unit),
-        tensors=specs,
+        tensors=shared,
+        frozen=frozen,
         plan=plan,
         files={name: ref_of_bytes(content) for name, content in files.items()},
         pretrained=pretrained,
@@ -258,9 +295,11 @@ def _plan_spec(settings: MethodSettings, plan: bytes, least: int, activations: i
 
 def _check(plan: Plan, network: Network, manifest: Manifest, files: dict[str, bytes], recipe: BundleRecipe) -> None:
     """Train a few steps, then compare graph and plan with the trained weights, which neither was built with."""
-    initial = [tensor.detach() for tensor in exchanged_tensors(network).values()]
-    trained = check_training(plan, initial, manifest, check_samples(recipe, max(4, manifest.plan.minimum_samples)))
-    graph = bind(files[GRAPH_FILE], np.concatenate([_flat(tensor) for tensor in trained]), manifest)
+    tensors = {name: tensor.detach() for name, tensor in exchanged_tensors(network).items()}
+    initial, personal = ([tensors[spec.name] for spec in specs] for specs in (manifest.tensors, manifest.personal))
+    samples = check_samples(recipe, max(4, manifest.plan.minimum_samples))
+    trained = check_training(plan, initial, personal, manifest, samples)
+    graph = bind(files[GRAPH_FILE], _vector(trained[MODEL]), manifest, personal=_vector(trained.get(PERSONAL, [])))
     difference = largest_difference(graph, predictions_of(plan), check_samples(recipe, max(BATCHES)))
     if exceeds(difference, BOUND):
         raise InvalidInput(
@@ -271,6 +310,10 @@ def _check(plan: Plan, network: Network, manifest: Manifest, files: dict[str, by
                 f"{difference:.3g}; at most {BOUND:g} is allowed"
             ),
         )
+
+
+def _vector(tensors: Sequence[torch.Tensor]) -> Vector:
+    return np.concatenate([np.zeros(0, dtype=np.float32), *(_flat(tensor) for tensor in tensors)])
 
 
 def _flat(tensor: torch.Tensor) -> Vector:

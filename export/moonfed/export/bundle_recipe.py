@@ -74,6 +74,8 @@ class BundleRecipe:
     server_rule: ServerRule = field(default_factory=MeanRule)
     seed: int = 0
     weights: PretrainedWeights | None = None  # that the model starts from; None: random ones
+    freeze: str = ""  # tensors that are not trained: see moonfed.export.tensor_parts; empty: none
+    personal: str = ""  # tensors that each device keeps to itself: likewise
     examples: Inputs | None = None  # raw samples, for the checks; None: random ones
 
     def __post_init__(self) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 
 import torch
 
-from moonfed.export.network import DenseNetwork, First, Network
+from moonfed.export.network import DenseNetwork, First, Network, exchanged_tensors
 
 
 class MaxPool2x2(torch.nn.Module):
@@ -22,9 +23,13 @@ class MaxPool2x2(torch.nn.Module):
         return torch.maximum(rows[..., 0:width:2], rows[..., 1:width:2])
 
 
-def frozen_encoder(network: Network) -> Network:
-    """Copy a network in eval mode, without preprocessing and output layer; use only `encode`."""
-    frozen = copy.deepcopy(network)
+def frozen_encoder(network: Network, shared: Collection[str] = ()) -> Network:
+    """Copy a network in eval mode, without preprocessing and output layer; use only `encode`.
+
+    `shared`: names of tensors that are not copied, because they are frozen in the network, too.
+    """
+    tensors = exchanged_tensors(network)
+    frozen = copy.deepcopy(network, {id(tensors[name]): tensors[name] for name in shared if name in tensors})
     frozen.preprocessing = torch.nn.Identity()
     frozen.output_layer = First() if isinstance(network, DenseNetwork) else torch.nn.Identity()
     for module in frozen.modules():

@@ -123,7 +123,6 @@ def tensor_specs(module: torch.nn.Module) -> tuple[TensorSpec, ...]:
 
     Raises InvalidInput for a floating-point tensor that is not float32 and for one with two names.
     """
-    parameters = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
     names: dict[int, str] = {}
     specs = []
     for name, tensor in exchanged_tensors(module).items():
@@ -140,5 +139,6 @@ def tensor_specs(module: torch.nn.Module) -> tuple[TensorSpec, ...]:
                 value=name,
             )
         names[id(tensor)] = name
-        specs.append(TensorSpec(name, tuple(tensor.shape), "parameter" if id(tensor) in parameters else "statistic"))
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        specs.append(TensorSpec(name, tuple(tensor.shape), "parameter" if is_parameter else "statistic"))
     return tuple(specs)

@@ -19,6 +19,7 @@ from moonfed.export.methods.method import Method
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.optimiser import Optimiser, Sgd
 from moonfed.export.source_place import source_place
+from moonfed.export.tensor_parts import TensorParts
 from moonfed.export.training_plan import TrainingPlan
 from moonfed.files import write_durably
 from moonfed.plan.inspection.archive import named_operators
@@ -35,12 +36,13 @@ def compile_plan(
     criterion: Criterion | None = None,
     optimiser: Optimiser | None = None,
     augmentation: torch.nn.Module | None = None,
+    parts: TensorParts | None = None,
     model: str,
 ) -> torch.jit.ScriptModule:
     """Compile a plan to TorchScript, without weights; the network is not modified.
 
     `criterion`: by default cross-entropy. `optimiser`: by default SGD. `augmentation`: raw samples to raw samples, like
-    `NoAugmentation`. `model`: its name for error messages. Raises InvalidInput if TorchScript cannot compile the
+    `NoAugmentation`. `parts`: of the network's tensors; by default, all are shared. `model`: its name for error messages. Raises InvalidInput if TorchScript cannot compile the
     network or the objective.
     """
     plan = TrainingPlan(
@@ -50,6 +52,7 @@ def compile_plan(
         optimiser or Sgd(),
         hyperparameter_names,
         augmentation or NoAugmentation(),
+        parts,
     )
     _drop_weights(plan)
     try:
@@ -144,6 +147,6 @@ def save_plan(path: Path, scripted: torch.jit.ScriptModule) -> None:
 
 def _drop_weights(plan: TrainingPlan) -> None:
     """Replace every exchanged tensor by one expanded zero; constants such as integer buffers keep their values."""
-    for module in (plan.network, plan.frozen):
+    for module in (plan.prefix, plan.network, plan.encoders):
         for tensor in exchanged_tensors(module).values():
             tensor.data = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)

@@ -1,5 +1,7 @@
 """The frozen encoders behind a plan's references: joined where their layers allow it, one after another elsewhere."""
 
+from collections.abc import Collection
+
 import torch
 
 from moonfed.export.frozen_encoder import frozen_encoder
@@ -14,9 +16,9 @@ class SeparateEncoders(torch.nn.Module):
     states: list[list[torch.Tensor]]  # per encoder: its subset of the exchanged tensors
     places: list[int]  # indices of that subset in the manifest's order
 
-    def __init__(self, network: Network, encoders: int) -> None:
+    def __init__(self, network: Network, encoders: int, shared: Collection[str] = ()) -> None:
         super().__init__()
-        self.frozen = torch.nn.ModuleList([frozen_encoder(network) for _ in range(encoders)])
+        self.frozen = torch.nn.ModuleList([frozen_encoder(network, shared) for _ in range(encoders)])
         tensors = [exchanged_tensors(encoder) for encoder in self.frozen]
         order = list(exchanged_tensors(network))
         self.states = [list(part.values()) for part in tensors]
@@ -35,7 +37,12 @@ class SeparateEncoders(torch.nn.Module):
         return torch.stack(found, dim=1)
 
 
-def reference_encoders(network: Network, encoders: int) -> JointEncoders | SeparateEncoders:
-    """Build a network's frozen encoders, all with its own weights, as one module."""
+def reference_encoders(
+    network: Network, encoders: int, shared: Collection[str] = ()
+) -> JointEncoders | SeparateEncoders:
+    """Build a network's frozen encoders, all with its own weights, as one module.
+
+    `shared`: names of frozen tensors, which separate encoders share with the network.
+    """
     joint = joint_encoders(network, encoders) if encoders > 1 else None
-    return SeparateEncoders(network, encoders) if joint is None else joint
+    return SeparateEncoders(network, encoders, shared) if joint is None else joint

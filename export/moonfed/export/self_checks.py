@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from moonfed.bundle.manifest import MODEL, PROTOTYPES, VARIATE, VARIATE_CHANGE, InputSpec, Manifest, output_shape
+from moonfed.bundle.manifest import MODEL, PERSONAL, PROTOTYPES, VARIATE, VARIATE_CHANGE, InputSpec, Manifest, output_shape
 from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import Inputs
 from moonfed.errors import InvalidInput, TrainingFailed
@@ -68,7 +68,12 @@ def check_targets(target: TargetSpec, count: int) -> torch.Tensor:
 
 def minimum_samples(network: Network) -> int:
     """Return the smallest batch that the network can train on: BatchNorm cannot normalise a batch of one."""
-    return 2 if any(isinstance(module, _BatchNorm) for module in network.modules()) else 1
+    return 2 if any(isinstance(module, _BatchNorm) and not _is_frozen(module) for module in network.modules()) else 1
+
+
+def _is_frozen(module: torch.nn.Module) -> bool:
+    own = list(module.parameters())
+    return bool(own) and not any(parameter.requires_grad for parameter in own)
 
 
 def check_forward(network: Network, recipe: BundleRecipe) -> int:
@@ -154,15 +159,22 @@ def _check_training_mode(network: Network, recipe: BundleRecipe) -> None:
         ) from error
 
 
-def check_training(plan: Plan, initial: Sequence[torch.Tensor], manifest: Manifest, samples: Inputs) -> Model:
-    """Run short rounds with everything that the method uses, in sequence; return the last model.
+def check_training(
+    plan: Plan,
+    initial: Sequence[torch.Tensor],
+    personal: Sequence[torch.Tensor],
+    manifest: Manifest,
+    samples: Inputs,
+) -> Mapping[str, Model]:
+    """Run short rounds with everything that the method uses, in sequence; return the last one's results, by role.
 
-    There are two rounds, and one at the end of each schedule. Raises InvalidInput unless losses, metrics and results
+    `initial`, `personal`: the shared and the personal tensors. There are two rounds, and one at the end of each schedule. Raises InvalidInput unless losses, metrics and results
     are finite, the results are those of the manifest, and the weights change.
     """
     model = list(initial)
     previous = list[Model]()
-    received = dict[str, Model]()
+    received = {PERSONAL: list(personal)} if personal else dict[str, Model]()
+    results = dict[str, Model]()
     inputs = torch.from_numpy(samples)
     for round_ in _rounds(manifest):
         results = _short_round(
@@ -176,7 +188,7 @@ def check_training(plan: Plan, initial: Sequence[torch.Tensor], manifest: Manife
         for spec, before, after in zip(manifest.tensors, initial, model, strict=True)
     ):
         raise InvalidInput(field="model", value=manifest.model, rest=", whose weights do not change in training")
-    return model
+    return results
 
 
 def _rounds(manifest: Manifest) -> list[int]:

@@ -7,10 +7,12 @@ Legend: B samples, D width of a representation, R references, K sums of a task.
 import copy
 from collections.abc import Iterable
 from itertools import chain
+from typing import Final, TypeVar
 
 import torch
 
 from moonfed.export.criteria.criterion import Criterion
+from moonfed.export.frozen_prefix import split_prefix
 from moonfed.export.loss_scale import LossScale
 from moonfed.export.methods.method import Method
 from moonfed.export.network import Network, exchanged_tensors
@@ -18,6 +20,9 @@ from moonfed.export.optimiser import Optimiser, clipped
 from moonfed.export.reference_encoders import reference_encoders
 from moonfed.export.script_utils import any_channels_last, copy_into
 from moonfed.export.step_schedule import read_step_schedule
+from moonfed.export.tensor_parts import TensorParts, freeze_modules
+
+M = TypeVar("M", bound=torch.nn.Module)
 
 
 class TrainingPlan(torch.nn.Module):
@@ -25,10 +30,20 @@ class TrainingPlan(torch.nn.Module):
 
     TorchScript can neither switch a module between train and eval mode nor list its parameters. So `inference` is a
     second copy of the network in eval mode that shares its tensors, and the tensors are also held in lists.
+    Frozen first layers are split off as `prefix`, which a sample passes only once, whatever the number of encoders.
     """
 
-    state: list[torch.Tensor]  # the network's exchanged tensors, in the manifest's order
-    trained: list[torch.Tensor]  # its trainable parameters, in the same order
+    has_prefix: Final[bool]
+    has_personal: Final[bool]
+    state: list[torch.Tensor]  # the network's shared tensors, in the manifest's order
+    frozen: list[torch.Tensor]  # likewise
+    personal: list[torch.Tensor]  # likewise
+    whole: list[torch.Tensor]  # all tensors after the prefix
+    shared_places: list[int]  # of `state` among them
+    shared_trained: list[torch.Tensor]  # the parameters in `state`
+    sides: list[int]  # of a sample's values after the prefix
+    reference_sides: list[int]  # of its references
+    trained: list[torch.Tensor]  # those and the parameters in `personal`
     counters: list[torch.Tensor]  # BatchNorm's; not exchanged, reset in every round
     hyperparameter_names: list[str]
     hyperparameters: dict[str, float]  # this round's
@@ -41,23 +56,40 @@ class TrainingPlan(torch.nn.Module):
         optimiser: Optimiser,
         hyperparameter_names: Iterable[str],
         augmentation: torch.nn.Module,
+        parts: TensorParts | None = None,
     ) -> None:
+        """`parts`: of the network's tensors; by default, all are shared."""
         super().__init__()
+        tensors = exchanged_tensors(network)
+        parts = parts or TensorParts(tuple(tensors))
+        self.state = [tensors[name] for name in parts.shared]
+        self.frozen = [tensors[name] for name in parts.frozen]
+        self.personal = [tensors[name] for name in parts.personal]
+        self.has_personal = bool(parts.personal)
+        freeze_modules(network.train(), parts.frozen)
+        prefix, network = split_prefix(network, () if criterion.compares_samples else parts.frozen)
+        self.has_prefix = prefix is not None
+        self.prefix = _eval_twin(prefix) if prefix is not None else torch.nn.Identity()
         self.augmentation = augmentation
         self.draws = int(augmentation.draws)  # type: ignore[arg-type]
-        self.network = network.train()
+        self.network = network
         self.inference = _eval_twin(network)
         self.criterion = criterion
         self.objective = method.objective()
         self.schedule = read_step_schedule(optimiser.step_schedule)
         self.optimiser = optimiser.module()
         self.loss_scale = LossScale()
-        self.frozen = reference_encoders(network, method.frozen_encoders)
+        self.encoders = reference_encoders(network, method.frozen_encoders, parts.frozen)
         self.most_previous = max(0, method.frozen_encoders - 1)
-        tensors = exchanged_tensors(network)
-        self.state = list(tensors.values())
-        self.trained = [tensor for tensor in self.state if tensor.requires_grad]
+        names = list(exchanged_tensors(network))
+        self.whole = [tensors[name] for name in names]
+        self.shared_places = [names.index(name) for name in parts.shared]
+        self.shared_trained = [tensor for tensor in self.state if tensor.requires_grad]
+        self.trained = self.shared_trained + [tensor for tensor in self.personal if tensor.requires_grad]
         self.counters = [buffer for name, buffer in network.named_buffers() if name.endswith("num_batches_tracked")]
+        self.loaded = not parts.frozen  # whether the frozen tensors have their values
+        self.sides = []
+        self.reference_sides = []
         self.hyperparameter_names = sorted(hyperparameter_names)
         self.hyperparameters = {}
         self.previous = 0  # number of previous models available this round
@@ -67,6 +99,12 @@ class TrainingPlan(torch.nn.Module):
     def scale_losses(self, initial: float) -> None:
         """Set the initial loss scale of every round; 0 disables loss scaling."""
         self.loss_scale.initial = initial
+
+    @torch.jit.export
+    def load_frozen(self, tensors: list[torch.Tensor]) -> None:
+        """Copy the frozen tensors in, once for all rounds."""
+        copy_into(self.frozen, tensors)
+        self.loaded = True
 
     @torch.jit.export
     def begin_round(
@@ -81,23 +119,42 @@ class TrainingPlan(torch.nn.Module):
         for name in self.hyperparameter_names:
             if name not in hyperparameters:
                 raise ValueError("hyperparameter '" + name + "' is missing")
+        if not self.loaded:
+            raise ValueError("the frozen tensors are missing")
         self.hyperparameters = hyperparameters
         copy_into(self.state, model)
+        if self.has_personal:
+            if "personal" not in received:
+                raise ValueError("the personal tensors are missing")
+            copy_into(self.personal, received["personal"])
         self.channels_last = any_channels_last(self.state)
         for counter in self.counters:
             counter.zero_()
         self.previous = min(len(previous_models), self.most_previous)
-        if self.reference_count() > 0:
-            self.frozen.load(0, model)
+        if self.compared() > 0:
+            self.encoders.load(0, self.whole)
             for index in range(self.previous):
-                self.frozen.load(1 + index, previous_models[index])
+                self.encoders.load(1 + index, self.with_shared(previous_models[index]))
         device = self.state[0].device
         self.schedule.begin(steps, device)  # type: ignore[operator]
         self.optimiser.begin(self.trained)  # type: ignore[operator]
         self.loss_scale.begin(device)
         self.criterion.begin()
         with torch.no_grad():
-            self.objective.begin(self.trained, received, hyperparameters)
+            self.objective.begin(self.shared_trained, received, hyperparameters)
+
+    def with_shared(self, model: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return all tensors after the prefix, with the shared ones of another model."""
+        if len(model) != len(self.shared_places):
+            raise ValueError("a previous model has " + str(len(model)) + " tensors")
+        found = self.whole[:]
+        for index, place in enumerate(self.shared_places):
+            found[place] = model[index]
+        return found
+
+    def compared(self) -> int:
+        """Return the number of frozen representations per sample that the objective needs this round."""
+        return self.objective.reference_count(self.previous, self.hyperparameters)
 
     @torch.jit.export
     def draws_per_sample(self) -> int:
@@ -106,26 +163,52 @@ class TrainingPlan(torch.nn.Module):
 
     @torch.jit.export
     def reference_count(self) -> int:
-        """Return the number of frozen representations per sample that `step` needs this round."""
-        return self.objective.reference_count(self.previous, self.hyperparameters)
+        """Return how many frozen results per sample are worth keeping for `step`: representations, or the prefix's."""
+        return max(1, self.compared()) if self.has_prefix else self.compared()
 
     @torch.jit.export
     def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-        """Compute the objective's references [B, …] from the frozen encoders' representations of augmented inputs."""
-        return self.frozen_references(self.prepared(inputs, draws))
+        """Compute the objective's references [B, …] from the frozen encoders' representations of augmented inputs.
+
+        With a prefix, they come after its outputs, in [B, F].
+        """
+        samples = self.prepared(inputs, draws)
+        references = self.frozen_references(samples)
+        if self.has_prefix:
+            self.sides, self.reference_sides = samples.size()[1:], references.size()[1:]
+            flat = samples.flatten(1)
+            return torch.cat([flat, references.flatten(1)], 1) if references.numel() > 0 else flat
+        return references
+
+    def kept(self, found: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the prefix's outputs [B, …] and the objective's references [B, …] of `references`."""
+        width = 1
+        for side in self.sides:
+            width *= side
+        samples = found[:, :width].reshape([found.size(0)] + self.sides)
+        if self.channels_last and samples.dim() == 4:
+            samples = samples.contiguous(memory_format=torch.channels_last)
+        return samples, found[:, width:].reshape([found.size(0)] + self.reference_sides)
 
     def prepared(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         """Augment and preprocess samples, once for all encoders."""
-        samples: torch.Tensor = self.network.preprocessing(self.augmentation(inputs, draws), self.channels_last)
+        return self.preprocessed(self.augmentation(inputs, draws))
+
+    def preprocessed(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Preprocess samples, and pass them through the prefix."""
+        samples: torch.Tensor = self.network.preprocessing(inputs, self.channels_last)
+        if self.has_prefix:
+            with torch.no_grad():
+                samples = self.prefix(samples)
         return samples
 
     def frozen_references(self, samples: torch.Tensor) -> torch.Tensor:
         """Compute the references [B, …] of prepared samples; [B, 0] if the objective needs none."""
-        count = self.reference_count()
+        count = self.compared()
         references = torch.zeros([samples.size(0), 0], device=samples.device)
         with torch.no_grad():
             if count > 0:
-                representations_BRD = self.frozen.encode(samples, count).to(torch.float32)
+                representations_BRD = self.encoders.encode(samples, count).to(torch.float32)
                 references = self.objective.references(representations_BRD, self.hyperparameters)
         return references
 
@@ -142,9 +225,12 @@ class TrainingPlan(torch.nn.Module):
         self, inputs: torch.Tensor, targets: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Run a step's first half, possibly in lower precision: return outputs, z, targets and references."""
-        samples = self.prepared(inputs, draws)
-        if references.numel() == 0 and self.reference_count() > 0:
-            references = self.frozen_references(samples)
+        if self.has_prefix and references.numel() > 0:
+            samples, references = self.kept(references)
+        else:
+            samples = self.prepared(inputs, draws)
+            if references.numel() == 0 and self.compared() > 0:
+                references = self.frozen_references(samples)
         if self.objective.trains_encoder(self.previous, self.hyperparameters):
             features = self.network.features(samples)
         else:  # in eval mode
@@ -180,17 +266,16 @@ class TrainingPlan(torch.nn.Module):
         # autograd.grad accumulates nothing, and reports parameters that the loss does not depend on as None
         gradients = torch.autograd.grad([self.loss_scale.scaled(loss)], self.trained, allow_unused=True)
         with torch.no_grad():
-            loss, gradients = self.objective.regularise(  # type: ignore[assignment]
-                loss,
-                self.loss_scale.unscaled(gradients),  # type: ignore[arg-type]
-                self.trained,
-                self.hyperparameters,
-            )
+            unscaled = self.loss_scale.unscaled(gradients)  # type: ignore[arg-type]
+            count = len(self.shared_trained)
+            shared = unscaled[:count] if self.has_personal else unscaled
+            loss, shared = self.objective.regularise(loss, shared, self.shared_trained, self.hyperparameters)
+            whole = shared + unscaled[count:] if self.has_personal else shared
             skip = self.loss_scale.skip()
-            limited = clipped(gradients, self.hyperparameters)  # type: ignore[arg-type]
+            limited = clipped(whole, self.hyperparameters)
             rate = self.schedule.rate(self.hyperparameters["learning_rate"])  # type: ignore[operator]
             self.optimiser.step(self.trained, limited, self.hyperparameters, rate, skip)  # type: ignore[operator]
-            self.objective.after_step(self.trained, self.hyperparameters, skip)
+            self.objective.after_step(self.shared_trained, self.hyperparameters, skip)
             self.loss_scale.update()
         return loss
 
@@ -203,7 +288,7 @@ class TrainingPlan(torch.nn.Module):
     @torch.jit.export
     def survey(self, inputs: torch.Tensor, targets: torch.Tensor, steps: int) -> None:
         """Show the task its targets, and the objective a batch in eval mode, with gradients, which it may measure."""
-        samples = self.network.preprocessing(inputs)
+        samples = self.preprocessed(inputs)
         wanted = self.criterion.targets(samples, targets)
         if steps == 0 and self.criterion.wants_survey():
             self.criterion.survey(wanted)
@@ -212,27 +297,29 @@ class TrainingPlan(torch.nn.Module):
         features = self.inference.features(samples)
         outputs = self.inference.outputs(features)
         loss = self.criterion(outputs, wanted) * inputs.size(0)
-        self.objective.survey(loss, outputs, self.inference.embed(features), wanted, self.trained, steps)
+        self.objective.survey(loss, outputs, self.inference.embed(features), wanted, self.shared_trained, steps)
 
     @torch.jit.export
     def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
         """Return copies of the exchanged tensors and the method's results, by role."""
         with torch.no_grad():
-            results = self.objective.results(self.trained, self.loss_scale.taken(steps), self.hyperparameters)
+            results = self.objective.results(self.shared_trained, self.loss_scale.taken(steps), self.hyperparameters)
         results["model"] = [tensor.detach().clone() for tensor in self.state]
+        if self.has_personal:
+            results["personal"] = [tensor.detach().clone() for tensor in self.personal]
         return results
 
     @torch.jit.export
     def metrics(self) -> dict[str, float]:
         """Return the method's metrics."""
         with torch.no_grad():
-            return self.objective.metrics(self.trained, self.hyperparameters)
+            return self.objective.metrics(self.shared_trained, self.hyperparameters)
 
     @torch.jit.export
     def evaluate(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the task's sums [K] over a batch; the first is that of the loss."""
         with torch.no_grad():
-            samples = self.network.preprocessing(inputs)
+            samples = self.preprocessed(inputs)
             outputs = self.inference.outputs(self.inference.features(samples))
             return self.criterion.sums(outputs, self.criterion.targets(samples, targets))
 
@@ -245,11 +332,11 @@ class TrainingPlan(torch.nn.Module):
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
         """Compute what the ONNX graph returns, such as class probabilities [B, C]."""
         with torch.no_grad():
-            samples = self.network.preprocessing(inputs)
+            samples = self.preprocessed(inputs)
             return self.criterion.predict(self.inference.outputs(self.inference.features(samples)), samples)
 
 
-def _eval_twin(network: Network) -> Network:
-    """Copy a network in eval mode, sharing its tensors."""
-    shared = {id(tensor): tensor for tensor in chain(network.parameters(), network.buffers())}
-    return copy.deepcopy(network, shared).eval()
+def _eval_twin(module: M) -> M:
+    """Copy a module in eval mode, sharing its tensors."""
+    shared = {id(tensor): tensor for tensor in chain(module.parameters(), module.buffers())}
+    return copy.deepcopy(module, shared).eval()

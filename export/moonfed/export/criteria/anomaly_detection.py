@@ -3,6 +3,8 @@
 Legend: B samples, F numbers of a sample.
 """
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 
@@ -14,6 +16,8 @@ from moonfed.tasks.anomaly_detection import AnomalyDetection
 
 class ReconstructionCriterion(Criterion):
     """The mean squared error of the reproduced sample, after preprocessing."""
+
+    compares_samples: ClassVar[bool] = True
 
     def __init__(self, task: AnomalyDetection, target: TargetSpec, sample: InputSpec) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -19,6 +19,8 @@ from moonfed.tasks.task import Task
 
 class Criterion(torch.nn.Module, ABC):
     """A task's criterion. Its constructor takes a task, a `TargetSpec` and an `InputSpec`; it has no parameters."""
+
+    compares_samples: ClassVar[bool] = False  # whether targets or predictions follow from preprocessed samples
 
     def targets(self, samples: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the loss's targets [B, …] of preprocessed samples and raw targets; by default the raw ones."""

@@ -3,6 +3,8 @@
 Legend: B samples, T tokens, V vocabulary.
 """
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 
@@ -14,6 +16,8 @@ from moonfed.tasks.next_token import NextToken
 
 class TokenCriterion(Criterion):
     """Cross-entropy over tokens that are no padding."""
+
+    compares_samples: ClassVar[bool] = True
 
     def __init__(self, task: NextToken, target: TargetSpec, sample: InputSpec) -> None:
         super().__init__()
